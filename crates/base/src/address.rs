@@ -1,0 +1,23 @@
+//! Where a listener sits or a server is reached: data only.
+//! In: text or numbers. Out: an `Address`. Never: resolves a name.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+/// A stream socket's address, resolved.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Address {
+    /// An IP address and a port.
+    Tcp(SocketAddr),
+    /// A path in the file system, 107 bytes at most (`sun_path`).
+    Unix(String),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{path}"),
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! Repository jobs.
+fn main() {}
