@@ -177,6 +177,9 @@ pub trait Reactor: Sized {
     /// Appends `bytes` to the output. Large ones go straight to the kernel (after what was pending) and
     /// only what it does not take is copied. Stale ids are ignored.
     fn send(&mut self, sock: SockId, bytes: &[u8]);
+    /// Sends the output now instead of at the turn's end. What stays pending after this waits for the
+    /// peer, and `Drained` comes when it has left.
+    fn flush(&mut self, sock: SockId);
     /// Output bytes that have not left yet (0 for a stale id).
     fn output_pending(&self, sock: SockId) -> usize;
 
