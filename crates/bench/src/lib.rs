@@ -1,1 +1,10 @@
-//! Placeholder until the crate's first slice.
+//! The load generator: plan, client, report, and the comparison with peers.
+//! In: a command line. Out: figures, each with how it was made.
+//! Never: imports `server`, `gate`, `push` or `lua`; believes a figure that the client itself limited.
+//! Limits: `plan::CONNECTIONS_MAX`, `plan::THREADS_MAX`, `plan::PIPELINE_MAX`.
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod floor;
+pub mod machine;
+pub mod statistics;

@@ -1,0 +1,347 @@
+//! What this machine says about itself: CPU time, memory, limits, environment.
+//! In: files of /proc and /sys. Out: numbers and short texts; nothing where a file is missing.
+//! Never: changes anything but this thread's CPU and this process's soft descriptor limit.
+
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CpuSet;
+use std::fs;
+use std::time::Duration;
+
+/// Ticks of one second in /proc's times (USER_HZ, fixed at 100 for Linux's user space).
+const TICKS_PER_SECOND: u64 = 100;
+
+/// Time that `cpus` were not idle since boot: user, nice, system, interrupts and stolen time, whoever
+/// caused it (MEASURE.md). 10 ms resolution.
+#[must_use]
+pub fn busy_time(cpus: &[usize]) -> Duration {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    ticks(busy_ticks(&text, cpus))
+}
+
+fn busy_ticks(stat: &str, cpus: &[usize]) -> u64 {
+    stat.lines()
+        .filter_map(|line| {
+            let (name, numbers) = line.split_once(' ')?;
+            let cpu: usize = name.strip_prefix("cpu")?.parse().ok()?;
+            let numbers: Vec<u64> = numbers
+                .split_ascii_whitespace()
+                .map_while(|number| number.parse().ok())
+                .collect();
+            // Columns (proc(5)): user nice system idle iowait irq softirq steal.
+            cpus.contains(&cpu).then(|| {
+                [0, 1, 2, 5, 6, 7]
+                    .iter()
+                    .filter_map(|&column| numbers.get(column))
+                    .sum::<u64>()
+            })
+        })
+        .sum::<u64>()
+}
+
+fn ticks(count: u64) -> Duration {
+    Duration::from_millis(count * (1000 / TICKS_PER_SECOND))
+}
+
+/// What a process and its descendants have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// User and system time of processes that are alive. 10 ms resolution.
+    pub cpu: Duration,
+    /// Resident memory, bytes.
+    pub resident_bytes: u64,
+    /// Times a thread gave its CPU up or lost it.
+    pub context_switches: u64,
+}
+
+impl Spent {
+    /// The CPU time and switches since `earlier`; memory as it is now.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            resident_bytes: self.resident_bytes,
+            context_switches: self
+                .context_switches
+                .saturating_sub(earlier.context_switches),
+        }
+    }
+}
+
+/// What `pid` and all its descendants have used so far; `None` when there is no such process.
+#[must_use]
+pub fn spent(pid: u32) -> Option<Spent> {
+    let mut sum = Spent::default();
+    let mut found = false;
+    for pid in process_tree(pid) {
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            continue;
+        };
+        found = true;
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map(|(_, rest)| rest.split_ascii_whitespace().collect())
+            .unwrap_or_default();
+        // Fields 14 and 15 of proc(5), counted here from the one after the name: utime and stime.
+        let number = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok());
+        sum.cpu += ticks(number(11).unwrap_or(0) + number(12).unwrap_or(0));
+        sum.resident_bytes += resident_bytes(pid);
+        sum.context_switches += context_switches(pid);
+    }
+    found.then_some(sum)
+}
+
+fn process_tree(pid: u32) -> Vec<u32> {
+    let mut tree = vec![pid];
+    let mut next = 0;
+    while let Some(&pid) = tree.get(next) {
+        next += 1;
+        for task in task_ids(pid) {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{task}/children"));
+            let children = children.unwrap_or_default();
+            tree.extend(
+                children
+                    .split_ascii_whitespace()
+                    .filter_map(|id| id.parse::<u32>().ok()),
+            );
+        }
+    }
+    tree
+}
+
+fn task_ids(pid: u32) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Resident memory of one process, bytes; 0 when it is gone.
+#[must_use]
+pub fn resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status_number(&status, "VmRSS:") * 1024
+}
+
+fn context_switches(pid: u32) -> u64 {
+    task_ids(pid)
+        .iter()
+        .map(|task| {
+            let status =
+                fs::read_to_string(format!("/proc/{pid}/task/{task}/status")).unwrap_or_default();
+            status_number(&status, "voluntary_ctxt_switches:")
+                + status_number(&status, "nonvoluntary_ctxt_switches:")
+        })
+        .sum()
+}
+
+fn status_number(status: &str, name: &str) -> u64 {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.split_ascii_whitespace().next())
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+/// CPU time of the calling thread. Nanosecond resolution.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    clock(rustix::time::ClockId::ThreadCPUTime)
+}
+
+/// CPU time of this whole process. Nanosecond resolution.
+#[must_use]
+pub fn process_cpu_time() -> Duration {
+    clock(rustix::time::ClockId::ProcessCPUTime)
+}
+
+fn clock(id: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(id);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
+/// How long the calling thread was ready to run but had to wait for a CPU, since it began.
+#[must_use]
+pub fn thread_run_delay() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text
+        .split_ascii_whitespace()
+        .nth(1)
+        .and_then(|number| number.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// Binds the calling thread (and threads and processes it starts from now on) to `cpus`.
+///
+/// # Errors
+/// When none of them is a CPU that this process may use.
+pub fn pin(cpus: &[usize]) -> std::io::Result<()> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu < CpuSet::MAX_CPU {
+            set.set(cpu);
+        }
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// CPUs that the calling thread may use.
+#[must_use]
+pub fn allowed_cpus() -> Vec<usize> {
+    rustix::thread::sched_getaffinity(None).map_or_else(
+        |_| vec![0],
+        |set| {
+            (0..CpuSet::MAX_CPU)
+                .filter(|&cpu| set.is_set(cpu))
+                .collect()
+        },
+    )
+}
+
+/// Raises the soft descriptor limit to the hard one and returns it; `u64::MAX` is "no limit".
+#[must_use]
+pub fn raise_descriptor_limit() -> u64 {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if rustix::process::setrlimit(Resource::Nofile, raised).is_ok() {
+        limit.maximum.unwrap_or(u64::MAX)
+    } else {
+        limit.current.unwrap_or(u64::MAX)
+    }
+}
+
+/// Local ports that the kernel picks from for one destination (and source) address.
+#[must_use]
+pub fn local_ports() -> u64 {
+    let text = read_line("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut numbers = text
+        .split_ascii_whitespace()
+        .map_while(|number| number.parse::<u64>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(first), Some(last)) if last >= first => last - first + 1,
+        _ => 28_232,
+    }
+}
+
+/// What a reader of a figure needs to know about the machine, as name and text.
+#[must_use]
+pub fn environment() -> Vec<(&'static str, String)> {
+    let mut environment = vec![("kernel", kernel()), ("cpus", cpus()), ("memory", memory())];
+    let files = [
+        (
+            "governor",
+            "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+        ),
+        (
+            "clock source",
+            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+        ),
+        (
+            "congestion control",
+            "/proc/sys/net/ipv4/tcp_congestion_control",
+        ),
+        ("smt", "/sys/devices/system/cpu/smt/control"),
+    ];
+    for (name, path) in files {
+        environment.push((
+            name,
+            read_line(path).unwrap_or_else(|| "unknown".to_owned()),
+        ));
+    }
+    environment.push(("mitigations", mitigations()));
+    environment
+}
+
+fn kernel() -> String {
+    let uname = rustix::system::uname();
+    format!(
+        "{} {}",
+        uname.sysname().to_string_lossy(),
+        uname.release().to_string_lossy()
+    )
+}
+
+fn cpus() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown model", |rest| {
+            rest.trim_start_matches([' ', '\t', ':'])
+        });
+    let virtual_machine = if text.contains(" hypervisor") {
+        ", virtual"
+    } else {
+        ""
+    };
+    format!("{} × {model}{virtual_machine}", allowed_cpus().len())
+}
+
+fn memory() -> String {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    format!("{} MiB", status_number(&text, "MemTotal:") / 1024)
+}
+
+fn mitigations() -> String {
+    let Ok(entries) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else {
+        return "unknown".to_owned();
+    };
+    let mut active: Vec<String> = entries
+        .flatten()
+        .filter(|entry| {
+            read_line(&entry.path().to_string_lossy())
+                .is_some_and(|line| line.starts_with("Mitigation"))
+        })
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    active.sort();
+    if active.is_empty() {
+        "none active".to_owned()
+    } else {
+        active.join(", ")
+    }
+}
+
+fn read_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.lines().next()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 100 1 20 5000 7 3 4 5 0 0\n\
+                        cpu1 200 0 0 0 0 0 0 0 0 0\nintr 5\n";
+
+    #[test]
+    fn busy_time_is_all_but_idle_and_waiting_for_disks() {
+        assert_eq!(busy_ticks(STAT, &[0]), 133);
+        assert_eq!(busy_ticks(STAT, &[0, 1]), 333);
+        assert_eq!(busy_ticks(STAT, &[7]), 0);
+        assert_eq!(busy_ticks("", &[0]), 0);
+    }
+
+    #[test]
+    fn this_process_is_found_with_memory_and_a_missing_one_is_not() {
+        let spent = spent(std::process::id()).unwrap();
+        assert!(spent.resident_bytes > 0);
+        assert_eq!(super::spent(u32::MAX), None);
+    }
+
+    #[test]
+    fn the_environment_has_no_empty_line() {
+        for (name, text) in environment() {
+            assert!(!text.is_empty(), "{name}");
+        }
+    }
+}
