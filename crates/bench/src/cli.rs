@@ -2,6 +2,7 @@
 //! In: arguments. Out: an exit code: 0 done, 1 the run found failures, 2 usage.
 //! Never: measures anything itself.
 
+use crate::compare::{self, CompareArgs};
 use crate::floor::{self, Floor, Role};
 use clap::{Args, Subcommand};
 use core::net::SocketAddr;
@@ -19,6 +20,8 @@ pub struct BenchArgs {
 enum BenchCommand {
     /// What this machine's kernel allows: receive and send, nothing else
     Floor(FloorArgs),
+    /// Paired rounds against the floor and against the peers that are installed
+    Compare(CompareArgs),
 }
 
 /// Arguments of `tidegate bench floor`.
@@ -46,6 +49,7 @@ pub struct FloorArgs {
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.command {
         BenchCommand::Floor(args) => run_floor(&args),
+        BenchCommand::Compare(args) => compare::run(&args),
     }
 }
 

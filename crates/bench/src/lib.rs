@@ -5,6 +5,12 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod compare;
 pub mod floor;
+pub mod histogram;
 pub mod machine;
+pub mod plan;
+pub mod process;
 pub mod statistics;
+pub mod tally;
+pub mod target;

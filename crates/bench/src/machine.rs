@@ -166,6 +166,18 @@ fn clock(id: rustix::time::ClockId) -> Duration {
     )
 }
 
+/// CPU time of child processes that have ended and been waited for.
+#[must_use]
+pub fn children_cpu_time() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let Some((_, rest)) = stat.rsplit_once(')') else {
+        return Duration::ZERO;
+    };
+    // Fields 16 and 17 of proc(5), counted from the one after the name: cutime and cstime.
+    let fields = rest.split_ascii_whitespace().skip(13).take(2);
+    ticks(fields.filter_map(|text| text.parse::<u64>().ok()).sum())
+}
+
 /// How long the calling thread was ready to run but had to wait for a CPU, since it began.
 #[must_use]
 pub fn thread_run_delay() -> Duration {

@@ -1,0 +1,252 @@
+//! One round's load on one server, by our own client or by a foreign one.
+//! In: where, how many connections, how long. Out: what the client counted.
+//! Never: mixes clients within a comparison.
+
+use crate::{machine, process};
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Who sends the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Client {
+    /// `tidegate bench http`
+    Tidegate,
+    /// wrk, as the foreign witness
+    Wrk,
+    /// h2load --h1 (of nghttp2)
+    H2load,
+    /// hey
+    Hey,
+}
+
+/// What a round asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Round<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) path: &'a str,
+    pub(crate) connections: u32,
+    pub(crate) pipeline: u16,
+    pub(crate) duration: Duration,
+    /// Requests a second of an open loop; `None`: a closed loop.
+    pub(crate) rate_per_s: Option<f64>,
+    pub(crate) cpus: &'a [usize],
+    /// For scripts of the foreign client.
+    pub(crate) folder: &'a Path,
+}
+
+impl Round<'_> {
+    fn url(&self) -> String {
+        format!("http://{}{}", self.address, self.path)
+    }
+}
+
+/// What the client counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Counted {
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    pub(crate) seconds: f64,
+    pub(crate) body_bytes: u64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p99_9_us: f64,
+    /// CPU time of the client, seconds.
+    pub(crate) client_cpu_s: f64,
+    pub(crate) saturated: bool,
+}
+
+impl Client {
+    /// All clients.
+    pub(crate) fn all() -> [Self; 4] {
+        [Self::Tidegate, Self::Wrk, Self::H2load, Self::Hey]
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tidegate => "tidegate",
+            Self::Wrk => "wrk",
+            Self::H2load => "h2load",
+            Self::Hey => "hey",
+        }
+    }
+
+    /// The program that must be installed; `None`: this one.
+    pub(crate) fn program(self) -> Option<&'static str> {
+        match self {
+            Self::Tidegate => None,
+            Self::Wrk | Self::H2load | Self::Hey => Some(self.name()),
+        }
+    }
+
+    /// Loads one server for one round.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub(crate) fn run(self, round: &Round<'_>) -> Result<Counted, String> {
+        match self {
+            Self::Tidegate => Err("our own client is not in this version; use --client wrk".into()),
+            Self::Wrk => run_wrk(round),
+            Self::H2load => run_h2load(round),
+            Self::Hey => run_hey(round),
+        }
+    }
+}
+
+/// Prints one line that is easy to take apart; joins requests when a depth is given.
+const WRK_SCRIPT: &str = "\
+local depth = tonumber(os.getenv('DEPTH')) or 1
+if depth > 1 then
+  function init(args)
+    local all = {}
+    for i = 1, depth do all[i] = wrk.format() end
+    joined = table.concat(all)
+  end
+  function request() return joined end
+end
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format('COUNTED %d %d %d %d %.1f %.1f %.1f\\n', summary.requests,
+    e.connect + e.read + e.write + e.status + e.timeout, summary.duration, summary.bytes,
+    latency:percentile(50), latency:percentile(99), latency:percentile(99.9)))
+end
+";
+
+fn run_wrk(round: &Round<'_>) -> Result<Counted, String> {
+    if round.rate_per_s.is_some() {
+        return Err("wrk knows no rate; use --client tidegate".to_owned());
+    }
+    let script = round.folder.join("wrk.lua");
+    std::fs::write(&script, WRK_SCRIPT)
+        .map_err(|error| format!("{}: {error}", script.display()))?;
+    let mut command = installed("wrk")?;
+    command
+        .arg("-t1")
+        .arg(format!("-c{}", round.connections))
+        .arg(format!("-d{}s", round.duration.as_secs().max(1)))
+        .arg("-s")
+        .arg(script)
+        .arg(round.url())
+        .env("DEPTH", round.pipeline.to_string());
+    let (text, client_cpu_s) = output_of(&mut command, round.cpus)?;
+    let mut counted = parse_counted(&text).ok_or_else(|| format!("wrk printed: {text}"))?;
+    counted.client_cpu_s = client_cpu_s;
+    Ok(counted)
+}
+
+fn run_h2load(round: &Round<'_>) -> Result<Counted, String> {
+    let mut command = installed("h2load")?;
+    command
+        .args(["--h1", "-t1"])
+        .arg(format!("-c{}", round.connections))
+        .arg(format!("-m{}", round.pipeline))
+        .arg(format!("-D{}", round.duration.as_secs().max(1)))
+        .arg(round.url());
+    let (text, client_cpu_s) = output_of(&mut command, round.cpus)?;
+    // "requests: 1 total, 1 started, 1 done, 1 succeeded, 0 failed, 0 errored, 0 timeout"
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("requests: "));
+    let number = |word: &str| {
+        line.and_then(|line| line.split(", ").find_map(|part| part.strip_suffix(word)))
+            .and_then(|number| number.trim().parse::<u64>().ok())
+    };
+    let requests = number("succeeded").ok_or_else(|| format!("h2load printed: {text}"))?;
+    Ok(Counted {
+        requests,
+        errors: number("failed").unwrap_or(0),
+        seconds: round.duration.as_secs_f64(),
+        client_cpu_s,
+        ..Counted::default()
+    })
+}
+
+fn run_hey(round: &Round<'_>) -> Result<Counted, String> {
+    let mut command = installed("hey")?;
+    command
+        .args(["-cpus", "1"])
+        .arg(format!("-c={}", round.connections))
+        .arg(format!("-z={}s", round.duration.as_secs().max(1)))
+        .arg(round.url());
+    let (text, client_cpu_s) = output_of(&mut command, round.cpus)?;
+    // Lines "  [200]	12345 responses", one for each status.
+    let requests = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix('[')?.split_once(']'))
+        .filter_map(|(_, rest)| rest.trim().strip_suffix(" responses")?.parse::<u64>().ok())
+        .sum();
+    Ok(Counted {
+        requests,
+        seconds: round.duration.as_secs_f64(),
+        client_cpu_s,
+        ..Counted::default()
+    })
+}
+
+fn installed(program: &str) -> Result<Command, String> {
+    let path = process::find_program(program).ok_or_else(|| {
+        format!("{program} is not installed (Debian packages: wrk, nghttp2-client, hey)")
+    })?;
+    Ok(Command::new(path))
+}
+
+/// What a foreign client printed, and its CPU time in seconds.
+fn output_of(command: &mut Command, cpus: &[usize]) -> Result<(String, f64), String> {
+    let before = machine::allowed_cpus();
+    let children_before = machine::children_cpu_time();
+    machine::pin(cpus).map_err(|error| format!("CPU {cpus:?}: {error}"))?;
+    let output = command.stdin(Stdio::null()).output();
+    machine::pin(&before).map_err(|error| error.to_string())?;
+    let spent = machine::children_cpu_time().saturating_sub(children_before);
+    let output = output.map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok((
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        spent.as_secs_f64(),
+    ))
+}
+
+fn parse_counted(text: &str) -> Option<Counted> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("COUNTED "))?;
+    let numbers: Vec<f64> = line
+        .split(' ')
+        .map_while(|number| number.parse().ok())
+        .collect();
+    let [requests, errors, micros, bytes, p50_us, p99_us, p99_9_us] = numbers[..] else {
+        return None;
+    };
+    Some(Counted {
+        requests: requests as u64,
+        errors: errors as u64,
+        seconds: micros / 1e6,
+        body_bytes: bytes as u64,
+        p50_us,
+        p99_us,
+        p99_9_us,
+        client_cpu_s: 0.0,
+        saturated: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_foreign_client_is_taken_apart() {
+        let text = "Running 2s test\nCOUNTED 1000 2 2000000 5000 10.0 20.5 30.0\n";
+        let counted = parse_counted(text).unwrap();
+        assert_eq!(
+            (counted.requests, counted.errors, counted.body_bytes),
+            (1000, 2, 5000)
+        );
+        assert!((counted.seconds - 2.0).abs() < 1e-9 && (counted.p99_us - 20.5).abs() < 1e-9);
+        assert_eq!(parse_counted("COUNTED 1 2"), None);
+        assert_eq!(parse_counted(""), None);
+    }
+}

@@ -1,0 +1,317 @@
+//! `tidegate bench compare`: paired rounds of one work against its floor and its peers (MEASURE.md).
+//! In: which work. Out: a table, and one JSON line for the record.
+//! Never: decides on requests per second where CPU time per request can be measured.
+//! Limits: `ROUNDS_MAX`. Invariant: all contenders are up during all rounds and take turns.
+
+mod contender;
+mod load;
+mod record;
+mod rounds;
+mod single;
+
+use crate::machine;
+use contender::{Contender, Ours, Work};
+use core::net::SocketAddr;
+use core::time::Duration;
+use load::Client;
+use record::Record;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Rounds of one comparison.
+pub const ROUNDS_MAX: u32 = 1000;
+/// Body of the `bodies` case.
+const LARGE_BODY_BYTES: usize = 1024 * 1024;
+/// Depth of the `pipeline` case.
+const PIPELINE_DEPTH: u16 = 16;
+
+/// The works that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// A 27-byte JSON answer: CPU time per request
+    Json,
+    /// The same through a proxy with one origin: CPU time per request
+    Proxy,
+    /// 1 MiB bodies through a proxy: bytes per CPU second
+    Bodies,
+    /// 13 bytes of text, 16 requests in flight on each connection: CPU time per request
+    Pipeline,
+    /// p99.9 through a proxy at half of the slowest one's load
+    Latency,
+    /// Memory for each idle connection that is kept open
+    Memory,
+    /// Time from the start to the first answer, and memory then
+    Start,
+    /// Clients: requests per client CPU second on the same server
+    Client,
+}
+
+/// Arguments of `tidegate bench compare`.
+#[derive(clap::Args, Debug)]
+pub struct CompareArgs {
+    /// What is compared
+    #[arg(value_enum)]
+    what: What,
+    /// Rounds that count, after one that warms up
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=i64::from(ROUNDS_MAX)))]
+    rounds: u32,
+    /// Seconds of a round
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Connections; several, with commas, make several tables
+    #[arg(long, value_delimiter = ',')]
+    connections: Vec<u32>,
+    /// Who sends the requests
+    #[arg(long, value_enum, default_value = "tidegate")]
+    client: Client,
+    /// Take only these, with commas: tidegate, floor, nginx, haproxy
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// The tidegate binary [default: the one that runs, or the one beside it]
+    #[arg(long, value_name = "PATH")]
+    ours: Option<PathBuf>,
+    /// CPU of the servers
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    server_cpu: usize,
+    /// CPU of the client and of the origin
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    client_cpu: usize,
+    /// Folder for the record; one line is appended to WHAT.jsonl in it
+    #[arg(long, value_name = "FOLDER", default_value = "benches/results")]
+    results: PathBuf,
+    /// Print the record instead of the table, and append nothing
+    #[arg(long)]
+    json: bool,
+}
+
+/// What all cases of a comparison share.
+struct Bench {
+    ours: Ours,
+    folder: PathBuf,
+    server_cpus: Vec<usize>,
+    client_cpus: Vec<usize>,
+    rounds: u32,
+    duration: Duration,
+    client: Client,
+    only: Vec<String>,
+}
+
+/// Runs `tidegate bench compare`.
+#[must_use]
+pub fn run(args: &CompareArgs) -> ExitCode {
+    let bench = match Bench::new(args) {
+        Ok(bench) => bench,
+        Err(why) => {
+            eprintln!("tidegate bench compare: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut connections = args.connections.clone();
+    if connections.is_empty() {
+        connections.push(default_connections(args.what));
+    }
+    let mut code = ExitCode::SUCCESS;
+    for connections in connections {
+        match bench.compare(args.what, connections) {
+            Ok(record) => {
+                if !publish(&record, args) {
+                    code = ExitCode::FAILURE;
+                }
+            }
+            Err(why) => {
+                eprintln!("tidegate bench compare: {why}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    // A scratch folder that stays behind harms nobody.
+    let _ = fs::remove_dir_all(&bench.folder);
+    code
+}
+
+fn default_connections(what: What) -> u32 {
+    match what {
+        What::Memory => 18_000,
+        What::Start => 1,
+        What::Json | What::Proxy | What::Pipeline | What::Latency | What::Client => 64,
+        What::Bodies => 16,
+    }
+}
+
+fn publish(record: &Record, args: &CompareArgs) -> bool {
+    let mut stdout = io::stdout().lock();
+    let line = record.to_json();
+    if args.json {
+        return writeln!(stdout, "{line}").is_ok();
+    }
+    if writeln!(stdout, "{record}").is_err() {
+        return false;
+    }
+    match append(&args.results, record.what, &line.to_string()) {
+        Ok(()) => true,
+        Err(error) => {
+            eprintln!(
+                "tidegate bench compare: {}: {error}",
+                args.results.display()
+            );
+            false
+        }
+    }
+}
+
+fn append(folder: &Path, what: &str, line: &str) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let path = folder.join(format!("{what}.jsonl"));
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)?;
+    writeln!(file, "{line}")
+}
+
+impl Bench {
+    fn new(args: &CompareArgs) -> Result<Self, String> {
+        let allowed = machine::allowed_cpus();
+        for cpu in [args.server_cpu, args.client_cpu] {
+            if !allowed.contains(&cpu) {
+                return Err(format!(
+                    "CPU {cpu} is not one that may be used here: {allowed:?}"
+                ));
+            }
+        }
+        for name in &args.only {
+            if !contender::NAMES.contains(&name.as_str()) {
+                let names = contender::NAMES.join(", ");
+                return Err(format!("unknown contender `{name}`; there are {names}"));
+            }
+        }
+        if !(0.1..=3600.0).contains(&args.seconds) {
+            return Err(format!(
+                "--seconds {}: a round takes 0.1 to 3600 seconds",
+                args.seconds
+            ));
+        }
+        let folder = std::env::temp_dir().join(format!("tidegate-compare-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        // The limit that stays is checked where descriptors are needed.
+        let _ = machine::raise_descriptor_limit();
+        Ok(Self {
+            ours: find_ours(args.ours.clone())?,
+            folder,
+            server_cpus: vec![args.server_cpu],
+            client_cpus: vec![args.client_cpu],
+            rounds: args.rounds,
+            duration: Duration::from_secs_f64(args.seconds),
+            client: args.client,
+            only: args.only.clone(),
+        })
+    }
+
+    fn compare(&self, what: What, connections: u32) -> Result<Record, String> {
+        match what {
+            What::Json => self.cpu_rounds("json", Work::Json, "/json", connections, 1),
+            What::Pipeline => self.cpu_rounds(
+                "pipeline",
+                Work::Plaintext,
+                "/plaintext",
+                connections,
+                PIPELINE_DEPTH,
+            ),
+            What::Proxy => {
+                let origin = self.start_origin(&[])?;
+                self.cpu_rounds(
+                    "proxy",
+                    Work::Proxy(origin.address),
+                    "/json",
+                    connections,
+                    1,
+                )
+            }
+            What::Bodies => {
+                let origin = self.start_origin(&["--body-bytes", &LARGE_BODY_BYTES.to_string()])?;
+                self.cpu_rounds(
+                    "bodies",
+                    Work::Proxy(origin.address),
+                    "/body",
+                    connections,
+                    1,
+                )
+            }
+            What::Latency => {
+                let origin = self.start_origin(&[])?;
+                self.latency_rounds(origin.address, connections)
+            }
+            What::Memory => self.memory(connections),
+            What::Start => self.start_times(),
+            What::Client => self.client_rounds(connections),
+        }
+    }
+
+    /// Starts all that can take part; says on stderr who cannot, and why.
+    fn start_all(&self, work: Work) -> Result<Vec<Contender>, String> {
+        let mut contenders = Vec::new();
+        for name in contender::NAMES {
+            if !self.takes_part(name) {
+                continue;
+            }
+            match contender::start(name, work, &self.ours, &self.folder, &self.server_cpus) {
+                Ok(contender) => contenders.push(contender),
+                Err(why) => eprintln!("not compared: {why}"),
+            }
+        }
+        if contenders.is_empty() {
+            return Err("there is nobody to compare".to_owned());
+        }
+        Ok(contenders)
+    }
+
+    fn takes_part(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+
+    /// Starts the floor server that stands behind the proxies, on the client's CPU.
+    fn start_origin(&self, arguments: &[&str]) -> Result<Contender, String> {
+        let failed = |error: io::Error| format!("origin: {error}");
+        let address: SocketAddr = crate::process::free_address().map_err(failed)?;
+        let mut command = contender::floor(Work::Json, &self.ours, address);
+        command.args(arguments);
+        let mut running =
+            crate::process::Running::start(&mut command, &self.client_cpus).map_err(failed)?;
+        running
+            .wait_until_listening(address)
+            .map_err(|why| format!("origin: {why}"))?;
+        Ok(Contender {
+            name: "origin",
+            version: String::new(),
+            address,
+            running,
+        })
+    }
+}
+
+/// Our own programs: this one, and the `tidegate` binary, which may be the same or lie beside it.
+fn find_ours(given: Option<PathBuf>) -> Result<Ours, String> {
+    let bench = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
+    if let Some(path) = given {
+        if !path.is_file() {
+            return Err(format!("--ours {}: no such file", path.display()));
+        }
+        return Ok(Ours {
+            tidegate: Some(path),
+            bench,
+        });
+    }
+    let is_tidegate = bench.file_name().is_some_and(|name| name == "tidegate");
+    let beside = bench
+        .parent()
+        .and_then(Path::parent)
+        .map(|folder| folder.join("tidegate"));
+    let tidegate = if is_tidegate {
+        Some(bench.clone())
+    } else {
+        beside.filter(|path| path.is_file())
+    };
+    Ok(Ours { tidegate, bench })
+}

@@ -1,0 +1,386 @@
+//! The outcome of a comparison: as a table for people, as one JSON line for the record.
+//! In: samples of paired rounds. Out: medians, ratios within the round, and their spread.
+//! Invariant: ratios are taken between samples of the same round, never between medians.
+
+use super::load::Counted;
+use crate::machine;
+use crate::statistics::{self, Estimate};
+use core::fmt;
+use core::time::Duration;
+use serde_json::{Map, Value, json};
+
+/// What decides a comparison; less is better for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// Non-idle time of the server's CPU for each request, µs.
+    CpuPerRequest,
+    /// The same for each byte of a body, ns.
+    CpuPerByte,
+    /// User and system time of the client for each request, µs.
+    ClientCpuPerRequest,
+    /// p99.9 in µs.
+    Tail,
+    /// User memory for each connection, bytes.
+    MemoryPerConnection,
+    /// Start to first answer, ms.
+    StartTime,
+}
+
+impl Measure {
+    fn title(self) -> &'static str {
+        match self {
+            Self::CpuPerRequest => "CPU µs/request",
+            Self::CpuPerByte => "CPU ns/KiB",
+            Self::ClientCpuPerRequest => "client CPU µs/request",
+            Self::Tail => "p99.9 µs",
+            Self::MemoryPerConnection => "bytes/connection",
+            Self::StartTime => "ms to first answer",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::CpuPerRequest => "cpu_us_per_request",
+            Self::CpuPerByte => "cpu_ns_per_kib",
+            Self::ClientCpuPerRequest => "client_cpu_us_per_request",
+            Self::Tail => "p99_9_us",
+            Self::MemoryPerConnection => "bytes_per_connection",
+            Self::StartTime => "start_ms",
+        }
+    }
+}
+
+/// One contender in one round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    pub(crate) rate_per_s: f64,
+    /// Non-idle time of the CPUs that were watched, seconds.
+    pub(crate) busy_s: f64,
+    /// User and system time of the contender alone, seconds.
+    pub(crate) own_s: f64,
+    pub(crate) body_bytes: u64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p99_9_us: f64,
+    /// For measures that are not made of requests.
+    pub(crate) value: f64,
+    pub(crate) saturated: bool,
+}
+
+impl Sample {
+    pub(crate) fn new(counted: &Counted, busy: Duration, own: Duration) -> Self {
+        Self {
+            requests: counted.requests,
+            errors: counted.errors,
+            rate_per_s: counted.requests as f64 / counted.seconds,
+            busy_s: busy.as_secs_f64(),
+            own_s: own.as_secs_f64(),
+            body_bytes: counted.body_bytes,
+            p50_us: counted.p50_us,
+            p99_us: counted.p99_us,
+            p99_9_us: counted.p99_9_us,
+            value: 0.0,
+            saturated: counted.saturated,
+        }
+    }
+
+    /// The number that decides.
+    fn measure(&self, measure: Measure) -> f64 {
+        let requests = self.requests.max(1) as f64;
+        match measure {
+            Measure::CpuPerRequest => self.busy_s * 1e6 / requests,
+            Measure::CpuPerByte => self.busy_s * 1e9 * 1024.0 / self.body_bytes.max(1) as f64,
+            Measure::ClientCpuPerRequest => self.own_s * 1e6 / requests,
+            Measure::Tail => self.p99_9_us,
+            Measure::MemoryPerConnection | Measure::StartTime => self.value,
+        }
+    }
+}
+
+/// One contender over all rounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) version: String,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) resident_bytes: u64,
+}
+
+impl Row {
+    pub(crate) fn new(name: &'static str, version: String) -> Self {
+        Self {
+            name,
+            version,
+            samples: Vec::new(),
+            resident_bytes: 0,
+        }
+    }
+
+    fn measures(&self, measure: Measure) -> Vec<f64> {
+        self.samples
+            .iter()
+            .map(|sample| sample.measure(measure))
+            .collect()
+    }
+
+    fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
+        statistics::median(&self.samples.iter().map(of).collect::<Vec<f64>>())
+    }
+
+    fn errors(&self) -> u64 {
+        self.samples.iter().map(|sample| sample.errors).sum()
+    }
+}
+
+/// One comparison.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) what: &'static str,
+    pub(crate) measure: Measure,
+    pub(crate) connections: u32,
+    pub(crate) pipeline: u16,
+    /// Requests a second of an open loop.
+    pub(crate) rate_per_s: Option<f64>,
+    pub(crate) rounds: u32,
+    pub(crate) seconds: f64,
+    pub(crate) client: &'static str,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Record {
+    /// What the ratios are taken against: the floor where it took part.
+    fn base(&self) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == "floor")
+    }
+
+    fn ours(&self) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == "tidegate")
+    }
+
+    fn ratio(&self, these: Option<&Row>, those: Option<&Row>) -> Option<Estimate> {
+        let (these, those) = (these?, those?);
+        Some(statistics::paired_ratio(
+            &these.measures(self.measure),
+            &those.measures(self.measure),
+        ))
+    }
+
+    /// One line for the record.
+    pub(crate) fn to_json(&self) -> Value {
+        let environment: Map<String, Value> = machine::environment()
+            .into_iter()
+            .map(|(name, text)| (name.replace(' ', "_"), Value::String(text)))
+            .collect();
+        json!({
+            "what": self.what,
+            "measure": self.measure.name(),
+            "unix_seconds": unix_seconds(),
+            "connections": self.connections,
+            "pipeline": self.pipeline,
+            "rate_per_s": self.rate_per_s,
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "client": self.client,
+            "contenders": self.rows.iter().map(|row| self.row_to_json(row)).collect::<Vec<_>>(),
+            "environment": environment,
+        })
+    }
+
+    fn row_to_json(&self, row: &Row) -> Value {
+        let estimate = statistics::estimate(&row.measures(self.measure));
+        let mut object = Map::new();
+        object.insert("name".to_owned(), json!(row.name));
+        object.insert("version".to_owned(), json!(row.version));
+        object.insert(self.measure.name().to_owned(), estimate_to_json(estimate));
+        if let Some(ratio) = self.ratio(Some(row), self.base()) {
+            object.insert("over_floor".to_owned(), estimate_to_json(ratio));
+        }
+        if let Some(ratio) = self.ratio(self.ours(), Some(row)) {
+            object.insert("ours_over_this".to_owned(), estimate_to_json(ratio));
+        }
+        if self.is_of_requests() {
+            let own_us = |sample: &Sample| sample.own_s * 1e6 / sample.requests.max(1) as f64;
+            object.insert(
+                "own_cpu_us_per_request".to_owned(),
+                rounded(row.median(own_us)),
+            );
+            object.insert(
+                "rate_per_s".to_owned(),
+                rounded(row.median(|sample| sample.rate_per_s)),
+            );
+            object.insert(
+                "p50_us".to_owned(),
+                rounded(row.median(|sample| sample.p50_us)),
+            );
+            object.insert(
+                "p99_us".to_owned(),
+                rounded(row.median(|sample| sample.p99_us)),
+            );
+            object.insert(
+                "p99_9_us".to_owned(),
+                rounded(row.median(|sample| sample.p99_9_us)),
+            );
+            object.insert("errors".to_owned(), json!(row.errors()));
+            let saturated = row.samples.iter().filter(|sample| sample.saturated).count();
+            object.insert("rounds_saturated".to_owned(), json!(saturated));
+        }
+        object.insert("resident_bytes".to_owned(), json!(row.resident_bytes));
+        Value::Object(object)
+    }
+
+    fn is_of_requests(&self) -> bool {
+        !matches!(
+            self.measure,
+            Measure::MemoryPerConnection | Measure::StartTime
+        )
+    }
+}
+
+fn unix_seconds() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+fn estimate_to_json(estimate: Estimate) -> Value {
+    json!({
+        "median": rounded(estimate.median),
+        "low": rounded(estimate.low),
+        "high": rounded(estimate.high),
+    })
+}
+
+/// Four decimals: more is noise, and files grow.
+fn rounded(value: f64) -> Value {
+    json!((value * 1e4).round() / 1e4)
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} connections", self.what, self.connections)?;
+        if self.pipeline > 1 {
+            write!(f, ", {} requests in flight on each", self.pipeline)?;
+        }
+        if let Some(rate) = self.rate_per_s {
+            write!(f, ", {rate:.0} requests/s (open loop)")?;
+        }
+        if self.is_of_requests() {
+            write!(
+                f,
+                "; {} rounds of {} s, client {}",
+                self.rounds, self.seconds, self.client
+            )?;
+        }
+        writeln!(f)?;
+        write!(
+            f,
+            "{:<10} {:>21} {:>17} {:>15} {:>15}",
+            "",
+            self.measure.title(),
+            "spread (95 %)",
+            "× floor",
+            "ours ÷ this"
+        )?;
+        if self.is_of_requests() {
+            write!(
+                f,
+                " {:>9} {:>11} {:>8} {:>8} {:>8} {:>6}",
+                "own µs", "requests/s", "p50 µs", "p99 µs", "p99.9 µs", "errors"
+            )?;
+        } else {
+            write!(f, " {:>10}", "RSS KiB")?;
+        }
+        for row in &self.rows {
+            writeln!(f)?;
+            self.fmt_row(row, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Record {
+    fn fmt_row(&self, row: &Row, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let estimate = statistics::estimate(&row.measures(self.measure));
+        let ratio = |ratio: Option<Estimate>| {
+            ratio.map_or_else(
+                || "-".to_owned(),
+                |ratio| {
+                    let half = (ratio.high - ratio.low) / 2.0;
+                    format!("{:.3} ±{half:.3}", ratio.median)
+                },
+            )
+        };
+        write!(
+            f,
+            "{:<10} {:>21.3} {:>17} {:>15} {:>15}",
+            row.name,
+            estimate.median,
+            format!("{:.2}–{:.2}", estimate.low, estimate.high),
+            ratio(self.ratio(Some(row), self.base())),
+            ratio(self.ratio(self.ours(), Some(row))),
+        )?;
+        if self.is_of_requests() {
+            let own_us = |sample: &Sample| sample.own_s * 1e6 / sample.requests.max(1) as f64;
+            write!(
+                f,
+                " {:>9.3} {:>11.0} {:>8.0} {:>8.0} {:>8.0} {:>6}",
+                row.median(own_us),
+                row.median(|sample| sample.rate_per_s),
+                row.median(|sample| sample.p50_us),
+                row.median(|sample| sample.p99_us),
+                row.median(|sample| sample.p99_9_us),
+                row.errors(),
+            )?;
+            if row.samples.iter().any(|sample| sample.saturated) {
+                write!(f, "  client saturated")?;
+            }
+        } else {
+            write!(f, " {:>10}", row.resident_bytes / 1024)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &'static str, busy_s: &[f64]) -> Row {
+        let mut row = Row::new(name, "1".to_owned());
+        for &busy_s in busy_s {
+            row.samples.push(Sample {
+                requests: 1_000_000,
+                busy_s,
+                ..Sample::default()
+            });
+        }
+        row
+    }
+
+    #[test]
+    fn ratios_are_paired_and_the_floor_is_their_base() {
+        let record = Record {
+            what: "json",
+            measure: Measure::CpuPerRequest,
+            connections: 64,
+            pipeline: 1,
+            rate_per_s: None,
+            rounds: 3,
+            seconds: 2.0,
+            client: "wrk",
+            rows: vec![
+                row("tidegate", &[6.0, 12.0, 6.6]),
+                row("floor", &[5.0, 10.0, 5.5]),
+            ],
+        };
+        let line = record.to_json();
+        assert_eq!(line["contenders"][0]["over_floor"]["median"], 1.2);
+        assert_eq!(line["contenders"][1]["ours_over_this"]["low"], 1.2);
+        assert_eq!(line["contenders"][1]["cpu_us_per_request"]["median"], 5.5);
+        assert!(!line.to_string().contains('\n'));
+        let table = record.to_string();
+        assert!(table.contains("1.200 ±0.000"), "{table}");
+    }
+}

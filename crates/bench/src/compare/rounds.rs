@@ -1,0 +1,210 @@
+//! Paired rounds: all contenders are up and take turns, so that the machine's drift hits all alike.
+//! In: contenders and a load. Out: one sample for each contender and round.
+//! Invariant: sample `i` of every contender was taken in the same round.
+
+use super::contender::{self, Contender, Work};
+use super::load::{Client, Counted, Round};
+use super::record::{Measure, Record, Row, Sample};
+use super::{Bench, PIPELINE_DEPTH};
+use crate::{machine, process};
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io::IsTerminal as _;
+
+impl Bench {
+    /// CPU time per request of all contenders for one work.
+    pub(super) fn cpu_rounds(
+        &self,
+        what: &'static str,
+        work: Work,
+        path: &str,
+        connections: u32,
+        pipeline: u16,
+    ) -> Result<Record, String> {
+        let contenders = self.start_all(work)?;
+        let load = Load {
+            path,
+            connections,
+            pipeline,
+            rate_per_s: None,
+        };
+        let rows = self.rounds(&contenders, &load)?;
+        let measure = if what == "bodies" {
+            Measure::CpuPerByte
+        } else {
+            Measure::CpuPerRequest
+        };
+        Ok(self.record(what, measure, connections, rows))
+    }
+
+    /// p99.9 of all proxies at one rate: half of what the slowest of them can do.
+    pub(super) fn latency_rounds(
+        &self,
+        origin: SocketAddr,
+        connections: u32,
+    ) -> Result<Record, String> {
+        if self.client != Client::Tidegate {
+            return Err("latency at a fixed rate needs --client tidegate (open loop)".to_owned());
+        }
+        let contenders = self.start_all(Work::Proxy(origin))?;
+        let mut slowest = f64::INFINITY;
+        let mut load = Load {
+            path: "/json",
+            connections,
+            pipeline: 1,
+            rate_per_s: None,
+        };
+        for contender in &contenders {
+            let counted = self.load_once(contender, &load)?;
+            slowest = slowest.min(counted.requests as f64 / counted.seconds);
+        }
+        let rate_per_s = (slowest / 2.0).max(1.0);
+        load.rate_per_s = Some(rate_per_s);
+        let rows = self.rounds(&contenders, &load)?;
+        let mut record = self.record("latency", Measure::Tail, connections, rows);
+        record.rate_per_s = Some(rate_per_s);
+        Ok(record)
+    }
+
+    /// Requests per client CPU second of all clients, on the floor server.
+    pub(super) fn client_rounds(&self, connections: u32) -> Result<Record, String> {
+        let server = contender::start(
+            "floor",
+            Work::Json,
+            &self.ours,
+            &self.folder,
+            &self.server_cpus,
+        )?;
+        let load = Load {
+            path: "/json",
+            connections,
+            pipeline: 1,
+            rate_per_s: None,
+        };
+        let mut rows = Vec::new();
+        let clients: Vec<Client> = Client::all()
+            .into_iter()
+            .filter(|client| match client.program() {
+                None => true,
+                Some(program) => {
+                    let found = process::find_program(program).is_some();
+                    if !found {
+                        eprintln!("not compared: {program} is not installed");
+                    }
+                    found
+                }
+            })
+            .collect();
+        for client in &clients {
+            rows.push(Row::new(client.name(), client.name().to_owned()));
+        }
+        for round in 0..=self.rounds {
+            for (client, row) in clients.iter().zip(&mut rows) {
+                self.show_progress(round, client.name());
+                let busy = machine::busy_time(&self.client_cpus);
+                let counted = client.run(&self.round(&server, &load))?;
+                let busy = machine::busy_time(&self.client_cpus).saturating_sub(busy);
+                if round > 0 {
+                    let own = Duration::from_secs_f64(counted.client_cpu_s);
+                    row.samples.push(Sample::new(&counted, busy, own));
+                }
+            }
+        }
+        Ok(self.record("client", Measure::ClientCpuPerRequest, connections, rows))
+    }
+
+    fn rounds(&self, contenders: &[Contender], load: &Load<'_>) -> Result<Vec<Row>, String> {
+        let mut rows: Vec<Row> = contenders
+            .iter()
+            .map(|contender| Row::new(contender.name, contender.version.clone()))
+            .collect();
+        // Round 0 warms up: caches, connections of the proxies, branch predictors.
+        for round in 0..=self.rounds {
+            for (contender, row) in contenders.iter().zip(&mut rows) {
+                self.show_progress(round, contender.name);
+                let own = machine::spent(contender.running.pid()).unwrap_or_default();
+                let busy = machine::busy_time(&self.server_cpus);
+                let counted = self.load_once(contender, load)?;
+                let busy = machine::busy_time(&self.server_cpus).saturating_sub(busy);
+                let own = machine::spent(contender.running.pid())
+                    .unwrap_or_default()
+                    .since(own);
+                if round > 0 {
+                    row.samples.push(Sample::new(&counted, busy, own.cpu));
+                    row.resident_bytes = own.resident_bytes;
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    fn load_once(&self, contender: &Contender, load: &Load<'_>) -> Result<Counted, String> {
+        let counted = self
+            .client
+            .run(&self.round(contender, load))
+            .map_err(|why| format!("{}: {why}", contender.name))?;
+        if counted.requests == 0 {
+            return Err(format!("{}: no request was answered", contender.name));
+        }
+        Ok(counted)
+    }
+
+    fn round<'a>(&'a self, contender: &Contender, load: &Load<'a>) -> Round<'a> {
+        Round {
+            address: contender.address,
+            path: load.path,
+            connections: load.connections,
+            pipeline: load.pipeline,
+            duration: self.duration,
+            rate_per_s: load.rate_per_s,
+            cpus: &self.client_cpus,
+            folder: &self.folder,
+        }
+    }
+
+    fn show_progress(&self, round: u32, name: &str) {
+        if std::io::stderr().is_terminal() {
+            let round = if round == 0 {
+                "warming up".to_owned()
+            } else {
+                format!("round {round} of {}", self.rounds)
+            };
+            eprint!("\r\x1b[K{round}: {name}");
+        }
+    }
+
+    pub(super) fn record(
+        &self,
+        what: &'static str,
+        measure: Measure,
+        connections: u32,
+        rows: Vec<Row>,
+    ) -> Record {
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+        Record {
+            what,
+            measure,
+            connections,
+            pipeline: if what == "pipeline" {
+                PIPELINE_DEPTH
+            } else {
+                1
+            },
+            rate_per_s: None,
+            rounds: self.rounds,
+            seconds: self.duration.as_secs_f64(),
+            client: self.client.name(),
+            rows,
+        }
+    }
+}
+
+/// The load that every contender gets.
+struct Load<'a> {
+    path: &'a str,
+    connections: u32,
+    pipeline: u16,
+    rate_per_s: Option<f64>,
+}

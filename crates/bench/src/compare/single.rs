@@ -1,0 +1,152 @@
+//! Comparisons without a load: memory of idle connections, and the way to the first answer.
+//! In: contenders. Out: a record of memory or of times.
+//! Never: two contenders at once, so that neither descriptors nor memory mix.
+
+use super::Bench;
+use super::contender::{self, Contender, Work};
+use super::record::{Measure, Record, Row, Sample};
+use crate::{machine, process};
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Instant;
+
+/// Descriptors that this process needs for other things.
+const DESCRIPTORS_SPARE: u64 = 200;
+/// How long the server may settle (timers, purges) before its memory is read.
+const SETTLE: Duration = Duration::from_millis(1500);
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+impl Bench {
+    /// User memory for each kept connection that had one answer and is idle now.
+    pub(super) fn memory(&self, connections: u32) -> Result<Record, String> {
+        let limit = machine::raise_descriptor_limit();
+        let needed = u64::from(connections) + DESCRIPTORS_SPARE;
+        if limit < needed {
+            return Err(format!(
+                "{connections} connections need {needed} descriptors and the hard limit is {limit}; \
+                 use --connections {} or raise it (ulimit -Hn)",
+                limit.saturating_sub(DESCRIPTORS_SPARE)
+            ));
+        }
+        let mut rows = Vec::new();
+        for name in contender::NAMES {
+            // The floor keeps no more than the kernel does; its figure would say nothing.
+            if name == "floor" || !self.takes_part(name) {
+                continue;
+            }
+            let started = contender::start(
+                name,
+                Work::Json,
+                &self.ours,
+                &self.folder,
+                &self.server_cpus,
+            );
+            match started {
+                Ok(contender) => rows.push(hold(&contender, connections)?),
+                Err(why) => eprintln!("not compared: {why}"),
+            }
+        }
+        Ok(self.record("memory", Measure::MemoryPerConnection, connections, rows))
+    }
+
+    /// Time from the start of the process to its first whole answer.
+    pub(super) fn start_times(&self) -> Result<Record, String> {
+        let mut rows: Vec<Row> = Vec::new();
+        for round in 0..=self.rounds {
+            for name in contender::NAMES {
+                if !self.takes_part(name) {
+                    continue;
+                }
+                match self.start_once(name) {
+                    Ok((version, sample, resident_bytes)) if round > 0 => {
+                        let at =
+                            rows.iter()
+                                .position(|row| row.name == name)
+                                .unwrap_or_else(|| {
+                                    rows.push(Row::new(name, version));
+                                    rows.len() - 1
+                                });
+                        rows[at].samples.push(sample);
+                        rows[at].resident_bytes = resident_bytes;
+                    }
+                    Ok(_) => {}
+                    Err(why) if round == 0 => eprintln!("not compared: {why}"),
+                    Err(_) => {}
+                }
+            }
+        }
+        Ok(self.record("start", Measure::StartTime, 1, rows))
+    }
+
+    fn start_once(&self, name: &str) -> Result<(String, Sample, u64), String> {
+        let failed = |error: std::io::Error| format!("{name}: {error}");
+        let folder = self.folder.join(name);
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        let address = process::free_address().map_err(failed)?;
+        let (mut command, version) =
+            contender::command(name, Work::Json, &self.ours, &folder, address)?;
+        let begun = Instant::now();
+        let running = process::Running::start(&mut command, &self.server_cpus).map_err(failed)?;
+        while ask(address).is_err() {
+            if begun.elapsed() > process::START_MAX {
+                return Err(format!("{name}: no answer after {:?}", process::START_MAX));
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        let value = begun.elapsed().as_secs_f64() * 1000.0;
+        let spent = machine::spent(running.pid()).unwrap_or_default();
+        Ok((
+            version,
+            Sample {
+                value,
+                ..Sample::default()
+            },
+            spent.resident_bytes,
+        ))
+    }
+}
+
+/// Opens `connections` to `contender`, one answer on each, and reads how its memory has grown.
+fn hold(contender: &Contender, connections: u32) -> Result<Row, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", contender.name);
+    let first = ask(contender.address).map_err(failed)?;
+    let resident =
+        || machine::spent(contender.running.pid()).map_or(0, |spent| spent.resident_bytes);
+    let before = resident();
+    let mut held = Vec::with_capacity(connections as usize);
+    for _ in 0..connections {
+        held.push(ask(contender.address).map_err(failed)?);
+    }
+    thread::sleep(SETTLE);
+    let after = resident();
+    let mut row = Row::new(contender.name, contender.version.clone());
+    let value = after.saturating_sub(before) as f64 / f64::from(connections);
+    row.samples.push(Sample {
+        value,
+        ..Sample::default()
+    });
+    row.resident_bytes = after;
+    drop(first);
+    Ok(row)
+}
+
+/// One request and its answer; the connection stays open.
+fn ask(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    stream.write_all(format!("GET /json HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::with_capacity(512);
+    let mut buffer = [0; 512];
+    // The contenders' answers end in this body, whatever their heads say.
+    while !answer.ends_with(crate::floor::JSON_BODY.as_bytes()) {
+        match stream.read(&mut buffer)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            count => answer.extend_from_slice(&buffer[..count]),
+        }
+    }
+    Ok(stream)
+}

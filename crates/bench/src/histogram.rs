@@ -1,0 +1,162 @@
+//! Times, counted into buckets: 0.1 % wide at most, from 1 ns to ten minutes.
+//! In: one time a request. Out: percentiles in microseconds; merges of threads.
+//! Limits: `TIME_MAX`; longer times count as that.
+
+use core::time::Duration;
+use hdrhistogram::Histogram;
+
+/// The longest time that is told apart.
+pub const TIME_MAX: Duration = Duration::from_secs(600);
+
+/// The percentiles of every report: name in JSON, percent.
+pub const PERCENTILES: [(&str, f64); 7] = [
+    ("p50", 50.0),
+    ("p90", 90.0),
+    ("p99", 99.0),
+    ("p99_9", 99.9),
+    ("p99_99", 99.99),
+    ("p99_999", 99.999),
+    ("p99_9999", 99.9999),
+];
+
+/// Times of one kind.
+#[derive(Clone, Debug)]
+pub struct Times {
+    histogram: Histogram<u64>,
+}
+
+impl Times {
+    /// Three significant digits: for percentiles that are reported.
+    #[must_use]
+    pub fn fine() -> Self {
+        Self::with_digits(3)
+    }
+
+    /// Two significant digits, a tenth of the memory: for lines and curves over time.
+    #[must_use]
+    pub fn coarse() -> Self {
+        Self::with_digits(2)
+    }
+
+    fn with_digits(digits: u8) -> Self {
+        let highest = u64::try_from(TIME_MAX.as_nanos()).unwrap_or(u64::MAX);
+        let histogram = Histogram::new_with_bounds(1, highest, digits)
+            .expect("the bounds are constants that the histogram takes");
+        Self { histogram }
+    }
+
+    /// Counts one time.
+    pub fn record(&mut self, time: Duration) {
+        self.histogram
+            .saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Takes in what `other` (of the same kind) counted.
+    pub fn add(&mut self, other: &Self) {
+        self.histogram
+            .add(&other.histogram)
+            .expect("histograms of one kind have the same bounds");
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
+    }
+
+    /// How many times were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The time that `percent` of all did not exceed, microseconds; 0 when nothing was counted.
+    #[must_use]
+    pub fn percentile_us(&self, percent: f64) -> f64 {
+        if self.histogram.is_empty() {
+            return 0.0;
+        }
+        self.histogram.value_at_quantile(percent / 100.0) as f64 / 1000.0
+    }
+
+    /// The longest, microseconds; 0 when nothing was counted.
+    #[must_use]
+    pub fn max_us(&self) -> f64 {
+        if self.histogram.is_empty() {
+            0.0
+        } else {
+            self.histogram.max() as f64 / 1000.0
+        }
+    }
+
+    /// The mean, microseconds; 0 when nothing was counted.
+    #[must_use]
+    pub fn mean_us(&self) -> f64 {
+        if self.histogram.is_empty() {
+            0.0
+        } else {
+            self.histogram.mean() / 1000.0
+        }
+    }
+
+    /// Points of the percentile curve, finer towards the end: percent and microseconds.
+    #[must_use]
+    pub fn curve(&self) -> Vec<(f64, f64)> {
+        let mut points = Vec::new();
+        // Ten points in each factor of two of what is left above: 50 %, 75 %, 87.5 % ...
+        for step in 0..=220 {
+            let above = 0.5_f64.powf(f64::from(step) / 10.0);
+            if self.count() as f64 * above < 0.5 {
+                break;
+            }
+            let percent = 100.0 * (1.0 - above);
+            points.push((percent, self.percentile_us(percent)));
+        }
+        points.push((100.0, self.max_us()));
+        points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_time_comes_back_within_a_thousandth(nanos in 1_u64..60_000_000_000) {
+            let mut times = Times::fine();
+            times.record(Duration::from_nanos(nanos));
+            let back = times.percentile_us(50.0) * 1000.0;
+            let error = (back - nanos as f64).abs() / nanos as f64;
+            prop_assert!(error <= 0.001, "{nanos} ns came back as {back}");
+        }
+    }
+
+    #[test]
+    fn threads_merge_into_the_same_percentiles() {
+        let (mut all, mut left, mut right) = (Times::fine(), Times::fine(), Times::fine());
+        for micros in 1..=1000 {
+            let time = Duration::from_micros(micros);
+            all.record(time);
+            if micros % 3 == 0 {
+                left.record(time)
+            } else {
+                right.record(time)
+            }
+        }
+        left.add(&right);
+        assert_eq!(left.count(), 1000);
+        for (_, percent) in PERCENTILES {
+            assert!((left.percentile_us(percent) - all.percentile_us(percent)).abs() < 1e-9);
+        }
+        assert!((left.percentile_us(50.0) - 500.0).abs() < 0.5);
+    }
+
+    #[test]
+    fn nothing_counted_reads_as_zero_and_too_long_as_the_longest() {
+        let mut times = Times::fine();
+        assert!(times.percentile_us(99.0).abs() < f64::EPSILON);
+        times.record(Duration::from_secs(86_400));
+        assert!(times.max_us() >= TIME_MAX.as_micros() as f64 * 0.999);
+    }
+}

@@ -1,0 +1,472 @@
+//! What is asked for: a URL, a request mix, and the bytes of each request.
+//! In: text of the operator's. Out: one address and request bytes that are sent as they are.
+//! Never: resolves a name in the middle of a run; sends a field that would break the framing.
+//! Limits: `MIX_MAX` requests. Invariant: each request is one whole HTTP/1.1 message.
+
+use core::fmt::Write as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use tidegate_base::{Address, Prng};
+
+/// Different requests of one mix.
+pub const MIX_MAX: usize = 10_000;
+
+/// An `http:` URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Host as written, brackets included.
+    pub host: String,
+    /// Port; 80 when none was written.
+    pub port: u16,
+    /// `host` or `host:port` as it belongs into the Host field.
+    pub authority: String,
+    /// Path and query; `/` when none was written.
+    pub target: String,
+}
+
+impl Url {
+    /// Takes `text` apart.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let rest = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
+                return Err(format!(
+                    "{text}: https is not in this version of the bench; use an http:// URL"
+                ));
+            }
+            Some((scheme, _)) => {
+                return Err(format!(
+                    "{text}: unknown scheme `{scheme}`; use http://HOST[:PORT]/PATH"
+                ));
+            }
+            None => return Err(format!("{text}: no scheme; write http://{text}")),
+        };
+        let rest = rest.split('#').next().unwrap_or(rest);
+        let split = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(split);
+        if authority.contains('@') {
+            return Err(format!(
+                "{text}: user names in URLs are not sent; use --header"
+            ));
+        }
+        let (host, port) = split_port(authority).map_err(|why| format!("{text}: {why}"))?;
+        let target = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/{path}")
+        };
+        check_target(&target).map_err(|why| format!("{text}: {why}"))?;
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            authority: authority.to_owned(),
+            target,
+        })
+    }
+
+    /// Looks the host up (once, before the run).
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub fn resolve(&self) -> Result<Address, String> {
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let mut found: Vec<SocketAddr> = (host, self.port)
+            .to_socket_addrs()
+            .map_err(|error| format!("unknown host `{host}`: {error}"))?
+            .collect();
+        // A name like localhost often gives ::1 first while the server listens on 127.0.0.1 alone.
+        found.sort_by_key(SocketAddr::is_ipv6);
+        let first = found
+            .first()
+            .ok_or_else(|| format!("host `{host}` has no address"))?;
+        Ok(Address::Tcp(*first))
+    }
+}
+
+fn split_port(authority: &str) -> Result<(&str, u16), String> {
+    let port_from = match authority.rfind(']') {
+        Some(bracket) => authority[bracket..].find(':').map(|at| bracket + at),
+        None => authority.find(':'),
+    };
+    let (host, port) = match port_from {
+        Some(at) => (&authority[..at], Some(&authority[at + 1..])),
+        None => (authority, None),
+    };
+    let host_is_fine = !host.is_empty()
+        && host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~[]:".contains(&byte));
+    if !host_is_fine {
+        return Err(format!("`{host}` is not a host name or address"));
+    }
+    match port {
+        None => Ok((host, 80)),
+        Some(digits) => match digits.parse() {
+            Ok(port) if port > 0 => Ok((host, port)),
+            _ => Err(format!("`{digits}` is not a port; ports are 1 to 65535")),
+        },
+    }
+}
+
+fn check_target(target: &str) -> Result<(), String> {
+    match target.chars().find(|char| !char.is_ascii_graphic()) {
+        Some(char) => Err(format!(
+            "{char:?} may not stand in a URL; write it percent-encoded"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What all requests of a mix have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestOptions {
+    /// Method; empty: GET.
+    pub method: String,
+    /// Further fields, in order; one named Host replaces ours.
+    pub headers: Vec<(String, String)>,
+    /// The content.
+    pub body: Vec<u8>,
+    /// Ask the server to close after each answer.
+    pub close: bool,
+}
+
+/// One request, ready to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The message.
+    pub bytes: Vec<u8>,
+    /// The message with `Connection: close`.
+    pub closing_bytes: Vec<u8>,
+    /// Whether its answer has no body (RFC 9112 section 6.3).
+    pub is_head: bool,
+}
+
+/// Requests and how often each is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestMix {
+    requests: Vec<Request>,
+    /// Sum of the weights up to and with each request.
+    weights: Vec<u64>,
+}
+
+impl RequestMix {
+    /// One request.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub fn single(url: &Url, options: &RequestOptions) -> Result<Self, String> {
+        let request = Request::new(&url.authority, &url.target, options)?;
+        Ok(Self {
+            requests: vec![request],
+            weights: vec![1],
+        })
+    }
+
+    /// A mix from a file of lines `[WEIGHT] [METHOD] PATH-OR-URL`; `#` begins a comment.
+    ///
+    /// # Errors
+    /// A sentence that names the line.
+    pub fn parse(text: &str, url: &Url, options: &RequestOptions) -> Result<Self, String> {
+        let mut mix = Self {
+            requests: Vec::new(),
+            weights: Vec::new(),
+        };
+        let mut sum = 0_u64;
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or("").trim();
+            if line.is_empty() {
+                continue;
+            }
+            let at_line = |why: String| format!("line {}: {why}", index + 1);
+            if mix.requests.len() == MIX_MAX {
+                return Err(at_line(format!("more than {MIX_MAX} requests")));
+            }
+            let (weight, request) = parse_line(line, url, options).map_err(at_line)?;
+            sum += weight;
+            mix.requests.push(request);
+            mix.weights.push(sum);
+        }
+        if mix.requests.is_empty() {
+            return Err("no request in it; a line is [WEIGHT] [METHOD] PATH".to_owned());
+        }
+        Ok(mix)
+    }
+
+    /// The number of the request that is sent next.
+    pub fn pick(&self, prng: &mut Prng) -> u16 {
+        let Some(&sum) = self.weights.last() else {
+            return 0;
+        };
+        if self.requests.len() == 1 {
+            return 0;
+        }
+        let point = prng.below(sum);
+        self.weights.partition_point(|&until| until <= point) as u16
+    }
+
+    /// Request number `number` (as `pick` gave it).
+    #[must_use]
+    pub fn request(&self, number: u16) -> &Request {
+        &self.requests[usize::from(number)]
+    }
+
+    /// How many different requests there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether there is none (there always is one).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+}
+
+fn parse_line(line: &str, url: &Url, options: &RequestOptions) -> Result<(u64, Request), String> {
+    let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let mut weight = 1;
+    if let Some(number) = words.first().and_then(|word| word.parse::<u32>().ok()) {
+        if number == 0 {
+            return Err("weight 0 is never sent; leave the line out".to_owned());
+        }
+        weight = u64::from(number);
+        words.remove(0);
+    }
+    let mut options = options.clone();
+    let target = match words[..] {
+        [target] => target,
+        [method, target] => {
+            method.clone_into(&mut options.method);
+            target
+        }
+        _ => return Err(format!("`{line}` is not [WEIGHT] [METHOD] PATH")),
+    };
+    let target = if target.starts_with('/') {
+        check_target(target)?;
+        target.to_owned()
+    } else {
+        let other = Url::parse(target)?;
+        if (&other.host, other.port) != (&url.host, url.port) {
+            return Err(format!(
+                "{target} is on another server than {}; one run loads one server",
+                url.authority
+            ));
+        }
+        other.target
+    };
+    Ok((weight, Request::new(&url.authority, &target, &options)?))
+}
+
+impl Request {
+    /// Writes the message for `target` on `authority`.
+    ///
+    /// # Errors
+    /// A sentence for the operator, when a field or the method would break the message.
+    pub fn new(authority: &str, target: &str, options: &RequestOptions) -> Result<Self, String> {
+        let method = if options.method.is_empty() {
+            "GET"
+        } else {
+            &options.method
+        };
+        if !is_token(method) {
+            return Err(format!("`{method}` is not a method name"));
+        }
+        if method == "CONNECT" {
+            return Err("CONNECT opens a tunnel; the bench does not send it".to_owned());
+        }
+        let mut head = format!("{method} {target} HTTP/1.1\r\n");
+        if !options
+            .headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("host"))
+        {
+            // Writing to a String cannot fail.
+            let _ = write!(head, "Host: {authority}\r\n");
+        }
+        for (name, value) in &options.headers {
+            check_field(name, value)?;
+            let _ = write!(head, "{name}: {value}\r\n");
+        }
+        // RFC 9110 section 8.6: these methods anticipate content, so its absence is said.
+        if !options.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH") {
+            let _ = write!(head, "Content-Length: {}\r\n", options.body.len());
+        }
+        let message = |last_field: &str| {
+            let mut bytes = format!("{head}{last_field}\r\n").into_bytes();
+            bytes.extend_from_slice(&options.body);
+            bytes
+        };
+        let closing_bytes = message("Connection: close\r\n");
+        let bytes = if options.close {
+            closing_bytes.clone()
+        } else {
+            message("")
+        };
+        Ok(Self {
+            bytes,
+            closing_bytes,
+            is_head: method == "HEAD",
+        })
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+fn check_field(name: &str, value: &str) -> Result<(), String> {
+    if !is_token(name) {
+        return Err(format!(
+            "`{name}` is not a header name; write --header 'name: value'"
+        ));
+    }
+    if value
+        .bytes()
+        .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
+    {
+        return Err(format!("the value of {name} holds a control character"));
+    }
+    let owned = [
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "upgrade",
+        "expect",
+    ];
+    if owned.iter().any(|one| name.eq_ignore_ascii_case(one)) {
+        return Err(format!(
+            "{name} is the bench's own: bodies come from --body or --body-file, closing from --close"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let cases = [
+            ("http://a/", "a", 80, "a", "/"),
+            ("http://a:81", "a", 81, "a:81", "/"),
+            (
+                "HTTP://1.2.3.4:8080/x?y=z#f",
+                "1.2.3.4",
+                8080,
+                "1.2.3.4:8080",
+                "/x?y=z",
+            ),
+            ("http://[::1]:8080/", "[::1]", 8080, "[::1]:8080", "/"),
+            ("http://a?q", "a", 80, "a", "/?q"),
+        ];
+        for (text, host, port, authority, target) in cases {
+            let parsed = url(text);
+            assert_eq!((parsed.host.as_str(), parsed.port), (host, port), "{text}");
+            assert_eq!(
+                (parsed.authority.as_str(), parsed.target.as_str()),
+                (authority, target)
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_says_what_to_write() {
+        let cases = [
+            ("https://a/", "https is not in this version"),
+            ("ftp://a/", "unknown scheme `ftp`"),
+            ("a:80/x", "write http://a:80/x"),
+            ("http://a:0/", "ports are 1 to 65535"),
+            ("http://a:99999/", "ports are 1 to 65535"),
+            ("http:///x", "is not a host"),
+            ("http://u@a/", "use --header"),
+            ("http://a/b c", "percent-encoded"),
+        ];
+        for (text, words) in cases {
+            let error = Url::parse(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_one_whole_message() {
+        let options = RequestOptions {
+            method: "POST".to_owned(),
+            headers: vec![("x-a".to_owned(), "1".to_owned())],
+            body: b"abc".to_vec(),
+            close: false,
+        };
+        let request = Request::new("h:1", "/p", &options).unwrap();
+        assert_eq!(
+            String::from_utf8(request.bytes).unwrap(),
+            "POST /p HTTP/1.1\r\nHost: h:1\r\nx-a: 1\r\nContent-Length: 3\r\n\r\nabc"
+        );
+        assert!(
+            String::from_utf8(request.closing_bytes)
+                .unwrap()
+                .contains("Connection: close\r\n")
+        );
+    }
+
+    #[test]
+    fn fields_that_would_break_the_message_are_refused() {
+        for (name, value) in [
+            ("a b", "1"),
+            ("", "1"),
+            ("x", "1\r\ny: 2"),
+            ("Content-Length", "5"),
+            ("connection", "x"),
+        ] {
+            let options = RequestOptions {
+                headers: vec![(name.to_owned(), value.to_owned())],
+                ..RequestOptions::default()
+            };
+            assert!(Request::new("h", "/", &options).is_err(), "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn a_mix_keeps_its_weights() {
+        let text = "# three\n9 GET /a\nHEAD /b # rare\n\nhttp://h:1/c\n";
+        let mix = RequestMix::parse(text, &url("http://h:1/"), &RequestOptions::default()).unwrap();
+        assert_eq!(mix.len(), 3);
+        assert!(mix.request(1).is_head);
+        let mut prng = Prng::new(3);
+        let mut seen = [0_u32; 3];
+        for _ in 0..11_000 {
+            seen[usize::from(mix.pick(&mut prng))] += 1;
+        }
+        assert!(
+            seen[0].abs_diff(9000) < 300 && seen[1].abs_diff(1000) < 200,
+            "{seen:?}"
+        );
+    }
+
+    #[test]
+    fn a_wrong_mix_names_its_line() {
+        let base = url("http://h/");
+        let options = RequestOptions::default();
+        for (text, words) in [
+            ("/a\n0 /b", "line 2: weight 0"),
+            ("1 2 3 4", "line 1:"),
+            (
+                "http://other/",
+                "line 1: http://other/ is on another server",
+            ),
+            ("# nothing\n", "no request in it"),
+        ] {
+            let error = RequestMix::parse(text, &base, &options).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}
