@@ -160,8 +160,11 @@ pub trait Reactor: Sized {
     ///
     /// # Errors
     /// When the kernel refuses the address.
-    fn listen(&mut self, address: &Address, options: &ListenOptions)
-    -> Result<ListenerId, ListenError>;
+    fn listen(
+        &mut self,
+        address: &Address,
+        options: &ListenOptions,
+    ) -> Result<ListenerId, ListenError>;
     /// The address a listener really has (its port, when it was opened on port 0).
     fn listener_address(&self, listener: ListenerId) -> Option<Address>;
     /// Stops accepting: takes what waits in the backlog (handed over as `Accepted` in the next turns

@@ -3,9 +3,22 @@
 //! Never: knows a protocol. The only crate with `unsafe`.
 //! Limits: see `tidegate_base::limits`.
 
+pub mod driver;
+pub mod epoll;
 pub mod interface;
+pub mod interrupts;
+pub mod kernel;
+pub mod mailbox;
+pub mod signals;
+mod steering;
+pub mod waker;
+pub mod worker;
 
+pub use driver::Loop;
+pub use epoll::EpollReactor;
 pub use interface::{
     CloseReason, Completion, Handler, ListenError, ListenOptions, ListenerId, Peer, Reactor,
     Shortage, Sock, SockId,
 };
+pub use mailbox::{Mailbox, Sender};
+pub use waker::{Waker, make_wakers};

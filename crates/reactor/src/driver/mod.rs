@@ -1,0 +1,470 @@
+//! Makes completions out of readiness: the one driver logic over any `Kernel`.
+//! In: the operations of `Reactor`, edges, the wheel's due keys. Out: completions, in `turn`.
+//! Never: calls the handler from an operation; allocates per request in the steady state.
+//! Limits: `socks_max`, `ACCEPTS_PER_TURN_MAX`, `RECEIVE_BYTES_PER_TURN_MAX`.
+//! Invariant: what cannot go on without the handler waits in `queue` and makes the next wait short.
+
+mod accept;
+mod close;
+mod outputs;
+mod receive;
+mod send;
+mod slots;
+
+use tidegate_base::limits::READ_BUFFER_BYTES;
+use tidegate_base::wheel::Wheel;
+use tidegate_base::{Address, Moment, Span};
+
+use crate::interface::{
+    CloseReason, Completion, Handler, ListenError, ListenOptions, ListenerId, Reactor, Shortage,
+    SockId,
+};
+use crate::kernel::{ConnectFault, Kernel, Ready, WAKER_TOKEN};
+use crate::waker::Waker;
+
+use accept::Door;
+use outputs::Outputs;
+use slots::{NO_OUTPUT, SendSide, Slots, State};
+
+pub use close::{CLOSE_OUTPUT_MAX, LINGER_MAX};
+pub use send::WRITE_THROUGH_BYTES_MIN;
+
+/// Tokens with this bit in their index belong to listeners.
+const LISTENER_INDEX: u32 = 1 << 31;
+
+/// One worker's reactor over the kernel `K`.
+pub struct Loop<K: Kernel> {
+    kernel: K,
+    slots: Slots<K::Handle>,
+    outputs: Outputs,
+    doors: Vec<Door<K::Handle>>,
+    /// When accepting is tried again after a shortage; `NEVER` while there is none.
+    accept_again_at: Moment,
+    deadlines: Wheel,
+    timers: Wheel,
+    /// Slots whose output is flushed at the turn's end.
+    dirty: Vec<u32>,
+    /// Slots to serve in the next turn without an edge.
+    queue: Vec<u32>,
+    /// The queue that is being served, and the keys that are due: kept for their capacity.
+    served: Vec<u32>,
+    due: Vec<u32>,
+    read_buffer: Vec<u8>,
+    waker: Waker,
+    now: Moment,
+    unix_seconds: u64,
+}
+
+impl<K: Kernel> Loop<K> {
+    /// A reactor over `kernel` that holds at most `socks_max` connections (closing ones included).
+    pub(crate) fn over(kernel: K, waker: Waker, socks_max: usize) -> Self {
+        let now = kernel.clock();
+        Self {
+            slots: Slots::new(socks_max),
+            outputs: Outputs::default(),
+            doors: Vec::new(),
+            accept_again_at: Moment::NEVER,
+            deadlines: Wheel::new(now),
+            timers: Wheel::new(now),
+            dirty: Vec::new(),
+            queue: Vec::new(),
+            served: Vec::new(),
+            due: Vec::new(),
+            read_buffer: Vec::new(),
+            waker,
+            now,
+            unix_seconds: kernel.unix_seconds(),
+            kernel,
+        }
+    }
+
+    /// Wakes this reactor from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Output buffers in use now: one for each connection with bytes to send.
+    #[must_use]
+    pub fn outputs_count(&self) -> usize {
+        self.outputs.taken()
+    }
+
+    /// Waits for edges, but not past the first thing that is due anyway.
+    fn wait(&mut self, wait_max: Span) -> usize {
+        let mut timeout = wait_max;
+        if !self.queue.is_empty() || self.can_accept() {
+            timeout = Span::ZERO;
+        } else if let Some(due) = self.next_due() {
+            timeout = timeout.min(due.since(self.kernel.clock()));
+        }
+        if timeout.is_zero() || !self.waker.fall_asleep() {
+            timeout = Span::ZERO;
+        }
+        let timeout = (timeout != Span::MAX).then_some(timeout);
+        let count = self.kernel.wait(timeout);
+        self.waker.wake_up();
+        count
+    }
+
+    fn next_due(&self) -> Option<Moment> {
+        let again = (self.accept_again_at != Moment::NEVER).then_some(self.accept_again_at);
+        [self.deadlines.next_due(), self.timers.next_due(), again]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn handle_ready<H: Handler<Self>>(&mut self, handler: &mut H, buffer: &mut [u8], ready: Ready) {
+        if ready.token == WAKER_TOKEN {
+            return; // The ring itself is read from the waker.
+        }
+        let (index, generation) = (ready.token as u32, (ready.token >> 32) as u32);
+        if index & LISTENER_INDEX != 0 {
+            self.note_backlog(index & !LISTENER_INDEX, generation);
+            return;
+        }
+        if !self.slots.is_current(index, generation) {
+            return;
+        }
+        let slot = self.slots.at(index);
+        slot.readable |= ready.readable || ready.hangup || ready.error;
+        slot.hangup |= ready.hangup || ready.error;
+        if slot.state == State::Connecting {
+            self.handle_connect(handler, index);
+        } else if ready.writable && slot.blocked {
+            slot.blocked = false;
+            self.send_pending(index);
+        }
+        if self.slots.is_current(index, generation) {
+            self.serve(handler, buffer, index, ready.error);
+        }
+    }
+
+    /// Does for one connection all that waits for the handler or for bytes.
+    fn serve<H: Handler<Self>>(
+        &mut self,
+        handler: &mut H,
+        buffer: &mut [u8],
+        index: u32,
+        error: bool,
+    ) {
+        let sock = self.slots.id(index);
+        match self.slots.at(index).state {
+            State::Free | State::Connecting => {}
+            State::Failed(reason) => self.end(handler, index, reason),
+            State::Closing => self.discard(buffer, index),
+            State::Open => {
+                self.hand_over_drained(handler, index);
+                if self.is_open(sock) {
+                    self.receive(handler, buffer, index);
+                }
+                if self.is_open(sock) {
+                    self.end_if_over(handler, index, error);
+                }
+            }
+        }
+    }
+
+    fn is_open(&self, sock: SockId) -> bool {
+        self.slots
+            .find(sock)
+            .is_some_and(|slot| slot.state == State::Open)
+    }
+
+    /// Ends a connection for which nothing more can come.
+    fn end_if_over<H: Handler<Self>>(&mut self, handler: &mut H, index: u32, error: bool) {
+        let slot = self.slots.at(index);
+        let nothing_to_receive = !slot.receiving || !slot.readable || slot.ended;
+        if !nothing_to_receive {
+            return;
+        }
+        let Some(handle) = &slot.handle else { return };
+        if slot.send_side == SendSide::Broken || (error && self.kernel.take_error(handle)) {
+            self.end(handler, index, CloseReason::Reset);
+        } else if slot.send_side == SendSide::Finished && slot.ended {
+            self.end(handler, index, CloseReason::Ended);
+        }
+    }
+
+    /// Frees the slot, then tells the user why.
+    fn end<H: Handler<Self>>(&mut self, handler: &mut H, index: u32, reason: CloseReason) {
+        let sock = self.slots.id(index);
+        self.free(index);
+        handler.handle(self, Completion::Closed { sock, reason });
+    }
+
+    /// Frees the slot and all it holds; its id is stale, and a paused listener may try again.
+    fn free(&mut self, index: u32) {
+        let output = self.slots.at(index).output;
+        if output != NO_OUTPUT {
+            self.outputs.give_back(output);
+        }
+        if let Some(handle) = self.slots.remove(index) {
+            self.kernel.close(handle);
+        }
+        if self.accept_again_at != Moment::NEVER {
+            self.accept_again_at = self.now;
+        }
+    }
+
+    /// The same, with a reset.
+    fn free_with_reset(&mut self, index: u32) {
+        if let Some(handle) = self.slots.at(index).handle.take() {
+            self.kernel.reset(handle);
+        }
+        self.free(index);
+    }
+
+    fn enqueue(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        if !slot.queued {
+            slot.queued = true;
+            self.queue.push(index);
+        }
+    }
+
+    fn mark_dirty(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        if !slot.dirty {
+            slot.dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
+    fn handle_connect<H: Handler<Self>>(&mut self, handler: &mut H, index: u32) {
+        let slot = self.slots.at(index);
+        let Some(handle) = &slot.handle else { return };
+        match self.kernel.connect_outcome(handle) {
+            None => {}
+            Some(Err(reason)) => self.end(handler, index, reason),
+            Some(Ok(())) => {
+                slot.state = State::Open;
+                if slot.output != NO_OUTPUT || slot.send_side == SendSide::Finishing {
+                    self.mark_dirty(index);
+                }
+                let sock = self.slots.id(index);
+                handler.handle(self, Completion::Connected { sock });
+            }
+        }
+    }
+
+    fn serve_queue<H: Handler<Self>>(
+        &mut self,
+        handler: &mut H,
+        buffer: &mut [u8],
+        served: &mut Vec<u32>,
+    ) {
+        for index in served.drain(..) {
+            // The mark is gone when the slot was freed since; then this entry means nobody.
+            if core::mem::replace(&mut self.slots.at(index).queued, false) {
+                self.serve(handler, buffer, index, false);
+            }
+        }
+    }
+
+    /// Looks again at `index` at `at`, unless the wheel looks earlier anyway. Moving a deadline on is
+    /// therefore one store; the wheel is touched once per elapsed period, not once per request.
+    fn schedule(&mut self, index: u32, at: Moment) {
+        let slot = self.slots.at(index);
+        slot.deadline = at;
+        if at < slot.scheduled {
+            slot.scheduled = at;
+            self.deadlines.schedule(index, at);
+        }
+    }
+
+    fn fire_deadlines<H: Handler<Self>>(&mut self, handler: &mut H) {
+        let mut due = core::mem::take(&mut self.due);
+        self.deadlines.advance(self.now, |index| due.push(index));
+        for &index in &due {
+            let now = self.now;
+            let slot = self.slots.at(index);
+            slot.scheduled = Moment::NEVER;
+            if slot.deadline > now {
+                let deadline = slot.deadline;
+                self.schedule(index, deadline);
+                continue;
+            }
+            slot.deadline = Moment::NEVER;
+            match slot.state {
+                State::Free => {}
+                State::Closing => self.give_up_closing(index),
+                State::Connecting | State::Failed(_) | State::Open => {
+                    let sock = self.slots.id(index);
+                    handler.handle(self, Completion::Due { sock });
+                }
+            }
+        }
+        due.clear();
+        self.timers.advance(self.now, |timer| due.push(timer));
+        for timer in due.drain(..) {
+            handler.handle(self, Completion::Timer { timer });
+        }
+        self.due = due;
+    }
+}
+
+impl<K: Kernel> Reactor for Loop<K> {
+    fn now(&self) -> Moment {
+        self.now
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        self.unix_seconds
+    }
+
+    fn read_clock(&self) -> Moment {
+        self.kernel.clock()
+    }
+
+    fn listen(
+        &mut self,
+        address: &Address,
+        options: &ListenOptions,
+    ) -> Result<ListenerId, ListenError> {
+        self.open_door(address, options)
+            .map_err(|cause| ListenError {
+                address: address.clone(),
+                cause,
+            })
+    }
+
+    fn listener_address(&self, listener: ListenerId) -> Option<Address> {
+        self.door(listener).map(|door| door.address.clone())
+    }
+
+    fn stop_listening(&mut self, listener: ListenerId) {
+        self.stop_door(listener);
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<SockId, Shortage> {
+        if self.slots.is_full() {
+            return Err(Shortage::Slots);
+        }
+        match self.kernel.connect(address) {
+            Ok(handle) => {
+                let sock = self.slots.insert(Some(handle), State::Connecting);
+                self.register(sock)?;
+                Ok(sock)
+            }
+            Err(ConnectFault::Short(shortage)) => Err(shortage),
+            Err(ConnectFault::Refused(reason)) => {
+                let sock = self.slots.insert(None, State::Failed(reason));
+                self.enqueue(sock.index);
+                Ok(sock)
+            }
+        }
+    }
+
+    fn output(&mut self, sock: SockId) -> Option<&mut Vec<u8>> {
+        self.output_of(sock)
+    }
+
+    fn send(&mut self, sock: SockId, bytes: &[u8]) {
+        self.send_bytes(sock, bytes);
+    }
+
+    fn flush(&mut self, sock: SockId) {
+        if self.slots.find(sock).is_some() {
+            self.flush_output(sock.index);
+        }
+    }
+
+    fn output_pending(&self, sock: SockId) -> usize {
+        self.slots
+            .find(sock)
+            .map_or(0, |slot| self.outputs.pending_bytes(slot.output))
+    }
+
+    fn set_receiving(&mut self, sock: SockId, receiving: bool) {
+        let Some(slot) = self.slots.find_mut(sock) else {
+            return;
+        };
+        slot.receiving = receiving;
+        if receiving && slot.readable {
+            self.enqueue(sock.index);
+        }
+    }
+
+    fn finish(&mut self, sock: SockId) {
+        self.finish_sending(sock);
+    }
+
+    fn close(&mut self, sock: SockId) {
+        self.close_in_order(sock);
+    }
+
+    fn abort(&mut self, sock: SockId) {
+        if self.slots.find(sock).is_some() {
+            self.free_with_reset(sock.index);
+        }
+    }
+
+    fn set_deadline(&mut self, sock: SockId, at: Moment) {
+        if self.slots.find(sock).is_some() {
+            self.schedule(sock.index, at);
+        }
+    }
+
+    fn set_timer(&mut self, timer: u32, at: Moment) {
+        if at == Moment::NEVER {
+            self.timers.cancel(timer);
+        } else {
+            self.timers.schedule(timer, at);
+        }
+    }
+
+    fn sock_count(&self) -> usize {
+        self.slots.count()
+    }
+
+    fn is_live(&self, sock: SockId) -> bool {
+        self.slots.find(sock).is_some()
+    }
+
+    fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: Span) {
+        // What was queued between two turns (a first request, a farewell) must not wait for an edge.
+        self.flush_dirty();
+        let count = self.wait(wait_max);
+        self.now = self.kernel.clock();
+        self.unix_seconds = self.kernel.unix_seconds();
+        let mut buffer = core::mem::take(&mut self.read_buffer);
+        buffer.resize(READ_BUFFER_BYTES, 0);
+        let mut served = core::mem::take(&mut self.served);
+        core::mem::swap(&mut served, &mut self.queue);
+
+        if self.waker.take() {
+            handler.handle(self, Completion::Woken);
+        }
+        for edge in 0..count {
+            let ready = self.kernel.ready(edge);
+            self.handle_ready(handler, &mut buffer, ready);
+        }
+        self.serve_queue(handler, &mut buffer, &mut served);
+        self.accept_all(handler);
+        self.fire_deadlines(handler);
+        self.flush_dirty();
+
+        self.served = served;
+        self.read_buffer = buffer;
+        let due = self.next_due();
+        let is_busy = !self.queue.is_empty() || self.can_accept() || self.waker.is_pending();
+        let now = self.now;
+        self.kernel
+            .note_due(|| if is_busy { Some(now) } else { due });
+    }
+}
+
+impl<K: Kernel> Drop for Loop<K> {
+    fn drop(&mut self) {
+        for handle in self.slots.drain() {
+            self.kernel.close(handle);
+        }
+        for door in self.doors.drain(..) {
+            if let Some(handle) = door.handle {
+                self.kernel.close(handle);
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Pending outputs: a buffer for each connection that has bytes to send, and none for the others.
+//! In: a place is taken with the first byte. Out: it goes back when the last byte has left.
+//! Limits: `POOLED_BUFFERS_MAX` buffers are kept, `LARGE_POOLED_MAX` of them larger than 16 KiB.
+//! Invariant: `sent <= bytes.len()`; a free place holds an empty buffer.
+
+use tidegate_base::limits::{POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
+
+/// Capacity up to which a buffer counts as small.
+const LARGE_BUFFER_BYTES: usize = 4 * SMALL_BUFFER_BYTES;
+/// Larger buffers kept for reuse, so that a burst of long answers does not stay in memory.
+const LARGE_POOLED_MAX: usize = 16;
+/// Sent bytes at the front are moved out once they are this many and half of the buffer.
+const COMPACT_BYTES_MIN: usize = 16 * 1024;
+
+pub(super) struct Output {
+    pub(super) bytes: Vec<u8>,
+    /// Bytes at the front that have left.
+    sent: usize,
+}
+
+impl Output {
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.bytes[self.sent.min(self.bytes.len())..]
+    }
+
+    /// Notes that `count` pending bytes have left.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent >= self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= COMPACT_BYTES_MIN && self.sent * 2 >= self.bytes.len() {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Outputs {
+    outputs: Vec<Output>,
+    /// Free places with a buffer.
+    warm: Vec<u32>,
+    /// Free places without one.
+    cold: Vec<u32>,
+    large_pooled: usize,
+}
+
+impl Outputs {
+    /// Takes a place with an empty buffer.
+    pub(super) fn take(&mut self) -> u32 {
+        if let Some(place) = self.warm.pop() {
+            if self.at(place).bytes.capacity() > LARGE_BUFFER_BYTES {
+                self.large_pooled -= 1;
+            }
+            return place;
+        }
+        let output = Output {
+            bytes: Vec::with_capacity(SMALL_BUFFER_BYTES),
+            sent: 0,
+        };
+        if let Some(place) = self.cold.pop() {
+            *self.at(place) = output;
+            return place;
+        }
+        self.outputs.push(output);
+        (self.outputs.len() - 1) as u32
+    }
+
+    /// Gives a place back, whatever is still in it.
+    pub(super) fn give_back(&mut self, place: u32) {
+        let output = &mut self.outputs[place as usize];
+        output.bytes.clear();
+        output.sent = 0;
+        let is_large = output.bytes.capacity() > LARGE_BUFFER_BYTES;
+        if self.warm.len() >= POOLED_BUFFERS_MAX
+            || (is_large && self.large_pooled >= LARGE_POOLED_MAX)
+        {
+            output.bytes = Vec::new();
+            self.cold.push(place);
+            return;
+        }
+        self.large_pooled += usize::from(is_large);
+        self.warm.push(place);
+    }
+
+    pub(super) fn at(&mut self, place: u32) -> &mut Output {
+        &mut self.outputs[place as usize]
+    }
+
+    /// Pending bytes at `place`.
+    pub(super) fn pending_bytes(&self, place: u32) -> usize {
+        self.outputs
+            .get(place as usize)
+            .map_or(0, |output| output.pending().len())
+    }
+
+    /// Places taken now.
+    pub(super) fn taken(&self) -> usize {
+        self.outputs.len() - self.warm.len() - self.cold.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_comes_back_empty_and_large_buffers_are_let_go() {
+        let mut outputs = Outputs::default();
+        let places: Vec<u32> = (0..LARGE_POOLED_MAX + 3).map(|_| outputs.take()).collect();
+        for &place in &places {
+            outputs.at(place).bytes.resize(LARGE_BUFFER_BYTES + 1, 7);
+            outputs.at(place).consume(1);
+        }
+        for &place in &places {
+            outputs.give_back(place);
+        }
+        assert_eq!((outputs.taken(), outputs.warm.len()), (0, LARGE_POOLED_MAX));
+        let place = outputs.take();
+        assert!(outputs.at(place).pending().is_empty());
+        assert_eq!(outputs.large_pooled, LARGE_POOLED_MAX - 1);
+    }
+
+    #[test]
+    fn what_has_left_is_compacted_away() {
+        let mut outputs = Outputs::default();
+        let place = outputs.take();
+        let output = outputs.at(place);
+        output.bytes.extend((0..40_000_u32).map(|n| n as u8));
+        output.consume(10_000);
+        assert_eq!(
+            output.bytes.len(),
+            40_000,
+            "moving the rest would cost more than it frees"
+        );
+        output.consume(10_000);
+        assert_eq!(
+            (output.bytes.len(), output.pending()[0]),
+            (20_000, 20_000_u32 as u8)
+        );
+        output.consume(20_000);
+        assert!(output.bytes.is_empty());
+    }
+}

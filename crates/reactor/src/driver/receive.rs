@@ -1,0 +1,64 @@
+//! Receiving: hands over what the kernel has, into the worker's one buffer.
+//! In: a slot marked readable. Out: `Received`, `Finished`, `Closed`.
+//! Never: reads for a connection whose user paused it.
+//! Limits: `RECEIVE_BYTES_PER_TURN_MAX` a connection and turn; the rest comes in the next turn.
+//! Invariant: `readable` is only cleared when the kernel has nothing more, or an edge is to come.
+
+use tidegate_base::limits::RECEIVE_BYTES_PER_TURN_MAX;
+
+use super::Loop;
+use super::slots::{SendSide, State};
+use crate::interface::{CloseReason, Completion, Handler};
+use crate::kernel::{Kernel, Receiving};
+
+impl<K: Kernel> Loop<K> {
+    pub(super) fn receive<H: Handler<Self>>(
+        &mut self,
+        handler: &mut H,
+        buffer: &mut [u8],
+        index: u32,
+    ) {
+        let sock = self.slots.id(index);
+        let mut budget = RECEIVE_BYTES_PER_TURN_MAX;
+        while self.is_open(sock) {
+            let slot = self.slots.at(index);
+            if !slot.receiving || !slot.readable || slot.ended {
+                return;
+            }
+            if budget == 0 {
+                return self.enqueue(index);
+            }
+            let Some(handle) = &slot.handle else { return };
+            match self.kernel.receive(handle, buffer) {
+                Receiving::Bytes(count) => {
+                    slot.readable = slot.hangup || count == buffer.len();
+                    budget = budget.saturating_sub(count);
+                    let bytes = &mut buffer[..count];
+                    handler.handle(self, Completion::Received { sock, bytes });
+                }
+                // After a failed send the kernel has told its error already and shows a reset as a
+                // plain end: a cut message must not look complete.
+                Receiving::End if slot.send_side == SendSide::Broken => {
+                    return self.end(handler, index, CloseReason::Reset);
+                }
+                Receiving::End => {
+                    slot.readable = false;
+                    slot.ended = true;
+                    handler.handle(self, Completion::Finished { sock });
+                }
+                Receiving::Empty => slot.readable = false,
+                Receiving::Broken => return self.end(handler, index, CloseReason::Reset),
+            }
+        }
+    }
+
+    /// Hands over the `Drained` that is owed, once nothing is pending.
+    pub(super) fn hand_over_drained<H: Handler<Self>>(&mut self, handler: &mut H, index: u32) {
+        let slot = self.slots.at(index);
+        if slot.drain_owed && slot.output == super::NO_OUTPUT && slot.state == State::Open {
+            slot.drain_owed = false;
+            let sock = self.slots.id(index);
+            handler.handle(self, Completion::Drained { sock });
+        }
+    }
+}

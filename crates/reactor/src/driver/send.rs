@@ -1,0 +1,175 @@
+//! Sending: output is collected over a turn and sent once; large sends skip the copy.
+//! In: `output`, `send`, `flush`, `finish`. Out: bytes to the kernel; a queued `Drained`.
+//! Never: sends while the kernel is full (the writable edge is awaited instead).
+//! Limits: none here; producers watch `output_pending` (`OUTPUT_HIGH_BYTES`).
+//! Invariant: an output is held exactly while bytes are pending or its connection is dirty.
+
+use super::Loop;
+use super::slots::{NO_OUTPUT, SendSide, Slot, State};
+use crate::interface::SockId;
+use crate::kernel::{Kernel, Sending};
+
+/// Sends of at least this many bytes go to the kernel at once instead of through the output.
+pub const WRITE_THROUGH_BYTES_MIN: usize = 4096;
+
+impl<K: Kernel> Loop<K> {
+    pub(super) fn output_of(&mut self, sock: SockId) -> Option<&mut Vec<u8>> {
+        let slot = self
+            .slots
+            .find_mut(sock)
+            .filter(|slot| takes_output(slot))?;
+        if slot.output == NO_OUTPUT {
+            slot.output = self.outputs.take();
+        }
+        let output = slot.output;
+        self.mark_dirty(sock.index);
+        Some(&mut self.outputs.at(output).bytes)
+    }
+
+    pub(super) fn send_bytes(&mut self, sock: SockId, bytes: &[u8]) {
+        let mut bytes = bytes;
+        if bytes.len() >= WRITE_THROUGH_BYTES_MIN {
+            bytes = self.write_through(sock, bytes);
+        }
+        if bytes.is_empty() {
+            return;
+        }
+        if let Some(output) = self.output_of(sock) {
+            output.extend_from_slice(bytes);
+        }
+    }
+
+    /// Sends what is pending and as much of `bytes` as the kernel takes; gives the rest back.
+    fn write_through<'a>(&mut self, sock: SockId, bytes: &'a [u8]) -> &'a [u8] {
+        let Some(slot) = self.slots.find_mut(sock).filter(|slot| takes_output(slot)) else {
+            return &[];
+        };
+        if slot.state != State::Open || slot.blocked {
+            slot.drain_owed = true;
+            return bytes;
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let Some(handle) = &slot.handle else {
+                return &[];
+            };
+            let pending = match slot.output {
+                NO_OUTPUT => &[],
+                output => self.outputs.at(output).pending(),
+            };
+            match self.kernel.send(handle, pending, rest) {
+                Sending::Sent(count) => {
+                    let from_pending = count.min(pending.len());
+                    rest = &rest[count - from_pending..];
+                    if from_pending > 0 {
+                        self.outputs.at(slot.output).consume(from_pending);
+                    }
+                }
+                Sending::Full => {
+                    slot.blocked = true;
+                    slot.drain_owed = true;
+                    return rest;
+                }
+                Sending::Broken => {
+                    self.break_sending(sock.index);
+                    return &[];
+                }
+            }
+        }
+        rest
+    }
+
+    /// Sends what is pending; what remains waits for the writable edge, and `Drained` is owed.
+    pub(super) fn flush_output(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        if slot.state == State::Open && !slot.blocked {
+            self.send_pending(index);
+            let slot = self.slots.at(index);
+            if slot.drain_owed && slot.output == NO_OUTPUT {
+                self.enqueue(index);
+            }
+        } else if slot.state == State::Closing && !slot.blocked {
+            self.send_pending(index);
+        } else {
+            slot.drain_owed |= slot.output != NO_OUTPUT;
+        }
+    }
+
+    /// Sends until nothing is pending or the kernel is full, then does what waited for that.
+    pub(super) fn send_pending(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        while slot.output != NO_OUTPUT {
+            let output = self.outputs.at(slot.output);
+            if output.pending().is_empty() {
+                self.outputs.give_back(slot.output);
+                slot.output = NO_OUTPUT;
+                break;
+            }
+            let Some(handle) = &slot.handle else { return };
+            match self.kernel.send(handle, output.pending(), &[]) {
+                Sending::Sent(count) => output.consume(count),
+                Sending::Full => {
+                    slot.blocked = true;
+                    slot.drain_owed = true;
+                    return;
+                }
+                Sending::Broken => return self.break_sending(index),
+            }
+        }
+        if slot.state == State::Closing {
+            self.linger(index);
+        } else if slot.send_side == SendSide::Finishing {
+            self.send_finish(index);
+        }
+    }
+
+    pub(super) fn flush_dirty(&mut self) {
+        // No flush marks another slot dirty, so the list can be emptied in place.
+        for at in 0..self.dirty.len() {
+            let index = self.dirty[at];
+            if core::mem::replace(&mut self.slots.at(index).dirty, false) {
+                self.flush_output(index);
+            }
+        }
+        self.dirty.clear();
+    }
+
+    pub(super) fn finish_sending(&mut self, sock: SockId) {
+        let Some(slot) = self.slots.find_mut(sock).filter(|slot| takes_output(slot)) else {
+            return;
+        };
+        slot.send_side = SendSide::Finishing;
+        self.mark_dirty(sock.index);
+    }
+
+    /// Sends the FIN that follows the output.
+    pub(super) fn send_finish(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        if let Some(handle) = &slot.handle {
+            self.kernel.shutdown_send(handle);
+        }
+        slot.send_side = SendSide::Finished;
+        if slot.ended {
+            self.enqueue(index);
+        }
+    }
+
+    /// The kernel refused bytes for good: drops the output and lets the next turn hand over what came
+    /// in before (an early answer, often), then `Closed`.
+    fn break_sending(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        let output = core::mem::replace(&mut slot.output, NO_OUTPUT);
+        slot.send_side = SendSide::Broken;
+        slot.readable = true;
+        slot.hangup = true;
+        slot.drain_owed = false;
+        if output != NO_OUTPUT {
+            self.outputs.give_back(output);
+        }
+        self.enqueue(index);
+    }
+}
+
+fn takes_output<H>(slot: &Slot<H>) -> bool {
+    slot.send_side == SendSide::Open
+}

@@ -1,0 +1,319 @@
+//! The kernel of Linux through epoll: edge-triggered, one registration a socket, none a request.
+//! In: `Kernel`'s calls. Out: errnos, mapped by hand to what they mean.
+//! Never: blocks but in `wait`; calls epoll_ctl after a socket's registration.
+//! Limits: `EDGES_MAX` edges a wait; the rest stay in the kernel's list for the next one.
+//! Invariant: a handle is its descriptor's only owner; closing it also ends its registration.
+
+use std::io::{self, IoSlice};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny,
+    SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use tidegate_base::{Address, Moment, Span};
+
+use crate::driver::Loop;
+use crate::interface::{CloseReason, ListenOptions, Peer, Shortage};
+use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending, WAKER_TOKEN};
+use crate::steering;
+use crate::waker::Waker;
+
+/// Edges one wait brings at most.
+const EDGES_MAX: usize = 512;
+
+/// The reactor on real sockets.
+pub type EpollReactor = Loop<Epoll>;
+
+/// One epoll instance.
+pub struct Epoll {
+    epoll: OwnedFd,
+    edges: Vec<epoll::Event>,
+}
+
+impl Loop<Epoll> {
+    /// A reactor on real sockets, for the thread that calls this. A worker with a descriptor table of
+    /// its own calls it after `worker::unshare_descriptor_table`; its `waker` was made before.
+    ///
+    /// # Errors
+    /// When the kernel gives no epoll instance (descriptor limit, memory).
+    pub fn new(socks_max: usize, waker: Waker) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        if let Some(event) = waker.event() {
+            let data = EventData::new_u64(WAKER_TOKEN);
+            epoll::add(&epoll, event, data, EventFlags::IN | EventFlags::ET)?;
+        }
+        let kernel = Epoll {
+            epoll,
+            edges: Vec::with_capacity(EDGES_MAX),
+        };
+        Ok(Self::over(kernel, waker, socks_max))
+    }
+}
+
+impl Kernel for Epoll {
+    type Handle = OwnedFd;
+
+    fn clock(&self) -> Moment {
+        let time = clock_gettime(ClockId::Monotonic);
+        Moment::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        clock_gettime(ClockId::RealtimeCoarse).tv_sec as u64
+    }
+
+    fn listen(
+        &mut self,
+        address: &Address,
+        options: &ListenOptions,
+    ) -> io::Result<(OwnedFd, Address)> {
+        match address {
+            Address::Tcp(tcp) => listen_tcp(*tcp, options),
+            Address::Unix(path) => listen_unix(path, options),
+        }
+    }
+
+    fn accept(&mut self, listener: &OwnedFd) -> Accepting<OwnedFd> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match rustix::net::acceptfrom_with(listener, flags) {
+            Ok((handle, address)) => Accepting::Accepted(handle, peer(address)),
+            Err(errno) => accept_fault(errno),
+        }
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<OwnedFd, ConnectFault> {
+        let family = match address {
+            Address::Tcp(tcp) => family(*tcp),
+            Address::Unix(_) => AddressFamily::UNIX,
+        };
+        let handle = stream_socket(family).map_err(|errno| {
+            shortage(errno).map_or(
+                ConnectFault::Refused(CloseReason::ConnectUnreachable),
+                ConnectFault::Short,
+            )
+        })?;
+        let begun = match address {
+            Address::Tcp(tcp) => {
+                // Without it a small request may wait 40 ms for the peer's delayed ACK.
+                let _ = sockopt::set_tcp_nodelay(&handle, true);
+                rustix::net::connect(&handle, tcp)
+            }
+            Address::Unix(path) => SocketAddrUnix::new(path.as_str())
+                .and_then(|unix| rustix::net::connect(&handle, &unix)),
+        };
+        match begun {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(handle),
+            Err(errno) => Err(connect_fault(errno)),
+        }
+    }
+
+    fn connect_outcome(&mut self, handle: &OwnedFd) -> Option<Result<(), CloseReason>> {
+        // Registering a socket whose connect is under way brings no edge, so the first edge decides.
+        Some(match sockopt::socket_error(handle) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(errno)) | Err(errno) => Err(match connect_fault(errno) {
+                ConnectFault::Short(shortage) => CloseReason::ConnectShortage(shortage),
+                ConnectFault::Refused(reason) => reason,
+            }),
+        })
+    }
+
+    fn register(&mut self, handle: &OwnedFd, token: u64) -> Result<(), Shortage> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, handle, EventData::new_u64(token), flags)
+            .map_err(|errno| shortage(errno).unwrap_or(Shortage::Memory))
+    }
+
+    fn receive(&mut self, handle: &OwnedFd, buffer: &mut [u8]) -> Receiving {
+        loop {
+            return match rustix::net::recv(handle, &mut *buffer, RecvFlags::empty()) {
+                Ok((0, _)) => Receiving::End,
+                Ok((count, _)) => Receiving::Bytes(count),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Receiving::Empty,
+                Err(_) => Receiving::Broken,
+            };
+        }
+    }
+
+    fn send(&mut self, handle: &OwnedFd, first: &[u8], second: &[u8]) -> Sending {
+        loop {
+            let sent = match (first, second) {
+                (one, []) | ([], one) => rustix::net::send(handle, one, SendFlags::NOSIGNAL),
+                (one, two) => rustix::net::sendmsg(
+                    handle,
+                    &[IoSlice::new(one), IoSlice::new(two)],
+                    &mut SendAncillaryBuffer::default(),
+                    SendFlags::NOSIGNAL,
+                ),
+            };
+            return match sent {
+                Ok(count) => Sending::Sent(count),
+                Err(Errno::INTR) => continue,
+                // ENOBUFS is a full queue of a unix socket; its writable edge comes as for EAGAIN.
+                Err(Errno::AGAIN | Errno::NOBUFS) => Sending::Full,
+                Err(_) => Sending::Broken,
+            };
+        }
+    }
+
+    fn take_error(&mut self, handle: &OwnedFd) -> bool {
+        !matches!(sockopt::socket_error(handle), Ok(Ok(())))
+    }
+
+    fn shutdown_send(&mut self, handle: &OwnedFd) {
+        // It fails only on a connection that is broken already; its edge tells.
+        let _ = rustix::net::shutdown(handle, Shutdown::Write);
+    }
+
+    fn close(&mut self, handle: OwnedFd) {
+        drop(handle);
+    }
+
+    fn reset(&mut self, handle: OwnedFd) {
+        let _ = sockopt::set_socket_linger(&handle, Some(Span::ZERO));
+        drop(handle);
+    }
+
+    fn wait(&mut self, timeout: Option<Span>) -> usize {
+        // Rounded up to the millisecond epoll_wait counts in, or a wait would end just before its
+        // deadline and spin through the rest.
+        let timeout = timeout.map(|span| {
+            let millis = span.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
+            Timespec {
+                tv_sec: millis / 1000,
+                tv_nsec: millis % 1000 * 1_000_000,
+            }
+        });
+        self.edges.clear();
+        // EINTR, the only error a valid instance knows, counts as no edge.
+        let _ = epoll::wait(
+            &self.epoll,
+            spare_capacity(&mut self.edges),
+            timeout.as_ref(),
+        );
+        self.edges.len()
+    }
+
+    fn ready(&self, index: usize) -> Ready {
+        let edge = &self.edges[index];
+        let flags = edge.flags;
+        Ready {
+            token: edge.data.u64(),
+            readable: flags.contains(EventFlags::IN),
+            writable: flags.contains(EventFlags::OUT),
+            hangup: flags.intersects(EventFlags::RDHUP | EventFlags::HUP),
+            error: flags.contains(EventFlags::ERR),
+        }
+    }
+
+    fn note_due(&mut self, _due: impl FnOnce() -> Option<Moment>) {}
+}
+
+fn family(address: core::net::SocketAddr) -> AddressFamily {
+    if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    }
+}
+
+fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+fn listen_tcp(
+    address: core::net::SocketAddr,
+    options: &ListenOptions,
+) -> io::Result<(OwnedFd, Address)> {
+    let handle = stream_socket(family(address))?;
+    sockopt::set_socket_reuseaddr(&handle, true)?;
+    // Inherited by the accepted sockets on Linux, which saves them a call each.
+    sockopt::set_tcp_nodelay(&handle, true)?;
+    if options.reuse_port {
+        sockopt::set_socket_reuseport(&handle, true)?;
+    }
+    rustix::net::bind(&handle, &address)?;
+    rustix::net::listen(&handle, backlog(options))?;
+    if let Some(count) = options.steer_by_cpu_over {
+        steering::steer_by_cpu(handle.as_fd(), count)?;
+    }
+    let bound = core::net::SocketAddr::try_from(rustix::net::getsockname(&handle)?)?;
+    Ok((handle, Address::Tcp(bound)))
+}
+
+fn listen_unix(path: &str, options: &ListenOptions) -> io::Result<(OwnedFd, Address)> {
+    let address = SocketAddrUnix::new(path)?;
+    let handle = stream_socket(AddressFamily::UNIX)?;
+    if let Err(errno) = rustix::net::bind(&handle, &address) {
+        // A path that a process left behind: nobody listens there, so connecting is refused.
+        let is_left_behind = errno == Errno::ADDRINUSE
+            && rustix::net::connect(&stream_socket(AddressFamily::UNIX)?, &address)
+                == Err(Errno::CONNREFUSED);
+        if !is_left_behind {
+            return Err(errno.into());
+        }
+        rustix::fs::unlink(path)?;
+        rustix::net::bind(&handle, &address)?;
+    }
+    rustix::net::listen(&handle, backlog(options))?;
+    Ok((handle, Address::Unix(path.to_owned())))
+}
+
+fn backlog(options: &ListenOptions) -> i32 {
+    i32::try_from(options.backlog).unwrap_or(i32::MAX)
+}
+
+fn peer(address: Option<SocketAddrAny>) -> Peer {
+    match address.and_then(|any| core::net::SocketAddr::try_from(any).ok()) {
+        // A client of IPv4 at a dual-stack listener is shown as what it is.
+        Some(tcp) => Peer::Tcp(core::net::SocketAddr::new(
+            tcp.ip().to_canonical(),
+            tcp.port(),
+        )),
+        None => Peer::Local,
+    }
+}
+
+fn shortage(errno: Errno) -> Option<Shortage> {
+    match errno {
+        Errno::MFILE => Some(Shortage::WorkerDescriptors),
+        Errno::NFILE => Some(Shortage::SystemDescriptors),
+        // ENOSPC: epoll's own limit of watches a user.
+        Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC => Some(Shortage::Memory),
+        Errno::ADDRNOTAVAIL => Some(Shortage::Ports),
+        _ => None,
+    }
+}
+
+fn accept_fault(errno: Errno) -> Accepting<OwnedFd> {
+    match errno {
+        Errno::AGAIN => Accepting::Empty,
+        _ => match shortage(errno) {
+            Some(shortage) => Accepting::Short(shortage),
+            // ECONNABORTED, EINTR, EPERM of a firewall, and the network errors that Linux passes on
+            // from the new connection (accept(2)): that one is lost, the next may be fine.
+            None => Accepting::Lost,
+        },
+    }
+}
+
+fn connect_fault(errno: Errno) -> ConnectFault {
+    match errno {
+        // EAGAIN: a unix listener whose backlog is full.
+        Errno::CONNREFUSED | Errno::CONNRESET | Errno::AGAIN => {
+            ConnectFault::Refused(CloseReason::ConnectRefused)
+        }
+        _ => match shortage(errno) {
+            Some(shortage) => ConnectFault::Short(shortage),
+            // ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENOENT, EACCES, EPERM and the like.
+            None => ConnectFault::Refused(CloseReason::ConnectUnreachable),
+        },
+    }
+}

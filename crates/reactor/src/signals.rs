@@ -1,0 +1,93 @@
+//! Signals as events of the main thread: blocked everywhere, waited for in one place.
+//! In: SIGTERM, SIGINT, SIGHUP, SIGUSR1. Out: `Signal`.
+//! Never: runs code in a signal handler.
+//! Invariant: `block` is called before any thread starts; threads inherit the mask.
+
+use std::io;
+
+/// A signal the process answers to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// SIGHUP: read the configuration again.
+    HangUp,
+    /// SIGINT: the user at the terminal wants the end.
+    Interrupt,
+    /// SIGTERM: the supervisor wants the end.
+    Terminate,
+    /// SIGUSR1: free for the operator.
+    User1,
+}
+
+const SIGNALS: [(libc::c_int, Signal); 4] = [
+    (libc::SIGHUP, Signal::HangUp),
+    (libc::SIGINT, Signal::Interrupt),
+    (libc::SIGTERM, Signal::Terminate),
+    (libc::SIGUSR1, Signal::User1),
+];
+
+/// Blocks the signals in the calling thread and in all it starts from here on.
+///
+/// # Errors
+/// What the system said; with a valid set it says nothing.
+pub fn block() -> io::Result<()> {
+    let set = signal_set();
+    // SAFETY: `set` is a valid signal set, and the old mask is not asked for.
+    let errno = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, core::ptr::null_mut()) };
+    if errno == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(errno))
+    }
+}
+
+/// Waits for the next of the signals; they must be blocked.
+///
+/// # Errors
+/// What the system said; with a valid set it says nothing.
+pub fn wait() -> io::Result<Signal> {
+    let set = signal_set();
+    loop {
+        let mut number = 0;
+        // SAFETY: both point to valid values that live until the call returns.
+        let errno = unsafe { libc::sigwait(&set, &mut number) };
+        if errno != 0 && errno != libc::EINTR {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        if let Some(&(_, signal)) = SIGNALS.iter().find(|(of, _)| errno == 0 && *of == number) {
+            return Ok(signal);
+        }
+    }
+}
+
+fn signal_set() -> libc::sigset_t {
+    // SAFETY: all zeroes is a valid value of this plain type, and sigemptyset sets it anyway; the
+    // numbers added are valid signals.
+    unsafe {
+        let mut set: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for (number, _) in SIGNALS {
+            libc::sigaddset(&mut set, number);
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blocked_signal_is_waited_for() {
+        std::thread::spawn(|| {
+            block().expect("the set is valid");
+            for (number, signal) in SIGNALS {
+                // SAFETY: the signal goes to this thread, where it is blocked.
+                let sent = unsafe { libc::pthread_kill(libc::pthread_self(), number) };
+                assert_eq!(sent, 0);
+                assert_eq!(wait().expect("the set is valid"), signal);
+            }
+        })
+        .join()
+        .expect("the thread ends");
+    }
+}
