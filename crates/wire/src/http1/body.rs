@@ -1,0 +1,323 @@
+//! Bodies out of bytes: counted, chunked, or until the connection closes (RFC 9112 sections 6, 7).
+//! In: what came after the head, piece by piece. Out: pieces of the body, borrowed from it.
+//! Never: holds body bytes; forgives a byte of a chunk's frame.
+//! Limits: 16 digits a chunk size, `CHUNK_EXTENSION_BYTES_MAX`, `TRAILER_BYTES_MAX`.
+//! Invariant: takes at least one byte of an input that is not empty, until the body is done.
+
+use super::fault::{Fault, FaultKind};
+use super::framing::{BodyLength, LENGTH_MAX};
+use super::scan::{is_text, is_token_char};
+use super::trailer::TrailerSection;
+use tidegate_base::limits::CHUNK_EXTENSION_BYTES_MAX;
+
+/// What one call of [`BodyDecoder::decode`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BodyStep<'b> {
+    /// Bytes of the input that are dealt with, `data` among them.
+    pub consumed: usize,
+    /// Body bytes, possibly none.
+    pub data: &'b [u8],
+    /// Whether the body is complete; what is left of the input belongs to the next message.
+    pub done: bool,
+}
+
+/// Decodes one body.
+#[derive(Debug)]
+pub struct BodyDecoder {
+    /// Bytes of the body or of the chunk still to come; while a chunk size comes in, the number so far.
+    remaining: u64,
+    trailers: Option<Box<TrailerSection>>,
+    extension_bytes: u16,
+    size_digits: u8,
+    phase: Phase,
+}
+
+const _: () = assert!(size_of::<BodyDecoder>() <= 32);
+const _: () = assert!(CHUNK_EXTENSION_BYTES_MAX < u16::MAX as usize);
+
+/// What is expected next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Done,
+    Counted,
+    UntilClose,
+    SizeStart,
+    Size,
+    SizeSpace,
+    ExtensionStart,
+    ExtensionName,
+    ExtensionNameSpace,
+    ExtensionValueStart,
+    ExtensionValue,
+    ExtensionQuoted,
+    ExtensionQuotedPair,
+    ExtensionValueEnd,
+    ExtensionValueSpace,
+    SizeLf,
+    ChunkData,
+    ChunkCr,
+    ChunkLf,
+    TrailerStart,
+    TrailerLine,
+    TrailerLineLf,
+    TrailerEndLf,
+}
+
+impl BodyDecoder {
+    /// A decoder for a body of that length.
+    #[must_use]
+    #[inline]
+    pub const fn new(length: BodyLength) -> Self {
+        let (phase, remaining) = match length {
+            BodyLength::None | BodyLength::Length(0) => (Phase::Done, 0),
+            BodyLength::Length(bytes) => (Phase::Counted, bytes),
+            BodyLength::Chunked => (Phase::SizeStart, 0),
+            BodyLength::UntilClose => (Phase::UntilClose, 0),
+        };
+        Self {
+            remaining,
+            trailers: None,
+            extension_bytes: 0,
+            size_digits: 0,
+            phase,
+        }
+    }
+
+    /// Whether the body is complete.
+    #[must_use]
+    #[inline]
+    pub const fn is_done(&self) -> bool {
+        matches!(self.phase, Phase::Done)
+    }
+
+    /// Takes the next piece of the body from `input`. Call again while input is left and the body
+    /// is not done.
+    ///
+    /// # Errors
+    /// A fault in the chunks' frame. All data given out before was right; the message is not.
+    #[inline]
+    pub fn decode<'b>(&mut self, input: &'b [u8]) -> Result<BodyStep<'b>, Fault> {
+        match self.phase {
+            Phase::Done => Ok(BodyStep {
+                consumed: 0,
+                data: &[],
+                done: true,
+            }),
+            Phase::Counted => {
+                let (data, _) = self.take_data(input);
+                if self.remaining == 0 {
+                    self.phase = Phase::Done;
+                }
+                Ok(BodyStep {
+                    consumed: data.len(),
+                    data,
+                    done: self.is_done(),
+                })
+            }
+            Phase::UntilClose => Ok(BodyStep {
+                consumed: input.len(),
+                data: input,
+                done: false,
+            }),
+            _ => self.decode_chunked(input).map_err(Fault::from),
+        }
+    }
+
+    /// The peer will send no more.
+    ///
+    /// # Errors
+    /// `BodyTruncated` where that does not end the body (RFC 9112 section 8).
+    pub const fn handle_end(&mut self) -> Result<(), Fault> {
+        match self.phase {
+            Phase::Done | Phase::UntilClose => {
+                self.phase = Phase::Done;
+                Ok(())
+            }
+            _ => Err(Fault {
+                kind: FaultKind::BodyTruncated,
+            }),
+        }
+    }
+
+    /// After a chunked body is done: the trailer fields that may be handed on, as lines
+    /// `name: value` with CRLF each. Those that trailers must not have are left out
+    /// (RFC 9110 section 6.5.1).
+    #[must_use]
+    pub fn trailers(&self) -> &[u8] {
+        match &self.trailers {
+            Some(section) if self.is_done() => section.lines(),
+            _ => &[],
+        }
+    }
+
+    fn decode_chunked<'b>(&mut self, input: &'b [u8]) -> Result<BodyStep<'b>, FaultKind> {
+        let mut rest = input;
+        while let [byte, after @ ..] = rest {
+            if self.phase == Phase::ChunkData {
+                let (data, after) = self.take_data(rest);
+                rest = if self.remaining == 0 {
+                    self.skip_chunk_end(after)
+                } else {
+                    after
+                };
+                let consumed = input.len() - rest.len();
+                return Ok(BodyStep {
+                    consumed,
+                    data,
+                    done: self.is_done(),
+                });
+            }
+            self.phase = self.handle_frame_byte(*byte)?;
+            rest = after;
+            if self.is_done() {
+                break;
+            }
+        }
+        Ok(BodyStep {
+            consumed: input.len() - rest.len(),
+            data: &[],
+            done: self.is_done(),
+        })
+    }
+
+    fn take_data<'b>(&mut self, input: &'b [u8]) -> (&'b [u8], &'b [u8]) {
+        let length = usize::try_from(self.remaining).map_or(input.len(), |n| n.min(input.len()));
+        self.remaining -= length as u64;
+        input.split_at(length)
+    }
+
+    /// After a chunk's data: takes its CRLF, and the last chunk if it is right behind, so that the
+    /// usual body is done with its last data. What looks different waits for the next call.
+    fn skip_chunk_end<'b>(&mut self, rest: &'b [u8]) -> &'b [u8] {
+        self.phase = Phase::ChunkCr;
+        let Some(rest) = rest.strip_prefix(b"\r\n") else {
+            return rest;
+        };
+        self.phase = Phase::SizeStart;
+        let Some(rest) = rest.strip_prefix(b"0\r\n\r\n") else {
+            return rest;
+        };
+        self.phase = Phase::Done;
+        rest
+    }
+
+    /// Takes one byte that is not chunk data; gives what is expected after it.
+    fn handle_frame_byte(&mut self, byte: u8) -> Result<Phase, FaultKind> {
+        match (self.phase, byte) {
+            (Phase::SizeStart | Phase::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                self.add_size_digit(byte)
+            }
+            (Phase::Size, b'\r') => Ok(Phase::SizeLf),
+            (Phase::Size, b'\n') => Err(FaultKind::BareLf),
+            (Phase::Size | Phase::SizeSpace, b';') => self.count_extension(Phase::ExtensionStart),
+            // White space may stand before a semicolon only (RFC 9112 section 7.1.1).
+            (Phase::Size | Phase::SizeSpace, b' ' | b'\t') => {
+                self.count_extension(Phase::SizeSpace)
+            }
+            (Phase::SizeStart | Phase::Size | Phase::SizeSpace, _) => {
+                Err(FaultKind::ChunkSizeInvalid)
+            }
+            (Phase::SizeLf, b'\n') => Ok(self.begin_chunk()),
+            (Phase::ChunkCr, b'\r') => Ok(Phase::ChunkLf),
+            (Phase::ChunkLf, b'\n') => Ok(Phase::SizeStart),
+            (Phase::ChunkCr | Phase::ChunkLf, _) => Err(FaultKind::ChunkEndMissing),
+            (Phase::TrailerStart, b'\r') => Ok(Phase::TrailerEndLf),
+            (Phase::TrailerEndLf, b'\n') => Ok(Phase::Done),
+            (Phase::TrailerLine, b'\r') => Ok(Phase::TrailerLineLf),
+            (Phase::TrailerLineLf, b'\n') => {
+                self.trailer_section().end_line()?;
+                Ok(Phase::TrailerStart)
+            }
+            (Phase::TrailerStart | Phase::TrailerLine, b'\n') => Err(FaultKind::BareLf),
+            (Phase::TrailerStart | Phase::TrailerLine, _) => {
+                self.trailer_section().push(byte)?;
+                Ok(Phase::TrailerLine)
+            }
+            (Phase::SizeLf | Phase::TrailerLineLf | Phase::TrailerEndLf, _) => {
+                Err(FaultKind::BareCr)
+            }
+            _ => {
+                let next = self.extension_phase(byte)?;
+                self.count_extension(next)
+            }
+        }
+    }
+
+    fn add_size_digit(&mut self, byte: u8) -> Result<Phase, FaultKind> {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            _ => (byte | 0x20) - b'a' + 10,
+        };
+        self.size_digits += 1;
+        if self.size_digits > 16 || self.remaining > LENGTH_MAX >> 4 {
+            return Err(FaultKind::ChunkSizeTooLarge);
+        }
+        self.remaining = (self.remaining << 4) | u64::from(digit);
+        Ok(Phase::Size)
+    }
+
+    fn begin_chunk(&mut self) -> Phase {
+        self.size_digits = 0;
+        self.extension_bytes = 0;
+        if self.remaining == 0 {
+            Phase::TrailerStart
+        } else {
+            Phase::ChunkData
+        }
+    }
+
+    /// chunk-ext of RFC 9112 section 7.1.1; nobody reads extensions here, but what others may
+    /// read in two ways must not pass for one.
+    fn extension_phase(&self, byte: u8) -> Result<Phase, FaultKind> {
+        match (self.phase, byte) {
+            (_, b'\n') => Err(FaultKind::BareLf),
+            (Phase::ExtensionQuotedPair, _) if is_text(byte) => Ok(Phase::ExtensionQuoted),
+            (Phase::ExtensionQuoted, b'"') => Ok(Phase::ExtensionValueEnd),
+            (Phase::ExtensionQuoted, b'\\') => Ok(Phase::ExtensionQuotedPair),
+            (Phase::ExtensionQuoted, _) if is_text(byte) => Ok(Phase::ExtensionQuoted),
+            (Phase::ExtensionName | Phase::ExtensionValue | Phase::ExtensionValueEnd, b'\r') => {
+                Ok(Phase::SizeLf)
+            }
+            (_, _) if byte != b'\r' && !is_text(byte) => Err(FaultKind::ControlByte),
+            (Phase::ExtensionStart | Phase::ExtensionValueStart, b' ' | b'\t') => Ok(self.phase),
+            (Phase::ExtensionStart | Phase::ExtensionName, _) if is_token_char(byte) => {
+                Ok(Phase::ExtensionName)
+            }
+            (Phase::ExtensionValueStart, b'"') => Ok(Phase::ExtensionQuoted),
+            (Phase::ExtensionValueStart | Phase::ExtensionValue, _) if is_token_char(byte) => {
+                Ok(Phase::ExtensionValue)
+            }
+            (Phase::ExtensionName | Phase::ExtensionNameSpace, b' ' | b'\t') => {
+                Ok(Phase::ExtensionNameSpace)
+            }
+            (Phase::ExtensionName | Phase::ExtensionNameSpace, b'=') => {
+                Ok(Phase::ExtensionValueStart)
+            }
+            (
+                Phase::ExtensionValue | Phase::ExtensionValueEnd | Phase::ExtensionValueSpace,
+                b' ' | b'\t',
+            ) => Ok(Phase::ExtensionValueSpace),
+            (
+                Phase::ExtensionName
+                | Phase::ExtensionNameSpace
+                | Phase::ExtensionValue
+                | Phase::ExtensionValueEnd
+                | Phase::ExtensionValueSpace,
+                b';',
+            ) => Ok(Phase::ExtensionStart),
+            _ => Err(FaultKind::ChunkExtensionInvalid),
+        }
+    }
+
+    fn count_extension(&mut self, next: Phase) -> Result<Phase, FaultKind> {
+        self.extension_bytes += 1;
+        if usize::from(self.extension_bytes) > CHUNK_EXTENSION_BYTES_MAX && next != Phase::SizeLf {
+            return Err(FaultKind::ChunkExtensionTooLong);
+        }
+        Ok(next)
+    }
+
+    fn trailer_section(&mut self) -> &mut TrailerSection {
+        self.trailers.get_or_insert_default()
+    }
+}

@@ -1,0 +1,194 @@
+//! Canonical bytes: start lines, fields and chunk frames, one spelling each (RFC 9112).
+//! In: parts that a decoder or the configuration has checked. Out: bytes at the end of a buffer.
+//! Never: emits what this crate's decoders would refuse; never formats through `core::fmt`.
+
+/// Appends `HTTP/1.1 status reason` with its CRLF.
+#[inline]
+pub fn encode_status_line(out: &mut Vec<u8>, status: u16) {
+    if status == 200 {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        return;
+    }
+    debug_assert!((100..=599).contains(&status), "a status is 100 to 599");
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason_phrase(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `method target HTTP/1.1` with its CRLF.
+#[inline]
+pub fn encode_request_line(out: &mut Vec<u8>, method: &str, target: &str) {
+    debug_assert!(
+        !method.is_empty() && !target.is_empty(),
+        "a request line has three words"
+    );
+    out.extend_from_slice(method.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Appends a field line with its CRLF.
+#[inline]
+pub fn encode_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    debug_assert!(
+        !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)),
+        "a value is one line"
+    );
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a field line whose value is a decimal number.
+#[inline]
+pub fn encode_field_u64(out: &mut Vec<u8>, name: &str, value: u64) {
+    encode_field(out, name, itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Appends the line before a chunk's data. A chunk of no bytes would end the body: callers leave
+/// it out, or call [`encode_last_chunk`].
+#[inline]
+pub fn encode_chunk_head(out: &mut Vec<u8>, length: usize) {
+    debug_assert!(length > 0, "a chunk of no bytes ends the body");
+    let mut digits = [0_u8; 18];
+    digits[16..].copy_from_slice(b"\r\n");
+    let mut at = 16;
+    let mut rest = length as u64;
+    while at == 16 || rest > 0 {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[(rest & 15) as usize];
+        rest >>= 4;
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Appends what follows a chunk's data.
+#[inline]
+pub fn encode_chunk_tail(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the end of a chunked body: the last chunk, `trailers` (field lines with CRLF each, as
+/// `BodyDecoder::trailers` gives them; usually none) and the empty line.
+#[inline]
+pub fn encode_last_chunk(out: &mut Vec<u8>, trailers: &[u8]) {
+    debug_assert!(
+        trailers.is_empty() || trailers.ends_with(b"\r\n"),
+        "trailers are whole lines"
+    );
+    out.extend_from_slice(b"0\r\n");
+    out.extend_from_slice(trailers);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The reason phrase of a status (RFC 9110 section 15 and the IANA registry); of an unregistered
+/// one, its class.
+#[must_use]
+pub const fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        102 => "Processing",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        203 => "Non-Authoritative Information",
+        204 => "No Content",
+        205 => "Reset Content",
+        206 => "Partial Content",
+        207 => "Multi-Status",
+        208 => "Already Reported",
+        226 => "IM Used",
+        300 => "Multiple Choices",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        305 => "Use Proxy",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        423 => "Locked",
+        424 => "Failed Dependency",
+        425 => "Too Early",
+        426 => "Upgrade Required",
+        428 => "Precondition Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        451 => "Unavailable For Legal Reasons",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        506 => "Variant Also Negotiates",
+        507 => "Insufficient Storage",
+        508 => "Loop Detected",
+        511 => "Network Authentication Required",
+        unregistered => class_phrase(unregistered),
+    }
+}
+
+const fn class_phrase(status: u16) -> &'static str {
+    match status {
+        100..=199 => "Informational",
+        200..=299 => "Success",
+        300..=399 => "Redirection",
+        400..=499 => "Client Error",
+        _ => "Server Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_has_one_spelling() {
+        let mut out = Vec::new();
+        encode_status_line(&mut out, 200);
+        encode_status_line(&mut out, 404);
+        encode_request_line(&mut out, "GET", "/a?b");
+        encode_field(&mut out, "Host", b"a");
+        encode_field_u64(&mut out, "Content-Length", u64::MAX);
+        encode_chunk_head(&mut out, 1);
+        encode_chunk_tail(&mut out);
+        encode_chunk_head(&mut out, usize::MAX);
+        encode_last_chunk(&mut out, b"");
+        encode_last_chunk(&mut out, b"a: b\r\n");
+        let wanted = "HTTP/1.1 200 OK\r\nHTTP/1.1 404 Not Found\r\nGET /a?b HTTP/1.1\r\nHost: a\r\n\
+            Content-Length: 18446744073709551615\r\n1\r\n\r\nffffffffffffffff\r\n0\r\n\r\n\
+            0\r\na: b\r\n\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn every_status_has_a_phrase() {
+        assert!((100..600).all(|status| !reason_phrase(status).is_empty()));
+    }
+}

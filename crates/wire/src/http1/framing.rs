@@ -1,0 +1,228 @@
+//! The one place that decides how long a body is and whether its connection lives on.
+//! In: a head's classified fields, its version, what the request was. Out: `BodyLength`, persistence.
+//! Source: RFC 9112 sections 6.1 to 6.3 and 9.3; where they leave a choice, the message is refused.
+//! Never: ignores one of two statements about a length; both Content-Length and Transfer-Encoding
+//! in one message are a fault, although RFC 9112 section 6.1 would let the latter win.
+
+use super::fault::FaultKind;
+use super::field::{FieldName, FieldTable, trim_ows};
+use super::method::{Method, Version};
+use super::scan::is_token_char;
+
+/// How the end of a body is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyLength {
+    /// There is no body and nothing says there is: the message ends with its head.
+    None,
+    /// Exactly that many bytes.
+    Length(u64),
+    /// Chunks, ended by a chunk of size 0 and a trailer section.
+    Chunked,
+    /// All bytes until the connection closes; responses only.
+    UntilClose,
+}
+
+/// What a response has to know of its request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RequestKind {
+    /// The method was HEAD.
+    pub is_head: bool,
+    /// The method was CONNECT.
+    pub is_connect: bool,
+    /// The request asked for an upgrade, so that a 101 may answer it.
+    pub upgrade_asked: bool,
+}
+
+impl RequestKind {
+    /// The kind of a request with that method.
+    #[must_use]
+    pub const fn new(method: &Method<'_>, upgrade_asked: bool) -> Self {
+        Self {
+            is_head: matches!(method, Method::Head),
+            is_connect: matches!(method, Method::Connect),
+            upgrade_asked,
+        }
+    }
+}
+
+/// Lengths above this are refused: many peers hold a length in a signed 64-bit number.
+pub(super) const LENGTH_MAX: u64 = i64::MAX as u64;
+
+/// The length of a request's body (RFC 9112 section 6.3).
+#[inline]
+pub(super) fn request_length(
+    fields: &FieldTable<'_>,
+    version: Version,
+) -> Result<BodyLength, FaultKind> {
+    if fields.has(FieldName::TransferEncoding) {
+        check_transfer_encoding(fields, version)?;
+        return Ok(BodyLength::Chunked);
+    }
+    Ok(content_length(fields)?.map_or(BodyLength::None, BodyLength::Length))
+}
+
+/// The length of a response's body, and whether its framing fields fit its status
+/// (RFC 9112 section 6.3).
+#[inline]
+pub(super) fn response_length(
+    fields: &FieldTable<'_>,
+    version: Version,
+    status: u16,
+    request: RequestKind,
+) -> Result<(BodyLength, bool), FaultKind> {
+    let stated = if fields.has(FieldName::TransferEncoding) {
+        check_transfer_encoding(fields, version)?;
+        BodyLength::Chunked
+    } else {
+        content_length(fields)?.map_or(BodyLength::UntilClose, BodyLength::Length)
+    };
+    if matches!(status, 100..=199 | 204) || (request.is_connect && matches!(status, 200..=299)) {
+        // RFC 9112 section 6.1 forbids a length here; who gives one may also send a body.
+        let fits = matches!(stated, BodyLength::UntilClose | BodyLength::Length(0));
+        return Ok((BodyLength::None, fits));
+    }
+    if request.is_head || status == 304 {
+        return Ok((BodyLength::None, true));
+    }
+    Ok((stated, stated != BodyLength::UntilClose))
+}
+
+/// What the Connection fields ask for (RFC 9110 section 7.6.1).
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct ConnectionOptions {
+    pub(super) close: bool,
+    pub(super) keep_alive: bool,
+    pub(super) upgrade: bool,
+}
+
+impl ConnectionOptions {
+    #[inline]
+    pub(super) fn new(fields: &FieldTable<'_>) -> Self {
+        let mut options = Self::default();
+        for option in fields.elements(FieldName::Connection) {
+            options.close |= option.eq_ignore_ascii_case(b"close");
+            options.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            options.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+        }
+        options
+    }
+
+    /// Whether the connection lives on after this message (RFC 9112 section 9.3).
+    #[inline]
+    pub(super) const fn is_persistent(self, version: Version) -> bool {
+        !self.close && (self.keep_alive || matches!(version, Version::Http11))
+    }
+}
+
+/// `Ok` only for one single `chunked`.
+#[cold]
+fn check_transfer_encoding(fields: &FieldTable<'_>, version: Version) -> Result<(), FaultKind> {
+    if fields.has(FieldName::ContentLength) {
+        return Err(FaultKind::ContentLengthWithTransferEncoding);
+    }
+    if version == Version::Http10 {
+        return Err(FaultKind::TransferEncodingOnHttp10);
+    }
+    let (mut others, mut chunked) = (false, false);
+    for element in fields.elements(FieldName::TransferEncoding) {
+        let (coding, parameters) = match element.iter().position(|&byte| byte == b';') {
+            Some(at) => element.split_at(at),
+            None => (element, &b""[..]),
+        };
+        let coding = trim_ows(coding);
+        if coding.is_empty() || !coding.iter().all(|&byte| is_token_char(byte)) {
+            return Err(FaultKind::TransferEncodingInvalid);
+        }
+        let is_chunked = coding.eq_ignore_ascii_case(b"chunked");
+        // Chunked has no parameters (RFC 9112 section 7.1) and is applied once (section 6.1).
+        if is_chunked && (chunked || !parameters.is_empty()) {
+            return Err(FaultKind::TransferEncodingInvalid);
+        }
+        if chunked {
+            return Err(FaultKind::TransferEncodingNotChunked);
+        }
+        chunked = is_chunked;
+        others |= !is_chunked;
+    }
+    match (chunked, others) {
+        (true, false) => Ok(()),
+        (true, true) => Err(FaultKind::TransferEncodingUnsupported),
+        (false, _) => Err(FaultKind::TransferEncodingNotChunked),
+    }
+}
+
+/// The number a single Content-Length gives.
+#[inline]
+fn content_length(fields: &FieldTable<'_>) -> Result<Option<u64>, FaultKind> {
+    let Some(value) = fields.find(FieldName::ContentLength) else {
+        return Ok(None);
+    };
+    if fields.is_repeated(FieldName::ContentLength) || value.contains(&b',') {
+        return Err(listed_content_length(fields));
+    }
+    decode_length(value).map(Some)
+}
+
+/// Says what is wrong with more than one length. RFC 9112 section 6.3 would let equal ones pass;
+/// here they do not: nobody has a reason to send them.
+#[cold]
+fn listed_content_length(fields: &FieldTable<'_>) -> FaultKind {
+    let mut first = None;
+    for element in fields.elements(FieldName::ContentLength) {
+        match decode_length(element) {
+            Err(kind) => return kind,
+            Ok(length) if *first.get_or_insert(length) != length => {
+                return FaultKind::ContentLengthsDiffer;
+            }
+            Ok(_) => {}
+        }
+    }
+    FaultKind::ContentLengthRepeated
+}
+
+/// Digits, nothing else (RFC 9110 section 8.6), up to `LENGTH_MAX`.
+fn decode_length(digits: &[u8]) -> Result<u64, FaultKind> {
+    if digits.is_empty() {
+        return Err(FaultKind::ContentLengthInvalid);
+    }
+    let mut length = 0_u64;
+    for &byte in digits {
+        if !byte.is_ascii_digit() {
+            return Err(FaultKind::ContentLengthInvalid);
+        }
+        length = length
+            .checked_mul(10)
+            .and_then(|tens| tens.checked_add(u64::from(byte - b'0')))
+            .filter(|&length| length <= LENGTH_MAX)
+            .ok_or(FaultKind::ContentLengthInvalid)?;
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_digits_below_two_to_the_63() {
+        for (text, wanted) in [
+            ("0", Some(0)),
+            ("42", Some(42)),
+            ("007", Some(7)),
+            ("9223372036854775807", Some(LENGTH_MAX)),
+            ("9223372036854775808", None),
+            ("18446744073709551616", None),
+            ("99999999999999999999999999", None),
+            ("", None),
+            ("+1", None),
+            ("-1", None),
+            ("1 2", None),
+            ("0x10", None),
+            ("1_000", None),
+            ("1.0", None),
+            ("\u{664}", None),
+        ] {
+            assert_eq!(decode_length(text.as_bytes()).ok(), wanted, "{text}");
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Heads out of bytes: the incremental decoder that both roles share.
+//! In: a message's bytes from its first on, growing from call to call. Out: a head and its length.
+//! Never: parses a whole head more than twice, however it was cut; allocates (but for heads of a
+//! minor version above 1).
+//! Limits: `HeadLimits`.
+//! Invariant: the tokenizer proposes, the scanner refuses: a fault's kind is always the scanner's.
+
+use super::fault::{Fault, FaultKind};
+use super::field::{FieldStorage, FieldTable};
+use super::framing::RequestKind;
+use super::method::Version;
+use super::request::RequestHead;
+use super::response::ResponseHead;
+use super::scan::{RequestLine, Role, Scanner, StatusLine, is_status, start_of};
+use core::mem::MaybeUninit;
+use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
+use memchr::memchr;
+use tidegate_base::limits::{HEAD_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_LINE_BYTES_MAX};
+
+/// How large a head may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeadLimits {
+    /// Bytes of a request line without its CRLF; beyond them 414.
+    pub request_line_bytes_max: usize,
+    /// Bytes of a head with its empty line; beyond them 431. No caller needs to hold more bytes
+    /// than this for a head that is not complete.
+    pub head_bytes_max: usize,
+    /// Header fields; beyond them 431. Above `HEADER_FIELDS_MAX` it has no effect.
+    pub header_fields_max: usize,
+}
+
+impl HeadLimits {
+    /// The number of fields that both this and the storage allow.
+    #[inline]
+    pub(super) const fn fields_max(&self) -> usize {
+        if self.header_fields_max < HEADER_FIELDS_MAX {
+            self.header_fields_max
+        } else {
+            HEADER_FIELDS_MAX
+        }
+    }
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self {
+            request_line_bytes_max: REQUEST_LINE_BYTES_MAX,
+            head_bytes_max: HEAD_BYTES_MAX,
+            header_fields_max: HEADER_FIELDS_MAX,
+        }
+    }
+}
+
+/// Decodes one head after the other; remembers how far it has read the head that is not complete.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct HeadDecoder {
+    scanner: Scanner,
+}
+
+const _: () = assert!(size_of::<HeadDecoder>() <= 8);
+
+impl HeadDecoder {
+    /// Decodes a request's head from `input`, which begins with the message's first byte and holds
+    /// all that came since. `None` until the head is complete; then the head and its length in
+    /// bytes, and the decoder is ready for the next message.
+    ///
+    /// # Errors
+    /// The first fault found. The decoder is of no further use then, nor is the connection.
+    #[inline]
+    pub fn decode_request<'a, 'b: 'a>(
+        &mut self,
+        input: &'b [u8],
+        limits: &HeadLimits,
+        storage: &'a mut FieldStorage<'b>,
+    ) -> Result<Option<(RequestHead<'a>, usize)>, Fault> {
+        let FieldStorage { headers, ids, rare } = storage;
+        let Some(candidate) = self.prepare(Role::Request, input, limits)? else {
+            return Ok(None);
+        };
+        let tokens = match RequestTokens::split(candidate.bytes, limits, headers) {
+            Some(tokens) => tokens,
+            None => match self.finish(Role::Request, candidate, limits)? {
+                Some(head) => RequestTokens::split_rare(head, rare)?,
+                None => return Ok(None),
+            },
+        };
+        let length = tokens.length;
+        let fields = FieldTable::new(tokens.headers, ids);
+        let version = Version::from_minor(tokens.minor);
+        let head = RequestHead::new(tokens.method, tokens.target, version, fields)?;
+        self.scanner = Scanner::default();
+        Ok(Some((head, length)))
+    }
+
+    /// Decodes a response's head from `input` as [`Self::decode_request`] does a request's;
+    /// `request` is what the response answers.
+    ///
+    /// # Errors
+    /// The first fault found. The decoder is of no further use then, nor is the connection.
+    #[inline]
+    pub fn decode_response<'a, 'b: 'a>(
+        &mut self,
+        input: &'b [u8],
+        limits: &HeadLimits,
+        request: RequestKind,
+        storage: &'a mut FieldStorage<'b>,
+    ) -> Result<Option<(ResponseHead<'a>, usize)>, Fault> {
+        let FieldStorage { headers, ids, rare } = storage;
+        let Some(candidate) = self.prepare(Role::Response, input, limits)? else {
+            return Ok(None);
+        };
+        let tokens = match ResponseTokens::split(candidate.bytes, limits, headers) {
+            Some(tokens) => tokens,
+            None => match self.finish(Role::Response, candidate, limits)? {
+                Some(head) => ResponseTokens::split_rare(head, rare)?,
+                None => return Ok(None),
+            },
+        };
+        let length = tokens.length;
+        let fields = FieldTable::new(tokens.headers, ids);
+        let version = Version::from_minor(tokens.minor);
+        let head = ResponseHead::new(version, tokens.status, tokens.reason, fields, request)?;
+        self.scanner = Scanner::default();
+        Ok(Some((head, length)))
+    }
+
+    /// Whether a part of a head has been read that is not complete yet.
+    #[must_use]
+    pub const fn has_started(&self) -> bool {
+        self.scanner.has_started()
+    }
+
+    /// Before tokenizing: a head that came in parts is scanned to its end first, so that it is
+    /// tokenized once.
+    #[inline]
+    fn prepare<'b>(
+        &mut self,
+        role: Role,
+        input: &'b [u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<Candidate<'b>>, Fault> {
+        if !self.has_started() {
+            return Ok(Some(Candidate {
+                bytes: input,
+                is_scanned: false,
+            }));
+        }
+        Ok(self
+            .finish(
+                role,
+                Candidate {
+                    bytes: input,
+                    is_scanned: false,
+                },
+                limits,
+            )?
+            .map(|bytes| Candidate {
+                bytes,
+                is_scanned: true,
+            }))
+    }
+
+    /// After the tokenizer gave up: finds out whether the head is incomplete or at fault. A head
+    /// that is neither comes back, for the rare way.
+    #[cold]
+    fn finish<'b>(
+        &mut self,
+        role: Role,
+        candidate: Candidate<'b>,
+        limits: &HeadLimits,
+    ) -> Result<Option<&'b [u8]>, Fault> {
+        if candidate.is_scanned {
+            return Ok(Some(candidate.bytes));
+        }
+        let end = self.scanner.scan(role, candidate.bytes, limits)?;
+        Ok(end.and_then(|end| candidate.bytes.get(..end)))
+    }
+}
+
+/// Bytes to tokenize.
+#[derive(Clone, Copy)]
+struct Candidate<'b> {
+    bytes: &'b [u8],
+    /// The scanner has accepted them: they are one head, whole and without syntax fault.
+    is_scanned: bool,
+}
+
+/// A request head as the tokenizer split it.
+struct RequestTokens<'a> {
+    method: &'a str,
+    target: &'a str,
+    minor: u8,
+    headers: &'a [Header<'a>],
+    length: usize,
+}
+
+impl<'a> RequestTokens<'a> {
+    /// `None` when the head is incomplete, or when there is anything for the scanner to look into.
+    #[inline]
+    fn split<'b: 'a>(
+        input: &'b [u8],
+        limits: &HeadLimits,
+        headers: &'a mut [MaybeUninit<Header<'b>>; HEADER_FIELDS_MAX],
+    ) -> Option<Self> {
+        let headers = headers.get_mut(..limits.fields_max())?;
+        let mut request = httparse::Request::new(&mut []);
+        let parsed =
+            ParserConfig::default().parse_request_with_uninit_headers(&mut request, input, headers);
+        let Ok(Status::Complete(length)) = parsed else {
+            return None;
+        };
+        let (method, target, minor) = (request.method?, request.path?, request.version?);
+        let start = offset_of(input, method.as_bytes());
+        let line_end = check_line_ends(input, length, request.headers)?;
+        let is_strict = start == start_of(input)
+            && length <= limits.head_bytes_max
+            && line_end.wrapping_sub(start) <= limits.request_line_bytes_max
+            && target.is_ascii();
+        is_strict.then_some(Self {
+            method,
+            target,
+            minor,
+            headers: request.headers,
+            length,
+        })
+    }
+
+    /// Splits a head that the scanner has accepted and the tokenizer would not.
+    #[cold]
+    fn split_rare<'b: 'a>(
+        head: &'b [u8],
+        rare: &'a mut Vec<Header<'b>>,
+    ) -> Result<Self, FaultKind> {
+        let (line, fields) = split_start_line(head);
+        let line = RequestLine::parse(line)?;
+        let headers = split_rare_fields(fields, rare)?;
+        let RequestLine {
+            method,
+            target,
+            minor,
+        } = line;
+        Ok(Self {
+            method,
+            target,
+            minor,
+            headers,
+            length: head.len(),
+        })
+    }
+}
+
+/// A response head as the tokenizer split it.
+struct ResponseTokens<'a> {
+    minor: u8,
+    status: u16,
+    reason: &'a str,
+    headers: &'a [Header<'a>],
+    length: usize,
+}
+
+impl<'a> ResponseTokens<'a> {
+    /// `None` when the head is incomplete, or when there is anything for the scanner to look into.
+    #[inline]
+    fn split<'b: 'a>(
+        input: &'b [u8],
+        limits: &HeadLimits,
+        headers: &'a mut [MaybeUninit<Header<'b>>; HEADER_FIELDS_MAX],
+    ) -> Option<Self> {
+        let headers = headers.get_mut(..limits.fields_max())?;
+        let mut response = httparse::Response::new(&mut []);
+        let parsed = ParserConfig::default().parse_response_with_uninit_headers(
+            &mut response,
+            input,
+            headers,
+        );
+        let Ok(Status::Complete(length)) = parsed else {
+            return None;
+        };
+        let (minor, status) = (response.version?, response.code?);
+        check_line_ends(input, length, response.headers)?;
+        let is_strict =
+            input.starts_with(b"H") && length <= limits.head_bytes_max && is_status(status);
+        let reason = response.reason.unwrap_or("");
+        is_strict.then_some(Self {
+            minor,
+            status,
+            reason,
+            headers: response.headers,
+            length,
+        })
+    }
+
+    /// Splits a head that the scanner has accepted and the tokenizer would not.
+    #[cold]
+    fn split_rare<'b: 'a>(
+        head: &'b [u8],
+        rare: &'a mut Vec<Header<'b>>,
+    ) -> Result<Self, FaultKind> {
+        let (line, fields) = split_start_line(head);
+        let line = StatusLine::parse(line)?;
+        let headers = split_rare_fields(fields, rare)?;
+        let StatusLine {
+            minor,
+            status,
+            reason,
+        } = line;
+        Ok(Self {
+            minor,
+            status,
+            reason,
+            headers,
+            length: head.len(),
+        })
+    }
+}
+
+/// The tokenizer takes an LF alone for a line's end; this does not. Gives where the start line's
+/// CRLF begins. Each field's name follows a line's end, so a look at two bytes a field is enough.
+#[inline]
+fn check_line_ends(input: &[u8], length: usize, headers: &[Header<'_>]) -> Option<usize> {
+    let mut line_end = length.checked_sub(4)?;
+    if input.get(line_end..length)? != b"\r\n\r\n" {
+        return None;
+    }
+    for header in headers.iter().rev() {
+        let name = offset_of(input, header.name.as_bytes());
+        line_end = name.checked_sub(2)?;
+        if input.get(line_end..name)? != b"\r\n" {
+            return None;
+        }
+    }
+    Some(line_end)
+}
+
+/// Where `part`, a piece of `input`, begins in it.
+#[inline]
+fn offset_of(input: &[u8], part: &[u8]) -> usize {
+    (part.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize)
+}
+
+/// The start line without its CRLF, and all after it.
+fn split_start_line(head: &[u8]) -> (&[u8], &[u8]) {
+    let head = head.get(start_of(head)..).unwrap_or_default();
+    let end = memchr(b'\n', head).unwrap_or(head.len());
+    let line = head.get(..end.saturating_sub(1)).unwrap_or_default();
+    (line, head.get(end + 1..).unwrap_or_default())
+}
+
+/// The fields of a head whose start line the tokenizer does not know.
+fn split_rare_fields<'a, 'b: 'a>(
+    fields: &'b [u8],
+    rare: &'a mut Vec<Header<'b>>,
+) -> Result<&'a [Header<'a>], FaultKind> {
+    rare.resize(HEADER_FIELDS_MAX, EMPTY_HEADER);
+    match httparse::parse_headers(fields, rare) {
+        Ok(Status::Complete((_, headers))) => Ok(headers),
+        Ok(Status::Partial) | Err(_) => Err(FaultKind::FieldNameInvalid),
+    }
+}

@@ -1,0 +1,316 @@
+//! The strict reading of a head's bytes and lines: what names a syntax fault, and where a head ends.
+//! In: a head as far as it came. Out: its end, or the first fault in byte order.
+//! Never: looks at a byte twice over all calls, but for one look back at each complete line.
+//! Limits: `HeadLimits`, each refused at the byte that exceeds it.
+//! Invariant: the tokenizer's fast path accepts a head exactly when this accepts it.
+
+use super::fault::FaultKind;
+use super::head::HeadLimits;
+use core::str::from_utf8;
+use memchr::memrchr;
+use tidegate_base::limits::HEADER_FIELDS_MAX;
+
+/// Whose start line is expected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    Request,
+    Response,
+}
+
+/// How far a head has been read.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Scanner {
+    scanned: u32,
+    /// Complete lines so far, the start line among them, an empty line before it not.
+    lines: u16,
+}
+
+impl Scanner {
+    pub(super) const fn has_started(&self) -> bool {
+        self.scanned > 0
+    }
+
+    /// Reads on to the end of `input`; gives the head's length once its empty line is in.
+    pub(super) fn scan(
+        &mut self,
+        role: Role,
+        input: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<usize>, FaultKind> {
+        let head_bytes_max = limits.head_bytes_max.min(u32::MAX as usize);
+        let line_start = start_of(input);
+        let mut at = self.scanned as usize;
+        let mut previous = at
+            .checked_sub(1)
+            .and_then(|before| input.get(before))
+            .copied();
+        while at < head_bytes_max
+            && let Some(&byte) = input.get(at)
+        {
+            if previous == Some(b'\r') && byte != b'\n' {
+                return Err(FaultKind::BareCr);
+            }
+            match byte {
+                b'\n' if previous != Some(b'\r') => return Err(FaultKind::BareLf),
+                b'\n' => {
+                    let before = input.get(..at.saturating_sub(1)).unwrap_or_default();
+                    if self.handle_line(role, before, limits)? {
+                        return Ok(Some(at + 1));
+                    }
+                }
+                b'\r' => {}
+                _ if !is_text(byte) => return Err(FaultKind::ControlByte),
+                _ if self.lines == 0
+                    && role == Role::Request
+                    && at.saturating_sub(line_start) >= limits.request_line_bytes_max =>
+                {
+                    return Err(FaultKind::RequestLineTooLong);
+                }
+                _ => {}
+            }
+            previous = Some(byte);
+            at += 1;
+        }
+        self.scanned = at as u32;
+        if at >= head_bytes_max {
+            Err(FaultKind::HeadTooLarge)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Judges the last line of `before`, the input up to that line's CR. True when it ends the head.
+    fn handle_line(
+        &mut self,
+        role: Role,
+        before: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<bool, FaultKind> {
+        let start = memrchr(b'\n', before).map_or(0, |at| at + 1);
+        let line = before.get(start..).unwrap_or_default();
+        match (self.lines, line) {
+            // One empty line before a request is let pass (RFC 9112 section 2.2).
+            (0, []) if start == 0 && role == Role::Request => return Ok(false),
+            (0, []) => return Err(FaultKind::EmptyLine),
+            (0, _) if role == Role::Request => {
+                RequestLine::parse(line)?;
+            }
+            (0, _) => {
+                StatusLine::parse(line)?;
+            }
+            (_, []) => return Ok(true),
+            (lines, _) => {
+                split_field_line(line)?;
+                if usize::from(lines) > limits.fields_max() {
+                    return Err(FaultKind::TooManyFields);
+                }
+            }
+        }
+        self.lines += 1;
+        Ok(false)
+    }
+}
+
+const _: () = assert!(
+    HEADER_FIELDS_MAX < u16::MAX as usize,
+    "lines are counted in 16 bits"
+);
+
+/// Where the start line begins: after the one empty line that may stand before it.
+#[inline]
+pub(super) fn start_of(input: &[u8]) -> usize {
+    if input.starts_with(b"\r\n") { 2 } else { 0 }
+}
+
+/// A request line in its three words (RFC 9112 section 3).
+pub(super) struct RequestLine<'a> {
+    pub(super) method: &'a str,
+    pub(super) target: &'a str,
+    pub(super) minor: u8,
+}
+
+impl<'a> RequestLine<'a> {
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, FaultKind> {
+        let mut words = line.split(|&byte| byte == b' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(FaultKind::RequestLineMalformed);
+        };
+        if method.is_empty() || target.is_empty() || version.is_empty() {
+            return Err(FaultKind::RequestLineMalformed);
+        }
+        if !method.iter().all(|&byte| is_token_char(byte)) {
+            return Err(FaultKind::MethodInvalid);
+        }
+        if !target.iter().all(u8::is_ascii_graphic) {
+            return Err(FaultKind::TargetInvalid);
+        }
+        let minor = parse_version(version)?;
+        Ok(Self {
+            method: from_utf8(method).map_err(|_| FaultKind::MethodInvalid)?,
+            target: from_utf8(target).map_err(|_| FaultKind::TargetInvalid)?,
+            minor,
+        })
+    }
+}
+
+/// A status line in its three parts (RFC 9112 section 4).
+pub(super) struct StatusLine<'a> {
+    pub(super) minor: u8,
+    pub(super) status: u16,
+    pub(super) reason: &'a str,
+}
+
+impl<'a> StatusLine<'a> {
+    /// The space before an empty reason may be missing: many servers leave it out, and nothing can
+    /// be misread. A reason that is not ASCII is dropped.
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, FaultKind> {
+        let Some((version, rest)) = line.split_at_checked(8) else {
+            return Err(FaultKind::StatusLineMalformed);
+        };
+        let minor = parse_version(version)?;
+        let (digits, reason) = match rest {
+            [b' ', a, b, c] => ([*a, *b, *c], &b""[..]),
+            [b' ', a, b, c, b' ', reason @ ..] => ([*a, *b, *c], reason),
+            _ => return Err(FaultKind::StatusLineMalformed),
+        };
+        if !digits.iter().all(u8::is_ascii_digit) {
+            return Err(FaultKind::StatusInvalid);
+        }
+        let status = digits
+            .iter()
+            .fold(0, |sum, &digit| sum * 10 + u16::from(digit - b'0'));
+        if !is_status(status) {
+            return Err(FaultKind::StatusInvalid);
+        }
+        let reason = if reason.is_ascii() {
+            from_utf8(reason).unwrap_or("")
+        } else {
+            ""
+        };
+        Ok(Self {
+            minor,
+            status,
+            reason,
+        })
+    }
+}
+
+/// Whether a status is in one of the five classes (RFC 9110 section 15).
+#[inline]
+pub(super) const fn is_status(status: u16) -> bool {
+    matches!(status, 100..=599)
+}
+
+/// The minor version of `HTTP/1.x` (RFC 9112 section 2.3).
+fn parse_version(version: &[u8]) -> Result<u8, FaultKind> {
+    match version {
+        [
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'1',
+            b'.',
+            minor @ b'0'..=b'9',
+        ] => Ok(minor - b'0'),
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
+            Err(FaultKind::VersionUnsupported)
+        }
+        _ => Err(FaultKind::VersionInvalid),
+    }
+}
+
+/// A field line in name and value, the white space around the value off (RFC 9112 section 5).
+/// The caller has refused control characters before.
+pub(super) fn split_field_line(line: &[u8]) -> Result<(&[u8], &[u8]), FaultKind> {
+    let end = line
+        .iter()
+        .position(|&byte| !is_token_char(byte))
+        .unwrap_or(line.len());
+    let (name, rest) = line.split_at(end);
+    match (name, rest) {
+        ([], [b' ' | b'\t', ..]) => Err(FaultKind::ObsFold),
+        ([], [b':', ..]) => Err(FaultKind::FieldNameEmpty),
+        (_, [b':', value @ ..]) => Ok((name, super::field::trim_ows(value))),
+        (_, [b' ' | b'\t', ..]) if super::field::trim_ows(rest).starts_with(b":") => {
+            Err(FaultKind::SpaceBeforeColon)
+        }
+        _ => Err(FaultKind::FieldNameInvalid),
+    }
+}
+
+/// tchar of RFC 9110 section 5.6.2.
+#[inline]
+pub(super) const fn is_token_char(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
+}
+
+/// Whether a byte may stand in a field value (RFC 9110 section 5.5).
+#[inline]
+pub(super) const fn is_text(byte: u8) -> bool {
+    matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scanner_looks_at_each_byte_once() {
+        let head = b"\r\nGET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
+        let limits = HeadLimits::default();
+        let mut scanner = Scanner::default();
+        for end in 0..head.len() {
+            let found = scanner.scan(Role::Request, &head[..end], &limits);
+            assert_eq!(found, Ok(None));
+            assert_eq!(
+                scanner.scanned as usize, end,
+                "all that came has been scanned"
+            );
+        }
+        assert_eq!(
+            scanner.scan(Role::Request, head, &limits),
+            Ok(Some(head.len()))
+        );
+        assert_eq!(scanner.lines, 3);
+    }
+
+    #[test]
+    fn field_lines_fall_into_name_and_value() {
+        for (line, wanted) in [
+            ("a: b", Ok(("a", "b"))),
+            ("a:b \t", Ok(("a", "b"))),
+            ("a:", Ok(("a", ""))),
+            ("a: b: c", Ok(("a", "b: c"))),
+            ("a : b", Err(FaultKind::SpaceBeforeColon)),
+            ("a b: c", Err(FaultKind::FieldNameInvalid)),
+            ("a", Err(FaultKind::FieldNameInvalid)),
+            (": b", Err(FaultKind::FieldNameEmpty)),
+            (" a: b", Err(FaultKind::ObsFold)),
+            ("a(b): c", Err(FaultKind::FieldNameInvalid)),
+        ] {
+            let wanted = wanted.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            assert_eq!(split_field_line(line.as_bytes()), wanted, "{line}");
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Request targets and hosts: which form, which path, which authority (RFC 9112 section 3.2).
+//! In: the second word of a request line, the value of Host. Out: borrowed parts of them.
+//! Never: decodes percent signs, merges dots or slashes; that is the router's business.
+//! Limits: the request line's. Lenient only where browsers are: `[]|{}^` and a grave accent may
+//! stand in a path, those and a backslash in a query, and a percent sign anywhere.
+
+use super::fault::FaultKind;
+use super::method::Method;
+use core::net::Ipv6Addr;
+use core::str::from_utf8;
+
+/// How the request target is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TargetForm {
+    /// `/path?query`: the usual one.
+    Origin,
+    /// `http://host/path?query`: towards proxies, but every server must take it.
+    Absolute,
+    /// `host:port`: CONNECT only.
+    Authority,
+    /// `*`: OPTIONS only.
+    Asterisk,
+}
+
+/// A request target in parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'a> {
+    pub(super) form: TargetForm,
+    pub(super) path: &'a str,
+    pub(super) query: Option<&'a str>,
+    pub(super) authority: Option<&'a str>,
+}
+
+impl<'a> Target<'a> {
+    /// Takes `target` apart, as a request with that method may have it.
+    #[inline]
+    pub(super) fn parse(method: &Method<'_>, target: &'a str) -> Result<Self, FaultKind> {
+        if matches!(method, Method::Connect) {
+            return Self::parse_authority_form(target);
+        }
+        if target.starts_with('/') {
+            let (path, query) = split_query(target)?;
+            return Ok(Self {
+                form: TargetForm::Origin,
+                path,
+                query,
+                authority: None,
+            });
+        }
+        if target != "*" {
+            return Self::parse_absolute_form(method, target);
+        }
+        if !matches!(method, Method::Options) {
+            return Err(FaultKind::TargetFormInvalid);
+        }
+        Ok(Self {
+            form: TargetForm::Asterisk,
+            path: "*",
+            query: None,
+            authority: None,
+        })
+    }
+
+    /// `host:port`, the port being needed (RFC 9110 section 9.3.6).
+    #[cold]
+    fn parse_authority_form(target: &'a str) -> Result<Self, FaultKind> {
+        match split_port(target.as_bytes()) {
+            Some((host, Some(port))) if !port.is_empty() && is_host(host) && is_port(port) => {}
+            _ => return Err(FaultKind::TargetAuthorityInvalid),
+        }
+        Ok(Self {
+            form: TargetForm::Authority,
+            path: "",
+            query: None,
+            authority: Some(target),
+        })
+    }
+
+    /// `http://authority/path?query` (RFC 9112 section 3.2.2). User information is refused, as
+    /// RFC 9110 section 4.2.4 advises.
+    #[cold]
+    fn parse_absolute_form(method: &Method<'_>, target: &'a str) -> Result<Self, FaultKind> {
+        let Some((scheme, rest)) = target.split_once("://") else {
+            return Err(FaultKind::TargetFormInvalid);
+        };
+        if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
+            return Err(FaultKind::TargetSchemeUnsupported);
+        }
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, rest) = rest.split_at(end);
+        if !is_authority(authority.as_bytes()) {
+            return Err(FaultKind::TargetAuthorityInvalid);
+        }
+        let (path, query) = match split_query(rest)? {
+            // RFC 9112 section 3.2.4: without a path, OPTIONS means the server as a whole.
+            ("", None) if matches!(method, Method::Options) => ("*", None),
+            ("", query) => ("/", query),
+            parts => parts,
+        };
+        Ok(Self {
+            form: TargetForm::Absolute,
+            path,
+            query,
+            authority: Some(authority),
+        })
+    }
+}
+
+/// A Host field's value as text, when it is a host with an optional port (RFC 9110 section 7.2).
+/// An empty one is refused: no http URI has an empty host (RFC 9110 section 4.2.1).
+#[inline]
+pub(super) fn parse_host(value: &[u8]) -> Option<&str> {
+    if !is_authority(value) {
+        return None;
+    }
+    from_utf8(value).ok()
+}
+
+/// Splits at the first question mark and checks the characters of both parts.
+#[inline]
+fn split_query(target: &str) -> Result<(&str, Option<&str>), FaultKind> {
+    let bytes = target.as_bytes();
+    let end = bytes
+        .iter()
+        .position(|&byte| !has_class(byte, PATH))
+        .unwrap_or(bytes.len());
+    let Some((path, rest)) = target.split_at_checked(end) else {
+        return Err(FaultKind::TargetInvalid);
+    };
+    if rest.is_empty() {
+        return Ok((path, None));
+    }
+    match rest.strip_prefix('?') {
+        Some(query) if query.bytes().all(|byte| has_class(byte, QUERY)) => Ok((path, Some(query))),
+        _ => Err(FaultKind::TargetInvalid),
+    }
+}
+
+#[inline]
+fn is_authority(value: &[u8]) -> bool {
+    match split_port(value) {
+        Some((host, None)) => is_host(host),
+        Some((host, Some(port))) => is_host(host) && is_port(port),
+        None => false,
+    }
+}
+
+/// Splits off the port; `None` when a bracket or a colon is out of place.
+#[inline]
+fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+    let start = if value.first() == Some(&b'[') {
+        value.iter().position(|&byte| byte == b']')? + 1
+    } else {
+        value
+            .iter()
+            .position(|&byte| byte == b':')
+            .unwrap_or(value.len())
+    };
+    let (host, rest) = value.split_at_checked(start)?;
+    match rest {
+        [] => Some((host, None)),
+        [b':', port @ ..] => Some((host, Some(port))),
+        _ => None,
+    }
+}
+
+/// RFC 3986 section 3.2.2, less the comma (it would make a list of a Host) and IPvFuture.
+#[inline]
+fn is_host(host: &[u8]) -> bool {
+    if let [b'[', literal @ .., b']'] = host {
+        return from_utf8(literal).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok());
+    }
+    let mut rest = host;
+    while let [byte, after @ ..] = rest {
+        rest = match (byte, after) {
+            (b'%', [high, low, after @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                after
+            }
+            _ if has_class(*byte, HOST) => after,
+            _ => return false,
+        };
+    }
+    !host.is_empty()
+}
+
+/// Up to 65535; RFC 3986 section 3.2.3 allows a port of no digits.
+fn is_port(port: &[u8]) -> bool {
+    port.len() <= 5
+        && port.iter().all(u8::is_ascii_digit)
+        && port
+            .iter()
+            .fold(0, |sum, &byte| sum * 10 + u32::from(byte - b'0'))
+            <= 65535
+}
+
+const PATH: u8 = 1;
+const QUERY: u8 = 2;
+const HOST: u8 = 4;
+
+#[inline]
+fn has_class(byte: u8, class: u8) -> bool {
+    CLASSES[byte as usize] & class != 0
+}
+
+static CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            // unreserved, and sub-delims but the comma (RFC 3986 sections 2.2 and 2.3)
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                PATH | QUERY | HOST
+            }
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';' | b'=' => {
+                PATH | QUERY | HOST
+            }
+            b',' | b':' | b'@' | b'/' | b'%' => PATH | QUERY,
+            b'[' | b']' | b'|' | b'{' | b'}' | b'^' | b'`' => PATH | QUERY,
+            b'?' | b'\\' => QUERY,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_names_addresses_and_nothing_else() {
+        for good in [
+            "a",
+            "example.com",
+            "EXAMPLE.com:80",
+            "127.0.0.1:8080",
+            "[::1]",
+            "[::1]:443",
+            "a:",
+            "a_b-c.~d",
+            "xn--nxasmq6b",
+            "a%2Db",
+            "[2001:db8::1.2.3.4]:1",
+            "a:65535",
+            "a:00080",
+        ] {
+            assert_eq!(parse_host(good.as_bytes()), Some(good));
+        }
+        for bad in [
+            "",
+            ":80",
+            "a b",
+            "a,b",
+            "a/b",
+            "a@b",
+            "u:p@h",
+            "a:b",
+            "a:65536",
+            "a:-1",
+            "a:1:2",
+            "[::1",
+            "::1",
+            "[::1]x",
+            "[]",
+            "[g::1]",
+            "[fe80::1%eth0]",
+            "a%",
+            "a%2",
+            "a%zz",
+            "a#",
+            "a?b",
+            "a\\b",
+            "[v1.x]",
+            "http://a",
+            "a:000080",
+            "\u{e9}",
+            "a\"",
+            "<a>",
+            "a:80,",
+        ] {
+            assert_eq!(parse_host(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    fn parts(method: &str, target: &str) -> Option<(TargetForm, String, Option<String>, String)> {
+        let parsed = Target::parse(&Method::from_token(method), target).ok()?;
+        Some((
+            parsed.form,
+            parsed.path.to_owned(),
+            parsed.query.map(str::to_owned),
+            parsed.authority.unwrap_or("-").to_owned(),
+        ))
+    }
+
+    #[test]
+    fn targets_fall_into_their_parts() {
+        use TargetForm::{Absolute, Asterisk, Authority, Origin};
+        for (method, target, form, path, query, authority) in [
+            ("GET", "/", Origin, "/", None, "-"),
+            ("GET", "/a?b", Origin, "/a", Some("b"), "-"),
+            ("GET", "/a?", Origin, "/a", Some(""), "-"),
+            ("GET", "/a?b?c", Origin, "/a", Some("b?c"), "-"),
+            ("GET", "//h/a", Origin, "//h/a", None, "-"),
+            ("GET", "/[x]|{y}^`", Origin, "/[x]|{y}^`", None, "-"),
+            ("GET", "/?\\", Origin, "/", Some("\\"), "-"),
+            ("GET", "/100%", Origin, "/100%", None, "-"),
+            ("GET", "http://h", Absolute, "/", None, "h"),
+            ("GET", "HTTPS://h:1/a?b", Absolute, "/a", Some("b"), "h:1"),
+            ("GET", "http://h?b", Absolute, "/", Some("b"), "h"),
+            ("OPTIONS", "http://h:8001", Absolute, "*", None, "h:8001"),
+            ("OPTIONS", "http://h/", Absolute, "/", None, "h"),
+            ("OPTIONS", "*", Asterisk, "*", None, "-"),
+            ("CONNECT", "h:443", Authority, "", None, "h:443"),
+            ("CONNECT", "[::1]:443", Authority, "", None, "[::1]:443"),
+        ] {
+            let wanted = Some((
+                form,
+                path.into(),
+                query.map(str::to_owned),
+                authority.into(),
+            ));
+            assert_eq!(parts(method, target), wanted, "{method} {target}");
+        }
+    }
+
+    #[test]
+    fn targets_out_of_form_are_refused() {
+        for (method, target) in [
+            ("GET", "*"),
+            ("GET", "a"),
+            ("GET", "h:80"),
+            ("GET", "/a#b"),
+            ("GET", "/\"a\""),
+            ("GET", "/<a>"),
+            ("GET", "/a\\b"),
+            ("GET", "/\u{e9}"),
+            ("GET", "http://"),
+            ("GET", "http:///a"),
+            ("GET", "http://u@h/"),
+            ("GET", "http://h:x/"),
+            ("GET", "http://h#f"),
+            ("GET", "ftp://h/"),
+            ("GET", "http:/h"),
+            ("CONNECT", "h"),
+            ("CONNECT", "h:"),
+            ("CONNECT", "/"),
+            ("CONNECT", "http://h:1/"),
+            ("CONNECT", "u@h:1"),
+            ("OPTIONS", "**"),
+        ] {
+            assert_eq!(parts(method, target), None, "{method} {target}");
+        }
+    }
+}
