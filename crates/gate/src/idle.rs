@@ -1,0 +1,155 @@
+//! Idle upstream connections, by server: kept for the next request, the freshest first.
+//! In: connections that fell idle. Out: one to reuse, or the one that must go.
+//! Never: owns a socket or a deadline (the worker does; it takes out what expired or closed).
+//! Limits: `idle_max` per server. Invariant: a connection is kept at most once.
+
+use std::collections::VecDeque;
+
+use tidegate_base::Moment;
+
+struct Idle<T> {
+    id: T,
+    since: Moment,
+}
+
+/// Idle connections of one pool and worker.
+pub struct IdleConnections<T> {
+    /// By server; the longest idle in front.
+    servers: Vec<VecDeque<Idle<T>>>,
+    idle_max: usize,
+    total: usize,
+}
+
+impl<T: Copy + PartialEq> IdleConnections<T> {
+    /// Room for `idle_max` idle connections to each of `servers` servers.
+    #[must_use]
+    pub fn new(servers: usize, idle_max: usize) -> Self {
+        let servers = core::iter::repeat_with(VecDeque::new)
+            .take(servers)
+            .collect();
+        Self {
+            servers,
+            idle_max,
+            total: 0,
+        }
+    }
+
+    /// Keeps `id`, idle since `now`. Returns the connection that must be closed for it: the longest
+    /// idle one of that server, or `id` itself where none may be kept.
+    #[must_use]
+    pub fn push(&mut self, server: usize, id: T, now: Moment) -> Option<T> {
+        let Some(idle) = self.servers.get_mut(server).filter(|_| self.idle_max > 0) else {
+            return Some(id);
+        };
+        let evicted = if idle.len() >= self.idle_max {
+            idle.pop_front()
+        } else {
+            None
+        };
+        idle.push_back(Idle { id, since: now });
+        if evicted.is_none() {
+            self.total += 1;
+        }
+        evicted.map(|evicted| evicted.id)
+    }
+
+    /// Takes the connection to `server` that fell idle last: its windows are open and its peer is the
+    /// least likely to be closing it.
+    pub fn pop(&mut self, server: usize) -> Option<T> {
+        let idle = self.servers.get_mut(server)?.pop_back()?;
+        self.total -= 1;
+        Some(idle.id)
+    }
+
+    /// Takes out `id` (it expired or its peer closed it). Looks from the longest idle on, which is
+    /// where those that expire are.
+    pub fn remove(&mut self, server: usize, id: T) -> bool {
+        let Some(idle) = self.servers.get_mut(server) else {
+            return false;
+        };
+        let Some(at) = idle.iter().position(|idle| idle.id == id) else {
+            return false;
+        };
+        idle.remove(at);
+        self.total -= 1;
+        true
+    }
+
+    /// Since when the longest idle connection to `server` has been so.
+    #[must_use]
+    pub fn oldest(&self, server: usize) -> Option<Moment> {
+        self.servers.get(server)?.front().map(|idle| idle.since)
+    }
+
+    /// How many connections to `server` are idle.
+    #[must_use]
+    pub fn count(&self, server: usize) -> usize {
+        self.servers.get(server).map_or(0, VecDeque::len)
+    }
+
+    /// How many connections of the pool are idle.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.total
+    }
+
+    /// Whether no connection is idle.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment::from_nanos(7);
+
+    #[test]
+    fn the_freshest_connection_is_reused_first() {
+        let mut idle = IdleConnections::new(2, 4);
+        for id in 0..3 {
+            assert_eq!(idle.push(0, id, NOW), None);
+        }
+        assert_eq!(idle.oldest(0), Some(NOW));
+        assert_eq!(
+            (idle.pop(0), idle.pop(0), idle.pop(0), idle.pop(0)),
+            (Some(2), Some(1), Some(0), None)
+        );
+        assert_eq!(idle.pop(1), None);
+        assert!(idle.is_empty());
+    }
+
+    #[test]
+    fn a_full_server_gives_up_its_longest_idle_connection() {
+        let mut idle = IdleConnections::new(1, 2);
+        assert_eq!(idle.push(0, 'a', NOW), None);
+        assert_eq!(idle.push(0, 'b', NOW), None);
+        assert_eq!(idle.push(0, 'c', NOW), Some('a'));
+        assert_eq!((idle.len(), idle.count(0)), (2, 2));
+    }
+
+    #[test]
+    fn without_room_a_connection_comes_straight_back() {
+        let mut idle = IdleConnections::new(1, 0);
+        assert_eq!(idle.push(0, 'a', NOW), Some('a'));
+        let mut idle = IdleConnections::new(1, 3);
+        assert_eq!(idle.push(9, 'a', NOW), Some('a'), "no such server");
+        assert!(idle.is_empty());
+    }
+
+    #[test]
+    fn a_removed_connection_is_never_handed_out() {
+        let mut idle = IdleConnections::new(1, 8);
+        for id in 0..5 {
+            assert_eq!(idle.push(0, id, NOW), None);
+        }
+        assert!(idle.remove(0, 3));
+        assert!(!idle.remove(0, 3), "gone already");
+        assert!(!idle.remove(1, 2), "no such server");
+        let left: Vec<i32> = core::iter::from_fn(|| idle.pop(0)).collect();
+        assert_eq!(left, [4, 2, 1, 0]);
+        assert_eq!(idle.len(), 0);
+    }
+}

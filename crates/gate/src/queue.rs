@@ -1,0 +1,220 @@
+//! Who waits for a server below its limit: first come, first served, left at any time.
+//! In: ids with a dense index. Out: the same, in order. Never: counts time (the worker's deadlines do).
+//! Limits: `queue_max` entries; the table behind grows to the highest index that ever waited.
+//! Invariant: the list from `first` to `last` holds exactly the taken nodes, `length` of them.
+
+use tidegate_base::Id;
+
+const NONE: u32 = u32::MAX;
+
+/// What has a dense, reused index and can therefore be found without a search.
+pub trait Place: Copy + PartialEq {
+    /// Its index among its kind.
+    fn place(self) -> u32;
+}
+
+impl<T: ?Sized> Place for Id<T> {
+    fn place(self) -> u32 {
+        self.index
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Node<T> {
+    id: Option<T>,
+    previous: u32,
+    next: u32,
+}
+
+/// A bounded first-in-first-out queue that anyone may leave in constant time.
+pub struct WaitQueue<T> {
+    nodes: Vec<Node<T>>,
+    first: u32,
+    last: u32,
+    length: usize,
+    length_max: usize,
+}
+
+impl<T: Place> WaitQueue<T> {
+    /// A queue of at most `length_max`.
+    #[must_use]
+    pub fn new(length_max: usize) -> Self {
+        Self {
+            nodes: Vec::new(),
+            first: NONE,
+            last: NONE,
+            length: 0,
+            length_max,
+        }
+    }
+
+    /// Puts `id` at the end; `false` when the queue is full (or `id` waits already).
+    #[must_use]
+    pub fn push(&mut self, id: T) -> bool {
+        let place = id.place();
+        let at = place as usize;
+        if self.length >= self.length_max || place == NONE {
+            return false;
+        }
+        if at >= self.nodes.len() {
+            self.nodes.resize(
+                at + 1,
+                Node {
+                    id: None,
+                    previous: NONE,
+                    next: NONE,
+                },
+            );
+        }
+        if self.nodes[at].id.is_some() {
+            return false;
+        }
+        self.nodes[at] = Node {
+            id: Some(id),
+            previous: self.last,
+            next: NONE,
+        };
+        match self.nodes.get_mut(self.last as usize) {
+            Some(last) => last.next = place,
+            None => self.first = place,
+        }
+        self.last = place;
+        self.length += 1;
+        true
+    }
+
+    /// Takes who has waited longest.
+    pub fn pop(&mut self) -> Option<T> {
+        let id = self.front()?;
+        self.remove(id);
+        Some(id)
+    }
+
+    /// Who has waited longest.
+    #[must_use]
+    pub fn front(&self) -> Option<T> {
+        self.nodes.get(self.first as usize)?.id
+    }
+
+    /// Takes out `id`, wherever it stands; `false` when it does not wait.
+    pub fn remove(&mut self, id: T) -> bool {
+        let Some(node) = self.nodes.get_mut(id.place() as usize) else {
+            return false;
+        };
+        if node.id != Some(id) {
+            return false;
+        }
+        let Node { previous, next, .. } = *node;
+        node.id = None;
+        match self.nodes.get_mut(previous as usize) {
+            Some(node) => node.next = next,
+            None => self.first = next,
+        }
+        match self.nodes.get_mut(next as usize) {
+            Some(node) => node.previous = previous,
+            None => self.last = previous,
+        }
+        self.length -= 1;
+        true
+    }
+
+    /// Whether `id` waits.
+    #[must_use]
+    pub fn contains(&self, id: T) -> bool {
+        self.nodes
+            .get(id.place() as usize)
+            .is_some_and(|node| node.id == Some(id))
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn id(index: u32) -> Id<str> {
+        Id::new(index, 1)
+    }
+
+    #[test]
+    fn the_first_who_came_is_served_first() {
+        let mut queue = WaitQueue::new(8);
+        for index in [5, 0, 3] {
+            assert!(queue.push(id(index)));
+        }
+        assert_eq!(queue.front(), Some(id(5)));
+        assert_eq!((queue.pop(), queue.pop()), (Some(id(5)), Some(id(0))));
+        assert_eq!((queue.pop(), queue.pop()), (Some(id(3)), None));
+    }
+
+    #[test]
+    fn a_full_queue_refuses_and_has_room_again_when_someone_leaves() {
+        let mut queue = WaitQueue::new(2);
+        assert!(queue.push(id(1)) && queue.push(id(2)));
+        assert!(!queue.push(id(3)));
+        assert!(queue.remove(id(1)));
+        assert!(queue.push(id(3)));
+        assert_eq!(queue.len(), 2);
+        assert!(!WaitQueue::new(0).push(id(1)));
+    }
+
+    #[test]
+    fn an_id_of_an_earlier_tenancy_removes_nobody() {
+        let mut queue = WaitQueue::new(2);
+        assert!(queue.push(Id::<str>::new(4, 3)));
+        assert!(!queue.remove(Id::new(4, 1)));
+        assert!(!queue.contains(Id::new(4, 1)));
+        assert!(
+            !queue.push(Id::new(4, 5)),
+            "its place is taken until it leaves"
+        );
+        assert!(!queue.push(Id::NONE));
+        assert_eq!(queue.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_coming_and_going_agrees_with_a_plain_list(
+            steps in prop::collection::vec((0..3_u8, 0..12_u32), 0..200),
+        ) {
+            let mut queue = WaitQueue::new(6);
+            let mut list: Vec<u32> = Vec::new();
+            for (what, index) in steps {
+                match what {
+                    0 => {
+                        let taken = list.len() < 6 && !list.contains(&index);
+                        prop_assert_eq!(queue.push(id(index)), taken);
+                        if taken {
+                            list.push(index);
+                        }
+                    }
+                    1 => {
+                        let there = list.iter().position(|&other| other == index);
+                        prop_assert_eq!(queue.remove(id(index)), there.is_some());
+                        there.map(|at| list.remove(at));
+                    }
+                    _ => {
+                        let first = (!list.is_empty()).then(|| list.remove(0));
+                        prop_assert_eq!(queue.pop(), first.map(id));
+                    }
+                }
+                prop_assert_eq!(queue.len(), list.len());
+                prop_assert_eq!(queue.contains(id(index)), list.contains(&index));
+            }
+            let rest: Vec<u32> = core::iter::from_fn(|| queue.pop()).map(|id| id.index).collect();
+            prop_assert_eq!(rest, list);
+        }
+    }
+}
