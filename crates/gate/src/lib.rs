@@ -5,6 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod balance;
+pub mod forward;
 pub mod idle;
+pub mod path;
 pub mod queue;
+pub mod respond;
 pub mod retry;
+pub mod router;
+pub mod synthetic;
