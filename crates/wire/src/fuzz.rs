@@ -1,3 +1,228 @@
 //! Bodies of the fuzz targets; the corpus replay test runs them too.
 //! In: any bytes. Out: nothing; a broken promise panics.
+//! Promises: no panic, honest consumption, and the same result however the input is cut.
 //! Never: part of the data path.
+
+use crate::http1::{
+    BodyDecoder, BodyLength, Fault, Field, FieldStorage, HeadDecoder, HeadLimits, RequestHead,
+    RequestKind, ResponseHead, encode_field, encode_request_line,
+};
+use tidegate_base::limits::TRAILER_BYTES_MAX;
+
+/// Decodes `data` as a request's head, whole and cut, and re-emits what is accepted.
+pub fn fuzz_request(data: &[u8]) {
+    let whole = feed(data, data.len(), decode_request);
+    for step in [1, 2, 7] {
+        assert_eq!(
+            feed(data, step, decode_request),
+            whole,
+            "cut every {step} bytes"
+        );
+    }
+    if let Outcome::Complete(consumed, _) = whole {
+        assert!(consumed > 0 && consumed <= data.len());
+        check_request_again(data);
+    }
+}
+
+/// Decodes `data` as a response's head, whole and cut, for each kind of request.
+pub fn fuzz_response(data: &[u8]) {
+    for request in REQUEST_KINDS {
+        let decode =
+            |decoder: &mut HeadDecoder, input: &[u8]| decode_response(decoder, input, request);
+        let whole = feed(data, data.len(), decode);
+        for step in [1, 2, 7] {
+            assert_eq!(feed(data, step, decode), whole, "cut every {step} bytes");
+        }
+    }
+}
+
+/// Decodes `data` as a chunked body, whole and cut.
+pub fn fuzz_chunked(data: &[u8]) {
+    let whole = feed_body(data, data.len());
+    for step in [1, 2, 7] {
+        assert_eq!(feed_body(data, step), whole, "cut every {step} bytes");
+    }
+}
+
+const REQUEST_KINDS: [RequestKind; 4] = [
+    RequestKind {
+        is_head: false,
+        is_connect: false,
+        upgrade_asked: false,
+    },
+    RequestKind {
+        is_head: true,
+        is_connect: false,
+        upgrade_asked: false,
+    },
+    RequestKind {
+        is_head: false,
+        is_connect: true,
+        upgrade_asked: false,
+    },
+    RequestKind {
+        is_head: false,
+        is_connect: false,
+        upgrade_asked: true,
+    },
+];
+
+/// How the decoding of a head ended.
+#[derive(PartialEq, Eq, Debug)]
+enum Outcome {
+    /// More bytes are needed.
+    Incomplete,
+    /// The head's length, and all of it as text.
+    Complete(usize, String),
+    Refused(Fault),
+}
+
+type Decoded = Result<Option<(usize, String)>, Fault>;
+
+/// Gives `data` to a fresh decoder, `step` bytes more at each call.
+fn feed(data: &[u8], step: usize, decode: impl Fn(&mut HeadDecoder, &[u8]) -> Decoded) -> Outcome {
+    let mut decoder = HeadDecoder::default();
+    let mut end = 0;
+    while end < data.len() {
+        end = (end + step).min(data.len());
+        match decode(&mut decoder, &data[..end]) {
+            Ok(None) => assert!(decoder.has_started()),
+            Ok(Some((consumed, text))) => {
+                assert!(consumed <= end && !decoder.has_started());
+                return Outcome::Complete(consumed, text);
+            }
+            Err(fault) => return Outcome::Refused(fault),
+        }
+    }
+    Outcome::Incomplete
+}
+
+fn decode_request(decoder: &mut HeadDecoder, input: &[u8]) -> Decoded {
+    let mut storage = FieldStorage::new();
+    let decoded = decoder.decode_request(input, &HeadLimits::default(), &mut storage)?;
+    Ok(decoded.map(|(head, consumed)| (consumed, format!("{head:?}"))))
+}
+
+fn decode_response(decoder: &mut HeadDecoder, input: &[u8], request: RequestKind) -> Decoded {
+    let mut storage = FieldStorage::new();
+    let decoded = decoder.decode_response(input, &HeadLimits::default(), request, &mut storage)?;
+    Ok(decoded.map(|(head, consumed)| {
+        check_response(&head, request);
+        (consumed, format!("{head:?}"))
+    }))
+}
+
+fn check_response(head: &ResponseHead<'_>, request: RequestKind) {
+    assert!((100..=599).contains(&head.status));
+    assert!(head.status != 101 || request.upgrade_asked);
+    assert!(!head.persistent || head.length != BodyLength::UntilClose);
+    if request.is_head || matches!(head.status, 100..=199 | 204 | 304) {
+        assert_eq!(head.length, BodyLength::None);
+    }
+    head.fields().for_each(check_field);
+}
+
+/// What was accepted must be safe to hand on, and its canonical form must mean the same.
+fn check_request_again(data: &[u8]) {
+    let mut storage = FieldStorage::new();
+    let mut decoder = HeadDecoder::default();
+    let limits = HeadLimits::default();
+    let Ok(Some((head, _))) = decoder.decode_request(data, &limits, &mut storage) else {
+        unreachable!("it was accepted before")
+    };
+    assert!(head.length != BodyLength::UntilClose);
+    assert!(head.target.bytes().all(|byte| byte.is_ascii_graphic()));
+    assert!(head.host.is_none_or(|host| !host.is_empty()));
+    let mut canonical = Vec::new();
+    encode_request_line(&mut canonical, head.method.as_str(), head.target);
+    for field in head.fields() {
+        check_field(field);
+        encode_field(&mut canonical, field.name, field.value);
+    }
+    canonical.extend_from_slice(b"\r\n");
+    let mut storage = FieldStorage::new();
+    let roomy = HeadLimits {
+        head_bytes_max: limits.head_bytes_max * 2,
+        ..limits
+    };
+    // The canonical line says HTTP/1.1, which asks for a Host and knows Transfer-Encoding.
+    match decoder.decode_request(&canonical, &roomy, &mut storage) {
+        Ok(Some((again, consumed))) => {
+            assert_eq!(consumed, canonical.len());
+            check_same(&again, &head);
+        }
+        Err(_) => assert!(head.host.is_none() || head.find_named("host").is_none()),
+        Ok(None) => unreachable!("a canonical head is whole"),
+    }
+}
+
+fn check_same(again: &RequestHead<'_>, head: &RequestHead<'_>) {
+    assert_eq!(
+        (
+            again.method,
+            again.path,
+            again.query,
+            again.host,
+            again.length
+        ),
+        (head.method, head.path, head.query, head.host, head.length)
+    );
+    assert!(again.fields().eq(head.fields()));
+}
+
+fn check_field(field: Field<'_>) {
+    assert!(!field.name.is_empty() && field.name.bytes().all(|byte| byte.is_ascii_graphic()));
+    assert!(!field.name.contains(':'));
+    assert!(
+        !field
+            .value
+            .iter()
+            .any(|&byte| byte < 0x20 && byte != b'\t' || byte == 0x7f)
+    );
+    assert_eq!(field.value.trim_ascii(), field.value);
+}
+
+/// How the decoding of a body ended: what came out of it, and its end.
+#[derive(PartialEq, Eq, Debug)]
+struct BodyOutcome {
+    data: Vec<u8>,
+    trailers: Vec<u8>,
+    /// Bytes taken when the body is done.
+    end: Result<Option<usize>, Fault>,
+}
+
+/// Gives `data` to a fresh decoder, at most `step` bytes at each call.
+fn feed_body(data: &[u8], step: usize) -> BodyOutcome {
+    let mut decoder = BodyDecoder::new(BodyLength::Chunked);
+    let mut outcome = BodyOutcome {
+        data: Vec::new(),
+        trailers: Vec::new(),
+        end: Ok(None),
+    };
+    let mut at = 0;
+    while at < data.len() {
+        let piece = &data[at..(at + step).min(data.len())];
+        match decoder.decode(piece) {
+            Ok(taken) => {
+                assert!(taken.consumed > 0 && taken.consumed <= piece.len());
+                assert!(taken.data.len() <= taken.consumed);
+                assert_eq!(taken.done, decoder.is_done());
+                outcome.data.extend_from_slice(taken.data);
+                at += taken.consumed;
+            }
+            Err(fault) => {
+                outcome.end = Err(fault);
+                return outcome;
+            }
+        }
+        if decoder.is_done() {
+            outcome.trailers = decoder.trailers().to_vec();
+            outcome.end = Ok(Some(at));
+            break;
+        }
+    }
+    assert!(outcome.trailers.len() <= 2 * TRAILER_BYTES_MAX);
+    assert_eq!(decoder.handle_end().is_ok(), outcome.end != Ok(None));
+    outcome
+}
