@@ -1,2 +1,20 @@
-//! Repository jobs.
-fn main() {}
+//! The repository's own jobs: `cargo xtask tidy`, `cargo xtask test-summary`.
+//! In: the working tree. Out: findings, one a line; exit code 1 when there are any.
+//! Never: needs a tool besides cargo.
+
+mod summary;
+mod tidy;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("tidy") => tidy::run(),
+        Some("test-summary") => summary::run(&arguments[1..]),
+        _ => {
+            eprintln!("usage: cargo xtask tidy | cargo xtask test-summary LOG...");
+            ExitCode::from(2)
+        }
+    }
+}

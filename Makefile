@@ -1,0 +1,35 @@
+# Two commands matter: `make run` and `make test`. The rest is for those who change Tidegate.
+.PHONY: run test lint fuzz soak compare build peers
+SHELL := /bin/bash
+LOGS := target/test-logs
+SEEDS ?= 5000
+FUZZ_SECONDS ?= 60
+WHAT ?= all
+
+run:            ## build and serve the embedded configuration on 127.0.0.1
+	cargo run --release --package tidegate -- run
+
+build:
+	cargo build --release --package tidegate
+
+peers:          ## install the foreign programs that the tests talk to
+	scripts/install-peers.sh
+
+test: peers     ## everything that must hold: lints, unit and property tests, simulation, sockets, foreign peers
+	mkdir -p $(LOGS) && rm -f $(LOGS)/*
+	$(MAKE) --no-print-directory lint
+	set -o pipefail; cargo test --workspace --no-fail-fast 2>&1 | tee $(LOGS)/workspace.log || true
+	cargo xtask test-summary $(LOGS)/workspace.log
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+soak:           ## thousands of simulated seeds: make soak SEEDS=20000
+	TIDEGATE_SEEDS=$(SEEDS) cargo test --release --package tidegate-server --test simulation -- --nocapture
+
+fuzz:           ## each fuzz target for FUZZ_SECONDS (needs the nightly toolchain and cargo-fuzz)
+	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+compare: build  ## paired rounds against the peers that are installed: make compare WHAT=proxy
+	target/release/tidegate bench compare $(WHAT)

@@ -1,0 +1,526 @@
+//! An exchange's way to a server: choose, connect or reuse, send, try again, give up.
+//! In: requests that a route proxies; failures. Out: the request in an upstream connection's output,
+//! or an answer that says which part failed. Never: reads an answer (upstream.rs).
+//! Limits: queue and attempts by the pool's settings; one exchange per downstream connection.
+//! Invariant: `note_start` and `note_end` of a server alternate for each choice of it.
+
+use std::rc::Rc;
+
+use tidegate_base::Id;
+use tidegate_config::model::{HashKey, Proxy};
+use tidegate_gate::balance::{Pick, Tried};
+use tidegate_gate::forward::{self, ForwardFault, RequestContext};
+use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
+use tidegate_base::prng::hash_bytes;
+use tidegate_reactor::{Peer, Reactor, SockId};
+use tidegate_wire::http1::{
+    self, BodyDecoder, BodyLength, HeadDecoder, Method, RequestHead,
+};
+
+use crate::buffers::Input;
+use crate::connection::{DownstreamState, Upstream};
+use crate::downstream::is_blocked;
+use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
+use crate::worker::{Work, Worker};
+
+/// Why an exchange cannot go on, as the client is told.
+#[derive(Clone, Copy)]
+pub(crate) struct Failure {
+    pub(crate) status: u16,
+    pub(crate) text: &'static str,
+}
+
+impl Worker {
+    pub(crate) fn begin_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+        proxy: &Proxy,
+        path: Option<&str>,
+    ) {
+        let snapshot = Rc::clone(&self.snapshot);
+        let keep_downstream = !self.must_close(sock, head);
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let listener = &snapshot.config.listeners[usize::from(down.listener)];
+        let peer = match down.peer {
+            Peer::Tcp(address) => Some(address.ip()),
+            Peer::Local => None,
+        };
+        let context = RequestContext {
+            peer,
+            trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
+            scheme: "http",
+            via: &snapshot.config.server.via,
+            host: &proxy.host,
+            path_override: path,
+        };
+        let mut replay = self.buffers.take();
+        if let Err(fault) = forward::encode_upstream_request(&mut replay, head, &context) {
+            self.buffers.put(replay);
+            return match fault {
+                ForwardFault::AnswerHere => self.answer_as_recipient(reactor, sock, head),
+                ForwardFault::MaxForwardsInvalid | ForwardFault::Loop => {
+                    self.answer_error(reactor, sock, head, fault.status(), fault.text(), false);
+                }
+            };
+        }
+        let pool = &snapshot.config.pools[proxy.pool];
+        let exchange = Exchange {
+            down: sock,
+            up: SockId::NONE,
+            stage: Stage::Queued,
+            pool: proxy.pool as u16,
+            server: 0,
+            listener: down.listener,
+            client_version: head.version,
+            is_head: matches!(head.method, Method::Head),
+            upgrade: forward::forwards_upgrade(head),
+            idempotent: head.method.is_idempotent(),
+            keep_downstream,
+            keep_upstream: false,
+            reused: false,
+            response_started: false,
+            response_relayed: false,
+            down_finished: false,
+            up_finished: false,
+            key_hash: hash_key(&pool.balance, head, peer),
+            attempts: 0,
+            tried: Tried::default(),
+            request_body: BodyDecoder::new(head.length),
+            request_framing: match head.length {
+                BodyLength::None => Framing::None,
+                BodyLength::Length(_) => Framing::Length,
+                BodyLength::Chunked | BodyLength::UntilClose => Framing::Chunked,
+            },
+            request_done: matches!(head.length, BodyLength::None | BodyLength::Length(0)),
+            request_bytes: 0,
+            replay,
+            replay_whole: true,
+            response_body: BodyDecoder::new(BodyLength::None),
+            response_framing: Framing::None,
+        };
+        match self.exchanges.insert(exchange) {
+            Ok(id) => {
+                down.state = DownstreamState::Exchange(id);
+                self.accounts.counters.exchanges_now.add(1);
+                self.dispatch(reactor, id, NO_SERVER);
+            }
+            Err(exchange) => {
+                self.buffers.put(exchange.replay);
+                let text = "this server has too many requests under way";
+                self.answer_error(reactor, sock, head, 503, text, true);
+            }
+        }
+    }
+
+    /// Chooses a server for the exchange, or lets it wait for one; `or_else` is what the client is told
+    /// when there is none.
+    fn dispatch<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let pool_index = exchange.pool;
+        let pool = &mut self.pools[usize::from(pool_index)];
+        let now = reactor.now();
+        match pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried) {
+            Pick::Server(server) => self.attach(reactor, id, server),
+            Pick::Full => {
+                exchange.stage = Stage::Queued;
+                let down = exchange.down;
+                if !pool.queue.push(id) {
+                    self.accounts.counters.queue_refusals.add(1);
+                    return self.fail(reactor, id, Failure { status: 503, text: QUEUE_FULL });
+                }
+                self.accounts.counters.queued.add(1);
+                let config = &self.snapshot.config.pools[usize::from(pool_index)];
+                reactor.set_deadline(down, now.after(config.timeouts.queue));
+            }
+            Pick::None => self.fail(reactor, id, or_else),
+        }
+    }
+
+    /// Gives waiting exchanges of the pool a server, as long as one has room.
+    pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
+        loop {
+            let pool = &mut self.pools[usize::from(pool_index)];
+            let Some(id) = pool.queue.front() else { return };
+            let Some(exchange) = self.exchanges.get_mut(id) else {
+                pool.queue.pop();
+                continue;
+            };
+            let now = reactor.now();
+            let Pick::Server(server) =
+                pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried)
+            else {
+                return;
+            };
+            pool.queue.pop();
+            let down = exchange.down;
+            self.attach(reactor, id, server);
+            // The rest of its body may have waited for this.
+            self.work.push(Work::Resume(down));
+        }
+    }
+
+    /// Sends the exchange's request to `server`, over an idle connection if one is safe to use.
+    fn attach<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, server: usize) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let pool_index = exchange.pool;
+        let pool = &mut self.pools[usize::from(pool_index)];
+        pool.state.note_start(server);
+        exchange.server = server as u16;
+        exchange.tried.insert(server);
+        exchange.attempts += 1;
+        exchange.response_started = false;
+        // After a doubtful close only a fresh connection tells what is the matter.
+        let idle = if exchange.attempts == 1 { pool.idle.pop(server) } else { None };
+        exchange.reused = idle.is_some();
+        let up = match idle {
+            Some(up) => {
+                self.accounts.counters.upstream_reuses.add(1);
+                up
+            }
+            None => match self.connect(reactor, pool_index, server) {
+                Some(up) => up,
+                None => return self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT),
+            },
+        };
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.up = up;
+        exchange.stage = if exchange.reused { Stage::ExpectResponse } else { Stage::Connecting };
+        reactor.send(up, &exchange.replay);
+        if let Some(conn) = self.conns.upstream(up) {
+            conn.exchange = id;
+            conn.requests = conn.requests.saturating_add(1);
+        }
+        reactor.set_receiving(up, true);
+        self.arm_upstream(reactor, id);
+    }
+
+    /// Begins a connection to `server`.
+    fn connect<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool: u16,
+        server: usize,
+    ) -> Option<SockId> {
+        let counters = &self.accounts.counters;
+        counters.upstream_connects.add(1);
+        let addresses = &self.snapshot.addresses[usize::from(pool)][server];
+        let preferred = self.pools[usize::from(pool)].preferred_address[server];
+        let Ok(up) = reactor.connect(&addresses[preferred % addresses.len()]) else {
+            counters.upstream_connect_failures.add(1);
+            return None;
+        };
+        counters.upstream_now.add(1);
+        self.conns.insert_upstream(
+            up,
+            Upstream {
+                pool,
+                server: server as u16,
+                requests: 0,
+                exchange: Id::NONE,
+                decoder: HeadDecoder::default(),
+                input: Input::default(),
+            },
+        );
+        Some(up)
+    }
+
+    /// Sets the upstream connection's deadline to what the exchange waits for.
+    pub(crate) fn arm_upstream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
+        let wait = match exchange.stage {
+            Stage::Queued => return,
+            Stage::Connecting => timeouts.connect,
+            Stage::ExpectResponse if exchange.request_done => timeouts.response_head,
+            Stage::ExpectResponse | Stage::ExpectBody => timeouts.body,
+            Stage::Tunnel => timeouts.tunnel,
+        };
+        reactor.set_deadline(exchange.up, reactor.now().after(wait));
+    }
+
+    /// Passes body bytes of the request on to the server; returns how many of `bytes` were used.
+    pub(crate) fn forward_request_body<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        bytes: &[u8],
+    ) -> usize {
+        let mut used = 0;
+        while used < bytes.len() {
+            let Some(exchange) = self.exchanges.get_mut(id) else { return bytes.len() };
+            if exchange.request_done || !Self::may_forward(reactor, exchange) {
+                break;
+            }
+            let step = match exchange.request_body.decode(&bytes[used..]) {
+                Ok(step) => step,
+                Err(fault) => {
+                    self.request_broke(reactor, id, fault.status(), fault.reason());
+                    return bytes.len();
+                }
+            };
+            used += step.consumed;
+            exchange.request_bytes += step.data.len() as u64;
+            let listener = &self.snapshot.config.listeners[usize::from(exchange.listener)];
+            if listener.limits.body_bytes_max.is_some_and(|most| exchange.request_bytes > most) {
+                let text = "the request's body is larger than this listener allows";
+                self.request_broke(reactor, id, 413, text);
+                return bytes.len();
+            }
+            exchange.request_done = step.done;
+            Self::send_request_body(reactor, exchange, step.data);
+            if step.done {
+                self.arm_upstream(reactor, id);
+            }
+        }
+        if used > 0 && self.exchanges.get(id).is_some_and(|e| !e.request_done) {
+            self.arm_upstream(reactor, id);
+        }
+        used
+    }
+
+    /// Whether the exchange can take more of the request's body now.
+    fn may_forward<R: Reactor>(reactor: &mut R, exchange: &Exchange) -> bool {
+        match exchange.stage {
+            Stage::Queued => exchange.replay.len() < REPLAY_BYTES_MAX / 2 && exchange.replay_whole,
+            _ => !is_blocked(reactor, exchange.up),
+        }
+    }
+
+    /// Frames `data` as the server was told, and the body's end when the request is done.
+    fn send_request_body<R: Reactor>(reactor: &mut R, exchange: &mut Exchange, data: &[u8]) {
+        const FRAME_BYTES_MAX: usize = 64;
+        let chunked = exchange.request_framing == Framing::Chunked;
+        let trailers = exchange.request_body.trailers().len();
+        let fits = exchange.replay.len() + data.len() + trailers + FRAME_BYTES_MAX
+            <= REPLAY_BYTES_MAX;
+        if exchange.replay_whole && fits {
+            let start = exchange.replay.len();
+            let out = &mut exchange.replay;
+            if chunked && !data.is_empty() {
+                http1::encode_chunk_head(out, data.len());
+                out.extend_from_slice(data);
+                http1::encode_chunk_tail(out);
+            } else {
+                out.extend_from_slice(data);
+            }
+            if chunked && exchange.request_done {
+                http1::encode_last_chunk(out, exchange.request_body.trailers());
+            }
+            reactor.send(exchange.up, &exchange.replay[start..]);
+            return;
+        }
+        exchange.replay_whole = false;
+        send_framed(reactor, exchange.up, exchange.request_framing, data);
+        if chunked && exchange.request_done && let Some(out) = reactor.output(exchange.up) {
+            http1::encode_last_chunk(out, exchange.request_body.trailers());
+        }
+    }
+
+    /// An attempt came to nothing: another one where that is safe, else the answer that says so.
+    pub(crate) fn attempt_failed<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        point: FailurePoint,
+        failure: Failure,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let pool_index = usize::from(exchange.pool);
+        let server = usize::from(exchange.server);
+        let pool = &mut self.pools[pool_index];
+        pool.state.note_end(server);
+        if point == FailurePoint::Connect {
+            pool.state.note_connect_failure(server, reactor.now());
+            pool.preferred_address[server] = pool.preferred_address[server].wrapping_add(1);
+        }
+        self.work.push(Work::ServeQueue(exchange.pool));
+        exchange.up = SockId::NONE;
+        exchange.stage = Stage::Queued;
+        let attempt = FailedAttempt {
+            point,
+            idempotent: exchange.idempotent,
+            body_sent: exchange.request_bytes > 0,
+            body_replayable: exchange.replay_whole,
+            attempts: exchange.attempts,
+            retries_max: self.snapshot.config.pools[pool_index].retries,
+        };
+        if retry::may_retry(&attempt) {
+            self.accounts.counters.retries.add(1);
+            if point == FailurePoint::ReusedReset && exchange.tried.len() >= pool.state.len() {
+                // No other server is left, but a fresh connection to this one was not tried.
+                exchange.tried = Tried::default();
+            }
+            self.dispatch(reactor, id, failure);
+        } else {
+            self.fail(reactor, id, failure);
+        }
+    }
+
+    /// Ends an exchange whose server has been let go: tells the client, as far as that still can be done.
+    pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (down, relayed, framing) =
+            (exchange.down, exchange.response_relayed, exchange.response_framing);
+        let keep = exchange.keep_downstream && exchange.request_done && !self.stopping;
+        let (version, is_head) = (exchange.client_version, exchange.is_head);
+        self.forget_exchange(id);
+        if relayed {
+            return self.cut_downstream(reactor, down, framing);
+        }
+        self.date.update(reactor.unix_seconds());
+        let context = tidegate_gate::respond::AnswerContext {
+            date: self.date.as_bytes(),
+            server: &self.snapshot.config.server.server_name,
+            is_head,
+            version,
+            close: !keep,
+        };
+        if let Some(out) = reactor.output(down) {
+            tidegate_gate::respond::encode_error(out, failure.status, failure.text, &context);
+        }
+        self.accounts.counters.count_answer(failure.status);
+        if keep {
+            self.expect_next(down);
+        } else {
+            self.close_downstream(reactor, down);
+        }
+    }
+
+    /// Ends an answer that was cut: the client must never take it for whole.
+    fn cut_downstream<R: Reactor>(&mut self, reactor: &mut R, down: SockId, framing: Framing) {
+        self.accounts.counters.upstream_truncations.add(1);
+        if matches!(framing, Framing::Length | Framing::Chunked) {
+            // The missing bytes or the missing last chunk tell; what came so far is delivered.
+            return self.close_downstream(reactor, down);
+        }
+        self.drop_downstream(reactor, down);
+        reactor.abort(down);
+    }
+
+    /// The downstream connection is free for its next request.
+    pub(crate) fn expect_next(&mut self, down: SockId) {
+        if let Some(conn) = self.conns.downstream(down) {
+            conn.state = DownstreamState::ExpectHead;
+            self.work.push(Work::Resume(down));
+        }
+    }
+
+    /// The request turned out to be malformed, too long or cut: nothing of it may look whole upstream.
+    fn request_broke<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        status: u16,
+        text: &str,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (down, relayed, framing) =
+            (exchange.down, exchange.response_relayed, exchange.response_framing);
+        self.accounts.counters.requests_refused.add(1);
+        self.abort_exchange(reactor, id);
+        if let Some(conn) = self.conns.downstream(down) {
+            conn.state = DownstreamState::ExpectHead;
+        }
+        if relayed {
+            self.cut_downstream(reactor, down, framing);
+        } else {
+            self.refuse_with(reactor, down, status, text);
+        }
+    }
+
+    /// Ends an exchange whose client is gone (or no longer to be served): the server's connection is
+    /// reset, for it may be in the middle of either message.
+    pub(crate) fn abort_exchange<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (up, pool, server, stage) =
+            (exchange.up, exchange.pool, exchange.server, exchange.stage);
+        if stage == Stage::Queued {
+            self.pools[usize::from(pool)].queue.remove(id);
+        } else {
+            self.pools[usize::from(pool)].state.note_end(usize::from(server));
+            self.work.push(Work::ServeQueue(pool));
+            self.drop_upstream(up);
+            reactor.abort(up);
+        }
+        self.forget_exchange(id);
+    }
+
+    /// Takes the exchange out and gives its buffer back.
+    pub(crate) fn forget_exchange(&mut self, id: Id<Exchange>) {
+        if let Some(exchange) = self.exchanges.remove(id) {
+            self.accounts.counters.exchanges_now.sub(1);
+            self.buffers.put(exchange.replay);
+        }
+    }
+
+    /// The downstream connection's deadline came while its exchange was under way.
+    pub(crate) fn exchange_client_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        if exchange.stage == Stage::Queued {
+            self.accounts.counters.queue_refusals.add(1);
+            self.pools[usize::from(exchange.pool)].queue.remove(id);
+            return self.fail(reactor, id, Failure { status: 503, text: QUEUE_TIMEOUT });
+        }
+        let (down, up) = (exchange.down, exchange.up);
+        if exchange.request_done {
+            return;
+        }
+        let Some(conn) = self.conns.downstream(down) else { return };
+        if !conn.input.is_empty() || reactor.output_pending(up) > 0 {
+            // The server is not taking the body: its own deadline judges that.
+            return;
+        }
+        self.accounts.counters.body_timeouts.add(1);
+        let text = "the request's body did not come in time";
+        self.request_broke(reactor, id, 408, text);
+    }
+}
+
+/// Appends `data` to `to`'s output in the framing that its peer was told.
+pub(crate) fn send_framed<R: Reactor>(
+    reactor: &mut R,
+    to: SockId,
+    framing: Framing,
+    data: &[u8],
+) {
+    if data.is_empty() {
+        return;
+    }
+    match framing {
+        Framing::None => {}
+        Framing::Length | Framing::UntilClose => reactor.send(to, data),
+        Framing::Chunked => {
+            if let Some(out) = reactor.output(to) {
+                http1::encode_chunk_head(out, data.len());
+            }
+            reactor.send(to, data);
+            if let Some(out) = reactor.output(to) {
+                http1::encode_chunk_tail(out);
+            }
+        }
+    }
+}
+
+fn hash_key(
+    balance: &tidegate_config::model::Balance,
+    head: &RequestHead<'_>,
+    peer: Option<core::net::IpAddr>,
+) -> Option<u64> {
+    let tidegate_config::model::Balance::Hash(key) = balance else { return None };
+    match key {
+        HashKey::Path => Some(hash_bytes(head.path.as_bytes())),
+        HashKey::Header(name) => head.find_named(name).map(hash_bytes),
+        HashKey::ClientAddress => peer.map(|ip| match ip {
+            core::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
+            core::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
+        }),
+    }
+}
+
+const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
+const QUEUE_FULL: &str = "every server is at its limit and the queue is full";
+const QUEUE_TIMEOUT: &str = "every server was at its limit for too long";
+pub(crate) const NO_CONNECT: Failure =
+    Failure { status: 502, text: "no connection to the server could be made" };

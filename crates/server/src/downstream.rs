@@ -1,0 +1,557 @@
+//! The client's side of a connection: decode heads, route, answer or hand over to an exchange.
+//! In: bytes and ends of downstream connections. Out: answers in their output; exchanges begun.
+//! Never: decides framing (wire) or where a request goes (gate).
+//! Limits: `DISCARD_BYTES_MAX` of an unwanted body are read to keep a connection; a client that does not
+//! take its answers is not read from (`PAUSE_BYTES`).
+//! Invariant: requests of one connection are answered in their order: nothing is decoded past a
+//! request that has an exchange until that exchange ends.
+
+use std::rc::Rc;
+
+use tidegate_config::model::{Action, Listener};
+use tidegate_gate::respond::{self, AnswerContext};
+use tidegate_gate::router::Routed;
+use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
+use tidegate_wire::http1::{
+    BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, Method, RequestHead,
+    TargetForm, Version,
+};
+
+use crate::buffers::Input;
+use crate::connection::{Downstream, DownstreamState};
+use crate::exchange::Stage;
+use crate::worker::Worker;
+
+/// Pending output at which its producer stops until it has drained.
+pub(crate) const PAUSE_BYTES: usize = 16 * 1024;
+/// A body nobody wants is read up to this to keep the connection; a longer one costs the connection.
+const DISCARD_BYTES_MAX: u64 = 64 * 1024;
+
+/// Whether `sock` has output that its peer does not take.
+pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
+    if reactor.output_pending(sock) < PAUSE_BYTES {
+        return false;
+    }
+    reactor.flush(sock);
+    reactor.output_pending(sock) > 0
+}
+
+impl Worker {
+    pub(crate) fn accept<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        listener: ListenerId,
+        sock: SockId,
+        peer: Peer,
+    ) {
+        let counters = &self.accounts.counters;
+        counters.accepted.add(1);
+        counters.downstream_now.add(1);
+        let listener = self.listener_index(listener).unwrap_or_default();
+        self.conns.insert_downstream(
+            sock,
+            Downstream {
+                peer,
+                listener,
+                head_started: false,
+                blocked: false,
+                finished: false,
+                requests: 0,
+                decoder: HeadDecoder::default(),
+                input: Input::default(),
+                state: DownstreamState::ExpectHead,
+            },
+        );
+        // A fresh connection owes its first head; only then may it idle.
+        let head_timeout = self.snapshot.config.listeners[usize::from(listener)].timeouts.head;
+        reactor.set_deadline(sock, reactor.now().after(head_timeout));
+    }
+
+    pub(crate) fn downstream_received<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        if !down.input.is_empty() || down.blocked {
+            down.input.push(bytes, &mut self.buffers);
+            self.resume_downstream(reactor, sock);
+            return;
+        }
+        let used = self.decode_downstream(reactor, sock, bytes);
+        if let Some(down) = self.conns.downstream(sock)
+            && used < bytes.len()
+        {
+            down.input.push(&bytes[used..], &mut self.buffers);
+        }
+        self.settle_downstream(reactor, sock);
+    }
+
+    /// Decodes what waits in the connection's input, as far as its state allows.
+    pub(crate) fn resume_downstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        if !down.blocked && !down.input.is_empty() {
+            let mut input = core::mem::take(&mut down.input);
+            let used = self.decode_downstream(reactor, sock, input.as_slice());
+            input.consume(used);
+            match self.conns.downstream(sock) {
+                Some(down) if !input.is_empty() => down.input = input,
+                _ => input.release(&mut self.buffers),
+            }
+        }
+        self.settle_downstream(reactor, sock);
+    }
+
+    /// Sets receiving and deadline to what the connection's state asks for.
+    fn settle_downstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let timeouts = &self.snapshot.config.listeners[usize::from(down.listener)].timeouts;
+        let now = reactor.now();
+        if down.blocked {
+            reactor.set_receiving(sock, false);
+            reactor.set_deadline(sock, now.after(timeouts.body));
+            return;
+        }
+        match down.state {
+            DownstreamState::ExpectHead => {
+                reactor.set_receiving(sock, true);
+                if down.input.is_empty() {
+                    down.head_started = false;
+                    let wait = if down.requests == 0 { timeouts.head } else { timeouts.idle };
+                    reactor.set_deadline(sock, now.after(wait));
+                } else if !down.head_started {
+                    down.head_started = true;
+                    reactor.set_deadline(sock, now.after(timeouts.head));
+                }
+                if down.finished {
+                    self.close_downstream(reactor, sock);
+                }
+            }
+            DownstreamState::ExpectDiscard { .. } => {
+                reactor.set_receiving(sock, true);
+                reactor.set_deadline(sock, now.after(timeouts.body));
+            }
+            DownstreamState::Exchange(id) => {
+                let waits = down.input.is_empty();
+                let Some(exchange) = self.exchanges.get(id) else { return };
+                reactor.set_receiving(sock, waits);
+                if !exchange.request_done && exchange.stage != Stage::Queued {
+                    reactor.set_deadline(sock, now.after(timeouts.body));
+                }
+            }
+            DownstreamState::Produce(_) => reactor.set_receiving(sock, down.input.is_empty()),
+            DownstreamState::Tunnel(_) => {}
+        }
+    }
+
+    /// Decodes `bytes` as far as the connection's state allows; returns how many are used.
+    fn decode_downstream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) -> usize {
+        let mut used = 0;
+        while used < bytes.len() {
+            let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
+            if down.blocked {
+                break;
+            }
+            let rest = &bytes[used..];
+            let step = match &mut down.state {
+                DownstreamState::ExpectHead => self.decode_request(reactor, sock, rest),
+                DownstreamState::ExpectDiscard { .. } => self.discard_body(reactor, sock, rest),
+                DownstreamState::Exchange(id) => {
+                    let id = *id;
+                    self.forward_request_body(reactor, id, rest)
+                }
+                DownstreamState::Produce(id) => {
+                    let id = *id;
+                    self.feed_production(reactor, id, rest)
+                }
+                DownstreamState::Tunnel(id) => {
+                    let id = *id;
+                    self.tunnel_to_upstream(reactor, id, rest)
+                }
+            };
+            if step == 0 {
+                break;
+            }
+            used += step;
+        }
+        used
+    }
+
+    /// Decodes one head and handles its request; 0 when the head is not complete yet.
+    fn decode_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) -> usize {
+        let snapshot = Rc::clone(&self.snapshot);
+        let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
+        let listener = &snapshot.config.listeners[usize::from(down.listener)];
+        let limits = HeadLimits {
+            request_line_bytes_max: listener.limits.request_line_bytes_max,
+            head_bytes_max: listener.limits.head_bytes_max,
+            header_fields_max: listener.limits.header_fields_max,
+        };
+        let mut storage = FieldStorage::new();
+        match down.decoder.decode_request(bytes, &limits, &mut storage) {
+            Ok(None) => 0,
+            Ok(Some((head, head_bytes))) => {
+                down.decoder = HeadDecoder::default();
+                down.head_started = false;
+                down.requests = down.requests.saturating_add(1);
+                self.accounts.counters.requests.add(1);
+                self.handle_request(reactor, sock, listener, &head);
+                head_bytes
+            }
+            Err(fault) => {
+                self.refuse(reactor, sock, fault);
+                bytes.len()
+            }
+        }
+    }
+
+    /// Finds the request's route and does what it says.
+    fn handle_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        listener: &Listener,
+        head: &RequestHead<'_>,
+    ) {
+        let snapshot = Rc::clone(&self.snapshot);
+        if matches!(head.method, Method::Connect) {
+            let text = "CONNECT is not supported: this server opens no tunnels for clients";
+            return self.answer_error(reactor, sock, head, 501, text, true);
+        }
+        if let (BodyLength::Length(length), Some(most)) =
+            (head.length, listener.limits.body_bytes_max)
+            && length > most
+        {
+            let text = "the request's body is larger than this listener allows";
+            return self.answer_error(reactor, sock, head, 413, text, true);
+        }
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let listener_index = usize::from(down.listener);
+        let mut path_scratch = core::mem::take(&mut self.path_scratch);
+        match snapshot.router.route(listener_index, head, &mut path_scratch) {
+            Routed::Route { index, path } => {
+                match &snapshot.config.routes[index].action {
+                    Action::Respond(_) => self.respond(reactor, sock, head, index),
+                    Action::Redirect(redirect) => {
+                        let close = self.must_close(sock, head);
+                        let context = self.answer_context(reactor, head, close);
+                        let Some(out) = reactor.output(sock) else { return };
+                        let status =
+                            respond::encode_redirect(out, redirect, head, "http", &context);
+                        self.after_answer(reactor, sock, head, status, close);
+                    }
+                    Action::Synthetic => self.begin_synthetic(reactor, sock, head),
+                    Action::Proxy(proxy) => {
+                        self.begin_exchange(reactor, sock, head, proxy, path);
+                    }
+                }
+            }
+            Routed::Nothing => self.answer_unrouted(reactor, sock, head),
+            Routed::Refused(text) => self.answer_error(reactor, sock, head, 400, text, false),
+        }
+        self.path_scratch = path_scratch;
+    }
+
+    fn respond<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+        route: usize,
+    ) {
+        let snapshot = Rc::clone(&self.snapshot);
+        let close = self.must_close(sock, head);
+        let context = self.answer_context(reactor, head, close);
+        let Some(prepared) = snapshot.answers.prepared(route) else { return };
+        if let Some(out) = reactor.output(sock) {
+            respond::encode_respond(out, prepared, &context);
+        }
+        self.after_answer(reactor, sock, head, prepared.status(), close);
+    }
+
+    fn answer_unrouted<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+    ) {
+        if head.form == TargetForm::Asterisk {
+            // RFC 9110 section 9.3.7: OPTIONS * asks about the server as a whole.
+            return self.answer_error(reactor, sock, head, 200, "", false);
+        }
+        self.answer_error(reactor, sock, head, 404, "no route matches this request", false);
+    }
+
+    /// Answers a request whose Max-Forwards says that it goes no further.
+    pub(crate) fn answer_as_recipient<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+    ) {
+        let close = self.must_close(sock, head);
+        let context = self.answer_context(reactor, head, close);
+        if let Some(out) = reactor.output(sock) {
+            respond::encode_final_recipient(out, head, &context);
+        }
+        self.after_answer(reactor, sock, head, 200, close);
+    }
+
+    /// Answers with a short text; `close` ends the connection whatever the client asked.
+    pub(crate) fn answer_error<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+        status: u16,
+        text: &str,
+        close: bool,
+    ) {
+        let close = close || self.must_close(sock, head);
+        let context = self.answer_context(reactor, head, close);
+        if let Some(out) = reactor.output(sock) {
+            respond::encode_error(out, status, text, &context);
+        }
+        self.after_answer(reactor, sock, head, status, close);
+    }
+
+    /// Whether the connection must end after the answer to this request.
+    pub(crate) fn must_close(&mut self, sock: SockId, head: &RequestHead<'_>) -> bool {
+        let stopping = self.stopping;
+        let Some(down) = self.conns.downstream(sock) else { return true };
+        let listener = &self.snapshot.config.listeners[usize::from(down.listener)];
+        !head.persistent
+            || stopping
+            || listener.requests_per_connection_max.is_some_and(|most| down.requests >= most)
+    }
+
+    pub(crate) fn answer_context<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        head: &RequestHead<'_>,
+        close: bool,
+    ) -> AnswerContext<'_> {
+        self.date.update(reactor.unix_seconds());
+        AnswerContext {
+            date: self.date.as_bytes(),
+            server: &self.snapshot.config.server.server_name,
+            is_head: matches!(head.method, Method::Head),
+            version: head.version,
+            close: close || costs_connection(head),
+        }
+    }
+
+    /// Moves on after a whole answer was put into the output: the next head, the rest of an unwanted
+    /// body, or the end of the connection.
+    pub(crate) fn after_answer<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+        status: u16,
+        close: bool,
+    ) {
+        self.accounts.counters.count_answer(status);
+        if close || costs_connection(head) {
+            return self.close_downstream(reactor, sock);
+        }
+        let blocked = is_blocked(reactor, sock);
+        let Some(down) = self.conns.downstream(sock) else { return };
+        down.blocked = blocked;
+        down.state = match head.length {
+            BodyLength::None => DownstreamState::ExpectHead,
+            length => DownstreamState::ExpectDiscard {
+                body: BodyDecoder::new(length),
+                left: DISCARD_BYTES_MAX,
+            },
+        };
+    }
+
+    /// Reads on through a body nobody wants.
+    fn discard_body<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) -> usize {
+        let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
+        let DownstreamState::ExpectDiscard { body, left } = &mut down.state else { return 0 };
+        match body.decode(bytes) {
+            Ok(step) if step.consumed as u64 <= *left => {
+                *left -= step.consumed as u64;
+                if step.done {
+                    down.state = DownstreamState::ExpectHead;
+                }
+                step.consumed
+            }
+            // Its answer has been sent: there is nothing to tell the client but that it ends here.
+            Ok(_) | Err(_) => {
+                self.close_downstream(reactor, sock);
+                bytes.len()
+            }
+        }
+    }
+
+    /// Answers a malformed head and ends the connection: where the next message begins is unknown.
+    fn refuse<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, fault: Fault) {
+        self.accounts.counters.requests_refused.add(1);
+        self.refuse_with(reactor, sock, fault.status(), fault.reason());
+    }
+
+    /// Answers without a request to go by, and ends the connection.
+    pub(crate) fn refuse_with<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        status: u16,
+        text: &str,
+    ) {
+        self.date.update(reactor.unix_seconds());
+        let context = AnswerContext {
+            date: self.date.as_bytes(),
+            server: &self.snapshot.config.server.server_name,
+            is_head: false,
+            version: Version::Http11,
+            close: true,
+        };
+        if let Some(out) = reactor.output(sock) {
+            respond::encode_error(out, status, text, &context);
+        }
+        self.accounts.counters.count_answer(status);
+        self.close_downstream(reactor, sock);
+    }
+
+    /// Closes in order: what was answered still goes out.
+    pub(crate) fn close_downstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        self.drop_downstream(reactor, sock);
+        reactor.close(sock);
+    }
+
+    /// Forgets a downstream connection and all that was done for it; the socket is the caller's.
+    pub(crate) fn drop_downstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(mut down) = self.conns.remove_downstream(sock) else { return };
+        self.accounts.counters.downstream_now.sub(1);
+        down.input.release(&mut self.buffers);
+        match down.state {
+            DownstreamState::Exchange(id) | DownstreamState::Tunnel(id) => {
+                self.abort_exchange(reactor, id);
+            }
+            DownstreamState::Produce(id) => {
+                self.productions.remove(id);
+            }
+            DownstreamState::ExpectHead | DownstreamState::ExpectDiscard { .. } => {}
+        }
+    }
+
+    pub(crate) fn downstream_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        down.finished = true;
+        match down.state {
+            DownstreamState::ExpectHead | DownstreamState::ExpectDiscard { .. } => {
+                self.close_downstream(reactor, sock);
+            }
+            DownstreamState::Exchange(id) => {
+                let unfinished = self.exchanges.get(id).is_none_or(|e| !e.request_done);
+                // With its request complete, a client may end its side and still take the answer.
+                if unfinished {
+                    self.accounts.counters.client_aborts.add(1);
+                    self.close_downstream(reactor, sock);
+                }
+            }
+            DownstreamState::Produce(_) => {}
+            DownstreamState::Tunnel(id) => self.tunnel_finished(reactor, id, true),
+        }
+    }
+
+    pub(crate) fn downstream_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        if let Some(down) = self.conns.downstream(sock)
+            && !matches!(down.state, DownstreamState::ExpectHead)
+        {
+            self.accounts.counters.client_aborts.add(1);
+        }
+        self.drop_downstream(reactor, sock);
+    }
+
+    pub(crate) fn downstream_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        down.blocked = false;
+        match down.state {
+            DownstreamState::Exchange(id) | DownstreamState::Tunnel(id) => {
+                self.resume_upstream_of(reactor, id);
+            }
+            DownstreamState::Produce(id) => self.pump(reactor, id),
+            DownstreamState::ExpectHead | DownstreamState::ExpectDiscard { .. } => {}
+        }
+        self.resume_downstream(reactor, sock);
+    }
+
+    pub(crate) fn downstream_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let counters = &self.accounts.counters;
+        if down.blocked {
+            counters.body_timeouts.add(1);
+            self.drop_downstream(reactor, sock);
+            return reactor.abort(sock);
+        }
+        match down.state {
+            DownstreamState::ExpectHead if down.head_started || down.requests == 0 => {
+                counters.head_timeouts.add(1);
+                if down.head_started {
+                    let text = "the request's head did not come in time";
+                    self.refuse_with(reactor, sock, 408, text);
+                } else {
+                    self.close_downstream(reactor, sock);
+                }
+            }
+            DownstreamState::ExpectHead => {
+                counters.idle_timeouts.add(1);
+                self.close_downstream(reactor, sock);
+            }
+            DownstreamState::ExpectDiscard { .. } => {
+                counters.body_timeouts.add(1);
+                self.close_downstream(reactor, sock);
+            }
+            DownstreamState::Exchange(id) => self.exchange_client_due(reactor, id),
+            DownstreamState::Produce(id) => self.pump(reactor, id),
+            DownstreamState::Tunnel(id) => self.tunnel_due(reactor, id),
+        }
+    }
+
+    /// Closes the connections that have nothing to wait for, when a stop begins.
+    pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
+        for sock in self.conns.downstream_ids() {
+            if let Some(down) = self.conns.downstream(sock)
+                && matches!(down.state, DownstreamState::ExpectHead)
+                && down.input.is_empty()
+            {
+                self.close_downstream(reactor, sock);
+            }
+        }
+        for sock in self.conns.upstream_ids() {
+            if self.conns.upstream(sock).is_some_and(|up| up.exchange.is_none()) {
+                self.discard_upstream(reactor, sock);
+            }
+        }
+    }
+}
+
+/// Whether the rest of this request is not worth reading to keep its connection: a client that waits
+/// for 100 (Continue) may or may not send it, and a long one costs more than a new connection.
+fn costs_connection(head: &RequestHead<'_>) -> bool {
+    match head.length {
+        BodyLength::None => false,
+        BodyLength::Length(length) => head.expect_continue || length > DISCARD_BYTES_MAX,
+        BodyLength::Chunked | BodyLength::UntilClose => head.expect_continue,
+    }
+}

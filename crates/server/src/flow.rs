@@ -1,0 +1,118 @@
+//! Read this file first: the whole way of the data, at a glance.
+//!
+//! bytes in → decode → route → handle → encode → bytes out, one connection on one worker:
+//!
+//! ```text
+//! Received (client) ─ downstream.rs: decode head ─ gate::router ─┬ respond, redirect: encode, done
+//!                                                                ├ synthetic: produce.rs
+//!                                                                └ proxy: dispatch.rs picks a server
+//! Received (server) ─ upstream.rs: decode head and body ─ gate::forward ─ encode to the client
+//! Closed, Due, Finished: whose fault, retry or answer: dispatch.rs and upstream.rs
+//! ```
+//! In: completions. Out: calls on the rooms named above. Never: a decision about HTTP.
+
+use tidegate_base::handlers::SAMPLE_EVERY;
+use tidegate_reactor::{Completion, Handler, Reactor};
+
+use crate::counters::HandlerKind;
+use crate::worker::{Sample, TIMER_GRACE, Work, Worker};
+
+impl<R: Reactor> Handler<R> for Worker {
+    fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
+        self.account_begin(reactor, &completion);
+        match completion {
+            Completion::Accepted { listener, sock, peer } => {
+                self.accept(reactor, listener, sock, peer);
+            }
+            Completion::Received { sock, bytes } => {
+                if self.conns.is_upstream(sock) {
+                    self.upstream_received(reactor, sock, bytes);
+                } else {
+                    self.downstream_received(reactor, sock, bytes);
+                }
+            }
+            Completion::Connected { sock } => self.upstream_connected(reactor, sock),
+            Completion::Finished { sock } => {
+                if self.conns.is_upstream(sock) {
+                    self.upstream_finished(reactor, sock);
+                } else {
+                    self.downstream_finished(reactor, sock);
+                }
+            }
+            Completion::Drained { sock } => {
+                if self.conns.is_upstream(sock) {
+                    self.upstream_drained(reactor, sock);
+                } else {
+                    self.downstream_drained(reactor, sock);
+                }
+            }
+            Completion::Closed { sock, reason } => {
+                if self.conns.is_upstream(sock) {
+                    self.upstream_closed(reactor, sock, reason);
+                } else {
+                    self.downstream_closed(reactor, sock);
+                }
+            }
+            Completion::Due { sock } => {
+                if self.conns.is_upstream(sock) {
+                    self.upstream_due(reactor, sock);
+                } else {
+                    self.downstream_due(reactor, sock);
+                }
+            }
+            Completion::Timer { timer: TIMER_GRACE } => self.abort_all(reactor),
+            Completion::Timer { .. } | Completion::Woken => {}
+            Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
+        }
+        self.settle(reactor);
+        if self.sampling.is_some() {
+            self.account_end(reactor);
+        }
+    }
+}
+
+impl Worker {
+    /// Does what the handler left, until nothing is left.
+    pub(crate) fn settle<R: Reactor>(&mut self, reactor: &mut R) {
+        while let Some(work) = self.work.pop() {
+            match work {
+                Work::Resume(sock) => self.resume_downstream(reactor, sock),
+                Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
+            }
+        }
+    }
+
+    /// Counts the call; of one in `SAMPLE_EVERY` notes when it began.
+    fn account_begin<R: Reactor>(&mut self, reactor: &R, completion: &Completion<'_>) {
+        let kind = match completion {
+            Completion::Accepted { .. } | Completion::AcceptPaused { .. } => HandlerKind::Accept,
+            Completion::Received { sock, .. } => {
+                if self.conns.is_upstream(*sock) {
+                    HandlerKind::UpstreamReceive
+                } else {
+                    HandlerKind::DownstreamReceive
+                }
+            }
+            Completion::Connected { .. } => HandlerKind::Connect,
+            Completion::Drained { .. } => HandlerKind::Drain,
+            Completion::Finished { .. } | Completion::Closed { .. } => HandlerKind::Close,
+            Completion::Due { .. } | Completion::Timer { .. } => HandlerKind::Due,
+            Completion::Woken => HandlerKind::Mail,
+        };
+        self.accounts.handlers[kind as usize].calls.add(1);
+        self.until_sample -= 1;
+        if self.until_sample == 0 {
+            self.until_sample = SAMPLE_EVERY;
+            let began = reactor.read_clock();
+            let wait_ns = began.since(reactor.now()).as_nanos() as u64;
+            self.sampling = Some(Sample { kind, began, wait_ns });
+        }
+    }
+
+    fn account_end<R: Reactor>(&mut self, reactor: &R) {
+        if let Some(sample) = self.sampling.take() {
+            let busy_ns = reactor.read_clock().since(sample.began).as_nanos() as u64;
+            self.accounts.handlers[sample.kind as usize].add_sample(sample.wait_ns, busy_ns);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The immutable picture of the configuration that a worker serves by.
+//! In: a checked configuration and the addresses its servers' names stand for. Out: what a request
+//! needs, looked up without a lock. Never: changes; a reload makes a new one.
+//! Invariant: `addresses[pool][server]` is never empty.
+
+use tidegate_base::Address;
+use tidegate_config::model::{Bind, Config};
+use tidegate_gate::respond::Answers;
+use tidegate_gate::router::Router;
+
+/// What a worker serves by.
+pub struct Snapshot {
+    /// The configuration it was made of.
+    pub config: Config,
+    pub(crate) router: Router,
+    pub(crate) answers: Answers,
+    /// By pool and server: where to connect, in order of preference.
+    pub(crate) addresses: Vec<Vec<Vec<Address>>>,
+}
+
+impl Snapshot {
+    /// Prepares `config`; `addresses[pool][server]` are the resolved addresses.
+    #[must_use]
+    pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
+        let router = Router::new(&config);
+        let answers = Answers::new(&config);
+        Self { config, router, answers, addresses }
+    }
+
+    /// Where listener `index` is to listen.
+    #[must_use]
+    pub fn listener_address(&self, index: usize) -> Address {
+        match &self.config.listeners[index].bind {
+            Bind::Tcp(address) => Address::Tcp(*address),
+            Bind::Unix(path) => Address::Unix(path.clone()),
+        }
+    }
+}

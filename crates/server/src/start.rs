@@ -1,0 +1,305 @@
+//! From a checked configuration to a serving process, and to its end by signal.
+//! In: a configuration, options. Out: one pinned worker thread a CPU, each with its own descriptor table and
+//! listeners opened in CPU order; a line on stderr for each listener.
+//! Never: serves with some listeners missing: any refusal ends the start.
+//! Limits: `WORKERS_MAX` threads.
+
+use std::io;
+use std::net::ToSocketAddrs;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+
+use tidegate_base::{Address, Span, limits};
+use tidegate_config::model::{Bind, Config, ServerAddress, SteerByCpu};
+use tidegate_reactor::{
+    EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals, worker as thread_setup,
+};
+
+use crate::counters::Accounts;
+use crate::snapshot::Snapshot;
+use crate::worker::{Worker, WorkerLimits};
+
+/// What the command line may override.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions {
+    /// `--workers`: threads, instead of the file's number.
+    pub workers: Option<u16>,
+}
+
+/// Why serving could not begin.
+#[derive(Debug)]
+pub enum StartError {
+    /// A server's name could not be looked up.
+    Name {
+        /// The pool it is in.
+        pool: String,
+        /// The name as written.
+        name: String,
+        /// What the resolver said.
+        cause: io::Error,
+    },
+    /// A listener could not be opened.
+    Listen(String),
+    /// A thread, descriptor or signal could not be had.
+    System {
+        /// What was wanted.
+        what: &'static str,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+}
+
+impl core::fmt::Display for StartError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Name { pool, name, cause } => {
+                write!(f, "pool {pool}: server {name:?} cannot be looked up: {cause}")
+            }
+            Self::Listen(text) => write!(f, "{text}"),
+            Self::System { what, cause } => write!(f, "{what}: {cause}"),
+        }
+    }
+}
+impl std::error::Error for StartError {}
+
+/// What other threads tell a worker.
+#[derive(Clone, Copy, Debug)]
+enum Mail {
+    /// Finish what is in flight, then end; what is left after the span is reset.
+    Stop(Span),
+}
+
+struct WorkerThread {
+    handle: thread::JoinHandle<()>,
+    sender: Sender<Mail>,
+}
+
+/// Serves `config` until SIGTERM or SIGINT, then finishes what is in flight.
+///
+/// # Errors
+/// When a server's name, a listener or a thread cannot be had; nothing is left running then.
+pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
+    signals::block().map_err(system("blocking signals"))?;
+    let descriptors = thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
+    let addresses = resolve(&config)?;
+    remove_stale_sockets(&config);
+    let cpus = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
+    let count = usize::from(options.workers.or(config.server.workers).unwrap_or(0));
+    let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
+    let steer = steers(&config, &cpus, count).then_some(count as u32);
+    let grace = config.server.shutdown_grace;
+    let mut plan =
+        Plan { config: Arc::new(config), addresses: Arc::new(addresses), steer, descriptors };
+
+    // All wakers exist before the first worker has a descriptor table of its own: each worker's
+    // table then holds a copy of every waker's descriptor under the same number.
+    let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
+    let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
+    for (index, waker) in wakers.into_iter().enumerate() {
+        let cpu = (count <= cpus.len()).then(|| cpus[index]);
+        let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
+        let sender = mailbox.sender();
+        match start_worker(index, cpu, &plan, waker, mailbox) {
+            Ok((handle, bound)) => {
+                workers.push(WorkerThread { handle, sender });
+                // A port 0 has become a real one, which the other workers must share.
+                plan.config = Arc::new(with_addresses(&plan.config, &bound));
+            }
+            Err(error) => {
+                stop_all(workers, Span::ZERO);
+                return Err(error);
+            }
+        }
+    }
+    announce(&plan.config, count);
+    wait_for_stop();
+    stop_all(workers, grace);
+    remove_stale_sockets(&plan.config);
+    Ok(())
+}
+
+/// What every worker is made from.
+#[derive(Clone)]
+struct Plan {
+    config: Arc<Config>,
+    addresses: Arc<Vec<Vec<Vec<Address>>>>,
+    steer: Option<u32>,
+    descriptors: u64,
+}
+
+/// Where a worker's listeners really are, in the configuration's order.
+type Bound = Vec<Option<Address>>;
+
+/// Starts one worker and waits until its listeners stand, so that they are opened in CPU order.
+fn start_worker(
+    index: usize,
+    cpu: Option<usize>,
+    plan: &Plan,
+    waker: Waker,
+    mailbox: Mailbox<Mail>,
+) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
+    let plan = plan.clone();
+    let (report, reported) = mpsc::sync_channel(1);
+    let handle = thread::Builder::new()
+        .name(format!("worker-{index}"))
+        .spawn(move || match prepare(index, cpu, &plan, waker) {
+            Ok((mut reactor, mut worker, bound)) => {
+                let _ = report.send(Ok(bound));
+                serve(&mut reactor, &mut worker, &mailbox);
+            }
+            Err(error) => {
+                let _ = report.send(Err(error));
+            }
+        })
+        .map_err(system("starting a worker thread"))?;
+    match reported.recv() {
+        Ok(Ok(bound)) => Ok((handle, bound)),
+        Ok(Err(error)) => {
+            let _ = handle.join();
+            Err(error)
+        }
+        Err(_) => Err(StartError::Listen(format!("worker {index} ended while starting"))),
+    }
+}
+
+fn prepare(
+    index: usize,
+    cpu: Option<usize>,
+    plan: &Plan,
+    waker: Waker,
+) -> Result<(EpollReactor, Worker, Bound), StartError> {
+    if let Some(cpu) = cpu {
+        thread_setup::pin_to_cpu(cpu).map_err(system("pinning a worker to its CPU"))?;
+    }
+    thread_setup::unshare_descriptor_table().map_err(system("unsharing the descriptor table"))?;
+    let socks_max = connections_max(plan);
+    let mut reactor =
+        EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
+    let snapshot = Snapshot::new((*plan.config).clone(), (*plan.addresses).clone());
+    let limits = WorkerLimits { exchanges_max: socks_max, steer_by_cpu_over: plan.steer };
+    let seed = random_seed();
+    let accounts = Arc::new(Accounts::default());
+    let mut worker = Worker::new(Rc::new(snapshot), accounts, limits, seed ^ index as u64);
+    let listeners =
+        worker.listen(&mut reactor).map_err(|error| StartError::Listen(error.to_string()))?;
+    let bound = listeners.iter().map(|id| reactor.listener_address(*id)).collect();
+    Ok((reactor, worker, bound))
+}
+
+/// `config` with the addresses that its listeners really got.
+fn with_addresses(config: &Config, bound: &Bound) -> Config {
+    let mut config = config.clone();
+    for (listener, address) in config.listeners.iter_mut().zip(bound) {
+        if let Some(Address::Tcp(address)) = address {
+            listener.bind = Bind::Tcp(*address);
+        }
+    }
+    config
+}
+
+fn serve(reactor: &mut EpollReactor, worker: &mut Worker, mailbox: &Mailbox<Mail>) {
+    while !worker.is_stopped(reactor) {
+        worker.turn(reactor, Span::from_secs(1));
+        for _ in 0..limits::MAILS_PER_TURN_MAX {
+            match mailbox.take() {
+                Some(Mail::Stop(grace)) => worker.stop(reactor, grace),
+                None => break,
+            }
+        }
+    }
+}
+
+/// Connections a worker may hold: what its descriptor limit leaves after the descriptors it needs itself.
+fn connections_max(plan: &Plan) -> usize {
+    const OWN_DESCRIPTORS: u64 = 64;
+    let own = OWN_DESCRIPTORS + plan.config.listeners.len() as u64;
+    let most = plan.descriptors.saturating_sub(own).max(1);
+    let asked = plan.config.server.connections_max.map_or(u64::MAX, u64::from);
+    usize::try_from(most.min(asked)).unwrap_or(usize::MAX)
+}
+
+fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
+    // The program returns a CPU's number modulo the workers: it names the right one only where the
+    // workers are exactly the CPUs 0..count.
+    let aligned = count == cpus.len() && cpus.iter().enumerate().all(|(at, cpu)| at == *cpu);
+    match config.server.steer_by_cpu {
+        SteerByCpu::On => true,
+        SteerByCpu::Off => false,
+        SteerByCpu::Auto => count > 1 && aligned && interrupts::are_spread_over(cpus) == Some(true),
+    }
+}
+
+fn resolve(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, StartError> {
+    let resolve_server = |pool: &str, address: &ServerAddress| match address {
+        ServerAddress::Ip(address) => Ok(vec![Address::Tcp(*address)]),
+        ServerAddress::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
+        ServerAddress::Name(name, port) => {
+            let error = |cause| StartError::Name { pool: pool.into(), name: name.clone(), cause };
+            let found: Vec<Address> =
+                (name.as_str(), *port).to_socket_addrs().map_err(error)?.map(Address::Tcp).collect();
+            if found.is_empty() {
+                return Err(error(io::Error::other("it has no address")));
+            }
+            Ok(found)
+        }
+    };
+    config
+        .pools
+        .iter()
+        .map(|pool| pool.servers.iter().map(|s| resolve_server(&pool.name, &s.address)).collect())
+        .collect()
+}
+
+/// A unix listener's path from an earlier run, on which nobody listens any more, is in the way.
+fn remove_stale_sockets(config: &Config) {
+    for listener in &config.listeners {
+        if let Bind::Unix(path) = &listener.bind
+            && std::os::unix::net::UnixStream::connect(path).is_err()
+            && std::fs::symlink_metadata(path)
+                .is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()))
+        {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn announce(config: &Config, workers: usize) {
+    for listener in &config.listeners {
+        let place = match &listener.bind {
+            Bind::Tcp(address) => format!("http://{address}/"),
+            Bind::Unix(path) => format!("unix:{path}"),
+        };
+        eprintln!("tidegate: listening on {place} ({}), {workers} workers", listener.name);
+    }
+}
+
+fn wait_for_stop() {
+    loop {
+        match signals::wait() {
+            Ok(signals::Signal::Terminate | signals::Signal::Interrupt) | Err(_) => return,
+            Ok(signals::Signal::HangUp | signals::Signal::User1) => {}
+        }
+    }
+}
+
+fn stop_all(workers: Vec<WorkerThread>, grace: Span) {
+    for worker in &workers {
+        // A full mailbox cannot be here: nothing else sends mail.
+        let _ = worker.sender.send(Mail::Stop(grace));
+    }
+    for worker in workers {
+        let _ = worker.handle.join();
+    }
+}
+
+/// A seed from the system's randomness: std's hasher keys are drawn from it.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
+    move |cause| StartError::System { what, cause }
+}

@@ -1,0 +1,136 @@
+//! After 101 (Switching Protocols): two connections that only pass bytes on, with backpressure.
+//! In: bytes and ends of both sides. Out: the same on the other side.
+//! Never: begins before the server said 101 (a client's early bytes wait; RFC 9110 section 7.8).
+//! Limits: `timeouts.tunnel` without a byte in both directions ends it.
+
+use std::rc::Rc;
+
+use tidegate_base::Id;
+use tidegate_gate::forward;
+use tidegate_reactor::Reactor;
+use tidegate_wire::http1::ResponseHead;
+
+use crate::connection::DownstreamState;
+use crate::downstream::is_blocked;
+use crate::exchange::{Exchange, Stage};
+use crate::worker::{Work, Worker};
+
+impl Worker {
+    pub(crate) fn begin_tunnel<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        head: &ResponseHead<'_>,
+    ) {
+        let snapshot = Rc::clone(&self.snapshot);
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.stage = Stage::Tunnel;
+        exchange.response_relayed = true;
+        let down = exchange.down;
+        if let Some(out) = reactor.output(down) {
+            forward::encode_interim(out, head, &snapshot.config.server.via);
+        }
+        let counters = &self.accounts.counters;
+        counters.count_answer(head.status);
+        counters.tunnels.add(1);
+        if let Some(conn) = self.conns.downstream(down) {
+            conn.state = DownstreamState::Tunnel(id);
+            reactor.set_receiving(down, true);
+            self.work.push(Work::Resume(down));
+        }
+        self.arm_tunnel(reactor, id);
+    }
+
+    pub(crate) fn tunnel_to_upstream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        bytes: &[u8],
+    ) -> usize {
+        let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
+        let (down, up) = (exchange.down, exchange.up);
+        reactor.send(up, bytes);
+        if is_blocked(reactor, up) {
+            reactor.set_receiving(down, false);
+        }
+        self.arm_tunnel(reactor, id);
+        bytes.len()
+    }
+
+    pub(crate) fn tunnel_to_downstream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        bytes: &[u8],
+    ) -> usize {
+        let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
+        let (down, up) = (exchange.down, exchange.up);
+        reactor.send(down, bytes);
+        if is_blocked(reactor, down) {
+            reactor.set_receiving(up, false);
+        }
+        self.arm_tunnel(reactor, id);
+        bytes.len()
+    }
+
+    /// One side will send no more: the other one is told so, and the tunnel ends with both.
+    pub(crate) fn tunnel_finished<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        by_client: bool,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if by_client {
+            exchange.down_finished = true;
+            reactor.finish(exchange.up);
+        } else {
+            exchange.up_finished = true;
+            reactor.finish(exchange.down);
+        }
+        if exchange.down_finished && exchange.up_finished {
+            let (down, up) = (exchange.down, exchange.up);
+            self.end_tunnel(id);
+            self.drop_upstream(up);
+            reactor.close(up);
+            self.close_downstream(reactor, down);
+        }
+    }
+
+    /// One side was reset: so is the other.
+    pub(crate) fn tunnel_broke<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (down, up) = (exchange.down, exchange.up);
+        self.end_tunnel(id);
+        self.drop_upstream(up);
+        reactor.abort(up);
+        self.drop_downstream(reactor, down);
+        reactor.abort(down);
+    }
+
+    /// Nothing moved for the tunnel's timeout (either end's deadline tells).
+    pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        self.accounts.counters.tunnel_timeouts.add(1);
+        self.tunnel_broke(reactor, id);
+    }
+
+    fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.tunnel;
+        let at = reactor.now().after(timeout);
+        reactor.set_deadline(exchange.down, at);
+        reactor.set_deadline(exchange.up, at);
+    }
+
+    /// Takes the exchange out of both connections' states.
+    fn end_tunnel(&mut self, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (down, pool, server) = (exchange.down, exchange.pool, exchange.server);
+        self.pools[usize::from(pool)].state.note_end(usize::from(server));
+        self.work.push(Work::ServeQueue(pool));
+        self.forget_exchange(id);
+        if let Some(conn) = self.conns.downstream(down) {
+            conn.state = DownstreamState::ExpectHead;
+        }
+    }
+}

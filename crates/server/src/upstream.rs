@@ -1,0 +1,461 @@
+//! The server's side of an exchange: decode its answer, relay it, keep or throw away its connection.
+//! In: bytes and ends of upstream connections. Out: answers in the downstream output.
+//! Never: believes an answer's framing twice; reuses a connection whose end is in doubt.
+//! Invariant: an idle connection (`exchange` is none) is in its pool's idle list and nowhere else; a byte
+//! on it is unsolicited and costs it its life.
+
+use std::rc::Rc;
+
+use tidegate_base::Id;
+use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
+use tidegate_gate::retry::FailurePoint;
+use tidegate_reactor::{CloseReason, Reactor, SockId};
+use tidegate_wire::http1::{
+    self, BodyDecoder, BodyLength, FieldStorage, HeadDecoder, HeadLimits, RequestKind,
+    ResponseHead, Version,
+};
+
+use crate::connection::DownstreamState;
+use crate::dispatch::{Failure, NO_CONNECT, send_framed};
+use crate::downstream::is_blocked;
+use crate::exchange::{Exchange, Framing, Stage};
+use crate::worker::{Work, Worker};
+
+impl Worker {
+    pub(crate) fn upstream_connected<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let id = up.exchange;
+        if let Some(exchange) = self.exchanges.get_mut(id) {
+            exchange.stage = Stage::ExpectResponse;
+            let (pool, server) = (exchange.pool, exchange.server);
+            self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
+            self.arm_upstream(reactor, id);
+        }
+    }
+
+    pub(crate) fn upstream_received<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        if up.exchange.is_none() {
+            // Nobody asked: whatever it is, it must not become the next request's answer.
+            self.accounts.counters.upstream_faults.add(1);
+            return self.discard_upstream(reactor, sock);
+        }
+        if up.input.is_empty() {
+            let used = self.decode_upstream(reactor, sock, bytes);
+            if let Some(up) = self.conns.upstream(sock)
+                && used < bytes.len()
+            {
+                up.input.push(&bytes[used..], &mut self.buffers);
+            }
+            return;
+        }
+        let mut input = core::mem::take(&mut up.input);
+        input.push(bytes, &mut self.buffers);
+        let used = self.decode_upstream(reactor, sock, input.as_slice());
+        input.consume(used);
+        match self.conns.upstream(sock) {
+            Some(up) if !input.is_empty() => up.input = input,
+            _ => input.release(&mut self.buffers),
+        }
+    }
+
+    /// Decodes `bytes` of an answer; what it leaves is the beginning of a head.
+    fn decode_upstream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) -> usize {
+        let mut used = 0;
+        while used < bytes.len() {
+            let Some(up) = self.conns.upstream(sock) else { return bytes.len() };
+            let id = up.exchange;
+            let Some(exchange) = self.exchanges.get_mut(id) else {
+                // The answer was whole, and yet there is more.
+                self.accounts.counters.upstream_faults.add(1);
+                self.discard_upstream(reactor, sock);
+                return bytes.len();
+            };
+            exchange.response_started = true;
+            let rest = &bytes[used..];
+            let step = match exchange.stage {
+                Stage::Queued | Stage::Connecting | Stage::ExpectResponse => {
+                    self.decode_response(reactor, sock, id, rest)
+                }
+                Stage::ExpectBody => self.relay_body(reactor, sock, id, rest),
+                Stage::Tunnel => self.tunnel_to_downstream(reactor, id, rest),
+            };
+            if step == 0 {
+                break;
+            }
+            used += step;
+        }
+        used
+    }
+
+    /// Decodes one head of an answer and relays it; 0 when it is not complete yet.
+    fn decode_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+        bytes: &[u8],
+    ) -> usize {
+        let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
+        let kind = RequestKind {
+            is_head: exchange.is_head,
+            is_connect: false,
+            upgrade_asked: exchange.upgrade,
+        };
+        let Some(up) = self.conns.upstream(sock) else { return bytes.len() };
+        let mut storage = FieldStorage::new();
+        match up.decoder.decode_response(bytes, &HeadLimits::default(), kind, &mut storage) {
+            Ok(None) => 0,
+            Ok(Some((head, head_bytes))) => {
+                up.decoder = HeadDecoder::default();
+                match head.status {
+                    101 => self.begin_tunnel(reactor, id, &head),
+                    100..=199 => self.relay_interim(reactor, id, &head),
+                    _ => {
+                        let over = bytes.len() > head_bytes;
+                        self.relay_head(reactor, id, &head, over);
+                    }
+                }
+                head_bytes
+            }
+            Err(_) => {
+                self.accounts.counters.upstream_faults.add(1);
+                let text = "the server's answer is malformed";
+                self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
+                bytes.len()
+            }
+        }
+    }
+
+    fn relay_interim<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        head: &ResponseHead<'_>,
+    ) {
+        let snapshot = Rc::clone(&self.snapshot);
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        // RFC 9110 section 15.2: an HTTP/1.0 client knows no interim answers.
+        if exchange.client_version == Version::Http11
+            && let Some(out) = reactor.output(exchange.down)
+        {
+            forward::encode_interim(out, head, &snapshot.config.server.via);
+            self.accounts.counters.count_answer(head.status);
+        }
+        self.arm_upstream(reactor, id);
+    }
+
+    /// Relays the final head. `more_follows`: bytes came after it, so a bodyless answer is over-long.
+    fn relay_head<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        head: &ResponseHead<'_>,
+        more_follows: bool,
+    ) {
+        let snapshot = Rc::clone(&self.snapshot);
+        let stopping = self.stopping;
+        self.date.update(reactor.unix_seconds());
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let old_client = exchange.client_version == Version::Http10;
+        let (framing, told) = match head.length {
+            BodyLength::None => (Framing::None, BodyFraming::None),
+            BodyLength::Length(length) => (Framing::Length, BodyFraming::Length(length)),
+            BodyLength::Chunked | BodyLength::UntilClose if old_client => {
+                (Framing::UntilClose, BodyFraming::UntilClose)
+            }
+            BodyLength::Chunked | BodyLength::UntilClose => {
+                (Framing::Chunked, BodyFraming::Chunked)
+            }
+        };
+        exchange.response_framing = framing;
+        exchange.response_body = BodyDecoder::new(head.length);
+        exchange.keep_upstream = head.persistent && head.length != BodyLength::UntilClose;
+        // An early answer: what of the request is still to come would be taken for the next one.
+        exchange.keep_downstream &=
+            exchange.request_done && framing != Framing::UntilClose && !stopping;
+        exchange.response_relayed = true;
+        exchange.stage = Stage::ExpectBody;
+        let context = ResponseContext {
+            client_version: exchange.client_version,
+            keep_alive: exchange.keep_downstream,
+            date: self.date.as_bytes(),
+            via: &snapshot.config.server.via,
+            request_is_head: exchange.is_head,
+            body: told,
+        };
+        if let Some(out) = reactor.output(exchange.down) {
+            forward::encode_downstream_response(out, head, &context);
+        }
+        self.accounts.counters.count_answer(head.status);
+        if matches!(head.length, BodyLength::None | BodyLength::Length(0)) {
+            self.finish_exchange(reactor, id, more_follows);
+        } else {
+            self.arm_upstream(reactor, id);
+        }
+    }
+
+    /// Passes body bytes of the answer on to the client; returns how many of `bytes` were used.
+    fn relay_body<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+        bytes: &[u8],
+    ) -> usize {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return bytes.len() };
+        let Ok(step) = exchange.response_body.decode(bytes) else {
+            self.accounts.counters.upstream_faults.add(1);
+            let text = "the server's answer is malformed";
+            self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
+            return bytes.len();
+        };
+        let (down, framing) = (exchange.down, exchange.response_framing);
+        send_framed(reactor, down, framing, step.data);
+        if step.done {
+            self.finish_exchange(reactor, id, step.consumed < bytes.len());
+            return step.consumed;
+        }
+        if is_blocked(reactor, down) {
+            self.hold_upstream(reactor, sock, down);
+        }
+        self.arm_upstream(reactor, id);
+        step.consumed
+    }
+
+    /// Stops reading from the server until the client has taken what it was sent.
+    pub(crate) fn hold_upstream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: SockId,
+        down: SockId,
+    ) {
+        reactor.set_receiving(up, false);
+        self.hold_downstream(reactor, down);
+    }
+
+    /// The client took what it was sent: read from the server again.
+    pub(crate) fn resume_upstream_of<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        if let Some(exchange) = self.exchanges.get(id) {
+            reactor.set_receiving(exchange.up, true);
+            self.arm_upstream(reactor, id);
+        }
+    }
+
+    /// The answer is whole: both connections are kept or closed, each for its own reasons.
+    fn finish_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        more_follows: bool,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let (down, up) = (exchange.down, exchange.up);
+        if exchange.response_framing == Framing::Chunked && let Some(out) = reactor.output(down) {
+            http1::encode_last_chunk(out, exchange.response_body.trailers());
+        }
+        let (pool, server) = (exchange.pool, exchange.server);
+        let keep_downstream = exchange.keep_downstream;
+        let keep_upstream = exchange.keep_upstream && exchange.request_done && !more_follows;
+        self.pools[usize::from(pool)].state.note_end(usize::from(server));
+        self.work.push(Work::ServeQueue(pool));
+        self.forget_exchange(id);
+        if more_follows {
+            self.accounts.counters.upstream_faults.add(1);
+        }
+        if keep_upstream && !self.stopping {
+            self.keep_idle(reactor, up, pool, server);
+        } else {
+            self.discard_upstream(reactor, up);
+        }
+        if let Some(conn) = self.conns.downstream(down) {
+            conn.state = DownstreamState::ExpectHead;
+            conn.blocked = is_blocked(reactor, down);
+        }
+        if keep_downstream {
+            self.expect_next(down);
+        } else {
+            self.close_downstream(reactor, down);
+        }
+    }
+
+    /// Puts an upstream connection among the idle ones, or closes it when it has served its time.
+    fn keep_idle<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, pool: u16, server: u16) {
+        let reuse = self.snapshot.config.pools[usize::from(pool)].reuse;
+        let Some(up) = self.conns.upstream(sock) else { return };
+        up.exchange = Id::NONE;
+        up.decoder = HeadDecoder::default();
+        let worn = reuse.requests_max.is_some_and(|most| up.requests >= most);
+        if worn || reuse.idle_max == 0 {
+            return self.close_upstream(reactor, sock);
+        }
+        reactor.set_receiving(sock, true);
+        let now = reactor.now();
+        reactor.set_deadline(sock, now.after(reuse.idle_timeout));
+        let idle = &mut self.pools[usize::from(pool)].idle;
+        if let Some(oldest) = idle.push(usize::from(server), sock, now) {
+            self.close_upstream(reactor, oldest);
+        }
+    }
+
+    pub(crate) fn upstream_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let id = up.exchange;
+        let Some(exchange) = self.exchanges.get_mut(id) else {
+            self.accounts.counters.upstream_idle_closes.add(1);
+            return self.discard_upstream(reactor, sock);
+        };
+        match exchange.stage {
+            Stage::Tunnel => self.tunnel_finished(reactor, id, false),
+            Stage::ExpectBody if exchange.response_body.handle_end().is_ok() => {
+                self.finish_exchange(reactor, id, false);
+            }
+            _ => self.upstream_broke(reactor, sock, id),
+        }
+    }
+
+    pub(crate) fn upstream_closed<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        reason: CloseReason,
+    ) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let id = up.exchange;
+        let Some(exchange) = self.exchanges.get(id) else {
+            self.accounts.counters.upstream_idle_closes.add(1);
+            return self.discard_upstream(reactor, sock);
+        };
+        match exchange.stage {
+            Stage::Tunnel => self.tunnel_broke(reactor, id),
+            Stage::Connecting if reason != CloseReason::Ended => {
+                self.accounts.counters.upstream_connect_failures.add(1);
+                self.drop_upstream(sock);
+                self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
+            }
+            _ => self.upstream_broke(reactor, sock, id),
+        }
+    }
+
+    /// The server ended the connection before its answer was whole.
+    fn upstream_broke<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        if exchange.response_started {
+            let text = "the server closed the connection within its answer";
+            return self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
+        }
+        let point =
+            if exchange.reused { FailurePoint::ReusedReset } else { FailurePoint::FreshReset };
+        self.drop_upstream(sock);
+        reactor.abort(sock);
+        let text = "the server closed the connection before answering";
+        let failure = Failure { status: 502, text };
+        self.attempt_failed(reactor, id, point, failure);
+    }
+
+    /// The server failed in a way that another try must not hide.
+    fn upstream_failed<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+        failure: Failure,
+    ) {
+        if let Some(exchange) = self.exchanges.get(id) {
+            let (pool, server) = (exchange.pool, exchange.server);
+            self.pools[usize::from(pool)].state.note_end(usize::from(server));
+            self.work.push(Work::ServeQueue(pool));
+        }
+        self.drop_upstream(sock);
+        reactor.abort(sock);
+        self.fail(reactor, id, failure);
+    }
+
+    pub(crate) fn upstream_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let id = up.exchange;
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (down, stage) = (exchange.down, exchange.stage);
+        if stage == Stage::Tunnel {
+            reactor.set_receiving(down, true);
+        }
+        self.arm_upstream(reactor, id);
+        self.work.push(Work::Resume(down));
+    }
+
+    pub(crate) fn upstream_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let id = up.exchange;
+        let Some(exchange) = self.exchanges.get(id) else {
+            return self.discard_upstream(reactor, sock);
+        };
+        let counters = &self.accounts.counters;
+        match exchange.stage {
+            Stage::Tunnel => self.tunnel_due(reactor, id),
+            Stage::Connecting => {
+                counters.connect_timeouts.add(1);
+                counters.upstream_connect_failures.add(1);
+                self.drop_upstream(sock);
+                reactor.abort(sock);
+                let text = "the connection to the server did not stand in time";
+                let failure = Failure { status: 504, text };
+                self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
+            }
+            Stage::Queued | Stage::ExpectResponse => {
+                let waits_for_client =
+                    !exchange.request_done && reactor.output_pending(sock) == 0;
+                if waits_for_client {
+                    // The client sends its body slowly: the downstream deadline judges that.
+                    return self.arm_upstream(reactor, id);
+                }
+                counters.response_timeouts.add(1);
+                let text = "the server did not answer in time";
+                self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
+            }
+            Stage::ExpectBody => {
+                let down = exchange.down;
+                if self.conns.downstream(down).is_some_and(|down| down.blocked) {
+                    return self.arm_upstream(reactor, id);
+                }
+                self.accounts.counters.body_timeouts.add(1);
+                let text = "the server's answer stood still";
+                self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
+            }
+        }
+    }
+
+    /// Forgets an upstream connection; the socket is the caller's.
+    pub(crate) fn drop_upstream(&mut self, sock: SockId) {
+        if let Some(mut up) = self.conns.remove_upstream(sock) {
+            self.accounts.counters.upstream_now.sub(1);
+            up.input.release(&mut self.buffers);
+        }
+    }
+
+    /// Closes an upstream connection that is between answers, in order.
+    fn close_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        self.drop_upstream(sock);
+        reactor.close(sock);
+    }
+
+    /// Throws an upstream connection away, out of the idle list too.
+    pub(crate) fn discard_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let (pool, server, idle) = (up.pool, up.server, up.exchange.is_none());
+        if idle {
+            self.pools[usize::from(pool)].idle.remove(usize::from(server), sock);
+        }
+        self.drop_upstream(sock);
+        reactor.abort(sock);
+    }
+}

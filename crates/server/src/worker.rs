@@ -1,0 +1,210 @@
+//! A worker: everything one CPU's share of the service needs, and its loop.
+//! In: completions of its reactor, mail. Out: operations on its reactor, counters.
+//! Never: shares a connection or a lock with another worker (DESIGN: share nothing).
+//! Invariant: between two completions `work` is empty.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_base::{Moment, Prng, Slab, Span};
+use tidegate_config::model;
+use tidegate_gate::balance::PoolState;
+use tidegate_gate::idle::IdleConnections;
+use tidegate_gate::queue::WaitQueue;
+use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
+use tidegate_wire::http1::DateField;
+
+use crate::buffers::BufferPool;
+use crate::connection::Connections;
+use crate::counters::{Accounts, HandlerKind};
+use crate::exchange::Exchange;
+use crate::produce::Produce;
+use crate::snapshot::Snapshot;
+
+/// The only timer of the worker's own: the end of a stop's grace.
+pub(crate) const TIMER_GRACE: u32 = 0;
+/// A turn waits at most this long, so that a lost wake-up costs latency and never a stall.
+const TURN_WAIT_MAX: Span = Span::from_secs(1);
+
+/// One CPU's share of the service.
+pub struct Worker {
+    pub(crate) snapshot: Rc<Snapshot>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) conns: Connections,
+    pub(crate) exchanges: Slab<Exchange>,
+    pub(crate) productions: Slab<Produce>,
+    pub(crate) pools: Vec<WorkerPool>,
+    pub(crate) buffers: BufferPool,
+    pub(crate) prng: Prng,
+    pub(crate) date: DateField,
+    pub(crate) work: Vec<Work>,
+    /// Room for a normalised path.
+    pub(crate) path_scratch: Vec<u8>,
+    /// Room for one piece of a produced body.
+    pub(crate) piece: Vec<u8>,
+    /// Producers that used up their share of the turn.
+    pub(crate) yielded: Vec<tidegate_base::Id<Produce>>,
+    pub(crate) stopping: bool,
+    pub(crate) until_sample: u32,
+    pub(crate) sampling: Option<Sample>,
+    listeners: Vec<(ListenerId, u16)>,
+    listener_count: u32,
+}
+
+/// A timed call under way.
+pub(crate) struct Sample {
+    pub(crate) kind: HandlerKind,
+    pub(crate) began: Moment,
+    pub(crate) wait_ns: u64,
+}
+
+/// A pool as one worker sees it.
+pub(crate) struct WorkerPool {
+    pub(crate) state: PoolState,
+    pub(crate) idle: IdleConnections<SockId>,
+    pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
+    /// By server: which of its addresses to try first.
+    pub(crate) preferred_address: Vec<usize>,
+}
+
+/// What a completion's handler leaves to be done right after it, so that nothing recurses.
+pub(crate) enum Work {
+    /// Look at the input that waited on this downstream connection.
+    Resume(SockId),
+    /// A server of this pool has room: serve who waits.
+    ServeQueue(u16),
+}
+
+/// How many connections and exchanges a worker may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerLimits {
+    /// Exchanges under way at once.
+    pub exchanges_max: usize,
+    /// Of how many workers it is one (for steering by CPU); `None`: do not steer.
+    pub steer_by_cpu_over: Option<u32>,
+}
+
+impl Worker {
+    /// A worker that serves `snapshot` and counts into `accounts`; `seed` drives its balancing.
+    #[must_use]
+    pub fn new(
+        snapshot: Rc<Snapshot>,
+        accounts: Arc<Accounts>,
+        limits: WorkerLimits,
+        seed: u64,
+    ) -> Self {
+        let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
+        Self {
+            snapshot,
+            accounts,
+            conns: Connections::default(),
+            exchanges: Slab::new(limits.exchanges_max),
+            productions: Slab::new(limits.exchanges_max),
+            pools,
+            buffers: BufferPool::default(),
+            prng: Prng::new(seed),
+            date: DateField::new(0),
+            work: Vec::new(),
+            path_scratch: Vec::new(),
+            piece: Vec::new(),
+            yielded: Vec::new(),
+            stopping: false,
+            until_sample: tidegate_base::handlers::SAMPLE_EVERY,
+            sampling: None,
+            listeners: Vec::new(),
+            listener_count: limits.steer_by_cpu_over.unwrap_or(0),
+        }
+    }
+
+    /// Opens the worker's own listener for every `[[listener]]`.
+    ///
+    /// # Errors
+    /// The first one that the kernel refuses.
+    pub fn listen<R: Reactor>(&mut self, reactor: &mut R) -> Result<Vec<ListenerId>, ListenError> {
+        let snapshot = Rc::clone(&self.snapshot);
+        for (index, listener) in snapshot.config.listeners.iter().enumerate() {
+            let tcp = matches!(listener.bind, model::Bind::Tcp(_));
+            let options = ListenOptions {
+                backlog: listener.backlog,
+                reuse_port: tcp,
+                steer_by_cpu_over: (tcp && self.listener_count > 1).then_some(self.listener_count),
+            };
+            let id = reactor.listen(&snapshot.listener_address(index), &options)?;
+            self.listeners.push((id, index as u16));
+        }
+        Ok(self.listeners.iter().map(|(id, _)| *id).collect())
+    }
+
+    /// One turn of the reactor, and what producers had left over.
+    pub fn turn<R: Reactor>(&mut self, reactor: &mut R, wait_max: Span) {
+        let wait = if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO };
+        reactor.turn(self, wait);
+        if !self.yielded.is_empty() {
+            self.continue_yielded(reactor);
+        }
+    }
+
+    /// Begins to stop: no new connections, idle ones closed, those at work closed after their answer,
+    /// what is left after `grace` reset.
+    pub fn stop<R: Reactor>(&mut self, reactor: &mut R, grace: Span) {
+        if self.stopping {
+            return;
+        }
+        self.stopping = true;
+        for (listener, _) in &self.listeners {
+            reactor.stop_listening(*listener);
+        }
+        reactor.set_timer(TIMER_GRACE, reactor.now().after(grace));
+        self.close_idle(reactor);
+    }
+
+    /// Whether a stop has come to its end: nothing is left open.
+    #[must_use]
+    pub fn is_stopped<R: Reactor>(&self, reactor: &R) -> bool {
+        self.stopping && reactor.sock_count() == 0
+    }
+
+    /// Resets everything that is still open.
+    pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
+        for sock in self.conns.downstream_ids() {
+            self.drop_downstream(reactor, sock);
+            reactor.abort(sock);
+        }
+        for sock in self.conns.upstream_ids() {
+            self.discard_upstream(reactor, sock);
+        }
+        self.work.clear();
+    }
+
+    pub(crate) fn listener_index(&self, listener: ListenerId) -> Option<u16> {
+        self.listeners.iter().find(|(id, _)| *id == listener).map(|(_, index)| *index)
+    }
+
+    /// What must be zero when nothing is connected: (connections, exchanges, productions, queued).
+    #[must_use]
+    pub fn leftovers(&self) -> (usize, usize, usize, usize) {
+        (
+            self.conns.downstream_count() + self.conns.upstream_count(),
+            self.exchanges.len(),
+            self.productions.len(),
+            self.pools.iter().map(|pool| pool.queue.len()).sum(),
+        )
+    }
+
+    /// How many downstream and upstream connections there are.
+    #[must_use]
+    pub fn connection_counts(&self) -> (usize, usize) {
+        (self.conns.downstream_count(), self.conns.upstream_count())
+    }
+}
+
+impl WorkerPool {
+    fn new(pool: &model::Pool, seed: u64) -> Self {
+        Self {
+            state: PoolState::new(pool, seed),
+            idle: IdleConnections::new(pool.servers.len(), pool.reuse.idle_max as usize),
+            queue: WaitQueue::new(pool.queue_max as usize),
+            preferred_address: vec![0; pool.servers.len()],
+        }
+    }
+}
