@@ -10,6 +10,7 @@ pub mod interrupts;
 pub mod kernel;
 pub mod mailbox;
 pub mod signals;
+pub mod sim;
 mod steering;
 pub mod waker;
 pub mod worker;
@@ -21,4 +22,5 @@ pub use interface::{
     Shortage, Sock, SockId,
 };
 pub use mailbox::{Mailbox, Sender};
+pub use sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
 pub use waker::{Waker, make_wakers};

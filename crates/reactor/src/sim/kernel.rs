@@ -1,0 +1,401 @@
+//! The simulated kernel of one worker: `Kernel`'s calls on the shared `World`, with faults.
+//! In: the driver's calls. Out: what a real kernel could have said.
+//! Never: shows a fault that a real kernel could not.
+//! Invariant: what a fault withholds is followed by an edge, so that nothing waits for ever.
+
+use std::io;
+
+use tidegate_base::{Address, Moment, Span};
+
+use super::SimNet;
+use super::world::{EndId, Link, Owner, Segment, Source, World};
+use crate::driver::Loop;
+use crate::interface::{CloseReason, ListenOptions, Peer, Shortage};
+use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending};
+use crate::waker::Waker;
+
+/// The reactor on a simulated net.
+pub type SimReactor = Loop<Sim>;
+
+/// One worker's simulated kernel.
+pub struct Sim {
+    net: SimNet,
+    worker: usize,
+    edges: Vec<Ready>,
+}
+
+/// A socket of the simulated kernel.
+#[derive(Debug)]
+pub struct SimHandle(Socket);
+
+#[derive(Clone, Copy, Debug)]
+enum Socket {
+    End(EndId),
+    Listener(usize),
+}
+
+impl Loop<Sim> {
+    /// A worker's reactor on `net`, for at most `socks_max` connections. Several may share one net.
+    #[must_use]
+    pub fn new(net: &SimNet, socks_max: usize) -> Self {
+        let worker = net.with(|world| {
+            world.workers.push(Default::default());
+            world.workers.len() - 1
+        });
+        let kernel = Sim {
+            net: net.clone(),
+            worker,
+            edges: Vec::new(),
+        };
+        Self::over(kernel, Waker::without_event(), socks_max)
+    }
+}
+
+impl SimHandle {
+    fn end(&self) -> EndId {
+        match self.0 {
+            Socket::End(id) => id,
+            Socket::Listener(_) => EndId::NONE,
+        }
+    }
+}
+
+impl Kernel for Sim {
+    type Handle = SimHandle;
+
+    fn clock(&self) -> Moment {
+        self.net.now()
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        1_700_000_000 + self.net.now().as_nanos() / 1_000_000_000
+    }
+
+    fn listen(
+        &mut self,
+        address: &Address,
+        options: &ListenOptions,
+    ) -> io::Result<(SimHandle, Address)> {
+        let owner = Owner::Worker(self.worker);
+        self.net.with(|world| {
+            let address = world.resolve_port(address);
+            if !options.reuse_port && world.open_listener_at(&address).is_some() {
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
+            let listener = world.add_listener(owner, address.clone(), options.backlog as usize);
+            Ok((SimHandle(Socket::Listener(listener)), address))
+        })
+    }
+
+    fn accept(&mut self, listener: &SimHandle) -> Accepting<SimHandle> {
+        let Socket::Listener(listener) = listener.0 else {
+            return Accepting::Empty;
+        };
+        self.net.with(|world| {
+            let Some(&id) = world.listeners[listener].backlog.front() else {
+                return Accepting::Empty;
+            };
+            if world.chance(world.faults.accept_shortage_ppm) {
+                return Accepting::Short(random_shortage(world));
+            }
+            world.listeners[listener].backlog.pop_front();
+            if world.chance(world.faults.accept_lost_ppm) {
+                world.close(id, true);
+                return Accepting::Lost;
+            }
+            let Some(end) = world.ends.get_mut(id) else {
+                return Accepting::Lost;
+            };
+            end.held = true;
+            Accepting::Accepted(SimHandle(Socket::End(id)), end.peer)
+        })
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<SimHandle, ConnectFault> {
+        let owner = Owner::Worker(self.worker);
+        self.net.with(|world| {
+            let faults = world.faults.clone();
+            if world.chance(faults.connect_shortage_ppm) {
+                let ports = matches!(address, Address::Tcp(_)) && world.prng.chance(250_000);
+                let shortage = if ports {
+                    Shortage::Ports
+                } else {
+                    random_shortage(world)
+                };
+                return Err(ConnectFault::Short(shortage));
+            }
+            let refused = CloseReason::ConnectRefused;
+            let unreachable = CloseReason::ConnectUnreachable;
+            let id = if world.chance(faults.connect_refused_ppm) {
+                if world.prng.chance(500_000) {
+                    return Err(ConnectFault::Refused(refused));
+                }
+                world.connect_in_vain(owner, Some(refused))
+            } else if world.chance(faults.connect_unreachable_ppm) {
+                world.connect_in_vain(owner, Some(unreachable))
+            } else if world.chance(faults.connect_silent_ppm) {
+                world.connect_in_vain(owner, None)
+            } else {
+                let delay = world.prng.below(u64::from(faults.connect_delay_ms_max) + 1);
+                let peer = world.make_peer(address);
+                world.connect(owner, address, peer, Span::from_millis(delay))
+            };
+            Ok(SimHandle(Socket::End(id)))
+        })
+    }
+
+    fn connect_outcome(&mut self, handle: &SimHandle) -> Option<Result<(), CloseReason>> {
+        self.net
+            .with(|world| match world.ends.get(handle.end())?.link {
+                Link::Connecting => None,
+                Link::Refused(reason) => Some(Err(reason)),
+                Link::Up => Some(Ok(())),
+            })
+    }
+
+    fn register(&mut self, handle: &SimHandle, token: u64) -> Result<(), Shortage> {
+        self.net.with(|world| {
+            match handle.0 {
+                Socket::Listener(listener) => {
+                    world.listeners[listener].token = Some(token);
+                    world.raise_backlog_edge(listener);
+                }
+                Socket::End(id) => {
+                    if world.chance(world.faults.register_shortage_ppm) {
+                        return Err(Shortage::Memory);
+                    }
+                    if let Some(end) = world.ends.get_mut(id) {
+                        end.token = Some(token);
+                    }
+                    world.raise_edge(id);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn receive(&mut self, handle: &SimHandle, buffer: &mut [u8]) -> Receiving {
+        let id = handle.end();
+        self.net.with(|world| {
+            if world.chance(world.faults.reset_ppm) {
+                world.break_connection(id);
+            }
+            let Some(end) = world.ends.get_mut(id) else {
+                return Receiving::Broken;
+            };
+            if end.inbound.is_empty() {
+                return if core::mem::replace(&mut end.error_pending, false) {
+                    Receiving::Broken
+                } else if end.finish_arrived || end.reset_arrived {
+                    Receiving::End
+                } else {
+                    Receiving::Empty
+                };
+            }
+            let there = end.inbound.len().min(buffer.len());
+            if world.chance(world.faults.would_block_ppm) {
+                world.raise_edge_later(id);
+                return Receiving::Empty;
+            }
+            let mut count = there;
+            if world.chance(world.faults.short_read_ppm) {
+                count = 1 + world.prng.below(there as u64) as usize;
+                world.raise_edge_later(id);
+            }
+            let bytes = world.take_inbound(id, count);
+            buffer[..bytes.len()].copy_from_slice(&bytes);
+            Receiving::Bytes(bytes.len())
+        })
+    }
+
+    fn send(&mut self, handle: &SimHandle, first: &[u8], second: &[u8]) -> Sending {
+        let id = handle.end();
+        self.net.with(|world| {
+            if world.chance(world.faults.reset_ppm) {
+                world.break_connection(id);
+            }
+            let room = world.room(id);
+            let Some(end) = world.ends.get_mut(id) else {
+                return Sending::Broken;
+            };
+            if end.reset_arrived || end.send_finished {
+                end.error_pending = false;
+                return Sending::Broken;
+            }
+            if room == 0 {
+                end.starved = true;
+                return Sending::Full;
+            }
+            if world.chance(world.faults.would_block_ppm) {
+                world.raise_edge_later(id);
+                return Sending::Full;
+            }
+            let mut count = room.min(first.len() + second.len());
+            if world.chance(world.faults.short_write_ppm) {
+                count = 1 + world.prng.below(count as u64) as usize;
+            }
+            let from_first = count.min(first.len());
+            let mut bytes = first[..from_first].to_vec();
+            bytes.extend_from_slice(&second[..count - from_first]);
+            world.transmit(id, Segment::Bytes(bytes));
+            Sending::Sent(count)
+        })
+    }
+
+    fn take_error(&mut self, handle: &SimHandle) -> bool {
+        self.net.with(|world| {
+            let end = world.ends.get_mut(handle.end());
+            end.is_none_or(|end| core::mem::replace(&mut end.error_pending, false))
+        })
+    }
+
+    fn shutdown_send(&mut self, handle: &SimHandle) {
+        self.net.with(|world| world.finish(handle.end()));
+    }
+
+    fn close(&mut self, handle: SimHandle) {
+        self.net.with(|world| match handle.0 {
+            Socket::End(id) => world.close(id, false),
+            Socket::Listener(listener) => world.close_listener(listener),
+        });
+    }
+
+    fn reset(&mut self, handle: SimHandle) {
+        self.net.with(|world| world.close(handle.end(), true));
+    }
+
+    fn wait(&mut self, timeout: Option<Span>) -> usize {
+        let (worker, edges) = (self.worker, &mut self.edges);
+        edges.clear();
+        self.net.with(|world| {
+            let limit = timeout.map_or(Moment::NEVER, |span| world.now.after(span));
+            world.run_until(world.now);
+            loop {
+                take_edges(world, worker, edges);
+                if !edges.is_empty() {
+                    break;
+                }
+                match world.next_event_at().filter(|&at| at <= limit) {
+                    Some(at) => world.run_until(at),
+                    None if limit == Moment::NEVER => break,
+                    None => {
+                        world.run_until(limit);
+                        break;
+                    }
+                }
+            }
+            if world.chance(world.faults.stall_ppm) {
+                let stall = world.prng.below(u64::from(world.faults.stall_ms_max) + 1);
+                world.run_until(world.now.after(Span::from_millis(stall)));
+            }
+            edges.len()
+        })
+    }
+
+    fn ready(&self, index: usize) -> Ready {
+        self.edges[index]
+    }
+
+    fn note_due(&mut self, due: impl FnOnce() -> Option<Moment>) {
+        let (worker, due) = (self.worker, due());
+        self.net.with(|world| world.workers[worker].due = due);
+    }
+}
+
+/// Moves this worker's edges out; like epoll, each shows all that holds when it is taken.
+fn take_edges(world: &mut World, worker: usize, edges: &mut Vec<Ready>) {
+    let mut count = world.workers[worker].edges.len();
+    if count > 1 && world.chance(world.faults.reorder_ppm) {
+        for at in (1..count).rev() {
+            let with = world.prng.below(at as u64 + 1) as usize;
+            world.workers[worker].edges.swap(at, with);
+        }
+    }
+    if count > 1 && world.chance(world.faults.partial_wait_ppm) {
+        count = 1 + world.prng.below(count as u64) as usize;
+    }
+    for _ in 0..count {
+        let Some(source) = world.workers[worker].edges.pop_front() else {
+            return;
+        };
+        world.lower_edge(source);
+        edges.extend(readiness(world, source));
+    }
+}
+
+fn readiness(world: &World, source: Source) -> Option<Ready> {
+    let ready = match source {
+        Source::Listener(listener) => {
+            let door = &world.listeners[listener];
+            let token = door.token.filter(|_| door.is_open)?;
+            Ready {
+                token,
+                readable: !door.backlog.is_empty(),
+                ..Ready::default()
+            }
+        }
+        Source::End(id) => {
+            let end = world.ends.get(id)?;
+            let token = end.token?;
+            match end.link {
+                Link::Connecting => return None,
+                Link::Refused(_) => Ready {
+                    token,
+                    writable: true,
+                    hangup: true,
+                    error: true,
+                    readable: true,
+                },
+                Link::Up => {
+                    let is_over = end.finish_arrived || end.reset_arrived;
+                    Ready {
+                        token,
+                        readable: !end.inbound.is_empty() || is_over,
+                        writable: end.reset_arrived || world.room(id) > 0,
+                        hangup: is_over,
+                        error: end.error_pending,
+                    }
+                }
+            }
+        }
+    };
+    (ready.readable || ready.writable || ready.hangup || ready.error).then_some(ready)
+}
+
+fn random_shortage(world: &mut World) -> Shortage {
+    let all = [
+        Shortage::WorkerDescriptors,
+        Shortage::SystemDescriptors,
+        Shortage::Memory,
+    ];
+    all[world.prng.below(all.len() as u64) as usize]
+}
+
+impl World {
+    /// A port for port 0.
+    fn resolve_port(&mut self, address: &Address) -> Address {
+        match address {
+            Address::Tcp(tcp) if tcp.port() == 0 => {
+                Address::Tcp(core::net::SocketAddr::new(tcp.ip(), self.take_port()))
+            }
+            Address::Tcp(_) | Address::Unix(_) => address.clone(),
+        }
+    }
+
+    fn take_port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = if port == u16::MAX { 40_000 } else { port + 1 };
+        port
+    }
+
+    /// How a client that reaches `address` appears there.
+    pub(super) fn make_peer(&mut self, address: &Address) -> Peer {
+        match address {
+            Address::Tcp(_) => Peer::Tcp(core::net::SocketAddr::from((
+                [127, 0, 0, 1],
+                self.take_port(),
+            ))),
+            Address::Unix(_) => Peer::Local,
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! The simulated network: ends of connections, listeners, a virtual clock and what is on the way.
+//! In: operations of the simulated kernel and of the test's peers. Out: bytes, edges, faults.
+//! Never: reads a real clock or anything unordered; one seed repeats a run exactly.
+//! Limits: each direction holds at most its window, on the way or unread.
+//! Invariant: what is sent to an end arrives in order, at times that never go back.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tidegate_base::{Address, Id, Moment, Prng, Slab, Span};
+
+use super::faults::Faults;
+use crate::interface::{CloseReason, Peer};
+
+pub(super) type EndId = Id<End>;
+
+/// Whose side an end or a listener is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    Worker(usize),
+    Test,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Link {
+    Connecting,
+    Refused(CloseReason),
+    Up,
+}
+
+/// One end of a connection.
+pub(super) struct End {
+    pub(super) owner: Owner,
+    pub(super) other: EndId,
+    pub(super) link: Link,
+    /// The other end's address, for `accept`.
+    pub(super) peer: Peer,
+    pub(super) token: Option<u64>,
+    /// Its owner has it: not in a backlog.
+    pub(super) held: bool,
+    pub(super) inbound: VecDeque<u8>,
+    /// Bytes on the way to this end.
+    in_flight_bytes: usize,
+    window_bytes: usize,
+    pub(super) finish_arrived: bool,
+    pub(super) reset_arrived: bool,
+    /// The reset was not told yet.
+    pub(super) error_pending: bool,
+    pub(super) send_finished: bool,
+    /// A send found no room; the writable edge is owed.
+    pub(super) starved: bool,
+    last_arrival: Moment,
+    edge_queued: bool,
+}
+
+pub(super) struct Listener {
+    pub(super) owner: Owner,
+    pub(super) address: Address,
+    pub(super) backlog: VecDeque<EndId>,
+    pub(super) backlog_max: usize,
+    pub(super) token: Option<u64>,
+    pub(super) is_open: bool,
+    edge_queued: bool,
+}
+
+pub(super) enum Segment {
+    Bytes(Vec<u8>),
+    Finish,
+    Reset,
+}
+
+enum Event {
+    Arrive {
+        to: EndId,
+        segment: Segment,
+    },
+    Edge {
+        end: EndId,
+    },
+    Connect {
+        client: EndId,
+        server: EndId,
+        listener: usize,
+    },
+    Refuse {
+        client: EndId,
+        reason: CloseReason,
+    },
+}
+
+/// Whom an edge is for.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    End(EndId),
+    Listener(usize),
+}
+
+#[derive(Default)]
+pub(super) struct Worker {
+    pub(super) edges: VecDeque<Source>,
+    pub(super) due: Option<Moment>,
+}
+
+/// A connection attempt that meets a full backlog is repeated after this long.
+const BACKLOG_RETRY: Span = Span::from_millis(50);
+
+pub(super) struct World {
+    pub(super) now: Moment,
+    pub(super) prng: Prng,
+    pub(super) faults: Faults,
+    pub(super) ends: Slab<End>,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) workers: Vec<Worker>,
+    pub(super) window_bytes: usize,
+    events: BTreeMap<(Moment, u64), Event>,
+    events_made: u64,
+    pub(super) next_port: u16,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            // Not zero: a zero clock would hide mistakes with unset moments.
+            now: Moment::from_nanos(1_000_000_000),
+            prng: Prng::new(seed),
+            faults,
+            ends: Slab::new(u32::MAX as usize),
+            listeners: Vec::new(),
+            workers: Vec::new(),
+            window_bytes: 64 * 1024,
+            events: BTreeMap::new(),
+            events_made: 0,
+            next_port: 40_000,
+        }
+    }
+
+    pub(super) fn chance(&mut self, ppm: u32) -> bool {
+        ppm > 0 && self.prng.chance(ppm)
+    }
+
+    fn latency(&mut self) -> Span {
+        Span::from_micros(self.prng.below(u64::from(self.faults.latency_us_max) + 1))
+    }
+
+    fn add_event(&mut self, at: Moment, event: Event) {
+        self.events.insert((at, self.events_made), event);
+        self.events_made += 1;
+    }
+
+    pub(super) fn next_event_at(&self) -> Option<Moment> {
+        self.events.keys().next().map(|&(at, _)| at)
+    }
+
+    /// Moves the clock on (never back) and lets happen what is due by then.
+    pub(super) fn run_until(&mut self, at: Moment) {
+        let target = at.max(self.now);
+        while let Some(entry) = self.events.first_entry() {
+            let due = entry.key().0;
+            if due > target {
+                break;
+            }
+            let event = entry.remove();
+            self.now = due.max(self.now);
+            self.apply(event);
+        }
+        self.now = target;
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Arrive { to, segment } => self.arrive(to, segment),
+            Event::Edge { end } => self.raise_edge(end),
+            Event::Connect {
+                client,
+                server,
+                listener,
+            } => self.link_up(client, server, listener),
+            Event::Refuse { client, reason } => {
+                if let Some(end) = self.ends.get_mut(client) {
+                    end.link = Link::Refused(reason);
+                    self.raise_edge(client);
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, to: EndId, segment: Segment) {
+        let discards = self.chance(self.faults.reset_discards_ppm);
+        let Some(end) = self.ends.get_mut(to) else {
+            return;
+        };
+        if end.reset_arrived {
+            return;
+        }
+        match segment {
+            Segment::Bytes(bytes) => {
+                end.in_flight_bytes -= bytes.len();
+                end.inbound.extend(bytes);
+            }
+            Segment::Finish => end.finish_arrived = true,
+            Segment::Reset => {
+                end.reset_arrived = true;
+                end.error_pending = true;
+                end.in_flight_bytes = 0;
+                if discards {
+                    end.inbound.clear();
+                }
+            }
+        }
+        self.raise_edge(to);
+    }
+
+    fn link_up(&mut self, client: EndId, server: EndId, listener: usize) {
+        if self.ends.get(client).is_none() {
+            self.ends.remove(server);
+            return;
+        }
+        let door = &mut self.listeners[listener];
+        if !door.is_open {
+            self.ends.remove(server);
+            let reason = CloseReason::ConnectRefused;
+            return self.apply(Event::Refuse { client, reason });
+        }
+        if door.backlog.len() >= door.backlog_max {
+            let event = Event::Connect {
+                client,
+                server,
+                listener,
+            };
+            return self.add_event(self.now.after(BACKLOG_RETRY), event);
+        }
+        door.backlog.push_back(server);
+        for id in [client, server] {
+            if let Some(end) = self.ends.get_mut(id) {
+                end.link = Link::Up;
+            }
+        }
+        self.raise_edge(client);
+        self.raise_backlog_edge(listener);
+    }
+
+    /// An end with that owner; `other` is set by the caller.
+    fn add_end(&mut self, owner: Owner, peer: Peer) -> EndId {
+        let end = End {
+            owner,
+            other: EndId::NONE,
+            link: Link::Connecting,
+            peer,
+            token: None,
+            held: false,
+            inbound: VecDeque::new(),
+            in_flight_bytes: 0,
+            window_bytes: self.window_bytes,
+            finish_arrived: false,
+            reset_arrived: false,
+            error_pending: false,
+            send_finished: false,
+            starved: false,
+            last_arrival: self.now,
+            edge_queued: false,
+        };
+        let Ok(id) = self.ends.insert(end) else {
+            panic!("the simulated net holds 2^32 ends; a test leaks");
+        };
+        id
+    }
+
+    pub(super) fn open_listener_at(&mut self, address: &Address) -> Option<usize> {
+        let found: Vec<usize> = (0..self.listeners.len())
+            .filter(|&at| self.listeners[at].is_open && self.listeners[at].address == *address)
+            .collect();
+        let pick = self.prng.below(found.len() as u64) as usize;
+        found.get(pick).copied()
+    }
+
+    pub(super) fn add_listener(
+        &mut self,
+        owner: Owner,
+        address: Address,
+        backlog_max: usize,
+    ) -> usize {
+        self.listeners.push(Listener {
+            owner,
+            address,
+            backlog: VecDeque::new(),
+            backlog_max: backlog_max.max(1),
+            token: None,
+            is_open: true,
+            edge_queued: false,
+        });
+        self.listeners.len() - 1
+    }
+
+    pub(super) fn close_listener(&mut self, listener: usize) {
+        self.listeners[listener].is_open = false;
+        while let Some(end) = self.listeners[listener].backlog.pop_front() {
+            self.close(end, true);
+        }
+    }
+
+    /// A client end of `owner` that tries to reach `address` and appears there as `peer`.
+    pub(super) fn connect(
+        &mut self,
+        owner: Owner,
+        address: &Address,
+        peer: Peer,
+        delay: Span,
+    ) -> EndId {
+        let client = self.add_end(owner, peer);
+        if let Some(end) = self.ends.get_mut(client) {
+            end.held = true;
+        }
+        let at = self.now.after(self.latency()).after(delay);
+        match self.open_listener_at(address) {
+            None => {
+                let reason = match address {
+                    Address::Tcp(_) => CloseReason::ConnectRefused,
+                    Address::Unix(_) => CloseReason::ConnectUnreachable,
+                };
+                self.add_event(at, Event::Refuse { client, reason });
+            }
+            Some(listener) => {
+                let server = self.add_end(self.listeners[listener].owner, peer);
+                for (id, other) in [(client, server), (server, client)] {
+                    if let Some(end) = self.ends.get_mut(id) {
+                        end.other = other;
+                        // What the client sends early travels behind its SYN.
+                        end.last_arrival = at;
+                    }
+                }
+                self.add_event(
+                    at,
+                    Event::Connect {
+                        client,
+                        server,
+                        listener,
+                    },
+                );
+            }
+        }
+        client
+    }
+
+    /// A client end whose attempt ends with `reason`, or never.
+    pub(super) fn connect_in_vain(&mut self, owner: Owner, reason: Option<CloseReason>) -> EndId {
+        let client = self.add_end(owner, Peer::Local);
+        if let Some(end) = self.ends.get_mut(client) {
+            end.held = true;
+        }
+        if let Some(reason) = reason {
+            let at = self.now.after(self.latency());
+            self.add_event(at, Event::Refuse { client, reason });
+        }
+        client
+    }
+
+    /// How many bytes `from` may send now; unbounded when the other end is gone (a reset will tell).
+    pub(super) fn room(&self, from: EndId) -> usize {
+        let other = self.ends.get(from).and_then(|end| self.ends.get(end.other));
+        other.map_or(usize::MAX, |other| {
+            other
+                .window_bytes
+                .saturating_sub(other.inbound.len() + other.in_flight_bytes)
+        })
+    }
+
+    /// Sends one segment from `from`; the caller has checked the room.
+    pub(super) fn transmit(&mut self, from: EndId, segment: Segment) {
+        let mut at = self.now.after(self.latency());
+        let Some(other_id) = self.ends.get(from).map(|end| end.other) else {
+            return;
+        };
+        let Some(other) = self.ends.get_mut(other_id) else {
+            // Nobody is there any more: bytes are answered by a reset.
+            if matches!(segment, Segment::Bytes(_)) {
+                self.add_event(
+                    at,
+                    Event::Arrive {
+                        to: from,
+                        segment: Segment::Reset,
+                    },
+                );
+            }
+            return;
+        };
+        at = at.max(other.last_arrival);
+        other.last_arrival = at;
+        if let Segment::Bytes(bytes) = &segment {
+            other.in_flight_bytes += bytes.len();
+        }
+        self.add_event(
+            at,
+            Event::Arrive {
+                to: other_id,
+                segment,
+            },
+        );
+    }
+
+    /// Takes up to `count_max` arrived bytes; room made wakes the sender.
+    pub(super) fn take_inbound(&mut self, id: EndId, count_max: usize) -> Vec<u8> {
+        let Some(end) = self.ends.get_mut(id) else {
+            return Vec::new();
+        };
+        let count = count_max.min(end.inbound.len());
+        let bytes = end.inbound.drain(..count).collect();
+        let other_id = end.other;
+        let at = self.now.after(self.latency());
+        if let Some(other) = self.ends.get_mut(other_id)
+            && count > 0
+            && core::mem::replace(&mut other.starved, false)
+        {
+            self.add_event(at, Event::Edge { end: other_id });
+        }
+        bytes
+    }
+
+    pub(super) fn set_window(&mut self, id: EndId, window_bytes: usize) {
+        let Some(end) = self.ends.get_mut(id) else {
+            return;
+        };
+        end.window_bytes = window_bytes;
+        let other_id = end.other;
+        if let Some(other) = self.ends.get_mut(other_id)
+            && core::mem::replace(&mut other.starved, false)
+        {
+            self.add_event(self.now, Event::Edge { end: other_id });
+        }
+    }
+
+    /// Ends the sending side of `id`.
+    pub(super) fn finish(&mut self, id: EndId) {
+        if let Some(end) = self.ends.get_mut(id)
+            && !end.send_finished
+            && !end.reset_arrived
+        {
+            end.send_finished = true;
+            self.transmit(id, Segment::Finish);
+        }
+    }
+
+    /// Closes an end: with a reset when asked, or when bytes lie unread (as Linux does).
+    pub(super) fn close(&mut self, id: EndId, with_reset: bool) {
+        let Some(end) = self.ends.get(id) else { return };
+        if !end.reset_arrived {
+            if with_reset || !end.inbound.is_empty() {
+                self.transmit(id, Segment::Reset);
+            } else {
+                self.finish(id);
+            }
+        }
+        // Bytes still on the way here meet nobody; their sender is told like any late sender.
+        let has_late_bytes = self.ends.get(id).is_some_and(|end| end.in_flight_bytes > 0);
+        if has_late_bytes {
+            self.transmit(id, Segment::Reset);
+        }
+        self.ends.remove(id);
+    }
+
+    /// The connection breaks in the middle: both ends find a reset, now.
+    pub(super) fn break_connection(&mut self, id: EndId) {
+        let other = self.ends.get(id).map(|end| end.other);
+        self.arrive(id, Segment::Reset);
+        if let Some(other) = other {
+            self.arrive(other, Segment::Reset);
+        }
+    }
+
+    /// An edge of `end` comes a little later, for something that was withheld.
+    pub(super) fn raise_edge_later(&mut self, end: EndId) {
+        let at = self.now.after(self.latency()).after(Span::from_micros(1));
+        self.add_event(at, Event::Edge { end });
+    }
+
+    pub(super) fn raise_edge(&mut self, id: EndId) {
+        let Some(end) = self.ends.get_mut(id) else {
+            return;
+        };
+        if let (Owner::Worker(worker), Some(_), false) = (end.owner, end.token, end.edge_queued) {
+            end.edge_queued = true;
+            self.workers[worker].edges.push_back(Source::End(id));
+        }
+    }
+
+    pub(super) fn raise_backlog_edge(&mut self, listener: usize) {
+        let door = &mut self.listeners[listener];
+        if let (Owner::Worker(worker), Some(_), false) = (door.owner, door.token, door.edge_queued)
+        {
+            door.edge_queued = true;
+            self.workers[worker]
+                .edges
+                .push_back(Source::Listener(listener));
+        }
+    }
+
+    /// The edge leaves the queue: the next change queues it again.
+    pub(super) fn lower_edge(&mut self, source: Source) {
+        match source {
+            Source::End(id) => {
+                if let Some(end) = self.ends.get_mut(id) {
+                    end.edge_queued = false;
+                }
+            }
+            Source::Listener(listener) => self.listeners[listener].edge_queued = false,
+        }
+    }
+}
