@@ -17,6 +17,9 @@ pub const POOLED_BUFFERS_MAX: usize = 4096;
 pub const REQUEST_LINE_BYTES_MAX: usize = 8 * 1024;
 /// Default bytes of a message head, its start line included, before 431.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// The largest head that a configuration may allow: with the fields a proxy adds it still fits
+/// into one read buffer.
+pub const HEAD_BYTES_CEILING: usize = READ_BUFFER_BYTES / 2;
 /// Header fields of one head before 431; also the size of the parser's table.
 pub const HEADER_FIELDS_MAX: usize = 100;
 /// Bytes of one chunk extension (RFC 9112 section 7.1.1 tells recipients to bound them).
@@ -38,3 +41,4 @@ pub const WORKERS_MAX: usize = 1024;
 const _: () = assert!(REQUEST_LINE_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX < READ_BUFFER_BYTES, "a whole head fits into one read");
 const _: () = assert!(TRAILER_BYTES_MAX <= HEAD_BYTES_MAX);
+const _: () = assert!(HEAD_BYTES_MAX <= HEAD_BYTES_CEILING);

@@ -1,6 +1,27 @@
 //! The typed model of the TOML file: parsing, validation, schema; data only.
 //! In: text. Out: a checked `model::Config`, or errors with line, column and the mend.
 //! Never: resolves a name, opens a file or a socket.
+//! Limits: `FILE_BYTES_MAX`, `report::MISTAKES_MAX`; `keys` has the range of every setting.
 #![forbid(unsafe_code)]
 
+mod embedded;
+mod file;
+pub mod keys;
+mod listeners;
 pub mod model;
+mod nearest;
+mod pattern;
+mod pools;
+mod reach;
+mod reference;
+pub mod report;
+mod routes;
+mod schema;
+mod table;
+mod units;
+
+pub use embedded::{embedded, embedded_text};
+pub use file::{FILE_BYTES_MAX, parse, parse_with_warnings};
+pub use reference::reference;
+pub use report::{Errors, Warnings};
+pub use schema::schema;

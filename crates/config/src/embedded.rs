@@ -1,0 +1,61 @@
+//! The configuration that serves when no file is named: a page and ready endpoints, on 127.0.0.1 only.
+//! In: `embedded.toml` and `web/index.html`, compiled in. Out: text, or the checked configuration.
+//! Invariant: it parses without a warning; a test holds it.
+
+use crate::file::parse;
+use crate::model::Config;
+
+const TEXT: &str = include_str!("embedded.toml");
+const PAGE: &str = include_str!("../../../web/index.html");
+/// Where the page goes in the text.
+const PAGE_MARK: &str = "@web/index.html@";
+
+/// The embedded configuration as a file that a user could have written, the page within it.
+#[must_use]
+pub fn embedded_text() -> String {
+    TEXT.replace(PAGE_MARK, PAGE.trim_end())
+}
+
+/// The embedded configuration, checked.
+///
+/// # Panics
+/// When the compiled-in text is wrong, which a test rules out.
+#[must_use]
+pub fn embedded() -> Config {
+    match parse(&embedded_text(), "the embedded configuration") {
+        Ok(config) => config,
+        Err(errors) => panic!("the embedded configuration is wrong:\n{errors}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Action, Bind};
+    use crate::parse_with_warnings;
+
+    #[test]
+    fn it_parses_without_a_warning_and_stays_on_loopback() {
+        let text = embedded_text();
+        let (config, warnings) = match parse_with_warnings(&text, "embedded") {
+            Ok(parsed) => parsed,
+            Err(errors) => panic!("{errors}"),
+        };
+        assert!(warnings.is_empty(), "{warnings}");
+        assert_eq!(config, embedded());
+        for listener in &config.listeners {
+            assert!(matches!(listener.bind, Bind::Tcp(address) if address.ip().is_loopback()));
+        }
+        let page = config.routes.iter().find_map(|route| match &route.action {
+            Action::Respond(respond) if respond.body.starts_with(b"<!doctype html>") => {
+                Some(respond.body.as_slice())
+            }
+            _ => None,
+        });
+        assert_eq!(
+            page,
+            Some(PAGE.trim_end().as_bytes()),
+            "the page arrives byte for byte"
+        );
+    }
+}

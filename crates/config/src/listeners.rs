@@ -1,0 +1,187 @@
+//! Reads `[[listener]]`.
+//! In: the file's table. Out: checked listeners and where each stands.
+//! Never: binds.
+//! Invariant: names are unlike, and so are addresses (port 0 apart).
+
+use core::ops::Range;
+
+use crate::keys::LISTENER;
+use crate::model::{Bind, ClientTimeouts, Listener, Network, RequestLimits};
+use crate::nearest::nearest;
+use crate::pattern::{self, Complaint};
+use crate::report::{Kind, Note, Notes, quoted};
+use crate::table::{Located, Table, describe};
+
+/// The listeners of a file.
+pub(crate) struct Listeners {
+    pub(crate) listeners: Vec<Listener>,
+    /// Where each begins.
+    pub(crate) places: Vec<Range<usize>>,
+}
+
+impl Listeners {
+    /// The index of the listener of that name; notes when there is none.
+    pub(crate) fn find(&self, name: &Located, notes: &mut Notes) -> Option<usize> {
+        let found = self
+            .listeners
+            .iter()
+            .position(|listener| listener.name == name.text);
+        if found.is_none() {
+            let known: Vec<&str> = self.listeners.iter().map(|l| l.name.as_str()).collect();
+            notes.error(unknown_name("listener", name, &known));
+        }
+        found
+    }
+}
+
+/// A note that a name points nowhere.
+pub(crate) fn unknown_name(sort: &str, name: &Located, known: &[&str]) -> Note {
+    let what = format!("there is no {sort} {}", quoted(&name.text));
+    let note = Note::new(Kind::Reference, name.place.clone(), what).allowed(match known {
+        [] => format!("none: the file declares no {sort}"),
+        known => known.join(", "),
+    });
+    match nearest(&name.text, known.iter().copied()) {
+        Some(near) => note.mend(format!("write {near:?}")),
+        None => note,
+    }
+}
+
+/// A note that the content of a string is not allowed.
+pub(crate) fn refused(key: &str, located: &Located, complaint: Complaint) -> Note {
+    let what = format!(
+        "`{key}` cannot be {}: {}",
+        quoted(&located.text),
+        complaint.what
+    );
+    Note::new(Kind::Value, located.place.clone(), what).mend(complaint.mend)
+}
+
+/// Reads all listeners.
+pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Listeners {
+    let mut found = Listeners {
+        listeners: Vec::new(),
+        places: Vec::new(),
+    };
+    for table in file.open_rows("listener", notes) {
+        let listener = read_one(&table, notes);
+        check_duplicates(&found, &listener, &table, notes);
+        found.listeners.push(listener);
+        found.places.push(table.place.clone());
+    }
+    if let Some(value) = file.value("listener")
+        && value
+            .get_ref()
+            .as_array()
+            .is_some_and(|rows| rows.is_empty())
+    {
+        let note = Note::new(Kind::Missing, value.span(), "the file has no listener");
+        notes.error(note.mend("add [[listener]] with bind = \"127.0.0.1:8080\""));
+    }
+    found
+}
+
+fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
+    let mut bind = Bind::Unix(String::new());
+    let mut name = String::new();
+    if let Some(text) = table.text("bind", notes) {
+        name.clone_from(&text.text);
+        match pattern::parse_bind(&text.text) {
+            Ok(address) => bind = address,
+            Err(complaint) => notes.error(refused("bind", &text, complaint)),
+        }
+    }
+    if let Some(text) = table.text("name", notes) {
+        match pattern::check_name(&text.text) {
+            Ok(()) => name = text.text,
+            Err(complaint) => notes.error(refused("name", &text, complaint)),
+        }
+    }
+    let mut listener = Listener {
+        name,
+        bind,
+        backlog: 4096,
+        limits: read_limits(table, notes),
+        timeouts: read_timeouts(table, notes),
+        requests_per_connection_max: None,
+        trusted: read_trusted(table, notes),
+    };
+    table.set_number("backlog", &mut listener.backlog, notes);
+    let requests = &mut listener.requests_per_connection_max;
+    table.set_bound("requests-per-connection-max", requests, notes);
+    listener
+}
+
+fn read_limits(table: &Table<'_>, notes: &mut Notes) -> RequestLimits {
+    let mut limits = RequestLimits::default();
+    let Some(table) = table.open_table("limits", notes) else {
+        return limits;
+    };
+    table.set_size("request-line", &mut limits.request_line_bytes_max, notes);
+    table.set_size("head", &mut limits.head_bytes_max, notes);
+    table.set_number("header-fields", &mut limits.header_fields_max, notes);
+    table.set_bound("body", &mut limits.body_bytes_max, notes);
+    if limits.request_line_bytes_max >= limits.head_bytes_max {
+        let of = if table.value("head").is_some() {
+            "head"
+        } else {
+            "request-line"
+        };
+        let what = "the request line is part of the head, so `request-line` must be below `head`";
+        let note = Note::new(Kind::Conflict, table.key_place(of), what);
+        notes.error(note.mend("raise `head`, or lower `request-line` (by default 16KiB and 8KiB)"));
+    }
+    limits
+}
+
+fn read_timeouts(table: &Table<'_>, notes: &mut Notes) -> ClientTimeouts {
+    let mut timeouts = ClientTimeouts::default();
+    let Some(table) = table.open_table("timeouts", notes) else {
+        return timeouts;
+    };
+    table.set_duration("head", &mut timeouts.head, notes);
+    table.set_duration("idle", &mut timeouts.idle, notes);
+    table.set_duration("body", &mut timeouts.body, notes);
+    timeouts
+}
+
+fn read_trusted(table: &Table<'_>, notes: &mut Notes) -> Vec<Network> {
+    let mut networks = Vec::new();
+    let Some(value) = table.value("trusted") else {
+        return networks;
+    };
+    if value.get_ref().as_array().is_none() {
+        let allowed = LISTENER
+            .key("trusted")
+            .map(|key| describe(&key.shape))
+            .unwrap_or_default();
+        notes.error(crate::table::wrong_sort("`trusted` is", value, &allowed));
+        return networks;
+    }
+    for text in table.texts("trusted", notes) {
+        match pattern::parse_network(&text.text) {
+            Ok(network) => networks.push(network),
+            Err(complaint) => notes.error(refused("trusted", &text, complaint)),
+        }
+    }
+    networks
+}
+
+fn check_duplicates(found: &Listeners, new: &Listener, table: &Table<'_>, notes: &mut Notes) {
+    let any_port = matches!(&new.bind, Bind::Tcp(address) if address.port() == 0);
+    for old in &found.listeners {
+        if old.bind == new.bind && !any_port && new.bind != Bind::Unix(String::new()) {
+            let what = format!("listener {:?} has this address already", old.name);
+            notes.error(Note::new(Kind::Duplicate, table.key_place("bind"), what).mend(
+                "give one of them another port; routes tell hosts apart on one listener (`host`)",
+            ));
+            return;
+        }
+        if old.name == new.name && !new.name.is_empty() && table.value("name").is_some() {
+            let what = format!("another listener is called {:?} already", new.name);
+            let note = Note::new(Kind::Duplicate, table.key_place("name"), what);
+            notes.error(note.mend("give each listener a name of its own"));
+            return;
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Reads `[pool.NAME]`.
+//! In: the file's table. Out: checked pools and where each stands.
+//! Never: looks a server's name up.
+//! Invariant: every pool has a server, and one of them a weight above 0.
+
+use core::ops::Range;
+
+use crate::keys::{POOL, UPSTREAM};
+use crate::listeners::{refused, unknown_name};
+use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
+use crate::pattern::{self, Complaint};
+use crate::report::{Kind, Note, Notes};
+use crate::table::{Located, Table, Value, describe, wrong_sort};
+
+/// The pools of a file.
+pub(crate) struct Pools {
+    pub(crate) pools: Vec<Pool>,
+    /// Where each begins.
+    pub(crate) places: Vec<Range<usize>>,
+}
+
+impl Pools {
+    /// The index of the pool of that name; notes when there is none.
+    pub(crate) fn find(&self, name: &Located, notes: &mut Notes) -> Option<usize> {
+        let found = self.pools.iter().position(|pool| pool.name == name.text);
+        if found.is_none() {
+            let known: Vec<&str> = self.pools.iter().map(|pool| pool.name.as_str()).collect();
+            let note = unknown_name("pool", name, &known);
+            let is_address = pattern::parse_server(&name.text).is_ok() || name.text.contains("//");
+            notes.error(match is_address {
+                true => note.mend("declare [pool.NAME] with servers = [...] and name it here"),
+                false => note,
+            });
+        }
+        found
+    }
+}
+
+/// Reads all pools, in file order.
+pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Pools {
+    let mut found = Pools {
+        pools: Vec::new(),
+        places: Vec::new(),
+    };
+    for (name, value) in file.open_fields("pool", notes) {
+        if let Err(complaint) = pattern::check_name(&name.text) {
+            notes.error(refused("pool", &name, complaint));
+        }
+        let place = name.place.clone();
+        let pool = match Table::open(&POOL, value, notes) {
+            Some(table) => read_one(name.text, &table, notes),
+            None => named(name.text),
+        };
+        found.pools.push(pool);
+        found.places.push(place);
+    }
+    found
+}
+
+fn named(name: String) -> Pool {
+    Pool {
+        name,
+        balance: Balance::Random,
+        servers: Vec::new(),
+        timeouts: ServerTimeouts::default(),
+        reuse: Reuse::default(),
+        retries: 2,
+        queue_max: 1024,
+    }
+}
+
+fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
+    let mut pool = named(name);
+    pool.servers = read_servers(table, notes);
+    pool.balance = read_balance(table, notes);
+    table.set_number("retries", &mut pool.retries, notes);
+    table.set_number("queue-max", &mut pool.queue_max, notes);
+    if let Some(times) = table.open_table("timeouts", notes) {
+        times.set_duration("connect", &mut pool.timeouts.connect, notes);
+        times.set_duration("response-head", &mut pool.timeouts.response_head, notes);
+        times.set_duration("body", &mut pool.timeouts.body, notes);
+        times.set_duration("queue", &mut pool.timeouts.queue, notes);
+        times.set_duration("tunnel", &mut pool.timeouts.tunnel, notes);
+    }
+    if let Some(reuse) = table.open_table("reuse", notes) {
+        reuse.set_number("idle-max", &mut pool.reuse.idle_max, notes);
+        reuse.set_duration("idle-timeout", &mut pool.reuse.idle_timeout, notes);
+        reuse.set_bound("requests-max", &mut pool.reuse.requests_max, notes);
+    }
+    pool
+}
+
+fn read_servers(table: &Table<'_>, notes: &mut Notes) -> Vec<Upstream> {
+    let mut servers: Vec<Upstream> = Vec::new();
+    let Some(value) = table.value("servers") else {
+        return servers;
+    };
+    let Some(rows) = value.get_ref().as_array() else {
+        let allowed = POOL
+            .key("servers")
+            .map(|key| describe(&key.shape))
+            .unwrap_or_default();
+        notes.error(wrong_sort("`servers` is", value, &allowed).mend("put it in brackets"));
+        return servers;
+    };
+    if rows.is_empty() {
+        let note = Note::new(Kind::Missing, value.span(), "the pool has no server");
+        notes.error(note.mend("add servers = [\"127.0.0.1:8000\"]"));
+        return servers;
+    }
+    for row in rows.iter() {
+        let Some(server) = read_server(row, notes) else {
+            continue;
+        };
+        if servers.iter().any(|other| other.address == server.address) {
+            let note = Note::new(
+                Kind::Duplicate,
+                row.span(),
+                "this server is in the pool already",
+            );
+            notes.error(note.mend("name it once, with a higher `weight`"));
+        }
+        servers.push(server);
+    }
+    if !servers.is_empty() && servers.iter().all(|server| server.weight == 0) {
+        let note = Note::new(
+            Kind::Conflict,
+            value.span(),
+            "no server has a `weight` above 0",
+        );
+        notes.error(note.mend("give one of them weight = 1: as it stands, none would be chosen"));
+    }
+    servers
+}
+
+fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
+    if let Some(text) = value.get_ref().as_str() {
+        let text = Located {
+            text: text.to_owned(),
+            place: value.span(),
+        };
+        let address = read_address("servers", &text, notes)?;
+        return Some(Upstream {
+            address,
+            weight: 1,
+            connections_max: None,
+        });
+    }
+    if value.get_ref().as_table().is_none() {
+        notes.error(wrong_sort(
+            "an entry of `servers` is",
+            value,
+            "a string or a table",
+        ));
+        return None;
+    }
+    let table = Table::open(&UPSTREAM, value, notes)?;
+    let mut weight = 1;
+    table.set_number("weight", &mut weight, notes);
+    let mut connections_max = None;
+    table.set_bound("maxconn", &mut connections_max, notes);
+    let address = read_address("address", &table.text("address", notes)?, notes)?;
+    Some(Upstream {
+        address,
+        weight,
+        connections_max,
+    })
+}
+
+fn read_address(key: &str, text: &Located, notes: &mut Notes) -> Option<ServerAddress> {
+    match pattern::parse_server(&text.text) {
+        Ok(address) => Some(address),
+        Err(complaint) => {
+            notes.error(refused(key, text, complaint));
+            None
+        }
+    }
+}
+
+fn read_balance(table: &Table<'_>, notes: &mut Notes) -> Balance {
+    let Some(value) = table.value("balance") else {
+        return Balance::Random;
+    };
+    if value.get_ref().as_table().is_none() {
+        return match table.word("balance", notes) {
+            Some("round-robin") => Balance::RoundRobin,
+            Some("least-connections") => Balance::LeastConnections,
+            Some(_) | None => Balance::Random,
+        };
+    }
+    let by_key = table.open_table("balance", notes);
+    let Some(text) = by_key.and_then(|table| table.text("hash", notes)) else {
+        return Balance::Random;
+    };
+    match parse_hash_key(&text.text) {
+        Ok(key) => Balance::Hash(key),
+        Err(complaint) => {
+            notes.error(refused("hash", &text, complaint));
+            Balance::Random
+        }
+    }
+}
+
+fn parse_hash_key(text: &str) -> Result<HashKey, Complaint> {
+    match text {
+        "path" => Ok(HashKey::Path),
+        "client-address" => Ok(HashKey::ClientAddress),
+        _ => match text
+            .strip_prefix("header:")
+            .filter(|name| pattern::is_token(name))
+        {
+            Some(name) => Ok(HashKey::Header(name.to_ascii_lowercase())),
+            None => Err(Complaint {
+                what: "it is no key of a request".to_owned(),
+                mend: "write \"path\", \"client-address\" or \"header:x-user\"".to_owned(),
+            }),
+        },
+    }
+}

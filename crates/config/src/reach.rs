@@ -1,0 +1,210 @@
+//! What works but is hardly meant: routes behind others that take all their requests, things never used.
+//! In: checked routes, listeners, pools. Out: warnings.
+//! Invariant: a route is called unreachable only when one earlier route alone surely takes all it could.
+
+use core::ops::Range;
+
+use crate::listeners::Listeners;
+use crate::model::{Action, HostPattern, PathPattern, Route, Segment};
+use crate::pools::Pools;
+use crate::report::{Kind, Note, Notes};
+
+/// Earlier routes that one route is compared with: beyond them the check stays silent.
+const COMPARED_ROUTES_MAX: usize = 1000;
+
+/// Notes unreachable routes, listeners without routes and pools without use.
+pub(crate) fn check(
+    routes: &[(Route, Range<usize>)],
+    listeners: &Listeners,
+    pools: &Pools,
+    notes: &mut Notes,
+) {
+    let only_one = listeners.listeners.len() == 1;
+    for (index, (route, place)) in routes.iter().enumerate() {
+        let earlier = routes.iter().take(index.min(COMPARED_ROUTES_MAX));
+        let taker = earlier
+            .enumerate()
+            .find(|(_, (other, _))| covers(other, route, only_one));
+        if let Some((taker, _)) = taker {
+            let what = format!(
+                "no request reaches this route, the file's number {}: number {} takes them all",
+                index + 1,
+                taker + 1
+            );
+            let note = Note::new(Kind::Unreachable, place.clone(), what);
+            notes.warn(note.mend("put the narrower route first"));
+        }
+    }
+    for (index, listener) in listeners.listeners.iter().enumerate() {
+        let holds = |route: &Route| route.listener.is_none_or(|only| only == index);
+        if !routes.iter().any(|(route, _)| holds(route)) {
+            let what = format!(
+                "listener {:?} has no route: it answers 404 to all",
+                listener.name
+            );
+            let note = Note::new(Kind::Unused, listeners.places[index].clone(), what);
+            notes.warn(note.mend("add a [[route]] for it"));
+        }
+    }
+    for (index, pool) in pools.pools.iter().enumerate() {
+        let uses = |route: &Route| matches!(&route.action, Action::Proxy(p) if p.pool == index);
+        if !routes.iter().any(|(route, _)| uses(route)) {
+            let what = format!("no route uses pool {:?}", pool.name);
+            let note = Note::new(Kind::Unused, pools.places[index].clone(), what);
+            notes.warn(note.mend(format!(
+                "add proxy = {:?} to a route, or drop the pool",
+                pool.name
+            )));
+        }
+    }
+}
+
+/// Whether every request that `late` could take is taken by `early`.
+fn covers(early: &Route, late: &Route, only_one_listener: bool) -> bool {
+    let listener = only_one_listener || early.listener.is_none() || early.listener == late.listener;
+    let methods = early.methods.is_empty()
+        || (!late.methods.is_empty() && late.methods.iter().all(|m| early.methods.contains(m)));
+    listener
+        && methods
+        && early
+            .headers
+            .iter()
+            .all(|condition| late.headers.contains(condition))
+        && covers_host(early.host.as_ref(), late.host.as_ref())
+        && covers_path(early.path.as_ref(), late.path.as_ref())
+}
+
+fn covers_host(early: Option<&HostPattern>, late: Option<&HostPattern>) -> bool {
+    match (early, late) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(HostPattern::Exact(early)), Some(HostPattern::Exact(late))) => early == late,
+        (Some(HostPattern::Exact(_)), Some(HostPattern::Below(_))) => false,
+        (
+            Some(HostPattern::Below(early)),
+            Some(HostPattern::Exact(late) | HostPattern::Below(late)),
+        ) => late.ends_with(early.as_str()) && (late.len() > early.len() || late.starts_with('.')),
+    }
+}
+
+fn covers_path(early: Option<&PathPattern>, late: Option<&PathPattern>) -> bool {
+    let (Some(early), Some(late)) = (early, late) else {
+        return early.is_none();
+    };
+    match (early, late) {
+        (PathPattern::Exact(early), PathPattern::Exact(late)) => early == late,
+        (PathPattern::Below(early), PathPattern::Exact(late) | PathPattern::Below(late)) => {
+            late.starts_with(early.as_str()) || Some(late.as_str()) == early.strip_suffix('/')
+        }
+        (PathPattern::Below(early), PathPattern::Segments { segments, .. }) => {
+            early == "/" || covers_prefix(early, segments)
+        }
+        (
+            PathPattern::Segments {
+                segments: early,
+                open_end: false,
+            },
+            PathPattern::Segments {
+                segments: late,
+                open_end: false,
+            },
+        ) => early.len() == late.len() && covers_segments(early, late),
+        (
+            PathPattern::Segments {
+                segments: early,
+                open_end: true,
+            },
+            PathPattern::Segments { segments: late, .. },
+        ) => early.len() <= late.len() && covers_segments(early, late),
+        (
+            PathPattern::Segments {
+                segments,
+                open_end: false,
+            },
+            PathPattern::Exact(late),
+        ) => {
+            let late: Vec<Segment> = literals(late);
+            segments.len() == late.len() && covers_segments(segments, &late)
+        }
+        // These need more care than a warning is worth: silence is never wrong.
+        (PathPattern::Exact(_), PathPattern::Below(_) | PathPattern::Segments { .. })
+        | (PathPattern::Segments { open_end: true, .. }, PathPattern::Exact(_))
+        | (PathPattern::Segments { .. }, PathPattern::Below(_) | PathPattern::Segments { .. }) => {
+            false
+        }
+    }
+}
+
+fn covers_prefix(early: &str, late: &[Segment]) -> bool {
+    let early = literals(early.strip_suffix('/').unwrap_or(early));
+    early.len() <= late.len() && covers_segments(&early, late)
+}
+
+fn covers_segments(early: &[Segment], late: &[Segment]) -> bool {
+    early.iter().zip(late).all(|pair| match pair {
+        (Segment::Any(_), Segment::Any(_)) => true,
+        (Segment::Any(_), Segment::Literal(text)) => !text.is_empty(),
+        (Segment::Literal(early), Segment::Literal(late)) => early == late,
+        (Segment::Literal(_), Segment::Any(_)) => false,
+    })
+}
+
+fn literals(path: &str) -> Vec<Segment> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    path.split('/')
+        .map(|segment| Segment::Literal(segment.to_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern::{parse_host, parse_path};
+
+    fn path_covers(early: &str, late: &str) -> bool {
+        covers_path(
+            parse_path(early).ok().as_ref(),
+            parse_path(late).ok().as_ref(),
+        )
+    }
+
+    #[test]
+    fn a_wider_path_covers_a_narrower_one_and_never_the_reverse() {
+        for (early, late) in [
+            ("/a", "/a"),
+            ("/*", "/a"),
+            ("/*", "/a/*"),
+            ("/a/*", "/a"),
+            ("/a/*", "/a/b/*"),
+            ("/a/*", "/a/{id}"),
+            ("/{x}", "/{y}"),
+            ("/{x}", "/a"),
+            ("/u/{x}/*", "/u/{y}/p"),
+        ] {
+            assert!(path_covers(early, late), "{early} covers {late}");
+        }
+        for (early, late) in [
+            ("/a", "/*"),
+            ("/a/*", "/ab"),
+            ("/a/*", "/*"),
+            ("/a/{id}", "/a/*"),
+            ("/{x}", "/"),
+            ("/{x}", "/a/b"),
+            ("/a/{x}", "/{y}/b"),
+            ("/u/{x}", "/u/{y}/*"),
+        ] {
+            assert!(!path_covers(early, late), "{early} does not cover {late}");
+        }
+    }
+
+    #[test]
+    fn a_wider_host_covers_a_narrower_one_and_never_the_reverse() {
+        let host = |text: &str| parse_host(text).ok();
+        let covers = |a: &str, b: &str| covers_host(host(a).as_ref(), host(b).as_ref());
+        assert!(covers("*.a.b", "c.a.b") && covers("*.a.b", "*.c.a.b") && covers("*.a.b", "*.a.b"));
+        assert!(!covers("*.a.b", "a.b") && !covers("*.c.a.b", "*.a.b") && !covers("a.b", "*.a.b"));
+        assert!(
+            covers_host(None, host("a.b").as_ref()) && !covers_host(host("a.b").as_ref(), None)
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! Reads `[[route]]`.
+//! In: the file's table, the listeners and pools it may name. Out: checked routes and where each stands.
+//! Invariant: a route has exactly one action; a fixed answer cannot break its own framing (RFC 9112 section 6).
+
+use core::ops::Range;
+
+use crate::listeners::{Listeners, refused};
+use crate::model::{
+    Action, HeaderCondition, HeaderTest, Proxy, Redirect, Respond, Route, UpstreamHost,
+};
+use crate::pattern::{self, Complaint};
+use crate::pools::Pools;
+use crate::report::{Kind, Note, Notes, quoted};
+use crate::table::{Located, Table, Value, texts_of, wrong_sort};
+
+const ACTIONS: [&str; 4] = ["respond", "redirect", "synthetic", "proxy"];
+
+/// Fields of a fixed answer that are not the user's to set, and why.
+const FIELDS_REFUSED: [(&str, &str); 12] = [
+    (
+        "connection",
+        "it describes the connection, which Tidegate decides",
+    ),
+    ("content-length", "it is counted from the body"),
+    ("date", "it is added when the answer is sent"),
+    (
+        "keep-alive",
+        "it describes the connection, which Tidegate decides",
+    ),
+    (
+        "proxy-connection",
+        "it describes the connection, which Tidegate decides",
+    ),
+    ("server", "[server] server-name sets it"),
+    ("te", "it belongs to requests"),
+    ("trailer", "a fixed answer has no trailers"),
+    (
+        "transfer-encoding",
+        "it would contradict the counted length",
+    ),
+    (
+        "upgrade",
+        "it describes the connection, which Tidegate decides",
+    ),
+    ("via", "[server] via sets it"),
+    ("host", "it belongs to requests"),
+];
+
+/// Reads all routes, in file order, with the place where each begins.
+pub(crate) fn read(
+    file: &Table<'_>,
+    listeners: &Listeners,
+    pools: &Pools,
+    notes: &mut Notes,
+) -> Vec<(Route, Range<usize>)> {
+    let mut routes = Vec::new();
+    for table in file.open_rows("route", notes) {
+        if let Some(route) = read_one(&table, listeners, pools, notes) {
+            routes.push((route, table.place.clone()));
+        }
+    }
+    routes
+}
+
+fn read_one(
+    table: &Table<'_>,
+    listeners: &Listeners,
+    pools: &Pools,
+    notes: &mut Notes,
+) -> Option<Route> {
+    let listener = table
+        .text("listener", notes)
+        .and_then(|name| listeners.find(&name, notes));
+    let host = read_pattern(table, "host", pattern::parse_host, notes);
+    let path = read_pattern(table, "path", pattern::parse_path, notes);
+    let methods = read_methods(table, notes);
+    let headers = read_conditions(table, notes);
+    let action = read_action(table, pools, notes)?;
+    Some(Route {
+        listener,
+        host,
+        path,
+        methods,
+        headers,
+        action,
+    })
+}
+
+fn read_pattern<T>(
+    table: &Table<'_>,
+    name: &str,
+    parse: fn(&str) -> Result<T, Complaint>,
+    notes: &mut Notes,
+) -> Option<T> {
+    let text = table.text(name, notes)?;
+    match parse(&text.text) {
+        Ok(pattern) => Some(pattern),
+        Err(complaint) => {
+            notes.error(refused(name, &text, complaint));
+            None
+        }
+    }
+}
+
+fn read_methods(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
+    let mut methods = Vec::new();
+    for method in table.texts("method", notes) {
+        let mend = match method.text.to_ascii_uppercase() {
+            _ if !pattern::is_token(&method.text) => "write \"GET\", \"POST\", ...".to_owned(),
+            upper if upper != method.text => format!("write {upper:?}: methods have case"),
+            upper if upper == "CONNECT" => {
+                "leave it out: CONNECT is refused before routing".to_owned()
+            }
+            upper if methods.contains(&upper) => "name it once".to_owned(),
+            upper => {
+                methods.push(upper);
+                continue;
+            }
+        };
+        let what = format!("`method` cannot be {}", quoted(&method.text));
+        notes.error(Note::new(Kind::Value, method.place, what).mend(mend));
+    }
+    methods
+}
+
+fn read_conditions(table: &Table<'_>, notes: &mut Notes) -> Vec<HeaderCondition> {
+    let mut conditions: Vec<HeaderCondition> = Vec::new();
+    for (name, value) in table.open_fields("headers", notes) {
+        let Some(field) = read_field_name(&name, notes) else {
+            continue;
+        };
+        let field = field.to_ascii_lowercase();
+        let test = match (value.get_ref().as_bool(), value.get_ref().as_str()) {
+            (Some(true), _) => HeaderTest::Present,
+            (Some(false), _) => HeaderTest::Absent,
+            (None, Some(text)) => {
+                let text = Located {
+                    text: text.to_owned(),
+                    place: value.span(),
+                };
+                if let Err(complaint) = pattern::check_field_value(&text.text) {
+                    notes.error(refused(&name.text, &text, complaint));
+                }
+                HeaderTest::Equals(text.text)
+            }
+            (None, None) => {
+                let allowed = "a string to equal, true (is there) or false (is not there)";
+                notes.error(wrong_sort(&format!("`{field}` is"), value, allowed));
+                continue;
+            }
+        };
+        if conditions.iter().any(|other| other.name == field) {
+            let what = format!("there is a condition on {field:?} already");
+            notes.error(Note::new(Kind::Duplicate, name.place, what).mend("keep one of them"));
+            continue;
+        }
+        conditions.push(HeaderCondition { name: field, test });
+    }
+    conditions
+}
+
+fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> {
+    if pattern::is_token(&name.text) {
+        return Some(&name.text);
+    }
+    let what = format!("{} is no field name", quoted(&name.text));
+    let note = Note::new(Kind::Value, name.place.clone(), what);
+    notes.error(note.allowed("letters, digits and !#$%&'*+-.^_`|~"));
+    None
+}
+
+fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Action> {
+    let mut present: Vec<&str> = ACTIONS
+        .into_iter()
+        .filter(|name| table.value(name).is_some())
+        .collect();
+    present.sort_by_key(|name| table.key_place(name).start);
+    match present.as_slice() {
+        [] if table.has_later() => None,
+        [] => {
+            let note = Note::new(
+                Kind::Missing,
+                table.place.clone(),
+                "the route has no action",
+            );
+            let note = note.allowed("exactly one of respond, redirect, synthetic, proxy");
+            notes.error(note.mend("add, for example, respond = { status = 404 }"));
+            None
+        }
+        ["respond"] => read_respond(table, notes).map(Action::Respond),
+        ["redirect"] => read_redirect(table, notes).map(Action::Redirect),
+        ["synthetic"] => table.flag("synthetic", notes).then_some(Action::Synthetic),
+        // `proxy`, the last of `ACTIONS`.
+        [_] => read_proxy(table, pools, notes).map(Action::Proxy),
+        [_, second, ..] => {
+            let what = format!(
+                "the route has {} actions: {}",
+                present.len(),
+                present.join(", ")
+            );
+            let note = Note::new(Kind::Conflict, table.key_place(second), what);
+            notes.error(note.mend("keep one, and give the other a [[route]] of its own"));
+            None
+        }
+    }
+}
+
+fn read_respond(table: &Table<'_>, notes: &mut Notes) -> Option<Respond> {
+    let value = table.value("respond")?;
+    if let Some(text) = value.get_ref().as_str() {
+        let note = wrong_sort("`respond` is", value, "a table of: status, headers, body");
+        notes.error(note.mend(format!("write respond = {{ body = {} }}", quoted(text))));
+        return None;
+    }
+    let table = table.open_table("respond", notes)?;
+    let mut respond = Respond {
+        status: 200,
+        headers: Vec::new(),
+        body: Vec::new(),
+    };
+    table.set_number("status", &mut respond.status, notes);
+    for (name, value) in table.open_fields("headers", notes) {
+        read_field(&name, value, &mut respond.headers, notes);
+    }
+    if let Some(body) = table.text("body", notes) {
+        if !body.text.is_empty() && matches!(respond.status, 204 | 205 | 304) {
+            let what = format!("an answer with status {} has no content", respond.status);
+            let note = Note::new(Kind::Conflict, body.place, what);
+            notes.error(note.mend("leave `body` out, or set status = 200"));
+        }
+        respond.body = body.text.into_bytes();
+    }
+    Some(respond)
+}
+
+fn read_field(
+    name: &Located,
+    value: &Value<'_>,
+    fields: &mut Vec<(String, String)>,
+    notes: &mut Notes,
+) {
+    let Some(field) = read_field_name(name, notes) else {
+        return;
+    };
+    let refusal = FIELDS_REFUSED
+        .iter()
+        .find(|(refused, _)| field.eq_ignore_ascii_case(refused));
+    if let Some((_, reason)) = refusal {
+        let what = format!("a fixed answer cannot set {field:?}: {reason}");
+        notes.error(Note::new(Kind::Value, name.place.clone(), what).mend("leave it out"));
+        return;
+    }
+    for text in texts_of(&format!("`{field}`"), value, notes) {
+        match pattern::check_field_value(&text.text) {
+            Ok(()) => fields.push((field.to_owned(), text.text)),
+            Err(complaint) => notes.error(refused(field, &text, complaint)),
+        }
+    }
+}
+
+fn read_redirect(table: &Table<'_>, notes: &mut Notes) -> Option<Redirect> {
+    let is_table = table.value("redirect")?.get_ref().as_table().is_some();
+    let mut status = 302_u16;
+    let (key, text) = if is_table {
+        let table = table.open_table("redirect", notes)?;
+        table.set_number("status", &mut status, notes);
+        if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+            let what = format!("`status` cannot be {status}: it is no redirect");
+            let note = Note::new(Kind::Value, table.key_place("status"), what);
+            notes.error(note.allowed("301, 302, 303, 307 or 308"));
+        }
+        ("to", table.text("to", notes)?)
+    } else {
+        ("redirect", table.text("redirect", notes)?)
+    };
+    match pattern::parse_redirect(&text.text) {
+        Ok(to) => Some(Redirect { status, to }),
+        Err(complaint) => {
+            notes.error(refused(key, &text, complaint));
+            None
+        }
+    }
+}
+
+fn read_proxy(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Proxy> {
+    if table.value("proxy")?.get_ref().as_table().is_none() {
+        let pool = pools.find(&table.text("proxy", notes)?, notes)?;
+        return Some(Proxy {
+            pool,
+            host: UpstreamHost::Keep,
+        });
+    }
+    let table = table.open_table("proxy", notes)?;
+    let mut host = UpstreamHost::Keep;
+    if let Some(text) = table.text("host", notes).filter(|text| text.text != "keep") {
+        match pattern::parse_authority(&text.text) {
+            Ok(authority) => host = UpstreamHost::Replace(authority),
+            Err(complaint) => notes.error(refused("host", &text, complaint)),
+        }
+    }
+    let pool = pools.find(&table.text("pool", notes)?, notes)?;
+    Some(Proxy { pool, host })
+}

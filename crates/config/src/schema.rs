@@ -1,0 +1,122 @@
+//! JSON Schema (draft 2020-12) of the file, for editors, made from the table of settings.
+//! In: `keys::FILE`. Out: one JSON value.
+//! Invariant: what the schema refuses, `parse` refuses too; `parse` checks more.
+
+use serde_json::{Map, Value, json};
+
+use crate::keys::{FILE, Key, Preset, Section, Shape};
+
+/// The schema; every setting with its description, default and the reason for the default.
+#[must_use]
+pub fn schema() -> Value {
+    let mut root = Map::new();
+    root.insert(
+        "$schema".to_owned(),
+        json!("https://json-schema.org/draft/2020-12/schema"),
+    );
+    root.insert("title".to_owned(), json!("Tidegate's configuration"));
+    if let Value::Object(file) = of_section(&FILE) {
+        root.extend(file);
+    }
+    Value::Object(root)
+}
+
+fn of_section(section: &Section) -> Value {
+    let properties: Map<String, Value> = section
+        .keys
+        .iter()
+        .map(|key| (key.name.to_owned(), of_key(key)))
+        .collect();
+    let required: Vec<&str> = section
+        .keys
+        .iter()
+        .filter(|key| matches!(key.preset, Preset::Required))
+        .map(|key| key.name)
+        .collect();
+    let mut table = json!({
+        "type": "object",
+        "description": section.about,
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    if !required.is_empty() {
+        table["required"] = json!(required);
+    }
+    if section.path == "[[route]]" {
+        let actions = ["respond", "redirect", "synthetic", "proxy"];
+        table["oneOf"] = actions
+            .iter()
+            .map(|action| json!({ "required": [action] }))
+            .collect();
+    }
+    table
+}
+
+fn of_key(key: &Key) -> Value {
+    let mut value = of_shape(&key.shape);
+    let description = match key.reason {
+        "" => key.about.to_owned(),
+        reason => format!("{} Why this default is safe: {reason}", key.about),
+    };
+    value["description"] = json!(description);
+    if let Preset::Value(text) = key.preset {
+        value["default"] = default_of(text);
+    }
+    value
+}
+
+/// A default of the table, which is a TOML value, as JSON.
+fn default_of(text: &str) -> Value {
+    let row = format!("v = {text}").parse::<toml::Table>().ok();
+    row.and_then(|row| serde_json::to_value(row.get("v")?).ok())
+        .unwrap_or(Value::Null)
+}
+
+fn of_shape(shape: &Shape) -> Value {
+    match shape {
+        Shape::Boolean => json!({ "type": "boolean" }),
+        Shape::True => json!({ "const": true }),
+        Shape::Text(form) => json!({ "type": "string", "title": form }),
+        Shape::Word(words) => json!({ "enum": words }),
+        Shape::Number(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Shape::Duration(..) => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
+        Shape::Size(..) => json!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB)$" }),
+        Shape::OneOf(shapes) => {
+            json!({ "anyOf": shapes.iter().map(of_shape).collect::<Vec<_>>() })
+        }
+        Shape::List(shape) => json!({ "type": "array", "items": of_shape(shape) }),
+        Shape::Fields(shape) => {
+            json!({ "type": "object", "additionalProperties": of_shape(shape) })
+        }
+        Shape::Table(section) => of_section(section),
+        Shape::Rows(section) => json!({ "type": "array", "items": of_section(section) }),
+        Shape::Named(section) => {
+            json!({ "type": "object", "additionalProperties": of_section(section) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_of_the_table_is_in_the_schema_with_its_default() {
+        let schema = schema();
+        let listener = &schema["properties"]["listener"]["items"]["properties"];
+        assert_eq!(listener["timeouts"]["properties"]["head"]["default"], "10s");
+        assert_eq!(listener["backlog"]["default"], 4096);
+        assert_eq!(listener["trusted"]["default"], json!([]));
+        let pool = &schema["properties"]["pool"]["additionalProperties"];
+        assert_eq!(pool["required"], json!(["servers"]));
+        let text = schema.to_string();
+        for section in crate::keys::sections() {
+            for key in section.keys {
+                assert!(text.contains(&format!("{:?}:", key.name)), "{}", key.name);
+                if let Preset::Value(default) = key.preset {
+                    assert_ne!(default_of(default), Value::Null, "{}", key.name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Golden texts: what a user reads for each kind of mistake.
+//! In: `mistakes.txt`, cases of a name, a file and the exact text. Out: agreement.
+//! `TIDEGATE_BLESS=1` writes the texts anew, to be read before they are committed.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+const NAME_MARK: &str = "==== ";
+const TEXT_MARK: &str = "----\n";
+
+fn said(file: &str) -> String {
+    match tidegate_config::parse_with_warnings(file, "site.toml") {
+        Ok((_, warnings)) => warnings.to_string(),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+fn cases(table: &str) -> Vec<(&str, &str, &str)> {
+    table
+        .split(NAME_MARK)
+        .skip(1)
+        .map(|case| {
+            let (name, rest) = case.split_once('\n').expect("a name ends its line");
+            let (file, text) = rest.split_once(TEXT_MARK).unwrap_or((rest, ""));
+            (name, file, text)
+        })
+        .collect()
+}
+
+#[test]
+fn each_mistake_is_said_with_its_place_and_its_mend() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes.txt");
+    let table = std::fs::read_to_string(&path).expect("the table is beside this file");
+    let mut anew = String::new();
+    for (name, file, _) in cases(&table) {
+        let text = said(file);
+        writeln!(anew, "{NAME_MARK}{name}\n{file}{TEXT_MARK}{text}").expect("memory");
+    }
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        std::fs::write(&path, anew).expect("the table can be written");
+        return;
+    }
+    for (name, file, text) in cases(&table) {
+        assert_eq!(format!("{}\n", said(file)), text, "case: {name}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_said_at_once() {
+    let file = "[server]\nworkers = 0\nvai = 1\n[[listener]]\nbnid = 1\n[[route]]\npath = 1\n";
+    let errors = tidegate_config::parse(file, "site.toml").expect_err("it is full of mistakes");
+    let lines: Vec<usize> = errors
+        .mistakes()
+        .iter()
+        .map(|mistake| mistake.line)
+        .collect();
+    assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn a_file_beyond_the_bound_is_refused_unread() {
+    let file = "#".repeat(tidegate_config::FILE_BYTES_MAX + 1);
+    let errors = tidegate_config::parse(&file, "site.toml").expect_err("it is too large");
+    assert!(
+        errors.to_string().contains("4194304 bytes at most"),
+        "{errors}"
+    );
+}
+
+/// Goal: no text makes the reader panic. Method: a good file cut at every byte, and with every
+/// line replaced by odd ones.
+#[test]
+fn no_text_makes_the_reader_panic() {
+    let good = tidegate_config::embedded_text().replace("<!doctype", "é");
+    let head = &good[..good.find("<html").unwrap_or(good.len())];
+    for cut in (0..head.len()).filter(|&cut| head.is_char_boundary(cut)) {
+        let _ = said(&head[..cut]);
+    }
+    for (number, _) in head.lines().enumerate() {
+        for odd in [
+            "x",
+            "[pool]",
+            "[[pool]]",
+            "route = 1",
+            "bind = []",
+            "= 1",
+            "\u{0}",
+            "[[a]",
+            "\"\" = 1",
+        ] {
+            let lines = head.lines().enumerate();
+            let changed: Vec<&str> = lines
+                .map(|(at, line)| if at == number { odd } else { line })
+                .collect();
+            let _ = said(&changed.join("\n"));
+        }
+    }
+}

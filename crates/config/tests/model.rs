@@ -1,0 +1,202 @@
+//! What files mean: whole files against the checked model.
+//! In: text. Out: agreement with `model`.
+
+use tidegate_base::Span;
+use tidegate_config::keys::{Preset, Section, Shape, sections};
+use tidegate_config::model::{
+    Action, Balance, Bind, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress,
+    UpstreamHost,
+};
+use tidegate_config::{model::Config, parse};
+
+fn read(file: &str) -> Config {
+    match parse(file, "site.toml") {
+        Ok(config) => config,
+        Err(errors) => panic!("{errors}"),
+    }
+}
+
+/// Writes every preset of the table of settings out, as a file that says what holds anyway.
+fn presets(path: &str) -> String {
+    let section: &Section = sections()
+        .into_iter()
+        .find(|section| section.path == path)
+        .expect("a known section");
+    let mut text = String::new();
+    for key in section.keys {
+        if let Preset::Value(value) = key.preset {
+            text.push_str(&format!("{} = {value}\n", key.name));
+        }
+        if let Shape::Table(inner) = key.shape
+            && path != "the file"
+            && path != "[[route]]"
+        {
+            let inner = presets(inner.path).trim().replace('\n', ", ");
+            text.push_str(&format!("{} = {{ {inner} }}\n", key.name));
+        }
+    }
+    text
+}
+
+#[test]
+fn the_defaults_of_the_table_are_those_of_the_model() {
+    let routes = "[[route]]\npath = \"/a\"\n[route.respond]\n%R\n[[route]]\npath = \"/b\"\n\
+                  [route.redirect]\nto = \"/\"\n%D\n[[route]]\nproxy = { pool = \"p\" %P }\n";
+    let file = |written: bool| {
+        let of = |path| {
+            if written {
+                presets(path)
+            } else {
+                String::new()
+            }
+        };
+        let routes = routes
+            .replace("%R", &of("[route.respond]"))
+            .replace("%D", &of("[route.redirect]"))
+            .replace("%P", if written { ", host = \"keep\"" } else { "" });
+        format!(
+            "[server]\n{}[[listener]]\nbind = \"127.0.0.1:80\"\n{}{routes}[pool.p]\n\
+             servers = [{{ address = \"a:80\" {} }}]\n{}",
+            of("[server]"),
+            of("[[listener]]"),
+            if written {
+                ", weight = 1, maxconn = \"unlimited\""
+            } else {
+                ""
+            },
+            of("[pool.NAME]"),
+        )
+    };
+    let text = file(true);
+    assert!(
+        text.contains("tunnel = \"1h\"") && text.contains("head = \"16KiB\""),
+        "{text}"
+    );
+    assert_eq!(read(&text), read(&file(false)));
+}
+
+#[test]
+fn every_setting_reaches_the_model() {
+    let config = read(
+        r#"
+[server]
+workers = 4
+shutdown-grace = "0s"
+connections-max = 10_000
+server-name = ""
+via = "edge-1"
+steer-by-cpu = "off"
+[[listener]]
+bind = "unix:/run/web.sock"
+backlog = 128
+limits = { request-line = "1KiB", head = "2KiB", header-fields = 10, body = "1MiB" }
+timeouts = { head = "1s", idle = "2s", body = "250ms" }
+requests-per-connection-max = 100
+trusted = ["10.0.0.0/8", "::1"]
+[[route]]
+host = "*.Example.com"
+path = "/api/*"
+method = ["GET", "POST"]
+headers = { X-B = "yes", X-A = true, X-C = false }
+proxy = { pool = "z", host = "app.internal:8000" }
+[[route]]
+respond = { status = 404, headers = { b = "1", a = ["2", "3"] }, body = "gone" }
+[pool.z]
+balance = { hash = "header:X-User" }
+servers = ["10.0.0.1:80", { address = "app:81", weight = 3, maxconn = 20 }, "unix:/run/app.sock"]
+timeouts = { connect = "1s", response-head = "2s", body = "3s", queue = "4s", tunnel = "5s" }
+reuse = { idle-max = 1, idle-timeout = "6s", requests-max = 7 }
+retries = 0
+queue-max = 8
+[pool.a]
+balance = "round-robin"
+servers = ["[::1]:80"]
+"#,
+    );
+    assert_eq!(config.server.workers, Some(4));
+    assert_eq!(config.server.shutdown_grace, Span::ZERO);
+    assert_eq!(config.server.connections_max, Some(10_000));
+    assert_eq!(
+        (
+            config.server.server_name.as_str(),
+            config.server.via.as_str()
+        ),
+        ("", "edge-1")
+    );
+    let listener = &config.listeners[0];
+    assert_eq!(
+        listener.name, "unix:/run/web.sock",
+        "without a name it is called by its address"
+    );
+    assert_eq!(listener.bind, Bind::Unix("/run/web.sock".into()));
+    assert_eq!(listener.backlog, 128);
+    assert_eq!(listener.limits.head_bytes_max, 2048);
+    assert_eq!(listener.limits.body_bytes_max, Some(1 << 20));
+    assert_eq!(listener.timeouts.body, Span::from_millis(250));
+    assert_eq!(listener.requests_per_connection_max, Some(100));
+    assert_eq!(listener.trusted.len(), 2);
+    let route = &config.routes[0];
+    assert_eq!(route.host, Some(HostPattern::Below(".example.com".into())));
+    assert_eq!(route.path, Some(PathPattern::Below("/api/".into())));
+    assert_eq!(route.methods, ["GET", "POST"]);
+    let tests: Vec<_> = route
+        .headers
+        .iter()
+        .map(|c| (c.name.as_str(), c.test.clone()))
+        .collect();
+    assert_eq!(
+        tests[0],
+        ("x-b", HeaderTest::Equals("yes".into())),
+        "file order, lower case"
+    );
+    assert_eq!(
+        tests[1..],
+        [("x-a", HeaderTest::Present), ("x-c", HeaderTest::Absent)]
+    );
+    let Action::Proxy(proxy) = &route.action else {
+        panic!("{route:?}")
+    };
+    assert_eq!(
+        proxy.host,
+        UpstreamHost::Replace("app.internal:8000".into())
+    );
+    assert_eq!(
+        config.pools[proxy.pool].name, "z",
+        "pools stand in file order"
+    );
+    assert_eq!(proxy.pool, 0);
+    let Action::Respond(respond) = &config.routes[1].action else {
+        panic!("no respond")
+    };
+    let fields: Vec<_> = respond
+        .headers
+        .iter()
+        .map(|(n, v)| (n.as_str(), v.as_str()))
+        .collect();
+    assert_eq!(fields, [("b", "1"), ("a", "2"), ("a", "3")]);
+    assert_eq!(
+        (respond.status, respond.body.as_slice()),
+        (404, b"gone".as_slice())
+    );
+    let pool = &config.pools[0];
+    assert_eq!(
+        pool.balance,
+        Balance::Hash(HashKey::Header("x-user".into()))
+    );
+    assert_eq!(
+        pool.servers[1].address,
+        ServerAddress::Name("app".into(), 81)
+    );
+    assert_eq!(
+        (pool.servers[1].weight, pool.servers[1].connections_max),
+        (3, Some(20))
+    );
+    assert_eq!(
+        pool.servers[2].address,
+        ServerAddress::Unix("/run/app.sock".into())
+    );
+    assert_eq!(pool.timeouts.tunnel, Span::from_secs(5));
+    assert_eq!((pool.reuse.idle_max, pool.reuse.requests_max), (1, Some(7)));
+    assert_eq!((pool.retries, pool.queue_max), (0, 8));
+    assert_eq!(config.pools[1].balance, Balance::RoundRobin);
+}
