@@ -148,6 +148,8 @@ fn request_lines() {
         ("GET /a\\b HTTP/1.1", "TargetInvalid"),
         ("GET /\u{e9} HTTP/1.1", "TargetInvalid"),
         ("GET /a?b#c HTTP/1.1", "TargetInvalid"),
+        ("GET \u{e9} HTTP/1.1", "TargetInvalid"),
+        ("GET http://\u{e9}/ HTTP/1.1", "TargetInvalid"),
         ("GET /a\tb HTTP/1.1", "TargetInvalid"),
         ("GET * HTTP/1.1", "TargetFormInvalid"),
         ("GET a HTTP/1.1", "TargetFormInvalid"),
@@ -471,6 +473,10 @@ fn body_lengths() {
         ("Transfer-Encoding: chunked-", "TransferEncodingNotChunked"),
         (
             "Transfer-Encoding: chunked, gzip",
+            "TransferEncodingNotChunked",
+        ),
+        (
+            "Transfer-Encoding: chunked, gzip, chunked",
             "TransferEncodingNotChunked",
         ),
         (
