@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod client;
 pub mod compare;
+pub mod drive;
 pub mod floor;
 pub mod histogram;
 pub mod machine;

@@ -61,6 +61,8 @@ pub type Note = (&'static str, String);
 pub struct Tally {
     /// Whole answers.
     pub requests: u64,
+    /// Those of them that came before the last request was due to be sent.
+    pub in_time: u64,
     /// Requests sent.
     pub issued: u64,
     /// Requests that had no answer when the run was over.
@@ -99,6 +101,7 @@ impl Default for Tally {
     fn default() -> Self {
         Self {
             requests: 0,
+            in_time: 0,
             issued: 0,
             unanswered: 0,
             errors: Errors::default(),
@@ -123,6 +126,7 @@ impl Tally {
     /// Takes in what another thread counted.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
+        self.in_time += other.in_time;
         self.issued += other.issued;
         self.unanswered += other.unanswered;
         self.errors.add(other.errors);

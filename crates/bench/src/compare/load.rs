@@ -2,8 +2,12 @@
 //! In: where, how many connections, how long. Out: what the client counted.
 //! Never: mixes clients within a comparison.
 
+use crate::drive::{self, Job};
+use crate::plan::{Arrivals, Pace, Plan};
+use crate::target::{RequestMix, RequestOptions, Url};
 use crate::{machine, process};
 use core::net::SocketAddr;
+use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -86,12 +90,53 @@ impl Client {
     /// A sentence for the operator.
     pub(crate) fn run(self, round: &Round<'_>) -> Result<Counted, String> {
         match self {
-            Self::Tidegate => Err("our own client is not in this version; use --client wrk".into()),
+            Self::Tidegate => run_own(round),
             Self::Wrk => run_wrk(round),
             Self::H2load => run_h2load(round),
             Self::Hey => run_hey(round),
         }
     }
+}
+
+fn run_own(round: &Round<'_>) -> Result<Counted, String> {
+    let url = Url::parse(&round.url())?;
+    let pace = match round.rate_per_s {
+        Some(per_second) => Pace::Total {
+            per_second,
+            arrivals: Arrivals::Poisson,
+        },
+        None => Pace::Closed,
+    };
+    let job = Job {
+        plan: Plan {
+            connections: round.connections,
+            duration: Some(round.duration),
+            pipeline: round.pipeline,
+            pace,
+            ..Plan::default()
+        },
+        mix: RequestMix::single(&url, &RequestOptions::default())?,
+        address: url.resolve()?,
+        cpus: round.cpus.to_vec(),
+        reference: None,
+        server_pids: Vec::new(),
+        server_cpus: Vec::new(),
+    };
+    let outcome = drive::run(&job, &AtomicBool::new(false), &mut |_| {})?;
+    let latency = &outcome.tally.latency;
+    let cpu: Duration = outcome.threads.iter().map(|thread| thread.cpu).sum();
+    Ok(Counted {
+        requests: outcome.tally.requests,
+        errors: outcome.tally.errors.total(),
+        seconds: outcome.counted.as_secs_f64(),
+        body_bytes: outcome.tally.body_bytes,
+        p50_us: latency.percentile_us(50.0),
+        p99_us: latency.percentile_us(99.0),
+        p99_9_us: latency.percentile_us(99.9),
+        client_cpu_s: cpu.as_secs_f64(),
+        // A closed loop on one CPU is meant to keep it busy; only a plan can be missed.
+        saturated: round.rate_per_s.is_some() && !outcome.saturated.is_empty(),
+    })
 }
 
 /// Prints one line that is easy to take apart; joins requests when a depth is given.

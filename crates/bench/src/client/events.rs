@@ -1,0 +1,382 @@
+//! What completions do to a client: answers are counted, failures classed, connections made anew.
+//! In: `Completion`s. Out: calls on the reactor, counts in the tally.
+//! Invariant: a failure is counted once: for each request that it cost, or for the connect.
+
+use super::Client;
+use super::lane::Phase;
+use super::reader::Answer;
+use crate::plan::Pace;
+use core::time::Duration;
+use tidegate_base::{Moment, Span};
+use tidegate_reactor::{CloseReason, Completion, Handler, Reactor, Shortage, SockId};
+
+/// How often timeouts are looked for, as a part of the timeout itself.
+const SWEEPS_PER_TIMEOUT: u32 = 16;
+const SWEEP_MIN: Span = Span::from_millis(5);
+const SWEEP_MAX: Span = Span::from_millis(250);
+/// First pause before a failing connection is tried again; doubled up to 64 times as long.
+const PAUSE_FIRST: Span = Span::from_millis(10);
+
+/// Classes of failures that end a connection; names as in the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    Connect,
+    Reset,
+    Closed,
+    Timeout,
+    Framing,
+}
+
+impl<R: Reactor> Handler<R> for Client<'_> {
+    fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
+        self.busy_marks += 1;
+        match completion {
+            Completion::Received { sock, bytes } => {
+                if let Some(number) = self.lane_of(sock) {
+                    let now = reactor.read_clock();
+                    self.handle_received(reactor, number, bytes, now);
+                }
+            }
+            Completion::Connected { sock } => {
+                if let Some(number) = self.lane_of(sock) {
+                    let now = reactor.read_clock();
+                    self.handle_connected(reactor, number, now);
+                }
+            }
+            Completion::Finished { sock } => {
+                if let Some(number) = self.lane_of(sock) {
+                    let now = reactor.read_clock();
+                    self.handle_finished(reactor, number, now);
+                }
+            }
+            Completion::Closed { sock, reason } => {
+                if let Some(number) = self.lane_of(sock) {
+                    self.handle_closed(reactor, number, reason);
+                }
+            }
+            Completion::Accepted { .. }
+            | Completion::AcceptPaused { .. }
+            | Completion::Drained { .. }
+            | Completion::Due { .. }
+            | Completion::Timer { .. }
+            | Completion::Woken => {}
+        }
+    }
+}
+
+impl Client<'_> {
+    fn lane_of(&self, sock: SockId) -> Option<u32> {
+        let number = *self.lane_by_socket.get(sock.index as usize)?;
+        (self.lanes.get(number as usize)?.sock == sock).then_some(number)
+    }
+
+    pub(super) fn connect<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+        match reactor.connect(self.address) {
+            Ok(sock) => {
+                let at = sock.index as usize;
+                if self.lane_by_socket.len() <= at {
+                    self.lane_by_socket.resize(at + 1, u32::MAX);
+                }
+                self.lane_by_socket[at] = number;
+                let lane = &mut self.lanes[number as usize];
+                lane.sock = sock;
+                lane.phase = Phase::Connecting;
+                lane.connect_at = now;
+            }
+            Err(shortage) => {
+                self.fail(number, Failure::Connect, || shortage_in_words(shortage));
+                self.connect_later(number, now);
+            }
+        }
+    }
+
+    fn handle_connected<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+        let lane = &mut self.lanes[number as usize];
+        lane.phase = Phase::Open;
+        let took = now.since(lane.connect_at);
+        self.open += 1;
+        self.last_reached = now;
+        self.tally.connects += 1;
+        self.tally.connect.record(took);
+        self.interval.connects += 1;
+        self.fill(reactor, number, now);
+    }
+
+    fn handle_received<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        number: u32,
+        bytes: &[u8],
+        now: Moment,
+    ) {
+        let mut rest = bytes;
+        self.tally.bytes_received += bytes.len() as u64;
+        self.interval.bytes += bytes.len() as u64;
+        while !rest.is_empty() {
+            let lane = &mut self.lanes[number as usize];
+            let Some(sent) = lane.pending.front() else {
+                let excess = rest.len();
+                self.fail(number, Failure::Framing, || {
+                    format!("the server sent {excess} bytes that nobody asked for")
+                });
+                return self.reconnect(reactor, number, now, false);
+            };
+            if lane.first_byte_at == Moment::ZERO {
+                lane.first_byte_at = now;
+            }
+            let choice = sent.number;
+            let is_head = self.mix.request(choice).is_head;
+            let template = &mut self.templates[usize::from(choice)];
+            match lane.reader.read(rest, is_head, template) {
+                Ok((taken, answer)) => {
+                    rest = &rest[taken..];
+                    if let Some(answer) = answer
+                        && !self.count(number, answer, now)
+                    {
+                        return self.end_of_socket(reactor, number, !rest.is_empty(), now);
+                    }
+                }
+                Err(fault) => {
+                    self.fail(number, Failure::Framing, || {
+                        format!("the answer is not HTTP/1.1: {}", fault.reason())
+                    });
+                    return self.reconnect(reactor, number, now, false);
+                }
+            }
+        }
+        self.go_on(reactor, number, now);
+    }
+
+    /// Counts a whole answer; false when its connection must not be used again.
+    fn count(&mut self, number: u32, answer: Answer, now: Moment) -> bool {
+        let lane = &mut self.lanes[number as usize];
+        let first_byte_at = core::mem::replace(&mut lane.first_byte_at, Moment::ZERO);
+        let Some(sent) = lane.pending.pop_front() else {
+            return false;
+        };
+        lane.failures = 0;
+        lane.answered += 1;
+        self.outstanding -= 1;
+        let service = now.since(sent.at);
+        let first_byte = first_byte_at.since(sent.at);
+        let mut latency = service;
+        if self.plan.pace != Pace::Closed {
+            latency = now.since(sent.planned);
+            self.tally.latency.record(latency);
+        }
+        self.answered_ever += 1;
+        self.tally.requests += 1;
+        self.tally.in_time += u64::from(self.draining_since.is_none());
+        self.tally.service.record(service);
+        self.tally.first_byte.record(first_byte);
+        self.tally.body_bytes += answer.body_bytes;
+        let class = usize::from(answer.status / 100);
+        self.tally.statuses[class.min(5)] += 1;
+        if answer.status >= 400 {
+            self.tally.errors.status += 1;
+            self.interval.errors += 1;
+            self.tally.note("status", || {
+                format!("the first of them was a {}", answer.status)
+            });
+        }
+        self.interval.requests += 1;
+        self.interval.statuses[class.min(5)] += 1;
+        self.interval.first_byte_sum += first_byte;
+        self.interval.latency.record(latency);
+        let lane = &self.lanes[number as usize];
+        let is_used_up = lane.pending.is_empty()
+            && self
+                .plan
+                .requests_per_connection
+                .is_some_and(|requests_max| lane.sent_on_socket >= requests_max);
+        answer.is_persistent && !is_used_up
+    }
+
+    /// After an answer: the next request, at once, after a rest, or when it is planned.
+    fn go_on<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+        if !self.has_room(number) {
+            return;
+        }
+        if self.plan.think.is_zero() || self.plan.pace != Pace::Closed {
+            return self.fill(reactor, number, now);
+        }
+        // ±3 %, so that connections that began together do not stay together.
+        let jitter = self.prng.below(60_001) as f64 / 1e6 - 0.03;
+        let rest = self.plan.think.mul_f64(1.0 + jitter);
+        self.wake_at(number, now.after(rest));
+    }
+
+    /// The connection ends after a whole answer. What was sent behind it got none.
+    fn end_of_socket<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        number: u32,
+        has_excess: bool,
+        now: Moment,
+    ) {
+        let unanswered = !self.lanes[number as usize].pending.is_empty();
+        if has_excess && !unanswered {
+            self.fail(number, Failure::Framing, || {
+                "the server sent bytes after an answer that ends the connection".to_owned()
+            });
+        } else if unanswered {
+            self.fail(number, Failure::Closed, || {
+                "the server ended the connection with requests unanswered on it".to_owned()
+            });
+        }
+        self.reconnect(reactor, number, now, true);
+    }
+
+    fn handle_finished<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+        let lane = &mut self.lanes[number as usize];
+        let has_started = lane.reader.has_started();
+        if let Ok(Some(answer)) = lane.reader.finish() {
+            self.count(number, answer, now);
+        }
+        let lane = &mut self.lanes[number as usize];
+        if lane.pending.is_empty() {
+            // An idle connection that the server closes is its right; one that never carried
+            // anything is looked at more slowly from time to time.
+            if lane.sent_on_socket == 0 {
+                lane.failures += 1;
+            }
+        } else {
+            self.fail(number, Failure::Closed, || {
+                if has_started {
+                    "the server closed the connection in the middle of an answer".to_owned()
+                } else {
+                    "the server closed the connection instead of answering".to_owned()
+                }
+            });
+        }
+        self.reconnect(reactor, number, now, true);
+    }
+
+    fn handle_closed<R: Reactor>(&mut self, reactor: &mut R, number: u32, reason: CloseReason) {
+        let now = reactor.read_clock();
+        let lane = &self.lanes[number as usize];
+        let was_connecting = lane.phase == Phase::Connecting;
+        if was_connecting {
+            let address = self.address;
+            self.fail(number, Failure::Connect, || match reason {
+                CloseReason::ConnectRefused => format!("{address} refused the connection"),
+                CloseReason::ConnectUnreachable => format!("there is no way to {address}"),
+                CloseReason::ConnectShortage(shortage) => shortage_in_words(shortage),
+                CloseReason::Reset | CloseReason::Ended => {
+                    format!("{address} broke the connection off while it was made")
+                }
+            });
+        } else if !lane.pending.is_empty() {
+            self.fail(number, Failure::Reset, || {
+                "the server reset the connection".to_owned()
+            });
+        }
+        if !was_connecting {
+            self.open -= 1;
+        }
+        self.lanes[number as usize].forget_socket();
+        self.connect_later(number, now);
+    }
+
+    /// Gives the socket up and makes another one, where more is to be sent.
+    fn reconnect<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment, in_order: bool) {
+        let lane = &mut self.lanes[number as usize];
+        if lane.phase == Phase::Open {
+            self.open -= 1;
+        }
+        if in_order {
+            reactor.close(lane.sock);
+        } else {
+            reactor.abort(lane.sock);
+        }
+        lane.forget_socket();
+        if lane.failures == 0 && self.draining_since.is_none() && self.quota > 0 && !lane.has_wake {
+            return self.connect(reactor, number, now);
+        }
+        self.connect_later(number, now);
+    }
+
+    fn connect_later(&mut self, number: u32, now: Moment) {
+        let failures = self.lanes[number as usize].failures;
+        let pause = match failures {
+            0 => Span::ZERO,
+            failures => PAUSE_FIRST * (1 << (failures - 1).min(6)),
+        };
+        self.wake_at(number, now.after(pause));
+    }
+
+    /// Counts a failure: for each request that it cost, or once for a connect.
+    fn fail(&mut self, number: u32, failure: Failure, words: impl FnOnce() -> String) {
+        let lane = &mut self.lanes[number as usize];
+        let lost = lane.pending.len() as u64;
+        lane.failures = lane.failures.saturating_add(1);
+        lane.pending.clear();
+        lane.first_byte_at = Moment::ZERO;
+        self.outstanding -= lost;
+        let errors = &mut self.tally.errors;
+        let (count, class) = match failure {
+            Failure::Connect => (&mut errors.connect, "connect"),
+            Failure::Reset => (&mut errors.reset, "reset"),
+            Failure::Closed => (&mut errors.closed, "closed"),
+            Failure::Timeout => (&mut errors.timeout, "timeout"),
+            Failure::Framing => (&mut errors.framing, "framing"),
+        };
+        *count += lost.max(1);
+        self.interval.errors += lost.max(1);
+        self.tally.note(class, words);
+    }
+
+    /// Gives up what takes longer than the timeout.
+    pub(super) fn sweep<R: Reactor>(&mut self, reactor: &mut R, now: Moment) {
+        let timeout = self.plan.timeout;
+        let every = (timeout / SWEEPS_PER_TIMEOUT).clamp(SWEEP_MIN, SWEEP_MAX);
+        self.next_sweep = now.after(every);
+        for number in 0..self.lanes.len() as u32 {
+            let lane = &self.lanes[number as usize];
+            let since = match lane.phase {
+                Phase::Connecting => lane.connect_at,
+                Phase::Open => match lane.pending.front() {
+                    Some(sent) => sent.at,
+                    None => continue,
+                },
+                Phase::Absent | Phase::Over => continue,
+            };
+            if now.since(since) < timeout {
+                continue;
+            }
+            let what = if lane.phase == Phase::Connecting {
+                "connect"
+            } else {
+                "request"
+            };
+            self.fail(number, Failure::Timeout, || {
+                format!("a {what} took longer than {}", in_words(timeout))
+            });
+            self.reconnect(reactor, number, now, false);
+        }
+    }
+}
+
+fn in_words(span: Duration) -> String {
+    if span >= Duration::from_secs(1) {
+        format!("{} s", span.as_secs_f64())
+    } else {
+        format!("{} ms", span.as_millis())
+    }
+}
+
+fn shortage_in_words(shortage: Shortage) -> String {
+    match shortage {
+        Shortage::WorkerDescriptors => {
+            "no descriptor left: raise the limit (ulimit -n) or use fewer connections".to_owned()
+        }
+        Shortage::SystemDescriptors => {
+            "the system has no descriptor left: raise fs.file-max".to_owned()
+        }
+        Shortage::Memory => "the kernel has no memory left for sockets".to_owned(),
+        Shortage::Ports => "no local port left: widen net.ipv4.ip_local_port_range, use fewer \
+                            connections or keep them longer"
+            .to_owned(),
+        Shortage::Slots => "more connections are closing than the client has room for".to_owned(),
+    }
+}

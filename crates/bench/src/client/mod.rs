@@ -1,0 +1,418 @@
+//! The client of one thread: its share of a plan, carried out over any reactor.
+//! In: completions, and the clock that comes with them. Out: requests, and a `Tally`.
+//! Never: counts a time that the plan does not count (warm-up, ramp); waits for ever.
+//! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, `UNREACHABLE_MAX`.
+//! Invariant: `outstanding` is the sum of all lanes' `pending`; each request sent is answered, failed
+//! or unanswered in the tally, once.
+
+mod events;
+mod lane;
+pub mod reader;
+
+use crate::plan::{Pace, Plan, Schedule, Share};
+use crate::tally::{Interval, Tally};
+use crate::target::RequestMix;
+use core::cmp::Reverse;
+use core::sync::atomic::{AtomicBool, Ordering};
+use lane::{Lane, Phase, Sent};
+use reader::Template;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Mutex;
+use tidegate_base::{Address, Moment, Prng, Span};
+use tidegate_reactor::Reactor;
+
+/// How long answers are waited for after the last request was sent.
+pub const DRAIN_MAX: Span = Span::from_secs(2);
+/// A run that no connection is there for ends after this time.
+pub const UNREACHABLE_MAX: Span = Span::from_secs(10);
+/// How often figures are handed to those who show them.
+pub const PUBLISH_EVERY: Span = Span::from_millis(250);
+/// The last stretch before a planned send time that is spun through: waits of the kernel are
+/// counted in milliseconds and end late.
+const SPIN: Span = Span::from_millis(2);
+
+/// What the client and those who watch it share.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Set: send nothing more, wait for what is in flight, end.
+    pub stop: AtomicBool,
+    /// What happened since it was taken last.
+    pub interval: Mutex<Interval>,
+}
+
+/// How a thread's share was carried out.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    /// What was counted.
+    pub tally: Tally,
+    /// From when figures counted until the last request was sent.
+    pub counted: Span,
+    /// Time that was spun through while waiting for a planned send.
+    pub spun: Span,
+    /// Whole answers, those of warm-up and ramp included.
+    pub answered_ever: u64,
+}
+
+/// The client of one thread.
+#[derive(Debug)]
+pub struct Client<'a> {
+    plan: &'a Plan,
+    mix: &'a RequestMix,
+    address: &'a Address,
+    shared: &'a Shared,
+    start: Moment,
+    lanes: Vec<Lane>,
+    /// Which lane a socket index belongs to.
+    lane_by_socket: Vec<u32>,
+    /// Connections that wait for an arrival, longest first.
+    idle: VecDeque<u32>,
+    /// When a lane has to be looked at: connect, end of a rest, a planned send.
+    wakes: BinaryHeap<Reverse<(Moment, u32)>>,
+    schedule: Option<Schedule>,
+    next_arrival: Moment,
+    /// Requests that may still be sent.
+    quota: u64,
+    outstanding: u64,
+    open: u64,
+    templates: Vec<Template>,
+    prng: Prng,
+    tally: Tally,
+    interval: Interval,
+    is_counting: bool,
+    /// Set when nothing more is sent.
+    draining_since: Option<Moment>,
+    last_reached: Moment,
+    next_sweep: Moment,
+    next_publish: Moment,
+    /// Time of turns that waited for nothing and found nothing.
+    spun: Span,
+    /// Whole answers, those that do not count included.
+    answered_ever: u64,
+    /// Completions and sends of the present turn.
+    busy_marks: u64,
+}
+
+impl<'a> Client<'a> {
+    /// The client of `share`; the plan begins at `start`.
+    #[must_use]
+    pub fn new(
+        plan: &'a Plan,
+        share: Share,
+        mix: &'a RequestMix,
+        address: &'a Address,
+        shared: &'a Shared,
+        start: Moment,
+    ) -> Self {
+        let mut schedule = plan.schedule(share.thread);
+        let next_arrival = schedule.as_mut().map_or(Moment::NEVER, |schedule| {
+            start.after(schedule.next_arrival())
+        });
+        let mut client = Self {
+            plan,
+            mix,
+            address,
+            shared,
+            start,
+            lanes: Vec::with_capacity(share.connections as usize),
+            lane_by_socket: Vec::new(),
+            idle: VecDeque::new(),
+            wakes: BinaryHeap::with_capacity(share.connections as usize),
+            schedule,
+            next_arrival,
+            quota: share.requests.unwrap_or(u64::MAX),
+            outstanding: 0,
+            open: 0,
+            templates: vec![Template::default(); mix.len()],
+            prng: Prng::new(plan.seed.wrapping_add(u64::from(share.thread))),
+            tally: Tally::default(),
+            interval: Interval::default(),
+            is_counting: plan.counted_from().is_zero(),
+            draining_since: None,
+            last_reached: start,
+            next_sweep: start,
+            next_publish: start.after(PUBLISH_EVERY),
+            spun: Span::ZERO,
+            answered_ever: 0,
+            busy_marks: 0,
+        };
+        for number in 0..share.connections {
+            let connection = share.connection_first + number;
+            client
+                .lanes
+                .push(Lane::new(plan.connection_schedule(connection), start));
+            client.wake_at(number, start.after(plan.opened_at(connection)));
+        }
+        client
+    }
+
+    /// Carries the plan out.
+    pub fn run<R: Reactor>(mut self, reactor: &mut R) -> Carried {
+        loop {
+            let now = reactor.read_clock();
+            self.advance(reactor, now);
+            if self.is_finished(now) {
+                break;
+            }
+            let wait = self.wait(now);
+            let marks = self.busy_marks;
+            reactor.turn(&mut self, wait);
+            if wait.is_zero() && marks == self.busy_marks {
+                // Whoever shares this CPU (an origin, say) may have it while there is nothing to do.
+                std::thread::yield_now();
+                self.spun += reactor.read_clock().since(now);
+            }
+        }
+        let now = reactor.read_clock();
+        self.end(now);
+        let sent_until = self.draining_since.unwrap_or(now);
+        Carried {
+            counted: sent_until.since(self.start.after(self.plan.counted_from())),
+            spun: self.spun,
+            answered_ever: self.answered_ever,
+            tally: self.tally,
+        }
+    }
+
+    /// Does all that is due without a completion.
+    fn advance<R: Reactor>(&mut self, reactor: &mut R, now: Moment) {
+        if !self.is_counting && now >= self.start.after(self.plan.counted_from()) {
+            self.begin_counting();
+        }
+        self.check_end(now);
+        while let Some(&Reverse((at, lane))) = self.wakes.peek()
+            && at <= now
+        {
+            self.wakes.pop();
+            self.handle_wake(reactor, lane, now);
+        }
+        self.serve_arrivals(reactor, now);
+        if now >= self.next_sweep {
+            self.sweep(reactor, now);
+        }
+        if now >= self.next_publish {
+            self.publish(now);
+        }
+    }
+
+    fn begin_counting(&mut self) {
+        self.is_counting = true;
+        let notes = core::mem::take(&mut self.tally.notes);
+        self.tally = Tally {
+            notes,
+            ..Tally::default()
+        };
+        for lane in &mut self.lanes {
+            lane.answered = 0;
+        }
+    }
+
+    fn check_end(&mut self, now: Moment) {
+        if self.draining_since.is_some() {
+            return;
+        }
+        let over = self
+            .plan
+            .ends_at()
+            .is_some_and(|end| now >= self.start.after(end));
+        let unreachable = self.open == 0 && now.since(self.last_reached) > UNREACHABLE_MAX;
+        if over || self.quota == 0 || unreachable || self.shared.stop.load(Ordering::Relaxed) {
+            self.draining_since = Some(now);
+        }
+    }
+
+    fn is_finished(&self, now: Moment) -> bool {
+        self.draining_since
+            .is_some_and(|since| self.outstanding == 0 || now.since(since) > DRAIN_MAX)
+    }
+
+    fn end(&mut self, now: Moment) {
+        self.publish(now);
+        if self.schedule.is_some() && self.plan.ends_at().is_some() {
+            let end = self.draining_since.unwrap_or(now);
+            while self.next_arrival < end && self.quota > 0 {
+                self.tally.unsent += 1;
+                self.quota -= 1;
+                self.step_schedule();
+            }
+        }
+        self.tally.unanswered += self.outstanding;
+        let answered = self.lanes.iter().map(|lane| lane.answered);
+        self.tally.fairness = answered.clone().min().zip(answered.max());
+    }
+
+    /// How long the next turn may wait.
+    fn wait(&self, now: Moment) -> Span {
+        let mut next = self.next_sweep.min(self.next_publish);
+        if let Some(end) = self.plan.ends_at()
+            && self.draining_since.is_none()
+        {
+            next = next.min(self.start.after(end));
+        }
+        let coarse = next.since(now);
+        let mut planned = Moment::NEVER;
+        if !self.idle.is_empty() && self.draining_since.is_none() {
+            planned = planned.min(self.next_arrival);
+        }
+        if let Some(&Reverse((at, _))) = self.wakes.peek() {
+            planned = planned.min(at);
+        }
+        let planned = planned.since(now);
+        if self.plan.pace == Pace::Closed {
+            return coarse.min(planned);
+        }
+        coarse.min(planned.saturating_sub(SPIN))
+    }
+
+    fn wake_at(&mut self, number: u32, at: Moment) {
+        if let Some(lane) = self.lanes.get_mut(number as usize)
+            && !lane.has_wake
+        {
+            lane.has_wake = true;
+            self.wakes.push(Reverse((at, number)));
+        }
+    }
+
+    fn handle_wake<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+        let lane = &mut self.lanes[number as usize];
+        lane.has_wake = false;
+        match lane.phase {
+            Phase::Absent if self.draining_since.is_some() => lane.phase = Phase::Over,
+            Phase::Absent => self.connect(reactor, number, now),
+            Phase::Open => {
+                self.fill(reactor, number, now);
+                reactor.flush(self.lanes[number as usize].sock);
+            }
+            Phase::Connecting | Phase::Over => {}
+        }
+    }
+
+    /// Sends on a connection all that its pace allows now, or says when it has to be looked at.
+    fn fill<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+        if self.draining_since.is_some() {
+            return;
+        }
+        match self.plan.pace {
+            Pace::Closed => {
+                while self.has_room(number) {
+                    self.send(reactor, number, now, now);
+                }
+            }
+            Pace::Total { .. } => {
+                if self.idle.is_empty() {
+                    // Arrivals that came while every connection was busy.
+                    while self.next_arrival <= now && self.has_room(number) {
+                        self.tally.waited_for_connection += 1;
+                        self.send(reactor, number, self.next_arrival, now);
+                        self.step_schedule();
+                    }
+                }
+                self.list_idle(number);
+            }
+            Pace::PerConnection { .. } => self.fill_by_own_rhythm(reactor, number, now),
+        }
+    }
+
+    fn fill_by_own_rhythm<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+        while self.has_room(number) {
+            let lane = &mut self.lanes[number as usize];
+            let planned = lane.next_planned;
+            if planned > now {
+                return self.wake_at(number, planned);
+            }
+            let Some(schedule) = &mut lane.schedule else {
+                return;
+            };
+            lane.next_planned = self.start.after(schedule.next_arrival());
+            self.send(reactor, number, planned, now);
+        }
+    }
+
+    fn has_room(&self, number: u32) -> bool {
+        let lane = &self.lanes[number as usize];
+        let socket_is_used_up = self
+            .plan
+            .requests_per_connection
+            .is_some_and(|requests_max| lane.sent_on_socket >= requests_max);
+        self.quota > 0
+            && lane.phase == Phase::Open
+            && !socket_is_used_up
+            && lane.pending.len() < usize::from(self.plan.pipeline)
+    }
+
+    fn list_idle(&mut self, number: u32) {
+        if self.has_room(number) && !self.lanes[number as usize].is_listed {
+            self.lanes[number as usize].is_listed = true;
+            self.idle.push_back(number);
+        }
+    }
+
+    /// Sends the arrivals that are due on connections that wait for them.
+    fn serve_arrivals<R: Reactor>(&mut self, reactor: &mut R, now: Moment) {
+        if self.schedule.is_none() || self.draining_since.is_some() {
+            return;
+        }
+        while self.next_arrival <= now && self.quota > 0 {
+            let Some(number) = self.idle.pop_front() else {
+                return;
+            };
+            self.lanes[number as usize].is_listed = false;
+            if !self.has_room(number) {
+                continue;
+            }
+            // The clock is read again: the sends before this one took their time.
+            let now = reactor.read_clock();
+            self.tally
+                .schedule_error
+                .record(now.since(self.next_arrival));
+            self.send(reactor, number, self.next_arrival, now);
+            reactor.flush(self.lanes[number as usize].sock);
+            self.step_schedule();
+            self.list_idle(number);
+        }
+    }
+
+    fn step_schedule(&mut self) {
+        self.next_arrival = match &mut self.schedule {
+            Some(schedule) => self.start.after(schedule.next_arrival()),
+            None => Moment::NEVER,
+        };
+    }
+
+    fn send<R: Reactor>(&mut self, reactor: &mut R, number: u32, planned: Moment, now: Moment) {
+        let choice = self.mix.pick(&mut self.prng);
+        let request = self.mix.request(choice);
+        let lane = &mut self.lanes[number as usize];
+        lane.sent_on_socket += 1;
+        let is_last = self.plan.requests_per_connection == Some(lane.sent_on_socket);
+        let bytes = if is_last {
+            &request.closing_bytes
+        } else {
+            &request.bytes
+        };
+        reactor.send(lane.sock, bytes);
+        lane.pending.push_back(Sent {
+            planned,
+            at: now,
+            number: choice,
+        });
+        self.quota -= 1;
+        self.outstanding += 1;
+        self.tally.issued += 1;
+        self.busy_marks += 1;
+    }
+
+    fn publish(&mut self, now: Moment) {
+        self.next_publish = now.after(PUBLISH_EVERY);
+        self.interval.until = now.since(self.start);
+        self.interval.connections = self.open;
+        // A watcher that panicked leaves numbers that are still right.
+        let mut shared = match self.shared.interval.lock() {
+            Ok(shared) => shared,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        shared.add(&self.interval);
+        shared.connections = self.interval.connections;
+        drop(shared);
+        self.interval.clear();
+    }
+}
