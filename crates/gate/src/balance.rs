@@ -61,9 +61,7 @@ impl Tried {
     /// Whether `server` is remembered.
     #[must_use]
     pub fn contains(&self, server: usize) -> bool {
-        self.servers[..self.len()]
-            .iter()
-            .any(|&tried| usize::from(tried) == server)
+        self.servers[..self.len()].iter().any(|&tried| usize::from(tried) == server)
     }
 
     /// How many servers are remembered.
@@ -119,14 +117,8 @@ impl PoolState {
             Balance::Random | Balance::RoundRobin | Balance::LeastConnections => Vec::new(),
         };
         let limited = servers.iter().any(|server| server.in_use_max != u32::MAX);
-        let mut state = Self {
-            balance: pool.balance.clone(),
-            servers,
-            shares,
-            ring,
-            in_use: 0,
-            limited,
-        };
+        let mut state =
+            Self { balance: pool.balance.clone(), servers, shares, ring, in_use: 0, limited };
         let period = state.weight_total().clamp(1, PHASE_STEPS_MAX);
         if state.balance == Balance::RoundRobin {
             for _ in 0..mix64(seed) % period {
@@ -160,11 +152,7 @@ impl PoolState {
             }
         }
         let waiting = |(index, server): (usize, &Server)| server.up && !tried.contains(index);
-        if self.servers.iter().enumerate().any(waiting) {
-            Pick::Full
-        } else {
-            Pick::None
-        }
+        if self.servers.iter().enumerate().any(waiting) { Pick::Full } else { Pick::None }
     }
 
     /// An exchange with `server` begins.
@@ -318,14 +306,15 @@ impl PoolState {
         Some(index)
     }
 
-    /// The least loaded by weight; among equals a random one, so that workers do not agree on it.
+    /// The least loaded by weight. The search begins at one drawn by weight: among equals (an idle
+    /// pool) that one serves, and workers do not agree on it.
     fn least_loaded(
         &self,
         prng: &mut Prng,
         eligible: impl Fn(usize, &Server) -> bool,
     ) -> Option<usize> {
         let count = self.servers.len();
-        let start = prng.below(count as u64) as usize;
+        let start = self.draw(prng).unwrap_or_else(|| prng.below(count as u64) as usize);
         let mut best: Option<usize> = None;
         for index in (start..count).chain(0..start) {
             if eligible(index, &self.servers[index])
@@ -339,9 +328,9 @@ impl PoolState {
 
     fn is_less_loaded(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.servers[a], &self.servers[b]);
-        // (in_use + 1) / weight without a division; weights of 0 meet only each other.
+        // in_use / weight without a division; weights of 0 meet only each other.
         let load = |server: &Server, other: &Server| {
-            (u64::from(server.in_use) + 1) * u64::from(other.weight.max(1))
+            u64::from(server.in_use) * u64::from(other.weight.max(1))
         };
         load(a, b) < load(b, a)
     }
@@ -356,30 +345,20 @@ impl PoolState {
         let within = |index: usize, server: &Server| {
             eligible(index, server) && self.is_within_bounded_load(server)
         };
-        self.first_on_ring(hash, within)
-            .or_else(|| self.first_on_ring(hash, eligible))
+        self.first_on_ring(hash, within).or_else(|| self.first_on_ring(hash, eligible))
     }
 
     fn first_on_ring(&self, hash: u64, accepted: impl Fn(usize, &Server) -> bool) -> Option<usize> {
         let start = self.ring.partition_point(|&(point, _)| point < hash);
         let around = self.ring[start..].iter().chain(&self.ring[..start]);
         let mut owners = around.map(|&(_, owner)| usize::from(owner));
-        let accepts = |index: &usize| {
-            self.servers
-                .get(*index)
-                .is_some_and(|s| accepted(*index, s))
-        };
+        let accepts = |index: &usize| self.servers.get(*index).is_some_and(|s| accepted(*index, s));
         let first = owners.next()?;
         if accepts(&first) {
             return Some(first);
         }
         // A whole walk is only worth it when it will find someone.
-        if !self
-            .servers
-            .iter()
-            .enumerate()
-            .any(|(index, server)| accepted(index, server))
-        {
+        if !self.servers.iter().enumerate().any(|(index, server)| accepted(index, server)) {
             return None;
         }
         owners.find(accepts)
@@ -416,10 +395,7 @@ impl Server {
 /// The ring's points, sorted. A server's points depend on its own address (and on how often that
 /// address came before), so that a server added or removed moves only the keys it gains or loses.
 fn ring_of(servers: &[model::Upstream]) -> Vec<(u64, u16)> {
-    let unit = servers
-        .iter()
-        .fold(0, |unit, server| common_divisor(unit, server.weight))
-        .max(1);
+    let unit = servers.iter().fold(0, |unit, server| common_divisor(unit, server.weight)).max(1);
     let points_of = |weight: u16| u64::from(weight / unit) * RING_POINTS_PER_WEIGHT;
     let wanted: u64 = servers.iter().map(|server| points_of(server.weight)).sum();
     let mut identities: Vec<u64> = Vec::with_capacity(servers.len());

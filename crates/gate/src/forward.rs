@@ -223,9 +223,7 @@ fn max_forwards(head: &RequestHead<'_>) -> Result<Option<u64>, ForwardFault> {
     {
         return Ok(None);
     }
-    let mut fields = head
-        .fields()
-        .filter(|field| field.id == FieldName::MaxForwards);
+    let mut fields = head.fields().filter(|field| field.id == FieldName::MaxForwards);
     let (Some(field), None) = (fields.next(), fields.next()) else {
         return Err(ForwardFault::MaxForwardsInvalid);
     };
@@ -249,9 +247,7 @@ fn is_loop(head: &RequestHead<'_>, via: &str) -> bool {
     let ours = members.filter(|member| {
         let mut words = member.split(|&byte| byte == b' ' || byte == b'\t');
         let mut words = words.by_ref().filter(|word| !word.is_empty());
-        words
-            .nth(1)
-            .is_some_and(|name| name.eq_ignore_ascii_case(via.as_bytes()))
+        words.nth(1).is_some_and(|name| name.eq_ignore_ascii_case(via.as_bytes()))
     });
     ours.count() >= VIA_REPEATS_MAX
 }
@@ -315,11 +311,7 @@ fn is_forwarding_claim(name: &str) -> bool {
         return false;
     };
     let lower = |byte: &u8| {
-        if *byte == b'_' {
-            b'-'
-        } else {
-            byte.to_ascii_lowercase()
-        }
+        if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
     };
     start.iter().map(lower).eq(PREFIX.iter().copied())
 }
@@ -369,10 +361,7 @@ fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>) {
 /// The protocols a client may upgrade to through us.
 fn upgrades<'a>(head: &RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> {
     elements(head, FieldName::Upgrade).filter(|protocol| {
-        let name = protocol
-            .split(|&byte| byte == b'/')
-            .next()
-            .unwrap_or_default();
+        let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
         let ours: [&[u8]; 4] = [b"h2c", b"h2", b"http", b"tls"];
         !name.is_empty() && !ours.iter().any(|ours| name.eq_ignore_ascii_case(ours))
     })
@@ -425,32 +414,21 @@ fn encode_via<'a>(
 fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &RequestContext<'_>) {
     let before = |id: FieldName| {
         let believed = context.trusted && head.has(id);
-        let values = head
-            .fields()
-            .filter(move |field| believed && field.id == id);
-        values
-            .map(|field| field.value)
-            .filter(|value| !value.is_empty())
+        let values = head.fields().filter(move |field| believed && field.id == id);
+        values.map(|field| field.value).filter(|value| !value.is_empty())
     };
     let peer = context.peer.map(|address| address.to_canonical());
-    begin_list(
-        out,
-        b"X-Forwarded-For: ",
-        before(FieldName::XForwardedFor),
-        |out| {
-            if let Some(peer) = peer {
-                encode_address(out, peer);
-            }
-        },
-    );
+    begin_list(out, b"X-Forwarded-For: ", before(FieldName::XForwardedFor), |out| {
+        if let Some(peer) = peer {
+            encode_address(out, peer);
+        }
+    });
     // These two are not lists: who stood in front knows better than we do.
     let first = before(FieldName::XForwardedHost).next();
     if let Some(host) = first.or(head.host.map(str::as_bytes)) {
         encode_field(out, "X-Forwarded-Host", host);
     }
-    let proto = before(FieldName::XForwardedProto)
-        .next()
-        .unwrap_or(context.scheme.as_bytes());
+    let proto = before(FieldName::XForwardedProto).next().unwrap_or(context.scheme.as_bytes());
     encode_field(out, "X-Forwarded-Proto", proto);
     begin_list(out, b"Forwarded: ", before(FieldName::Forwarded), |out| {
         encode_forwarded_element(out, peer, head.host, context.scheme);
@@ -579,9 +557,7 @@ fn stated_length<'a>(head: &ResponseHead<'a>, request_is_head: bool) -> Option<&
     if !may_state || !head.has(FieldName::ContentLength) {
         return None;
     }
-    let mut fields = head
-        .fields()
-        .filter(|field| field.id == FieldName::ContentLength);
+    let mut fields = head.fields().filter(|field| field.id == FieldName::ContentLength);
     let (Some(field), None) = (fields.next(), fields.next()) else {
         return None;
     };

@@ -24,14 +24,8 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
     /// Room for `idle_max` idle connections to each of `servers` servers.
     #[must_use]
     pub fn new(servers: usize, idle_max: usize) -> Self {
-        let servers = core::iter::repeat_with(VecDeque::new)
-            .take(servers)
-            .collect();
-        Self {
-            servers,
-            idle_max,
-            total: 0,
-        }
+        let servers = core::iter::repeat_with(VecDeque::new).take(servers).collect();
+        Self { servers, idle_max, total: 0 }
     }
 
     /// Keeps `id`, idle since `now`. Returns the connection that must be closed for it: the longest
@@ -41,11 +35,7 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
         let Some(idle) = self.servers.get_mut(server).filter(|_| self.idle_max > 0) else {
             return Some(id);
         };
-        let evicted = if idle.len() >= self.idle_max {
-            idle.pop_front()
-        } else {
-            None
-        };
+        let evicted = if idle.len() >= self.idle_max { idle.pop_front() } else { None };
         idle.push_back(Idle { id, since: now });
         if evicted.is_none() {
             self.total += 1;

@@ -105,7 +105,12 @@ fn decode_unreserved(encoded: &[u8], out: &mut Vec<u8>) {
             rest = after;
             continue;
         }
-        out.push(first);
+        if first == b'%' {
+            // A stray percent sign stands for itself; written so, it cannot join what follows.
+            out.extend_from_slice(b"%25");
+        } else {
+            out.push(first);
+        }
         rest = after;
     }
 }
@@ -115,11 +120,7 @@ fn hex_digit(byte: u8) -> Option<u8> {
 }
 
 fn upper_hex(digit: u8) -> u8 {
-    if digit < 10 {
-        b'0' + digit
-    } else {
-        b'A' + digit - 10
-    }
+    if digit < 10 { b'0' + digit } else { b'A' + digit - 10 }
 }
 
 /// Whether a decoded segment has `..` as a segment for those who also take `%2F`, `%5C` or `\` for a

@@ -39,13 +39,7 @@ impl<T: Place> WaitQueue<T> {
     /// A queue of at most `length_max`.
     #[must_use]
     pub fn new(length_max: usize) -> Self {
-        Self {
-            nodes: Vec::new(),
-            first: NONE,
-            last: NONE,
-            length: 0,
-            length_max,
-        }
+        Self { nodes: Vec::new(), first: NONE, last: NONE, length: 0, length_max }
     }
 
     /// Puts `id` at the end; `false` when the queue is full (or `id` waits already).
@@ -57,23 +51,12 @@ impl<T: Place> WaitQueue<T> {
             return false;
         }
         if at >= self.nodes.len() {
-            self.nodes.resize(
-                at + 1,
-                Node {
-                    id: None,
-                    previous: NONE,
-                    next: NONE,
-                },
-            );
+            self.nodes.resize(at + 1, Node { id: None, previous: NONE, next: NONE });
         }
         if self.nodes[at].id.is_some() {
             return false;
         }
-        self.nodes[at] = Node {
-            id: Some(id),
-            previous: self.last,
-            next: NONE,
-        };
+        self.nodes[at] = Node { id: Some(id), previous: self.last, next: NONE };
         match self.nodes.get_mut(self.last as usize) {
             Some(last) => last.next = place,
             None => self.first = place,
@@ -121,9 +104,7 @@ impl<T: Place> WaitQueue<T> {
     /// Whether `id` waits.
     #[must_use]
     pub fn contains(&self, id: T) -> bool {
-        self.nodes
-            .get(id.place() as usize)
-            .is_some_and(|node| node.id == Some(id))
+        self.nodes.get(id.place() as usize).is_some_and(|node| node.id == Some(id))
     }
 
     /// How many wait.
@@ -176,10 +157,7 @@ mod tests {
         assert!(queue.push(Id::<str>::new(4, 3)));
         assert!(!queue.remove(Id::new(4, 1)));
         assert!(!queue.contains(Id::new(4, 1)));
-        assert!(
-            !queue.push(Id::new(4, 5)),
-            "its place is taken until it leaves"
-        );
+        assert!(!queue.push(Id::new(4, 5)), "its place is taken until it leaves");
         assert!(!queue.push(Id::NONE));
         assert_eq!(queue.len(), 1);
     }

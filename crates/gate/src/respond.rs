@@ -42,13 +42,7 @@ impl Answers {
             Action::Respond(respond) => Some(Prepared::new(respond, &config.server.server_name)),
             Action::Redirect(_) | Action::Synthetic | Action::Proxy(_) => None,
         };
-        Self {
-            prepared: config
-                .routes
-                .iter()
-                .map(|route| prepare(&route.action))
-                .collect(),
-        }
+        Self { prepared: config.routes.iter().map(|route| prepare(&route.action)).collect() }
     }
 
     /// The answer of route `route`, where that is a fixed one.
@@ -75,21 +69,16 @@ impl Prepared {
     pub fn new(respond: &Respond, server: &str) -> Self {
         let mut whole = Vec::new();
         encode_status_line(&mut whole, respond.status);
-        let names_server = respond
-            .headers
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("server"));
+        let names_server =
+            respond.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("server"));
         if !server.is_empty() && !names_server {
             encode_field(&mut whole, "Server", server.as_bytes());
         }
         for (name, value) in &respond.headers {
             encode_field(&mut whole, name, value.as_bytes());
         }
-        let content: &[u8] = if allows_content(respond.status) {
-            respond.body.as_slice()
-        } else {
-            b""
-        };
+        let content: &[u8] =
+            if allows_content(respond.status) { respond.body.as_slice() } else { b"" };
         // RFC 9110 section 8.6: none in 204, and none needed in 304.
         if !matches!(respond.status, 204 | 304) {
             encode_field_u64(&mut whole, "Content-Length", content.len() as u64);
@@ -100,12 +89,7 @@ impl Prepared {
         whole.extend_from_slice(b"\r\n\r\n");
         let content_at = whole.len();
         whole.extend_from_slice(content);
-        Self {
-            status: respond.status,
-            whole,
-            date_at,
-            content_at,
-        }
+        Self { status: respond.status, whole, date_at, content_at }
     }
 
     /// Its status.
@@ -232,11 +216,7 @@ fn encode_text(out: &mut Vec<u8>, status: u16, text: &str, context: &AnswerConte
     let mut number = itoa::Buffer::new();
     let number = number.format(status);
     let parts = [number, " ", reason, ": ", text, "\n"];
-    let length: usize = if text.is_empty() {
-        0
-    } else {
-        parts.iter().map(|part| part.len()).sum()
-    };
+    let length: usize = if text.is_empty() { 0 } else { parts.iter().map(|part| part.len()).sum() };
     if length > 0 {
         out.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\n");
     }
@@ -266,11 +246,7 @@ fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_
             }
             RedirectPiece::Path => {
                 // "//other.example/" at the start would name another host (RFC 3986 section 4.2).
-                let path = if head.form == TargetForm::Asterisk {
-                    "/"
-                } else {
-                    head.path
-                };
+                let path = if head.form == TargetForm::Asterisk { "/" } else { head.path };
                 if first {
                     out.push(b'/');
                     encode_uri(out, path.trim_start_matches(['/', '\\']));

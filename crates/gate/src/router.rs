@@ -51,9 +51,7 @@ impl Router {
                     .collect(),
             )
         };
-        Self {
-            listeners: (0..config.listeners.len()).map(table).collect(),
-        }
+        Self { listeners: (0..config.listeners.len()).map(table).collect() }
     }
 
     /// Finds the first route of `listener` that takes `head`. `scratch` is room for a normalised path;
@@ -116,10 +114,7 @@ fn canonical_path(pattern: &PathPattern) -> PathPattern {
                 Segment::Any(name) => Segment::Any(name.clone()),
             };
             let segments = segments.iter().map(canonical).collect();
-            PathPattern::Segments {
-                segments,
-                open_end: *open_end,
-            }
+            PathPattern::Segments { segments, open_end: *open_end }
         }
     }
 }
@@ -135,18 +130,13 @@ struct Rule {
 
 impl Rule {
     fn takes(&self, head: &RequestHead<'_>, host: &str, path: Option<&str>) -> bool {
-        self.host
-            .as_ref()
-            .is_none_or(|pattern| host_matches(pattern, host))
+        self.host.as_ref().is_none_or(|pattern| host_matches(pattern, host))
             && self
                 .path
                 .as_ref()
                 .is_none_or(|pattern| path.is_some_and(|path| path_matches(pattern, path)))
             && (self.methods.is_empty() || method_matches(&self.methods, head.method))
-            && self
-                .headers
-                .iter()
-                .all(|condition| header_matches(condition, head))
+            && self.headers.iter().all(|condition| header_matches(condition, head))
     }
 
     fn exact_host(&self) -> Option<&str> {
@@ -243,10 +233,7 @@ impl Table {
         };
         for (position, rule) in rules.iter().enumerate() {
             let position = position as u32;
-            match (
-                rule.exact_host().map(hash_host),
-                rule.exact_path().map(hash_path),
-            ) {
+            match (rule.exact_host().map(hash_host), rule.exact_path().map(hash_path)) {
                 (Some(host), Some(path)) => {
                     table.by_host_and_path.add(pair(host, path), position);
                 }
@@ -267,14 +254,8 @@ impl Table {
         let hashes_host = !self.by_host.is_empty() || !self.by_host_and_path.is_empty();
         let hashes_path = !self.by_path.is_empty() || !self.by_host_and_path.is_empty();
         let host_hash = hashes_host.then(|| hash_host(host));
-        let path_hash = if hashes_path {
-            path.map(hash_path)
-        } else {
-            None
-        };
-        let both = host_hash
-            .zip(path_hash)
-            .map(|(host, path)| pair(host, path));
+        let path_hash = if hashes_path { path.map(hash_path) } else { None };
+        let both = host_hash.zip(path_hash).map(|(host, path)| pair(host, path));
         let mut lists = [
             both.map_or(&[][..], |key| self.by_host_and_path.candidates(key)),
             host_hash.map_or(&[][..], |key| self.by_host.candidates(key)),

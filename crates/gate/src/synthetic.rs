@@ -165,9 +165,7 @@ impl Synthetic {
         match name {
             "s" => self.size = bounded(value, SIZE_BYTES_MAX).ok_or("s is 0 to 1 TiB")?,
             "r" => {
-                let status = u16::try_from(value)
-                    .ok()
-                    .filter(|s| (200..=599).contains(s));
+                let status = u16::try_from(value).ok().filter(|s| (200..=599).contains(s));
                 self.status = status.ok_or("r is a final status: 200 to 599")?;
             }
             "t" => self.delay = delay(value).ok_or("t is 0 to 60000 milliseconds")?,
@@ -209,9 +207,7 @@ fn delay(value: i64) -> Option<Span> {
 }
 
 fn pieces(value: i64) -> usize {
-    usize::try_from(value)
-        .unwrap_or(usize::MAX)
-        .clamp(1, PIECE_BYTES_MAX)
+    usize::try_from(value).unwrap_or(usize::MAX).clamp(1, PIECE_BYTES_MAX)
 }
 
 /// `-`, digits, then letters that multiply or draw; nothing at all counts as 1 (`?C` is `?C=1`).
@@ -277,16 +273,8 @@ pub fn encode_synthetic_head(out: &mut Vec<u8>, order: &Synthetic, context: &Ans
 fn encode_verbose(out: &mut Vec<u8>, order: &Synthetic, context: &AnswerContext<'_>) {
     let mut number = itoa::Buffer::new();
     out.extend_from_slice(b"X-Req: version=1.");
-    out.push(if context.version == Version::Http11 {
-        b'1'
-    } else {
-        b'0'
-    });
-    out.extend_from_slice(if context.is_head {
-        b", head=1\r\n"
-    } else {
-        b", head=0\r\n"
-    });
+    out.push(if context.version == Version::Http11 { b'1' } else { b'0' });
+    out.extend_from_slice(if context.is_head { b", head=1\r\n" } else { b", head=0\r\n" });
     out.extend_from_slice(b"X-Rsp: status=");
     out.extend_from_slice(number.format(order.status).as_bytes());
     out.extend_from_slice(b", size=");

@@ -1,0 +1,321 @@
+//! Balancing: shares, limits, avoidance, and how steady hashing is.
+
+use tidegate_base::prng::{hash_bytes, mix64};
+use tidegate_base::{Moment, Prng};
+use tidegate_config::model::{
+    Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream,
+};
+use tidegate_gate::balance::{AVOID_AFTER_FAILURE, Pick, PoolState, TRIED_MAX, Tried};
+
+const NOW: Moment = Moment::from_nanos(1);
+const WAYS: [Balance; 4] =
+    [Balance::Random, Balance::RoundRobin, Balance::LeastConnections, Balance::Hash(HashKey::Path)];
+
+fn upstream(number: u16, weight: u16, connections_max: Option<u32>) -> Upstream {
+    let address = ServerAddress::Name(format!("server-{number}"), 8000);
+    Upstream { address, weight, connections_max }
+}
+
+fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
+    Pool {
+        name: "p".to_owned(),
+        balance,
+        servers,
+        timeouts: ServerTimeouts::default(),
+        reuse: Reuse::default(),
+        retries: 1,
+        queue_max: 8,
+    }
+}
+
+fn weighted(balance: &Balance, weights: &[u16]) -> PoolState {
+    let servers = (0_u16..).zip(weights).map(|(number, &weight)| upstream(number, weight, None));
+    PoolState::new(&pool(balance.clone(), servers.collect()), 7)
+}
+
+fn limited(balance: &Balance, limits: &[u32]) -> PoolState {
+    let servers = (0_u16..).zip(limits).map(|(number, &limit)| upstream(number, 1, Some(limit)));
+    PoolState::new(&pool(balance.clone(), servers.collect()), 7)
+}
+
+fn key(number: usize) -> Option<u64> {
+    Some(hash_bytes(format!("/item/{number}").as_bytes()))
+}
+
+fn pick(state: &mut PoolState, prng: &mut Prng, number: usize) -> usize {
+    match state.pick(NOW, prng, key(number), &Tried::default()) {
+        Pick::Server(server) => server,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// How often each server is picked in `picks` picks, nothing staying in use.
+fn shares(state: &mut PoolState, picks: usize) -> Vec<usize> {
+    let mut prng = Prng::new(3);
+    let mut counts = vec![0; state.len()];
+    for number in 0..picks {
+        counts[pick(state, &mut prng, number)] += 1;
+    }
+    counts
+}
+
+#[test]
+fn each_way_shares_by_weight() {
+    for balance in &WAYS {
+        let counts = shares(&mut weighted(balance, &[1, 2, 4, 1]), 80_000);
+        for (count, weight) in counts.iter().zip([1, 2, 4, 1]) {
+            let fair = 10_000 * weight;
+            let error = count.abs_diff(fair) * 100 / fair;
+            // The ring's arcs are uneven; the others err by chance alone.
+            let allowed = if matches!(balance, Balance::Hash(_)) { 25 } else { 5 };
+            assert!(error <= allowed, "{balance:?}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn load_follows_the_weights_when_exchanges_last() {
+    for balance in [Balance::Random, Balance::LeastConnections, Balance::RoundRobin] {
+        let mut state = weighted(&balance, &[1, 2, 4, 1]);
+        let mut prng = Prng::new(5);
+        for number in 0..8_000 {
+            let server = pick(&mut state, &mut prng, number);
+            state.note_start(server);
+        }
+        for (server, weight) in [1_u32, 2, 4, 1].into_iter().enumerate() {
+            let (load, fair) = (state.in_use(server), 1_000 * weight);
+            assert!(load.abs_diff(fair) * 20 <= fair, "{balance:?}: {server} has {load}");
+        }
+        assert_eq!(state.in_use_total(), 8_000);
+    }
+}
+
+#[test]
+fn turns_are_exact_over_a_whole_round_wherever_they_begin() {
+    for seed in 0..20 {
+        let servers = vec![upstream(0, 5, None), upstream(1, 1, None), upstream(2, 1, None)];
+        let mut state = PoolState::new(&pool(Balance::RoundRobin, servers), seed);
+        let round: Vec<usize> = (0..7).map(|n| pick(&mut state, &mut Prng::new(0), n)).collect();
+        let count = |server| round.iter().filter(|&&picked| picked == server).count();
+        assert_eq!([count(0), count(1), count(2)], [5, 1, 1], "{round:?}");
+        let run = round.windows(5).any(|five| five.iter().all(|&picked| picked == 0));
+        assert!(!run, "the heavy server is not asked in one go: {round:?}");
+    }
+}
+
+#[test]
+fn two_choices_keep_the_fullest_server_near_the_mean() {
+    let mut prng = Prng::new(9);
+    let mut state = weighted(&Balance::Random, &[1; 100]);
+    for number in 0..10_000 {
+        let server = pick(&mut state, &mut prng, number);
+        state.note_start(server);
+    }
+    let fullest = (0..100).map(|server| state.in_use(server)).max();
+    // One choice would leave some server near 130; two: 100 + a few.
+    assert!(fullest.is_some_and(|load| load <= 106), "{fullest:?}");
+}
+
+#[test]
+fn an_unused_server_of_two_is_always_found_by_two_choices() {
+    let mut state = weighted(&Balance::Random, &[1, 1]);
+    state.note_start(0);
+    let mut prng = Prng::new(1);
+    let missed = (0..1_000).filter(|&n| pick(&mut state, &mut prng, n) == 0).count();
+    assert!(missed <= 125, "draws that agree four times over: {missed}");
+}
+
+#[test]
+fn a_key_stays_with_its_server() {
+    let mut state = weighted(&Balance::Hash(HashKey::Path), &[1; 7]);
+    let mut again = weighted(&Balance::Hash(HashKey::Path), &[1; 7]);
+    for number in 0..1_000 {
+        let first = pick(&mut state, &mut Prng::new(1), number);
+        assert_eq!(first, pick(&mut again, &mut Prng::new(2), number));
+    }
+}
+
+#[test]
+fn a_server_added_or_removed_moves_about_its_own_share_of_keys_alone() {
+    const KEYS: usize = 20_000;
+    let servers = |count: u16| (0..count).map(|number| upstream(number, 1, None)).collect();
+    let hash = || Balance::Hash(HashKey::ClientAddress);
+    let mut nine = PoolState::new(&pool(hash(), servers(9)), 1);
+    let mut ten = PoolState::new(&pool(hash(), servers(10)), 2);
+    let mut prng = Prng::new(1);
+    let mut moved = 0;
+    for number in 0..KEYS {
+        let before = pick(&mut nine, &mut prng, number);
+        let after = pick(&mut ten, &mut prng, number);
+        assert!(after == before || after == 9, "a key moved between servers that stayed");
+        moved += usize::from(after != before);
+    }
+    assert!((KEYS / 14..KEYS / 7).contains(&moved), "{moved} of {KEYS} moved");
+
+    // The first one taken out: its keys spread over all others.
+    let mut rest: Vec<Upstream> = servers(10);
+    rest.remove(0);
+    let mut without = PoolState::new(&pool(hash(), rest), 1);
+    for number in 0..KEYS {
+        let (before, after) =
+            (pick(&mut ten, &mut prng, number), pick(&mut without, &mut prng, number));
+        assert!(before == 0 || after + 1 == before);
+    }
+}
+
+#[test]
+fn a_server_that_is_down_loses_its_keys_and_gets_them_back() {
+    let mut state = weighted(&Balance::Hash(HashKey::Path), &[1; 5]);
+    let mut prng = Prng::new(1);
+    let before: Vec<usize> = (0..500).map(|n| pick(&mut state, &mut prng, n)).collect();
+    state.set_up(2, false);
+    assert!(!state.is_up(2) && state.is_up(1));
+    for (number, &server) in before.iter().enumerate() {
+        let now = pick(&mut state, &mut prng, number);
+        assert!(now != 2 && (server == 2 || now == server));
+    }
+    state.set_up(2, true);
+    let after: Vec<usize> = (0..500).map(|n| pick(&mut state, &mut prng, n)).collect();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn one_hot_key_overloads_no_server() {
+    let mut state = weighted(&Balance::Hash(HashKey::Path), &[1, 1, 1, 1, 2]);
+    let mut prng = Prng::new(1);
+    for _ in 0..6_000 {
+        let server = pick(&mut state, &mut prng, 42);
+        state.note_start(server);
+    }
+    for server in 0..5 {
+        let fair: u32 = if server == 4 { 2_000 } else { 1_000 };
+        assert!(state.in_use(server) <= fair * 5 / 4 + 1, "{server}: {}", state.in_use(server));
+    }
+}
+
+#[test]
+fn requests_without_the_key_are_spread_at_random() {
+    let mut state = weighted(&Balance::Hash(HashKey::Header("x-user".to_owned())), &[1; 4]);
+    let mut prng = Prng::new(1);
+    let mut counts = [0; 4];
+    for _ in 0..4_000 {
+        match state.pick(NOW, &mut prng, None, &Tried::default()) {
+            Pick::Server(server) => counts[server] += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(counts.iter().all(|&count| count > 800), "{counts:?}");
+}
+
+#[test]
+fn a_limit_is_never_passed_and_all_full_says_so() {
+    for balance in &WAYS {
+        let mut state = limited(balance, &[1, 2, 3]);
+        let mut prng = Prng::new(1);
+        assert!(state.is_limited());
+        for number in 0..6 {
+            let server = pick(&mut state, &mut prng, number);
+            state.note_start(server);
+        }
+        assert_eq!([state.in_use(0), state.in_use(1), state.in_use(2)], [1, 2, 3]);
+        assert!(!state.has_room());
+        assert_eq!(state.pick(NOW, &mut prng, key(9), &Tried::default()), Pick::Full);
+        state.note_end(1);
+        assert!(state.has_room());
+        assert_eq!(state.pick(NOW, &mut prng, key(9), &Tried::default()), Pick::Server(1));
+    }
+}
+
+#[test]
+fn tried_and_down_servers_are_never_picked() {
+    for balance in &WAYS {
+        let mut state = weighted(balance, &[1, 1, 1]);
+        let mut prng = Prng::new(1);
+        let mut tried = Tried::default();
+        tried.insert(0);
+        state.set_up(1, false);
+        for number in 0..50 {
+            assert_eq!(state.pick(NOW, &mut prng, key(number), &tried), Pick::Server(2));
+        }
+        tried.insert(2);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &tried), Pick::None);
+        state.set_up(0, false);
+        state.set_up(2, false);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &Tried::default()), Pick::None);
+    }
+}
+
+#[test]
+fn a_server_that_refused_is_avoided_for_a_while_unless_it_is_the_last() {
+    for balance in &WAYS {
+        let mut state = weighted(balance, &[1, 1]);
+        let mut prng = Prng::new(1);
+        state.note_connect_failure(0, NOW);
+        for number in 0..50 {
+            assert_eq!(pick(&mut state, &mut prng, number), 1);
+        }
+        let mut tried = Tried::default();
+        tried.insert(1);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &tried), Pick::Server(0), "the last one");
+        let later = NOW.after(AVOID_AFTER_FAILURE);
+        let back = |state: &mut PoolState, prng: &mut Prng, now| {
+            let none = Tried::default();
+            (0..200).any(|number| state.pick(now, prng, key(number), &none) == Pick::Server(0))
+        };
+        assert!(back(&mut state, &mut prng, later), "{balance:?}");
+        state.note_connect_failure(0, NOW);
+        state.note_connect_success(0);
+        assert!(back(&mut state, &mut prng, NOW), "{balance:?}");
+    }
+}
+
+#[test]
+fn a_server_of_weight_0_is_asked_only_when_there_is_no_other() {
+    for balance in &WAYS {
+        let mut state = weighted(balance, &[0, 1, 0]);
+        let mut prng = Prng::new(1);
+        assert!((0..100).all(|number| pick(&mut state, &mut prng, number) == 1));
+        state.set_up(1, false);
+        assert!((0..100).all(|number| pick(&mut state, &mut prng, number) != 1));
+    }
+}
+
+#[test]
+fn a_request_remembers_the_last_servers_it_tried() {
+    let mut tried = Tried::default();
+    assert!(tried.is_empty());
+    for server in 0..=TRIED_MAX {
+        tried.insert(server);
+        tried.insert(server);
+        assert!(tried.contains(server));
+    }
+    assert_eq!(tried.len(), TRIED_MAX);
+    assert!(!tried.contains(0), "the oldest is forgotten");
+    assert!(!tried.contains(999));
+}
+
+#[test]
+fn random_use_keeps_the_count_of_what_is_in_use() {
+    for (seed, balance) in (0_u64..).zip(WAYS.iter().cycle().take(40)) {
+        let mut prng = Prng::new(mix64(seed));
+        let mut state = limited(balance, &[3, 0, 5, 2]);
+        let mut started: Vec<usize> = Vec::new();
+        for number in 0..500 {
+            if prng.chance(550_000) {
+                match state.pick(NOW, &mut prng, key(number), &Tried::default()) {
+                    Pick::Server(server) => {
+                        state.note_start(server);
+                        started.push(server);
+                    }
+                    Pick::Full => assert_eq!(started.len(), 10),
+                    Pick::None => panic!("all are up"),
+                }
+            } else if !started.is_empty() {
+                let at = prng.below(started.len() as u64) as usize;
+                state.note_end(started.swap_remove(at));
+            }
+            assert_eq!(state.in_use_total(), started.len() as u64);
+            assert!((0..4).all(|s| state.in_use(s) <= [3, 0, 5, 2][s]));
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Responses passed on: bytes of a server in, through the decoder, bytes for a client out.
+//! Every case names its RFC section. `=` stands for the fields that open a response of these tests.
+
+use proptest::prelude::*;
+use tidegate_gate::forward::{
+    BodyFraming, ResponseContext, encode_downstream_response, encode_interim,
+};
+use tidegate_wire::http1::{
+    BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestKind, ResponseHead,
+    Version,
+};
+
+const NOW: &[u8; 29] = b"Sat, 21 Nov 2026 08:00:00 GMT";
+const DATE: &str = "Date: Fri, 20 Nov 2026 08:00:00 GMT\n";
+
+fn context(body: BodyFraming) -> ResponseContext<'static> {
+    ResponseContext {
+        client_version: Version::Http11,
+        keep_alive: true,
+        date: NOW,
+        via: "gate",
+        request_is_head: false,
+        body,
+    }
+}
+
+fn wire(text: &str) -> Vec<u8> {
+    format!("{}\r\n", text.replace('\n', "\r\n")).into_bytes()
+}
+
+fn with_head<T>(bytes: &[u8], request: RequestKind, run: impl FnOnce(&ResponseHead<'_>) -> T) -> T {
+    let mut storage = FieldStorage::new();
+    let decoded = HeadDecoder::default().decode_response(
+        bytes,
+        &HeadLimits::default(),
+        request,
+        &mut storage,
+    );
+    match decoded {
+        Ok(Some((head, _))) => run(&head),
+        other => panic!("{other:?}: {}", String::from_utf8_lossy(bytes)),
+    }
+}
+
+fn forward(given: &str, context: &ResponseContext<'_>) -> String {
+    let kind = RequestKind { is_head: context.request_is_head, ..RequestKind::default() };
+    let out = with_head(&wire(given), kind, |head| {
+        let mut out = Vec::new();
+        encode_downstream_response(&mut out, head, context);
+        out
+    });
+    String::from_utf8(out).expect("text in, text out").replace("\r\n", "\n")
+}
+
+fn check(section: &str, context: &ResponseContext<'_>, given: &str, wanted: &str) {
+    let (given, wanted) = (given.replace("=\n", DATE), wanted.replace("=\n", DATE));
+    assert_eq!(forward(&given, context), format!("{wanted}\n"), "RFC {section}:\n{given}");
+}
+
+#[test]
+fn the_status_line_is_our_own_with_the_servers_reason() {
+    let cases = [
+        ("9112 4", "HTTP/1.1 200 OK\n", "HTTP/1.1 200 OK\n"),
+        ("9112 4", "HTTP/1.0 200 OK\n", "HTTP/1.1 200 OK\n"),
+        ("9112 4", "HTTP/1.1 200 Fine, thank you\n", "HTTP/1.1 200 Fine, thank you\n"),
+        ("9112 4", "HTTP/1.1 404 \n", "HTTP/1.1 404 Not Found\n"),
+        ("9112 4", "HTTP/1.1 503 \n", "HTTP/1.1 503 Service Unavailable\n"),
+        ("9110 15", "HTTP/1.1 299 Odd\n", "HTTP/1.1 299 Odd\n"),
+    ];
+    for (section, line, wanted) in cases {
+        let version = if line.starts_with("HTTP/1.0") { "1.0" } else { "1.1" };
+        let given = format!("{line}=\nContent-Length: 0\n");
+        let wanted = format!("{wanted}=\nContent-Length: 0\nVia: {version} gate\n");
+        check(section, &context(BodyFraming::Length(0)), &given, &wanted);
+    }
+}
+
+#[test]
+fn fields_of_the_servers_hop_are_left_out() {
+    let plain = "HTTP/1.1 200 OK\n=\nA: 1\nContent-Length: 2\nVia: 1.1 gate\n";
+    let cases = [
+        ("9110 7.6.1", "Connection: close\n"),
+        ("9110 7.6.1", "Connection: keep-alive\nKeep-Alive: timeout=5\n"),
+        ("9110 7.6.1", "Connection: x-one\nX-One: 1\nx-one: 2\n"),
+        ("9110 7.6.1", "X-Two: 1\nConnection: x-one, X-TWO\n"),
+        ("9110 7.6.1", "Connection: content-length, date, via\n"),
+        ("9110 7.6.1", "Connection: set-cookie\nSet-Cookie: a=b\n"),
+        ("9112 C.2.2", "Keep-Alive: timeout=5\n"),
+        ("9112 C.2.2", "Proxy-Connection: close\n"),
+        ("9110 11.7.1", "Proxy-Authenticate: Basic\n"),
+        ("9110 11.7.3", "Proxy-Authentication-Info: x\n"),
+        ("9110 7.8", "Upgrade: h2c\nConnection: upgrade\n"),
+        ("9110 7.8", "Upgrade: h2\n"),
+        ("9110 10.1.4", "TE: trailers\n"),
+        ("9110 6.6.2", "Trailer: x-sum\n"),
+    ];
+    for (section, fields) in cases {
+        let given = format!("HTTP/1.1 200 OK\n=\n{fields}A: 1\nContent-Length: 2\n");
+        check(section, &context(BodyFraming::Length(2)), &given, plain);
+    }
+}
+
+#[test]
+fn everything_else_is_passed_on_as_it_came() {
+    let lines = [
+        "Server: other/1.0\n",
+        "Set-Cookie: a=b\nSet-Cookie: c=d, e\n",
+        "Cache-Control: max-age=3\nAge: 2\n",
+        "Content-Type: text/html\nContent-Encoding: gzip\n",
+        "content-range: bytes 0-1/2\n",
+        "ETag: W/\"x\"\n",
+        "Location: http://a/b?c#d\n",
+        "WWW-Authenticate: Basic realm=\"x\"\n",
+        "Vary: *\n",
+        "Allow: GET\n",
+        "X-Empty: \n",
+        "Retry-After: 3\n",
+        "Accept-Ranges: bytes\n",
+        "X-Forwarded-For: kept, as a response knows no such field\n",
+    ];
+    for fields in lines {
+        let given = format!("HTTP/1.1 200 OK\n=\n{fields}Content-Length: 2\n");
+        let wanted = format!("HTTP/1.1 200 OK\n=\n{fields}Content-Length: 2\nVia: 1.1 gate\n");
+        check("9110 7.6", &context(BodyFraming::Length(2)), &given, &wanted);
+    }
+}
+
+#[test]
+fn a_date_is_added_where_there_is_none() {
+    let given = "HTTP/1.1 200 OK\nContent-Length: 0\nServer: x\n";
+    let wanted = "HTTP/1.1 200 OK\nServer: x\nDate: Sat, 21 Nov 2026 08:00:00 GMT\n\
+        Content-Length: 0\nVia: 1.1 gate\n";
+    check("9110 6.6.1", &context(BodyFraming::Length(0)), given, wanted);
+}
+
+#[test]
+fn framing_is_written_anew() {
+    let chunked = "Transfer-Encoding: chunked\n";
+    let cases = [
+        ("9112 6.3", "Content-Length: 5\n", BodyFraming::Length(5), "Content-Length: 5\n"),
+        ("9112 6.3", "content-length: 05\n", BodyFraming::Length(5), "Content-Length: 5\n"),
+        ("9112 6.3", "transfer-encoding: CHUNKED\n", BodyFraming::Chunked, chunked),
+        ("9112 6.3", "", BodyFraming::Chunked, chunked),
+        ("9112 6.3", "", BodyFraming::UntilClose, "close"),
+        ("9112 7.1", "Transfer-Encoding: chunked\n", BodyFraming::UntilClose, "close"),
+    ];
+    for (section, fields, body, wanted) in cases {
+        let given = format!("HTTP/1.1 200 OK\n=\n{fields}");
+        let wanted = match wanted {
+            "close" => "HTTP/1.1 200 OK\n=\nVia: 1.1 gate\nConnection: close\n".to_owned(),
+            framing => format!("HTTP/1.1 200 OK\n=\n{framing}Via: 1.1 gate\n"),
+        };
+        check(section, &context(body), &given, &wanted);
+    }
+    let given = "HTTP/1.1 200 OK\n=\nTrailer: x-sum\nTransfer-Encoding: chunked\n";
+    let wanted = "HTTP/1.1 200 OK\n=\nTrailer: x-sum\nTransfer-Encoding: chunked\nVia: 1.1 gate\n";
+    check("9110 6.6.2", &context(BodyFraming::Chunked), given, wanted);
+}
+
+#[test]
+fn a_response_without_a_body_keeps_what_it_says_about_one() {
+    let head = ResponseContext { request_is_head: true, ..context(BodyFraming::None) };
+    let get = context(BodyFraming::None);
+    let length = "Content-Length: 42\n";
+    let cases = [
+        ("9110 9.3.2", head, "200 OK", length, length),
+        ("9110 9.3.2", head, "200 OK", "", ""),
+        ("9110 9.3.2", head, "404 Not Found", length, length),
+        ("9110 8.6", get, "304 Not Modified", length, length),
+        ("9110 8.6", get, "304 Not Modified", "", ""),
+        ("9110 8.6", head, "304 Not Modified", length, length),
+        ("9110 8.6", get, "204 No Content", "", ""),
+        ("9112 6.1", head, "200 OK", "Transfer-Encoding: chunked\n", ""),
+    ];
+    for (section, context, status, fields, wanted) in cases {
+        let given = format!("HTTP/1.1 {status}\n=\n{fields}");
+        let wanted = format!("HTTP/1.1 {status}\n=\n{wanted}Via: 1.1 gate\n");
+        check(section, &context, &given, &wanted);
+    }
+}
+
+#[test]
+fn connection_says_what_we_do_with_the_clients_connection() {
+    let given = "HTTP/1.1 200 OK\n=\nContent-Length: 2\nConnection: keep-alive\n";
+    let opening = "HTTP/1.1 200 OK\n=\nContent-Length: 2\nVia: 1.1 gate\n";
+    let cases = [
+        ("9112 9.3", Version::Http11, true, ""),
+        ("9112 9.6", Version::Http11, false, "Connection: close\n"),
+        ("9112 C.2.2", Version::Http10, true, "Connection: keep-alive\n"),
+        ("9112 9.6", Version::Http10, false, "Connection: close\n"),
+    ];
+    for (section, client_version, keep_alive, wanted) in cases {
+        let context =
+            ResponseContext { client_version, keep_alive, ..context(BodyFraming::Length(2)) };
+        check(section, &context, given, &format!("{opening}{wanted}"));
+    }
+    let upgrade = "HTTP/1.1 426 Upgrade Required\n=\nContent-Length: 0\n\
+        Connection: upgrade\nUpgrade: websocket\n";
+    let wanted = "HTTP/1.1 426 Upgrade Required\n=\nContent-Length: 0\nVia: 1.1 gate\n\
+        Connection: upgrade\nUpgrade: websocket\n";
+    check("9110 15.5.22", &context(BodyFraming::Length(0)), upgrade, wanted);
+    let closing = ResponseContext { keep_alive: false, ..context(BodyFraming::Length(0)) };
+    let wanted = wanted.replace("Connection: upgrade", "Connection: upgrade, close");
+    check("9110 15.5.22", &closing, upgrade, &wanted);
+}
+
+#[test]
+fn via_is_extended() {
+    for (fields, wanted) in [
+        ("Via: 1.1 a\n", "Via: 1.1 a, 1.1 gate\n"),
+        ("Via: 1.1 a\nVia: 1.0 b (c)\n", "Via: 1.1 a, 1.0 b (c), 1.1 gate\n"),
+    ] {
+        let given = format!("HTTP/1.1 200 OK\n=\n{fields}Content-Length: 0\n");
+        let wanted = format!("HTTP/1.1 200 OK\n=\nContent-Length: 0\n{wanted}");
+        check("9110 7.6.3", &context(BodyFraming::Length(0)), &given, &wanted);
+    }
+    let nameless = ResponseContext { via: "", ..context(BodyFraming::Length(0)) };
+    let given = "HTTP/1.1 200 OK\n=\nContent-Length: 0\n";
+    check("9110 7.6.3", &nameless, given, given);
+}
+
+#[test]
+fn interim_responses_are_relayed_without_framing() {
+    let cases = [
+        ("9110 15.2.1", "HTTP/1.1 100 Continue\n", "HTTP/1.1 100 Continue\nVia: 1.1 gate\n"),
+        (
+            "8297 2",
+            "HTTP/1.1 103 Early Hints\nLink: </a.css>; rel=preload\nConnection: x\nX: 1\n",
+            "HTTP/1.1 103 Early Hints\nLink: </a.css>; rel=preload\nVia: 1.1 gate\n",
+        ),
+        (
+            "9110 7.8",
+            "HTTP/1.1 101 Switching Protocols\nUpgrade: websocket\nConnection: Upgrade, x\nX: 1\n\
+             Sec-WebSocket-Accept: abc\n",
+            "HTTP/1.1 101 Switching Protocols\nSec-WebSocket-Accept: abc\nVia: 1.1 gate\n\
+             Connection: upgrade\nUpgrade: websocket\n",
+        ),
+    ];
+    let kind = RequestKind { upgrade_asked: true, ..RequestKind::default() };
+    for (section, given, wanted) in cases {
+        let mut out = Vec::new();
+        with_head(&wire(given), kind, |head| encode_interim(&mut out, head, "gate"));
+        assert_eq!(out, wire(wanted), "RFC {section}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_passed_on_decodes_to_the_same_length_without_the_other_hop(
+        status in prop::sample::select(vec![200_u16, 204, 206, 304, 404, 426, 500]),
+        framing in prop::sample::select(vec![
+            "", "Content-Length: 7\n", "Transfer-Encoding: chunked\n", "Content-Length: 0\n",
+        ]),
+        fields in prop::collection::vec(
+            prop::sample::select(vec![
+                "Connection: close\n", "Connection: x-one, keep-alive\n", "X-One: 1\n",
+                "Keep-Alive: 1\n", "Upgrade: h2c\n", "Via: 1.1 a\n", "Trailer: x\n", "TE: x\n",
+                "Date: Sat, 21 Nov 2026 08:00:00 GMT\n", "Server: s\n", "Proxy-Connection: x\n",
+            ]),
+            0..8,
+        ),
+        is_head in any::<bool>(),
+        keep_alive in any::<bool>(),
+    ) {
+        let given = wire(&format!("HTTP/1.1 {status} X\n{framing}{}", fields.concat()));
+        let kind = RequestKind { is_head, ..RequestKind::default() };
+        let mut storage = FieldStorage::new();
+        let decoded =
+            HeadDecoder::default().decode_response(&given, &HeadLimits::default(), kind, &mut storage);
+        let Ok(Some((head, _))) = decoded else { return Ok(()) };
+        let body = match head.length {
+            BodyLength::None => BodyFraming::None,
+            BodyLength::Length(length) => BodyFraming::Length(length),
+            BodyLength::Chunked | BodyLength::UntilClose => BodyFraming::Chunked,
+        };
+        let context = ResponseContext { keep_alive, request_is_head: is_head, ..context(body) };
+        let mut out = Vec::new();
+        encode_downstream_response(&mut out, &head, &context);
+        with_head(&out, kind, |again| {
+            let wanted = match head.length {
+                BodyLength::UntilClose => BodyLength::Chunked,
+                length => length,
+            };
+            assert_eq!((again.length, again.status), (wanted, head.status));
+            if !matches!(again.length, BodyLength::None) {
+                assert_eq!(again.persistent, keep_alive);
+            }
+            for id in [FieldName::KeepAlive, FieldName::ProxyConnection, FieldName::Te] {
+                assert!(!again.has(id), "{id:?}");
+            }
+            assert!(!(head.is_nominated("x-one") && again.find_named("x-one").is_some()));
+            assert!(again.has(FieldName::Date));
+            assert_eq!(again.fields().filter(|field| field.id == FieldName::Via).count(), 1);
+        });
+    }
+}

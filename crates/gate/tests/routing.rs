@@ -1,0 +1,356 @@
+//! Routing: patterns one by one, spellings of paths, and the tables against trying every route.
+
+use proptest::prelude::*;
+use tidegate_config::model::{
+    Action, Bind, ClientTimeouts, Config, HeaderCondition, HeaderTest, HostPattern, Listener,
+    PathPattern, RequestLimits, Route, Segment,
+};
+use tidegate_gate::path::{Normalized, normalize_path};
+use tidegate_gate::router::{Routed, Router};
+use tidegate_wire::http1::{FieldStorage, HeadDecoder, HeadLimits};
+
+fn listener(name: &str) -> Listener {
+    Listener {
+        name: name.to_owned(),
+        bind: Bind::Unix(name.to_owned()),
+        backlog: 16,
+        limits: RequestLimits::default(),
+        timeouts: ClientTimeouts::default(),
+        requests_per_connection_max: None,
+        trusted: Vec::new(),
+    }
+}
+
+fn any_route() -> Route {
+    Route {
+        listener: None,
+        host: None,
+        path: None,
+        methods: Vec::new(),
+        headers: Vec::new(),
+        action: Action::Synthetic,
+    }
+}
+
+fn config(routes: Vec<Route>) -> Config {
+    Config { listeners: vec![listener("a"), listener("b")], routes, ..Config::default() }
+}
+
+fn host(text: &str) -> Option<HostPattern> {
+    Some(match text.strip_prefix('*') {
+        Some(suffix) => HostPattern::Below(suffix.to_owned()),
+        None => HostPattern::Exact(text.to_owned()),
+    })
+}
+
+fn path(text: &str) -> Option<PathPattern> {
+    if text.contains('{') {
+        let (text, open_end) = text.strip_suffix("/*").map_or((text, false), |text| (text, true));
+        let segment = |part: &str| match part.strip_prefix('{') {
+            Some(name) => Segment::Any(name.trim_end_matches('}').to_owned()),
+            None => Segment::Literal(part.to_owned()),
+        };
+        let segments = text.trim_start_matches('/').split('/').map(segment).collect();
+        return Some(PathPattern::Segments { segments, open_end });
+    }
+    Some(match text.strip_suffix('*') {
+        Some(prefix) => PathPattern::Below(prefix.to_owned()),
+        None => PathPattern::Exact(text.to_owned()),
+    })
+}
+
+/// (route, path to forward) or the refusal.
+#[derive(Debug, PartialEq)]
+enum Found {
+    Route(usize, Option<String>),
+    Nothing,
+    Refused,
+}
+
+fn find(router: &Router, listener: usize, request: &str) -> Found {
+    let bytes = format!("{}\r\n", request.replace('\n', "\r\n")).into_bytes();
+    let mut storage = FieldStorage::new();
+    let decoded =
+        HeadDecoder::default().decode_request(&bytes, &HeadLimits::default(), &mut storage);
+    let Ok(Some((head, _))) = decoded else { panic!("{decoded:?}: {request}") };
+    match router.route(listener, &head, &mut b"left from before".to_vec()) {
+        Routed::Route { index, path } => Found::Route(index, path.map(str::to_owned)),
+        Routed::Nothing => Found::Nothing,
+        Routed::Refused(_) => Found::Refused,
+    }
+}
+
+fn get(router: &Router, host: &str, path: &str) -> Found {
+    find(router, 0, &format!("GET {path} HTTP/1.1\nHost: {host}\n"))
+}
+
+#[test]
+fn a_host_is_compared_without_case_port_and_trailing_dot() {
+    let cases = [
+        ("example.com", "example.com", true),
+        ("example.com", "EXAMPLE.com", true),
+        ("example.com", "example.com:8080", true),
+        ("example.com", "example.com.", true),
+        ("example.com", "example.com.:80", true),
+        ("example.com", "www.example.com", false),
+        ("example.com", "example.org", false),
+        ("example.com", "xexample.com", false),
+        ("*.example.com", "a.example.com", true),
+        ("*.example.com", "A.B.Example.COM:1", true),
+        ("*.example.com", "a.example.com.", true),
+        ("*.example.com", "example.com", false),
+        ("*.example.com", "aexample.com", false),
+        ("[::1]", "[::1]", true),
+        ("[::1]", "[::1]:8080", true),
+        ("[::1]", "[::2]", false),
+        ("192.0.2.1", "192.0.2.1:80", true),
+    ];
+    for (pattern, given, takes) in cases {
+        let router = Router::new(&config(vec![Route { host: host(pattern), ..any_route() }]));
+        let wanted = if takes { Found::Route(0, None) } else { Found::Nothing };
+        assert_eq!(get(&router, given, "/"), wanted, "{pattern} and {given}");
+    }
+    let router = Router::new(&config(vec![Route { host: host("h"), ..any_route() }]));
+    assert_eq!(find(&router, 0, "GET / HTTP/1.0\n"), Found::Nothing);
+    assert_eq!(find(&router, 0, "GET http://h/ HTTP/1.1\nHost: x\n"), Found::Route(0, None));
+}
+
+#[test]
+fn path_patterns_take_what_they_say() {
+    let cases = [
+        ("/json", "/json", true),
+        ("/json", "/json?x=1", true),
+        ("/json", "/json/", false),
+        ("/json", "/JSON", false),
+        ("/json", "/jso%6E", true),
+        ("/json", "//json", false),
+        ("/api/*", "/api", true),
+        ("/api/*", "/api/", true),
+        ("/api/*", "/api/a/b", true),
+        ("/api/*", "/apix", false),
+        ("/api/*", "/%61pi/x", true),
+        ("/*", "/", true),
+        ("/*", "/a", true),
+        ("/users/{id}", "/users/7", true),
+        ("/users/{id}", "/users/", false),
+        ("/users/{id}", "/users", false),
+        ("/users/{id}", "/users/7/", false),
+        ("/users/{id}", "/users/7/posts", false),
+        ("/users/{id}/posts", "/users/7/posts", true),
+        ("/users/{id}/posts", "/users//posts", false),
+        ("/users/{id}/*", "/users/7", true),
+        ("/users/{id}/*", "/users/7/a/b", true),
+        ("/users/{id}/*", "/users", false),
+        ("/{a}/{b}", "/x/y%2Fz", true),
+        ("/caf\u{e9}", "/caf%C3%A9", true),
+        ("/caf%c3%a9", "/caf%C3%a9", true),
+        ("/a%2fb", "/a%2Fb", true),
+        ("/a%2fb", "/a/b", false),
+        ("/%7Euser", "/~user", true),
+    ];
+    for (pattern, given, takes) in cases {
+        let router = Router::new(&config(vec![Route { path: path(pattern), ..any_route() }]));
+        let wanted = if takes { Found::Route(0, None) } else { Found::Nothing };
+        assert_eq!(get(&router, "h", given), wanted, "{pattern} and {given}");
+    }
+}
+
+#[test]
+fn the_asterisk_goes_to_routes_without_a_path_alone() {
+    let routes = vec![Route { path: path("/*"), ..any_route() }, any_route()];
+    let router = Router::new(&config(routes));
+    assert_eq!(find(&router, 0, "OPTIONS * HTTP/1.1\nHost: h\n"), Found::Route(1, None));
+    assert_eq!(find(&router, 0, "OPTIONS / HTTP/1.1\nHost: h\n"), Found::Route(0, None));
+}
+
+#[test]
+fn methods_fields_and_listeners_are_conditions_too() {
+    let field = |name: &str, test| HeaderCondition { name: name.to_owned(), test };
+    let routes = vec![
+        Route { listener: Some(1), ..any_route() },
+        Route { methods: vec!["POST".to_owned(), "PUT".to_owned()], ..any_route() },
+        Route {
+            headers: vec![
+                field("x-canary", HeaderTest::Equals("yes".to_owned())),
+                field("x-old", HeaderTest::Absent),
+            ],
+            ..any_route()
+        },
+        Route { headers: vec![field("x-any", HeaderTest::Present)], ..any_route() },
+        Route { methods: vec!["GET".to_owned()], ..any_route() },
+    ];
+    let router = Router::new(&config(routes));
+    let cases = [
+        (1, "GET", "", Found::Route(0, None)),
+        (0, "POST", "", Found::Route(1, None)),
+        (0, "PUT", "", Found::Route(1, None)),
+        (0, "GET", "X-Canary: yes\n", Found::Route(2, None)),
+        (0, "GET", "X-Canary: no\nx-canary: yes\n", Found::Route(2, None)),
+        (0, "GET", "X-Canary: YES\n", Found::Route(4, None)),
+        (0, "GET", "X-Canary: yes\nX-Old: 1\n", Found::Route(4, None)),
+        (0, "GET", "x-any: \n", Found::Route(3, None)),
+        (0, "DELETE", "X-Any: 1\n", Found::Route(3, None)),
+        (0, "HEAD", "", Found::Route(4, None)),
+        (0, "DELETE", "", Found::Nothing),
+        (0, "get", "", Found::Nothing),
+        (9, "GET", "", Found::Nothing),
+    ];
+    for (listener, method, fields, wanted) in cases {
+        let request = format!("{method} / HTTP/1.1\nHost: h\n{fields}");
+        assert_eq!(find(&router, listener, &request), wanted, "{request}");
+    }
+}
+
+#[test]
+fn dot_segments_dodge_no_route() {
+    let routes = vec![
+        Route { path: path("/admin/*"), ..any_route() },
+        Route { path: path("/public/*"), ..any_route() },
+    ];
+    let router = Router::new(&config(routes));
+    let admin = |path: &str| Found::Route(0, Some(path.to_owned()));
+    let cases = [
+        ("/public/../admin/x", admin("/admin/x")),
+        ("/public/%2e%2e/admin/x", admin("/admin/x")),
+        ("/public/.%2E/admin/x", admin("/admin/x")),
+        ("/public/./../admin", admin("/admin")),
+        ("/./admin/x?a=/../b", admin("/admin/x")),
+        ("/x/..//../admin/", admin("/admin/")),
+        ("/public/x/../../admin/..%61", admin("/admin/..a")),
+        ("/%61dmin/x", Found::Route(0, None)),
+        ("/public/..%2fadmin", Found::Refused),
+        ("/public/..%5Cadmin", Found::Refused),
+        ("/public/x%2f..%2f..%2fadmin", Found::Refused),
+        ("/public/x%2f%2e%2e", Found::Refused),
+        ("/../admin", Found::Refused),
+        ("/public/../../admin", Found::Refused),
+        (
+            "/public/./%2%65%2%65/admin",
+            Found::Route(1, Some("/public/%252e%252e/admin".to_owned())),
+        ),
+        ("/public/...", Found::Route(1, None)),
+        ("/public/.hidden", Found::Route(1, None)),
+        ("/public/..a", Found::Route(1, None)),
+        ("/public/a..%2fb", Found::Route(1, None)),
+    ];
+    for (given, wanted) in cases {
+        assert_eq!(get(&router, "h", given), wanted, "{given}");
+    }
+}
+
+#[test]
+fn each_path_has_one_spelling() {
+    let cases = [
+        ("/", Normalized::Same),
+        ("/a/b.c", Normalized::Same),
+        ("/.well-known/x", Normalized::Same),
+        ("/a%20b", Normalized::Same),
+        ("/a//b", Normalized::Same),
+        ("/100%", Normalized::Equivalent("/100%25")),
+        ("/%zz", Normalized::Equivalent("/%25zz")),
+        ("/%2%65%2%65/./a", Normalized::Changed("/%252e%252e/a")),
+        ("/%252e%252E/", Normalized::Same),
+        ("/%41%2d%7e", Normalized::Equivalent("/A-~")),
+        ("/a%2fb", Normalized::Equivalent("/a%2Fb")),
+        ("/.", Normalized::Changed("/")),
+        ("/a/.", Normalized::Changed("/a/")),
+        ("/a/..", Normalized::Changed("/")),
+        ("/a/b/..", Normalized::Changed("/a/")),
+        ("/a/./b", Normalized::Changed("/a/b")),
+        ("/a/../b", Normalized::Changed("/b")),
+        ("/a/b/c/./../../g", Normalized::Changed("/a/g")),
+        ("/a//../b", Normalized::Changed("/a/b")),
+        ("/%2e/a%2f", Normalized::Changed("/a%2F")),
+    ];
+    for (given, wanted) in cases {
+        assert_eq!(normalize_path(given, &mut Vec::new()), wanted, "{given}");
+    }
+    for refused in ["/..", "/a/../..", "/%2e%2e/", "/a/..\\b", "/a\\..", "/..%2f", "/%2f.."] {
+        let mut scratch = Vec::new();
+        let result = normalize_path(refused, &mut scratch);
+        assert!(matches!(result, Normalized::Refused(_)), "{refused}: {result:?}");
+    }
+}
+
+/// Whether the route takes a GET of `path` at `host`, read off the pattern's definition.
+fn naive(route: &Route, host: &str, path: &str) -> bool {
+    let host_takes = match &route.host {
+        None => true,
+        Some(HostPattern::Exact(name)) => name == host,
+        Some(HostPattern::Below(suffix)) => host.len() > suffix.len() && host.ends_with(suffix),
+    };
+    let path_takes = match &route.path {
+        None => true,
+        Some(PathPattern::Exact(exact)) => exact == path,
+        Some(PathPattern::Below(prefix)) => {
+            path.starts_with(prefix) || format!("{path}/") == *prefix
+        }
+        Some(PathPattern::Segments { segments, open_end }) => {
+            let parts: Vec<&str> = path[1..].split('/').collect();
+            let enough =
+                parts.len() == segments.len() || (*open_end && parts.len() > segments.len());
+            enough
+                && segments.iter().zip(&parts).all(|(segment, part)| match segment {
+                    Segment::Literal(text) => text == part,
+                    Segment::Any(_) => !part.is_empty(),
+                })
+        }
+    };
+    host_takes && path_takes
+}
+
+fn routes() -> impl Strategy<Value = Vec<Route>> {
+    let hosts = prop::sample::select(vec!["", "", "a.x", "b.x", "x", "*.x", "*.a.x"]);
+    let paths = prop::sample::select(vec![
+        "",
+        "/",
+        "/a",
+        "/a/b",
+        "/b",
+        "/a/*",
+        "/*",
+        "/a/{n}",
+        "/{n}/b",
+        "/{n}/*",
+        "/{m}/{n}/*",
+    ]);
+    let route = (hosts, paths, any::<bool>()).prop_map(|(on, at, only_second)| Route {
+        listener: only_second.then_some(1),
+        host: if on.is_empty() { None } else { host(on) },
+        path: if at.is_empty() { None } else { path(at) },
+        ..any_route()
+    });
+    prop::collection::vec(route, 0..24)
+}
+
+proptest! {
+    #[test]
+    fn the_tables_find_what_trying_every_route_finds(
+        routes in routes(),
+        host in prop::sample::select(vec!["x", "a.x", "b.x", "c.a.x", "y"]),
+        path in prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/b", "/b/b", "/a/b/c", "/c"]),
+        listener in 0..2_usize,
+    ) {
+        let router = Router::new(&config(routes.clone()));
+        let takes = |route: &Route| {
+            route.listener.is_none_or(|only| only == listener) && naive(route, host, path)
+        };
+        let wanted = routes.iter().position(takes).map_or(Found::Nothing, |i| Found::Route(i, None));
+        let found = find(&router, listener, &format!("GET {path} HTTP/1.1\nHost: {host}\n"));
+        prop_assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn a_normalised_path_is_normal_and_has_no_dots_left(path in "(/([a.%2eEfF5cC]|\\.\\.|%2[eEfF]){0,4}){1,5}") {
+        let mut scratch = Vec::new();
+        let normal = match normalize_path(&path, &mut scratch) {
+            Normalized::Same => path.clone(),
+            Normalized::Equivalent(normal) | Normalized::Changed(normal) => normal.to_owned(),
+            Normalized::Refused(_) => return Ok(()),
+        };
+        prop_assert!(normal.starts_with('/'));
+        prop_assert!(!normal.split('/').any(|segment| segment == "." || segment == ".."));
+        let mut again = Vec::new();
+        prop_assert_eq!(normalize_path(&normal, &mut again), Normalized::Same, "{}", normal);
+    }
+}
