@@ -47,10 +47,7 @@ impl Loop<Epoll> {
             let data = EventData::new_u64(WAKER_TOKEN);
             epoll::add(&epoll, event, data, EventFlags::IN | EventFlags::ET)?;
         }
-        let kernel = Epoll {
-            epoll,
-            edges: Vec::with_capacity(EDGES_MAX),
-        };
+        let kernel = Epoll { epoll, edges: Vec::with_capacity(EDGES_MAX) };
         Ok(Self::over(kernel, waker, socks_max))
     }
 }
@@ -92,10 +89,8 @@ impl Kernel for Epoll {
             Address::Unix(_) => AddressFamily::UNIX,
         };
         let handle = stream_socket(family).map_err(|errno| {
-            shortage(errno).map_or(
-                ConnectFault::Refused(CloseReason::ConnectUnreachable),
-                ConnectFault::Short,
-            )
+            shortage(errno)
+                .map_or(ConnectFault::Refused(CloseReason::ConnectUnreachable), ConnectFault::Short)
         })?;
         let begun = match address {
             Address::Tcp(tcp) => {
@@ -185,18 +180,11 @@ impl Kernel for Epoll {
         // deadline and spin through the rest.
         let timeout = timeout.map(|span| {
             let millis = span.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
-            Timespec {
-                tv_sec: millis / 1000,
-                tv_nsec: millis % 1000 * 1_000_000,
-            }
+            Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 }
         });
         self.edges.clear();
         // EINTR, the only error a valid instance knows, counts as no edge.
-        let _ = epoll::wait(
-            &self.epoll,
-            spare_capacity(&mut self.edges),
-            timeout.as_ref(),
-        );
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.edges), timeout.as_ref());
         self.edges.len()
     }
 
@@ -216,11 +204,7 @@ impl Kernel for Epoll {
 }
 
 fn family(address: core::net::SocketAddr) -> AddressFamily {
-    if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    }
+    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
 fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
@@ -273,10 +257,7 @@ fn backlog(options: &ListenOptions) -> i32 {
 fn peer(address: Option<SocketAddrAny>) -> Peer {
     match address.and_then(|any| core::net::SocketAddr::try_from(any).ok()) {
         // A client of IPv4 at a dual-stack listener is shown as what it is.
-        Some(tcp) => Peer::Tcp(core::net::SocketAddr::new(
-            tcp.ip().to_canonical(),
-            tcp.port(),
-        )),
+        Some(tcp) => Peer::Tcp(core::net::SocketAddr::new(tcp.ip().to_canonical(), tcp.port())),
         None => Peer::Local,
     }
 }

@@ -32,10 +32,7 @@ pub fn cover(affinities: &Affinities, cpus: &[usize]) -> Option<bool> {
     if affinities.is_empty() {
         return None;
     }
-    Some(
-        cpus.iter()
-            .all(|cpu| affinities.values().any(|line| line.contains(cpu))),
-    )
+    Some(cpus.iter().all(|cpu| affinities.values().any(|line| line.contains(cpu))))
 }
 
 /// The numbers of the lines of /proc/interrupts that bring received packets of one of `names`.
@@ -66,9 +63,7 @@ pub fn parse_receive_interrupts(text: &str, names: &[String]) -> Vec<u32> {
 fn is_receive_line(action: &str, name: &str) -> bool {
     let words = [
         action.strip_prefix(name),
-        action
-            .split_once("@pci:")
-            .map(|(queue, bus)| if bus == name { queue } else { "" }),
+        action.split_once("@pci:").map(|(queue, bus)| if bus == name { queue } else { "" }),
     ];
     words.into_iter().flatten().any(|queue| {
         // A digit right after the name belongs to another device: eth1 is not eth10.
@@ -108,11 +103,7 @@ fn device_names() -> Vec<String> {
         }
         names.push(device.file_name().to_string_lossy().into_owned());
         if let Ok(target) = fs::canonicalize(&behind) {
-            names.extend(
-                target
-                    .file_name()
-                    .map(|name| name.to_string_lossy().into_owned()),
-            );
+            names.extend(target.file_name().map(|name| name.to_string_lossy().into_owned()));
         }
     }
     names.retain(|name| !name.is_empty() && Path::new(name).components().count() == 1);

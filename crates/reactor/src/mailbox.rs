@@ -26,19 +26,13 @@ impl<T> Mailbox<T> {
     /// An empty box for the worker that `waker` wakes, holding at most `length_max` mails (at least 1).
     #[must_use]
     pub fn new(length_max: usize, waker: Waker) -> Self {
-        Self {
-            queue: Arc::new(ArrayQueue::new(length_max.max(1))),
-            waker,
-        }
+        Self { queue: Arc::new(ArrayQueue::new(length_max.max(1))), waker }
     }
 
     /// A new sender to this box.
     #[must_use]
     pub fn sender(&self) -> Sender<T> {
-        Sender {
-            queue: Arc::clone(&self.queue),
-            waker: self.waker.clone(),
-        }
+        Sender { queue: Arc::clone(&self.queue), waker: self.waker.clone() }
     }
 
     /// The oldest mail. A worker that stops before the box is empty calls `ring_again`.
@@ -79,10 +73,7 @@ impl<T> Sender<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Self {
-            queue: Arc::clone(&self.queue),
-            waker: self.waker.clone(),
-        }
+        Self { queue: Arc::clone(&self.queue), waker: self.waker.clone() }
     }
 }
 

@@ -33,11 +33,7 @@ pub fn block() -> io::Result<()> {
     let set = signal_set();
     // SAFETY: `set` is a valid signal set, and the old mask is not asked for.
     let errno = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, core::ptr::null_mut()) };
-    if errno == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(errno))
-    }
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
 /// Waits for the next of the signals; they must be blocked.

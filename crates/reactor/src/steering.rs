@@ -19,12 +19,7 @@ fn program(count: u32) -> [libc::sock_filter; 3] {
 }
 
 const fn instruction(code: u32, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    }
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
 /// Sets the program for the whole group of `listener`, which has SO_REUSEPORT. The last one set wins.
@@ -33,10 +28,8 @@ const fn instruction(code: u32, k: u32) -> libc::sock_filter {
 /// What the kernel said (EINVAL without SO_REUSEPORT).
 pub(crate) fn steer_by_cpu(listener: BorrowedFd<'_>, count: u32) -> io::Result<()> {
     let mut program = program(count);
-    let filter = libc::sock_fprog {
-        len: program.len() as libc::c_ushort,
-        filter: program.as_mut_ptr(),
-    };
+    let filter =
+        libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
     // SAFETY: `filter` points to `program`, which lives until the call returns (the kernel copies it),
     // and the length passed is that of `sock_fprog`, as socket(7) asks.
     let result = unsafe {
@@ -48,9 +41,5 @@ pub(crate) fn steer_by_cpu(listener: BorrowedFd<'_>, count: u32) -> io::Result<(
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -52,11 +52,7 @@ impl Waker {
 
     fn new(event: Option<OwnedFd>) -> Self {
         let (pending, asleep) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self(Arc::new(State {
-            pending,
-            asleep,
-            event,
-        }))
+        Self(Arc::new(State { pending, asleep, event }))
     }
 
     /// Makes the worker's next turn report `Woken`, and ends its sleep. Ring after the mail is in.

@@ -15,9 +15,7 @@ use rustix::thread::{CpuSet, UnshareFlags, sched_getaffinity, sched_setaffinity}
 /// When the kernel refuses to tell.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|&cpu| set.is_set(cpu))
-        .collect())
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
 /// Binds the calling thread to one CPU.
@@ -98,8 +96,7 @@ mod tests {
             let later = eventfd(7, EventfdFlags::CLOEXEC).expect("an eventfd");
             let path = format!("/proc/thread-self/fd/{}", later.as_raw_fd());
             let link = std::fs::read_link(path).expect("it is open here");
-            tell.send((later.as_raw_fd(), link))
-                .expect("the test listens");
+            tell.send((later.as_raw_fd(), link)).expect("the test listens");
         });
         let (number, link) = hear.recv().expect("the thread tells");
         worker.join().expect("the thread ends");

@@ -114,14 +114,7 @@ impl<K: Kernel> Loop<K> {
                     let sock = self.slots.insert(Some(handle), State::Open);
                     match self.register(sock) {
                         Ok(()) => {
-                            handler.handle(
-                                self,
-                                Completion::Accepted {
-                                    listener,
-                                    sock,
-                                    peer,
-                                },
-                            );
+                            handler.handle(self, Completion::Accepted { listener, sock, peer });
                         }
                         Err(shortage) => return self.pause_accepting(handler, listener, shortage),
                     }
@@ -159,16 +152,14 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Asks for a new connection's edges; frees it when the kernel has no memory for that.
+    /// Asks for a new connection's edges; resets it when the kernel has no memory for that.
     pub(super) fn register(&mut self, sock: SockId) -> Result<(), Shortage> {
         let Some(handle) = &self.slots.at(sock.index).handle else {
             return Ok(());
         };
-        let registered = self
-            .kernel
-            .register(handle, token(sock.index, sock.generation));
+        let registered = self.kernel.register(handle, token(sock.index, sock.generation));
         if registered.is_err() {
-            self.free(sock.index);
+            self.free_with_reset(sock.index);
         }
         registered
     }

@@ -109,10 +109,7 @@ impl<K: Kernel> Loop<K> {
 
     fn next_due(&self) -> Option<Moment> {
         let again = (self.accept_again_at != Moment::NEVER).then_some(self.accept_again_at);
-        [self.deadlines.next_due(), self.timers.next_due(), again]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.deadlines.next_due(), self.timers.next_due(), again].into_iter().flatten().min()
     }
 
     fn handle_ready<H: Handler<Self>>(&mut self, handler: &mut H, buffer: &mut [u8], ready: Ready) {
@@ -167,9 +164,7 @@ impl<K: Kernel> Loop<K> {
     }
 
     fn is_open(&self, sock: SockId) -> bool {
-        self.slots
-            .find(sock)
-            .is_some_and(|slot| slot.state == State::Open)
+        self.slots.find(sock).is_some_and(|slot| slot.state == State::Open)
     }
 
     /// Ends a connection for which nothing more can come.
@@ -324,10 +319,7 @@ impl<K: Kernel> Reactor for Loop<K> {
         options: &ListenOptions,
     ) -> Result<ListenerId, ListenError> {
         self.open_door(address, options)
-            .map_err(|cause| ListenError {
-                address: address.clone(),
-                cause,
-            })
+            .map_err(|cause| ListenError { address: address.clone(), cause })
     }
 
     fn listener_address(&self, listener: ListenerId) -> Option<Address> {
@@ -372,9 +364,7 @@ impl<K: Kernel> Reactor for Loop<K> {
     }
 
     fn output_pending(&self, sock: SockId) -> usize {
-        self.slots
-            .find(sock)
-            .map_or(0, |slot| self.outputs.pending_bytes(slot.output))
+        self.slots.find(sock).map_or(0, |slot| self.outputs.pending_bytes(slot.output))
     }
 
     fn set_receiving(&mut self, sock: SockId, receiving: bool) {
@@ -451,8 +441,7 @@ impl<K: Kernel> Reactor for Loop<K> {
         let due = self.next_due();
         let is_busy = !self.queue.is_empty() || self.can_accept() || self.waker.is_pending();
         let now = self.now;
-        self.kernel
-            .note_due(|| if is_busy { Some(now) } else { due });
+        self.kernel.note_due(|| if is_busy { Some(now) } else { due });
     }
 }
 

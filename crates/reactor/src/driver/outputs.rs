@@ -55,10 +55,7 @@ impl Outputs {
             }
             return place;
         }
-        let output = Output {
-            bytes: Vec::with_capacity(SMALL_BUFFER_BYTES),
-            sent: 0,
-        };
+        let output = Output { bytes: Vec::with_capacity(SMALL_BUFFER_BYTES), sent: 0 };
         if let Some(place) = self.cold.pop() {
             *self.at(place) = output;
             return place;
@@ -90,9 +87,7 @@ impl Outputs {
 
     /// Pending bytes at `place`.
     pub(super) fn pending_bytes(&self, place: u32) -> usize {
-        self.outputs
-            .get(place as usize)
-            .map_or(0, |output| output.pending().len())
+        self.outputs.get(place as usize).map_or(0, |output| output.pending().len())
     }
 
     /// Places taken now.
@@ -129,16 +124,9 @@ mod tests {
         let output = outputs.at(place);
         output.bytes.extend((0..40_000_u32).map(|n| n as u8));
         output.consume(10_000);
-        assert_eq!(
-            output.bytes.len(),
-            40_000,
-            "moving the rest would cost more than it frees"
-        );
+        assert_eq!(output.bytes.len(), 40_000, "moving the rest would cost more than it frees");
         output.consume(10_000);
-        assert_eq!(
-            (output.bytes.len(), output.pending()[0]),
-            (20_000, 20_000_u32 as u8)
-        );
+        assert_eq!((output.bytes.len(), output.pending()[0]), (20_000, 20_000_u32 as u8));
         output.consume(20_000);
         assert!(output.bytes.is_empty());
     }

@@ -14,10 +14,7 @@ pub const WRITE_THROUGH_BYTES_MIN: usize = 4096;
 
 impl<K: Kernel> Loop<K> {
     pub(super) fn output_of(&mut self, sock: SockId) -> Option<&mut Vec<u8>> {
-        let slot = self
-            .slots
-            .find_mut(sock)
-            .filter(|slot| takes_output(slot))?;
+        let slot = self.slots.find_mut(sock).filter(|slot| takes_output(slot))?;
         if slot.output == NO_OUTPUT {
             slot.output = self.outputs.take();
         }

@@ -115,11 +115,7 @@ impl<H> Slots<H> {
         // The listeners' tokens take the upper half of the indices.
         let count_max = count_max.min(super::LISTENER_INDEX as usize);
         let slots = Vec::with_capacity(count_max.min(RESERVED_MAX));
-        Self {
-            slots,
-            free: Vec::new(),
-            count_max,
-        }
+        Self { slots, free: Vec::new(), count_max }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -149,11 +145,7 @@ impl<H> Slots<H> {
         let slot = &mut self.slots[index as usize];
         let handle = slot.handle.take();
         let (scheduled, generation) = (slot.scheduled, slot.generation.wrapping_add(1));
-        *slot = Slot {
-            scheduled,
-            generation,
-            ..Slot::free()
-        };
+        *slot = Slot { scheduled, generation, ..Slot::free() };
         self.free.push(index);
         handle
     }

@@ -42,11 +42,7 @@ impl Loop<Sim> {
             world.workers.push(Default::default());
             world.workers.len() - 1
         });
-        let kernel = Sim {
-            net: net.clone(),
-            worker,
-            edges: Vec::new(),
-        };
+        let kernel = Sim { net: net.clone(), worker, edges: Vec::new() };
         Self::over(kernel, Waker::without_event(), socks_max)
     }
 }
@@ -117,11 +113,7 @@ impl Kernel for Sim {
             let faults = world.faults.clone();
             if world.chance(faults.connect_shortage_ppm) {
                 let ports = matches!(address, Address::Tcp(_)) && world.prng.chance(250_000);
-                let shortage = if ports {
-                    Shortage::Ports
-                } else {
-                    random_shortage(world)
-                };
+                let shortage = if ports { Shortage::Ports } else { random_shortage(world) };
                 return Err(ConnectFault::Short(shortage));
             }
             let refused = CloseReason::ConnectRefused;
@@ -145,12 +137,11 @@ impl Kernel for Sim {
     }
 
     fn connect_outcome(&mut self, handle: &SimHandle) -> Option<Result<(), CloseReason>> {
-        self.net
-            .with(|world| match world.ends.get(handle.end())?.link {
-                Link::Connecting => None,
-                Link::Refused(reason) => Some(Err(reason)),
-                Link::Up => Some(Ok(())),
-            })
+        self.net.with(|world| match world.ends.get(handle.end())?.link {
+            Link::Connecting => None,
+            Link::Refused(reason) => Some(Err(reason)),
+            Link::Up => Some(Ok(())),
+        })
     }
 
     fn register(&mut self, handle: &SimHandle, token: u64) -> Result<(), Shortage> {
@@ -328,24 +319,16 @@ fn readiness(world: &World, source: Source) -> Option<Ready> {
         Source::Listener(listener) => {
             let door = &world.listeners[listener];
             let token = door.token.filter(|_| door.is_open)?;
-            Ready {
-                token,
-                readable: !door.backlog.is_empty(),
-                ..Ready::default()
-            }
+            Ready { token, readable: !door.backlog.is_empty(), ..Ready::default() }
         }
         Source::End(id) => {
             let end = world.ends.get(id)?;
             let token = end.token?;
             match end.link {
                 Link::Connecting => return None,
-                Link::Refused(_) => Ready {
-                    token,
-                    writable: true,
-                    hangup: true,
-                    error: true,
-                    readable: true,
-                },
+                Link::Refused(_) => {
+                    Ready { token, writable: true, hangup: true, error: true, readable: true }
+                }
                 Link::Up => {
                     let is_over = end.finish_arrived || end.reset_arrived;
                     Ready {
@@ -363,11 +346,7 @@ fn readiness(world: &World, source: Source) -> Option<Ready> {
 }
 
 fn random_shortage(world: &mut World) -> Shortage {
-    let all = [
-        Shortage::WorkerDescriptors,
-        Shortage::SystemDescriptors,
-        Shortage::Memory,
-    ];
+    let all = [Shortage::WorkerDescriptors, Shortage::SystemDescriptors, Shortage::Memory];
     all[world.prng.below(all.len() as u64) as usize]
 }
 
@@ -391,10 +370,9 @@ impl World {
     /// How a client that reaches `address` appears there.
     pub(super) fn make_peer(&mut self, address: &Address) -> Peer {
         match address {
-            Address::Tcp(_) => Peer::Tcp(core::net::SocketAddr::from((
-                [127, 0, 0, 1],
-                self.take_port(),
-            ))),
+            Address::Tcp(_) => {
+                Peer::Tcp(core::net::SocketAddr::from(([127, 0, 0, 1], self.take_port())))
+            }
             Address::Unix(_) => Peer::Local,
         }
     }

@@ -68,11 +68,7 @@ impl SimNet {
         let has_edges = world.workers.iter().any(|worker| !worker.edges.is_empty());
         let due = world.workers.iter().filter_map(|worker| worker.due).min();
         let edges = has_edges.then_some(world.now);
-        [world.next_event_at(), due, edges]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|at| at.max(world.now))
+        [world.next_event_at(), due, edges].into_iter().flatten().min().map(|at| at.max(world.now))
     }
 
     /// Moves the clock on to the next thing that happens; false when nothing ever will. Then give each
@@ -119,22 +115,14 @@ impl SimNet {
     #[must_use]
     pub fn open_sockets(&self) -> usize {
         let world = self.0.borrow();
-        world
-            .ends
-            .iter()
-            .filter(|(_, end)| end.held && end.owner != Owner::Test)
-            .count()
+        world.ends.iter().filter(|(_, end)| end.held && end.owner != Owner::Test).count()
     }
 
     /// Listeners that reactors hold now.
     #[must_use]
     pub fn open_listeners(&self) -> usize {
         let world = self.0.borrow();
-        world
-            .listeners
-            .iter()
-            .filter(|door| door.is_open && door.owner != Owner::Test)
-            .count()
+        world.listeners.iter().filter(|door| door.is_open && door.owner != Owner::Test).count()
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {

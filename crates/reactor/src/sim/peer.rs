@@ -83,8 +83,7 @@ impl SimPeer {
 
     /// Bytes this end holds unread, from here on.
     pub fn set_window_bytes(&self, window_bytes: usize) {
-        self.net
-            .with(|world| world.set_window(self.id, window_bytes));
+        self.net.with(|world| world.set_window(self.id, window_bytes));
     }
 
     /// Whether the other end has finished and every byte before that was received here.
@@ -112,10 +111,7 @@ impl SimPeer {
     pub fn is_up(&self) -> bool {
         self.net.with(|world| {
             world.run_until(world.now);
-            world
-                .ends
-                .get(self.id)
-                .is_some_and(|end| end.link == Link::Up)
+            world.ends.get(self.id).is_some_and(|end| end.link == Link::Up)
         })
     }
 }
@@ -147,8 +143,7 @@ impl SimServer {
 
     /// Connections that may wait for `accept`; further ones are delayed, as by dropped SYNs.
     pub fn set_backlog_max(&self, backlog_max: usize) {
-        self.net
-            .with(|world| world.listeners[self.listener].backlog_max = backlog_max);
+        self.net.with(|world| world.listeners[self.listener].backlog_max = backlog_max);
     }
 }
 

@@ -69,22 +69,10 @@ pub(super) enum Segment {
 }
 
 enum Event {
-    Arrive {
-        to: EndId,
-        segment: Segment,
-    },
-    Edge {
-        end: EndId,
-    },
-    Connect {
-        client: EndId,
-        server: EndId,
-        listener: usize,
-    },
-    Refuse {
-        client: EndId,
-        reason: CloseReason,
-    },
+    Arrive { to: EndId, segment: Segment },
+    Edge { end: EndId },
+    Connect { client: EndId, server: EndId, listener: usize },
+    Refuse { client: EndId, reason: CloseReason },
 }
 
 /// Whom an edge is for.
@@ -169,11 +157,7 @@ impl World {
         match event {
             Event::Arrive { to, segment } => self.arrive(to, segment),
             Event::Edge { end } => self.raise_edge(end),
-            Event::Connect {
-                client,
-                server,
-                listener,
-            } => self.link_up(client, server, listener),
+            Event::Connect { client, server, listener } => self.link_up(client, server, listener),
             Event::Refuse { client, reason } => {
                 if let Some(end) = self.ends.get_mut(client) {
                     end.link = Link::Refused(reason);
@@ -221,11 +205,7 @@ impl World {
             return self.apply(Event::Refuse { client, reason });
         }
         if door.backlog.len() >= door.backlog_max {
-            let event = Event::Connect {
-                client,
-                server,
-                listener,
-            };
+            let event = Event::Connect { client, server, listener };
             return self.add_event(self.now.after(BACKLOG_RETRY), event);
         }
         door.backlog.push_back(server);
@@ -327,14 +307,7 @@ impl World {
                         end.last_arrival = at;
                     }
                 }
-                self.add_event(
-                    at,
-                    Event::Connect {
-                        client,
-                        server,
-                        listener,
-                    },
-                );
+                self.add_event(at, Event::Connect { client, server, listener });
             }
         }
         client
@@ -357,9 +330,7 @@ impl World {
     pub(super) fn room(&self, from: EndId) -> usize {
         let other = self.ends.get(from).and_then(|end| self.ends.get(end.other));
         other.map_or(usize::MAX, |other| {
-            other
-                .window_bytes
-                .saturating_sub(other.inbound.len() + other.in_flight_bytes)
+            other.window_bytes.saturating_sub(other.inbound.len() + other.in_flight_bytes)
         })
     }
 
@@ -372,13 +343,7 @@ impl World {
         let Some(other) = self.ends.get_mut(other_id) else {
             // Nobody is there any more: bytes are answered by a reset.
             if matches!(segment, Segment::Bytes(_)) {
-                self.add_event(
-                    at,
-                    Event::Arrive {
-                        to: from,
-                        segment: Segment::Reset,
-                    },
-                );
+                self.add_event(at, Event::Arrive { to: from, segment: Segment::Reset });
             }
             return;
         };
@@ -387,13 +352,7 @@ impl World {
         if let Segment::Bytes(bytes) = &segment {
             other.in_flight_bytes += bytes.len();
         }
-        self.add_event(
-            at,
-            Event::Arrive {
-                to: other_id,
-                segment,
-            },
-        );
+        self.add_event(at, Event::Arrive { to: other_id, segment });
     }
 
     /// Takes up to `count_max` arrived bytes; room made wakes the sender.
@@ -486,9 +445,7 @@ impl World {
         if let (Owner::Worker(worker), Some(_), false) = (door.owner, door.token, door.edge_queued)
         {
             door.edge_queued = true;
-            self.workers[worker]
-                .edges
-                .push_back(Source::Listener(listener));
+            self.workers[worker].edges.push_back(Source::Listener(listener));
         }
     }
 

@@ -40,29 +40,17 @@ mod cases {
     pub fn a_taken_address_is_refused_by_name<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (_, address) = rig.listen(&loopback());
-        let error = rig
-            .reactor
-            .listen(&address, &OPTIONS)
-            .expect_err("it is taken");
+        let error = rig.reactor.listen(&address, &OPTIONS).expect_err("it is taken");
         assert_eq!(error.address, address);
         assert_eq!(error.cause.kind(), std::io::ErrorKind::AddrInUse);
     }
 
     pub fn listeners_of_a_group_share_an_address<H: Harness>() {
         let mut rig = Rig::<H>::new();
-        let options = ListenOptions {
-            reuse_port: true,
-            steer_by_cpu_over: Some(2),
-            ..OPTIONS
-        };
-        let first = rig
-            .reactor
-            .listen(&loopback(), &options)
-            .expect("a free port");
+        let options = ListenOptions { reuse_port: true, steer_by_cpu_over: Some(2), ..OPTIONS };
+        let first = rig.reactor.listen(&loopback(), &options).expect("a free port");
         let address = rig.reactor.listener_address(first).expect("it listens");
-        rig.reactor
-            .listen(&address, &options)
-            .expect("a group shares its address");
+        rig.reactor.listen(&address, &options).expect("a group shares its address");
         let fars: Vec<_> = (0..8).map(|_| rig.harness.dial(&address)).collect();
         rig.until("all accepts", |rig| rig.accepts().len() == fars.len());
     }
@@ -120,10 +108,7 @@ mod cases {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         let large = pattern(20_000);
-        rig.reactor
-            .output(sock)
-            .expect("it is open")
-            .extend_from_slice(b"head ");
+        rig.reactor.output(sock).expect("it is open").extend_from_slice(b"head ");
         rig.reactor.send(sock, b"small ");
         rig.reactor.send(sock, &large);
         rig.reactor.send(sock, b" tail");
@@ -138,16 +123,9 @@ mod cases {
         let (sock, mut far) = rig.accepted();
         let bytes = pattern(24 << 20);
         rig.reactor.send(sock, &bytes);
-        assert!(
-            rig.reactor.output_pending(sock) > 0,
-            "the kernel cannot hold that much"
-        );
+        assert!(rig.reactor.output_pending(sock) > 0, "the kernel cannot hold that much");
         rig.settle();
-        assert_eq!(
-            rig.count(|seen| *seen == Seen::Drained(sock)),
-            0,
-            "nobody reads yet"
-        );
+        assert_eq!(rig.count(|seen| *seen == Seen::Drained(sock)), 0, "nobody reads yet");
         rig.until_far_got(&mut far, &bytes);
         rig.until_seen(&Seen::Drained(sock));
         assert_eq!(rig.reactor.output_pending(sock), 0);
@@ -172,11 +150,7 @@ mod cases {
         far.finish();
         rig.settle();
         assert!(rig.received(sock).is_empty());
-        assert_eq!(
-            rig.count(|seen| *seen == Seen::Finished(sock)),
-            0,
-            "it waits for a resume"
-        );
+        assert_eq!(rig.count(|seen| *seen == Seen::Finished(sock)), 0, "it waits for a resume");
         rig.reactor.set_receiving(sock, true);
         rig.until_received(sock, b"early");
         rig.until_seen(&Seen::Finished(sock));
@@ -236,11 +210,7 @@ mod cases {
         rig.far_sends(&mut far, b"request");
         far.finish();
         rig.until_seen(&Seen::Finished(sock));
-        assert_eq!(
-            rig.received(sock),
-            b"request",
-            "Finished comes after all bytes"
-        );
+        assert_eq!(rig.received(sock), b"request", "Finished comes after all bytes");
         rig.reactor.send(sock, b"answer");
         rig.until_far_got(&mut far, b"answer");
         rig.reactor.finish(sock);
@@ -257,10 +227,7 @@ mod cases {
         let (sock, mut far) = rig.accepted();
         rig.reactor.send(sock, b"all");
         rig.reactor.finish(sock);
-        assert!(
-            rig.reactor.output(sock).is_none(),
-            "its sending side was ended"
-        );
+        assert!(rig.reactor.output(sock).is_none(), "its sending side was ended");
         rig.until_far_got(&mut far, b"all");
         rig.until("the far end's end", |_| {
             far.receive();
@@ -270,16 +237,8 @@ mod cases {
         rig.until_received(sock, b"still receiving");
         far.finish();
         rig.until_seen(&Seen::Closed(sock, CloseReason::Ended));
-        let finished = rig
-            .recorder
-            .seen
-            .iter()
-            .position(|seen| *seen == Seen::Finished(sock));
-        let closed = rig
-            .recorder
-            .seen
-            .iter()
-            .position(|seen| matches!(seen, Seen::Closed(..)));
+        let finished = rig.recorder.seen.iter().position(|seen| *seen == Seen::Finished(sock));
+        let closed = rig.recorder.seen.iter().position(|seen| matches!(seen, Seen::Closed(..)));
         assert!(finished.is_some() && finished < closed);
     }
 
@@ -297,11 +256,7 @@ mod cases {
         });
         drop(far);
         rig.until("the slot's end", |rig| rig.reactor.sock_count() == 0);
-        assert_eq!(
-            rig.count(|seen| matches!(seen, Seen::Closed(..))),
-            0,
-            "it was our own close"
-        );
+        assert_eq!(rig.count(|seen| matches!(seen, Seen::Closed(..))), 0, "it was our own close");
     }
 
     pub fn close_outlives_late_bytes_of_the_peer<H: Harness>() {
@@ -368,11 +323,7 @@ mod cases {
         });
         assert_eq!(rig.received(sock), b"too large");
         rig.until_seen(&Seen::Closed(sock, CloseReason::Reset));
-        assert_eq!(
-            rig.count(|seen| *seen == Seen::Finished(sock)),
-            0,
-            "a cut is not an end"
-        );
+        assert_eq!(rig.count(|seen| *seen == Seen::Finished(sock)), 0, "a cut is not an end");
     }
 
     pub fn connects_and_talks<H: Harness>() {
@@ -389,10 +340,7 @@ mod cases {
         let (server, address) = rig.harness.serve(&loopback());
         let sock = rig.reactor.connect(&address).expect("nothing is short");
         let large = pattern(10_000);
-        rig.reactor
-            .output(sock)
-            .expect("it may be queued")
-            .extend_from_slice(b"early ");
+        rig.reactor.output(sock).expect("it may be queued").extend_from_slice(b"early ");
         rig.reactor.send(sock, &large);
         let mut far = None;
         rig.until("the far accept", |rig| {
@@ -408,9 +356,7 @@ mod cases {
         let mut rig = Rig::<H>::new();
         let (listener, address) = rig.listen(&loopback());
         rig.reactor.stop_listening(listener);
-        rig.until("the listener's end", |rig| {
-            rig.reactor.listener_address(listener).is_none()
-        });
+        rig.until("the listener's end", |rig| rig.reactor.listener_address(listener).is_none());
         let sock = rig.reactor.connect(&address).expect("nothing is short");
         rig.until_seen(&Seen::Closed(sock, CloseReason::ConnectRefused));
         assert_eq!(rig.reactor.sock_count(), 0);
@@ -419,10 +365,7 @@ mod cases {
     pub fn a_connect_without_a_way_says_so<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let sock = rig.reactor.connect(&unix_path()).expect("nothing is short");
-        assert!(
-            rig.reactor.is_live(sock),
-            "the outcome comes as a completion"
-        );
+        assert!(rig.reactor.is_live(sock), "the outcome comes as a completion");
         rig.until_seen(&Seen::Closed(sock, CloseReason::ConnectUnreachable));
         assert_eq!(rig.reactor.sock_count(), 0);
     }
@@ -449,11 +392,7 @@ mod cases {
         let (_server, address) = rig.harness.serve(&loopback());
         for abort in [true, false] {
             let sock = rig.reactor.connect(&address).expect("nothing is short");
-            if abort {
-                rig.reactor.abort(sock)
-            } else {
-                rig.reactor.close(sock)
-            }
+            if abort { rig.reactor.abort(sock) } else { rig.reactor.close(sock) }
         }
         let failed = rig.reactor.connect(&unix_path()).expect("nothing is short");
         rig.reactor.close(failed);
@@ -494,10 +433,7 @@ mod cases {
         let seen_closed = Rc::clone(&closed);
         rig.hook(move |reactor, completion| {
             if let Completion::Received { sock, .. } = completion {
-                assert!(
-                    !seen_closed.borrow().contains(sock),
-                    "a completion after close"
-                );
+                assert!(!seen_closed.borrow().contains(sock), "a completion after close");
                 reactor.set_deadline(*sock, reactor.now());
                 if sock.index % 2 == 0 {
                     reactor.close(*sock)
@@ -518,10 +454,7 @@ mod cases {
         rig.until("all closed", |_| closed.borrow().len() == 10);
         drop(fars);
         rig.until("all slots' end", |rig| rig.reactor.sock_count() == 0);
-        assert_eq!(
-            rig.count(|seen| matches!(seen, Seen::Due(_) | Seen::Closed(..))),
-            0
-        );
+        assert_eq!(rig.count(|seen| matches!(seen, Seen::Due(_) | Seen::Closed(..))), 0);
     }
 
     pub fn a_deadline_comes_once_and_never_early<H: Harness>() {
@@ -534,10 +467,7 @@ mod cases {
         let later = rig.reactor.now().after(Span::from_millis(60));
         rig.until("later", |rig| rig.reactor.now() > later);
         assert_eq!(rig.count(|seen| *seen == Seen::Due(sock)), 1);
-        assert!(
-            rig.reactor.is_live(sock),
-            "what a deadline means is the user's"
-        );
+        assert!(rig.reactor.is_live(sock), "what a deadline means is the user's");
     }
 
     pub fn a_deadline_moves_both_ways_and_clears<H: Harness>() {
@@ -641,13 +571,9 @@ mod cases {
         fars[4].send(b"waiting");
         rig.reactor.stop_listening(listener);
         rig.until("all accepts", |rig| rig.accepts().len() == 5);
-        rig.until("the listener's end", |rig| {
-            rig.reactor.listener_address(listener).is_none()
-        });
+        rig.until("the listener's end", |rig| rig.reactor.listener_address(listener).is_none());
         rig.until("the waiting bytes", |rig| {
-            rig.accepts()
-                .iter()
-                .any(|&sock| rig.received(sock) == b"waiting")
+            rig.accepts().iter().any(|&sock| rig.received(sock) == b"waiting")
         });
     }
 
@@ -700,10 +626,7 @@ mod cases {
         origin.finish();
         rig.until_far_got(&mut client, b"and back");
         rig.until("both ends", |rig| rig.reactor.sock_count() == 0);
-        assert_eq!(
-            rig.count(|seen| matches!(seen, Seen::Closed(_, CloseReason::Ended))),
-            2
-        );
+        assert_eq!(rig.count(|seen| matches!(seen, Seen::Closed(_, CloseReason::Ended))), 2);
     }
 }
 

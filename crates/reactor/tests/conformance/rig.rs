@@ -64,11 +64,9 @@ pub struct Recorder<R> {
 impl<R: Reactor> Handler<R> for Recorder<R> {
     fn handle(&mut self, reactor: &mut R, mut completion: Completion<'_>) {
         self.seen.push(match &completion {
-            Completion::Accepted {
-                listener,
-                sock,
-                peer,
-            } => Seen::Accepted(*listener, *sock, *peer),
+            Completion::Accepted { listener, sock, peer } => {
+                Seen::Accepted(*listener, *sock, *peer)
+            }
             Completion::Connected { sock } => Seen::Connected(*sock),
             Completion::Received { sock, bytes } => {
                 assert!(!bytes.is_empty(), "an empty Received");
@@ -93,11 +91,8 @@ impl<R: Reactor> Handler<R> for Recorder<R> {
     }
 }
 
-pub const OPTIONS: ListenOptions = ListenOptions {
-    backlog: 128,
-    reuse_port: false,
-    steer_by_cpu_over: None,
-};
+pub const OPTIONS: ListenOptions =
+    ListenOptions { backlog: 128, reuse_port: false, steer_by_cpu_over: None };
 
 pub fn loopback() -> Address {
     Address::Tcp(([127, 0, 0, 1], 0).into())
@@ -107,12 +102,7 @@ pub fn unix_path() -> Address {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = format!("tidegate-conformance-{}-{number}.sock", std::process::id());
-    Address::Unix(
-        std::env::temp_dir()
-            .join(name)
-            .to_string_lossy()
-            .into_owned(),
-    )
+    Address::Unix(std::env::temp_dir().join(name).to_string_lossy().into_owned())
 }
 
 impl<H: Harness> Rig<H> {
@@ -122,14 +112,7 @@ impl<H: Harness> Rig<H> {
 
     pub fn with_socks_max(socks_max: usize) -> Self {
         let (harness, reactor) = H::start(socks_max);
-        Self {
-            harness,
-            reactor,
-            recorder: Recorder {
-                seen: Vec::new(),
-                hook: None,
-            },
-        }
+        Self { harness, reactor, recorder: Recorder { seen: Vec::new(), hook: None } }
     }
 
     pub fn hook(&mut self, hook: impl FnMut(&mut H::R, &mut Completion<'_>) + 'static) {
@@ -149,16 +132,11 @@ impl<H: Harness> Rig<H> {
             self.turn();
         }
         let seen = &self.recorder.seen;
-        panic!(
-            "never came: {what}; last seen: {:.2000?}",
-            &seen[seen.len().saturating_sub(8)..]
-        );
+        panic!("never came: {what}; last seen: {:.2000?}", &seen[seen.len().saturating_sub(8)..]);
     }
 
     pub fn until_seen(&mut self, wanted: &Seen) {
-        self.until(&format!("{wanted:?}"), |rig| {
-            rig.recorder.seen.contains(wanted)
-        });
+        self.until(&format!("{wanted:?}"), |rig| rig.recorder.seen.contains(wanted));
     }
 
     /// Some turns more, for what should not come.
@@ -170,10 +148,7 @@ impl<H: Harness> Rig<H> {
 
     /// A listener and where it is.
     pub fn listen(&mut self, address: &Address) -> (ListenerId, Address) {
-        let listener = self
-            .reactor
-            .listen(address, &OPTIONS)
-            .expect("a free address");
+        let listener = self.reactor.listen(address, &OPTIONS).expect("a free address");
         let address = self.reactor.listener_address(listener).expect("it listens");
         (listener, address)
     }
@@ -253,19 +228,13 @@ impl<H: Harness> Rig<H> {
     }
 
     pub fn count(&self, wanted: impl Fn(&Seen) -> bool) -> usize {
-        self.recorder
-            .seen
-            .iter()
-            .filter(|seen| wanted(seen))
-            .count()
+        self.recorder.seen.iter().filter(|seen| wanted(seen)).count()
     }
 }
 
 /// Bytes that tell their place.
 pub fn pattern(count: usize) -> Vec<u8> {
-    (0..count)
-        .map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8)
-        .collect()
+    (0..count).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
 }
 
 /// The harness over real sockets.
@@ -290,16 +259,10 @@ pub struct RealFar {
 impl RealFar {
     fn new(stream: Stream) -> Self {
         match &stream {
-            Stream::Tcp(tcp) => tcp
-                .set_nonblocking(true)
-                .expect("a socket can be non-blocking"),
+            Stream::Tcp(tcp) => tcp.set_nonblocking(true).expect("a socket can be non-blocking"),
             Stream::Unix(unix) => unix.set_nonblocking(true).expect("as above"),
         }
-        Self {
-            stream: Some(stream),
-            finished: false,
-            reset: false,
-        }
+        Self { stream: Some(stream), finished: false, reset: false }
     }
 }
 
@@ -310,10 +273,7 @@ impl Harness for Real {
 
     fn start(socks_max: usize) -> (Self, EpollReactor) {
         let waker = make_wakers(1).expect("an eventfd").remove(0);
-        (
-            Self,
-            EpollReactor::new(socks_max, waker).expect("an epoll instance"),
-        )
+        (Self, EpollReactor::new(socks_max, waker).expect("an epoll instance"))
     }
 
     fn waker(reactor: &EpollReactor) -> Waker {
@@ -331,17 +291,13 @@ impl Harness for Real {
         match address {
             Address::Tcp(tcp) => {
                 let server = TcpListener::bind(tcp).expect("a free port");
-                server
-                    .set_nonblocking(true)
-                    .expect("a socket can be non-blocking");
+                server.set_nonblocking(true).expect("a socket can be non-blocking");
                 let address = Address::Tcp(server.local_addr().expect("it is bound"));
                 (RealServer::Tcp(server), address)
             }
             Address::Unix(path) => {
                 let server = UnixListener::bind(path).expect("a free path");
-                server
-                    .set_nonblocking(true)
-                    .expect("a socket can be non-blocking");
+                server.set_nonblocking(true).expect("a socket can be non-blocking");
                 (RealServer::Unix(server), address.clone())
             }
         }
@@ -443,11 +399,7 @@ impl Harness for Simulated {
 
     fn dial(&self, address: &Address) -> SimFar {
         let peer = self.net.dial(address).expect("somebody listens");
-        SimFar {
-            peer,
-            finished: false,
-            reset: false,
-        }
+        SimFar { peer, finished: false, reset: false }
     }
 
     fn serve(&self, address: &Address) -> (SimServer, Address) {
@@ -459,11 +411,7 @@ impl Harness for Simulated {
     }
 
     fn accept(&self, server: &SimServer) -> Option<SimFar> {
-        server.accept().map(|peer| SimFar {
-            peer,
-            finished: false,
-            reset: false,
-        })
+        server.accept().map(|peer| SimFar { peer, finished: false, reset: false })
     }
 }
 

@@ -1,0 +1,167 @@
+//! What only real threads and a real kernel can show: wakes, descriptor tables, a full table.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+
+use tidegate_base::{Address, Span};
+use tidegate_reactor::*;
+
+const OPTIONS: ListenOptions =
+    ListenOptions { backlog: 128, reuse_port: false, steer_by_cpu_over: None };
+
+/// Goal: no wake is lost. Method: each sender waits for its mail to be read before it sends the next,
+/// so the worker falls asleep between almost any two; a lost wake leaves it asleep for the whole wait.
+#[test]
+fn no_wake_is_lost_among_many_threads() {
+    const SENDERS: usize = 4;
+    const MAILS: u64 = 3_000;
+    const WAIT: Span = Span::from_secs(20);
+    struct Read {
+        mailbox: Mailbox<usize>,
+        read: Arc<[AtomicU64; SENDERS]>,
+    }
+    impl<R: Reactor> Handler<R> for Read {
+        fn handle(&mut self, _: &mut R, completion: Completion<'_>) {
+            assert!(matches!(completion, Completion::Woken));
+            while let Some(sender) = self.mailbox.take() {
+                self.read[sender].fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+    let waker = make_wakers(1).expect("an eventfd").remove(0);
+    let mut reactor = EpollReactor::new(1, waker.clone()).expect("an epoll instance");
+    let read: Arc<[AtomicU64; SENDERS]> = Arc::default();
+    let mut handler = Read { mailbox: Mailbox::new(2, waker), read: Arc::clone(&read) };
+    let senders: Vec<_> = (0..SENDERS)
+        .map(|number| {
+            let (sender, read) = (handler.mailbox.sender(), Arc::clone(&read));
+            std::thread::spawn(move || {
+                for mail in 0..MAILS {
+                    while sender.send(number).is_err() {
+                        std::thread::yield_now();
+                    }
+                    while read[number].load(Ordering::SeqCst) <= mail {
+                        std::thread::yield_now();
+                    }
+                }
+            })
+        })
+        .collect();
+    let all_read = || read.iter().all(|count| count.load(Ordering::SeqCst) == MAILS);
+    while !all_read() {
+        let before = reactor.read_clock();
+        reactor.turn(&mut handler, WAIT);
+        assert!(reactor.now().since(before) < WAIT, "the worker slept over a ring");
+    }
+    for sender in senders {
+        sender.join().expect("a sender ends");
+    }
+}
+
+#[derive(Default)]
+struct Accepts {
+    paused: Vec<Shortage>,
+    accepted: Vec<SockId>,
+}
+
+impl<R: Reactor> Handler<R> for Accepts {
+    fn handle(&mut self, _: &mut R, completion: Completion<'_>) {
+        match completion {
+            Completion::AcceptPaused { shortage, .. } => self.paused.push(shortage),
+            Completion::Accepted { sock, .. } => self.accepted.push(sock),
+            _ => {}
+        }
+    }
+}
+
+/// Goal: a full descriptor table pauses accepting and an emptier one resumes it. Method: a worker with
+/// its own table fills that; the client stays in the test's table, which must not feel it.
+#[test]
+fn a_full_descriptor_table_pauses_accepting_and_recovers() {
+    let waker = make_wakers(1).expect("an eventfd").remove(0);
+    let (tell, hear) = mpsc::channel();
+    let (dialled, wait_for_dial) = mpsc::channel::<()>();
+    let worker = std::thread::spawn(move || {
+        worker::unshare_descriptor_table().expect("this system lets us");
+        let mut reactor = EpollReactor::new(10, waker).expect("an epoll instance");
+        let any = Address::Tcp(([127, 0, 0, 1], 0).into());
+        let listener = reactor.listen(&any, &OPTIONS).expect("a free port");
+        let mut filling = Vec::new();
+        while let Ok(descriptor) = rustix::io::dup(std::io::stdin()) {
+            filling.push(descriptor);
+        }
+        tell.send(reactor.listener_address(listener)).expect("the test listens");
+        wait_for_dial.recv().expect("the test dials");
+        let mut seen = Accepts::default();
+        while seen.paused.is_empty() {
+            reactor.turn(&mut seen, Span::from_secs(1));
+        }
+        assert_eq!(seen.paused[0], Shortage::WorkerDescriptors);
+        assert!(seen.accepted.is_empty());
+        assert_eq!(reactor.connect(&any), Err(Shortage::WorkerDescriptors));
+        filling.truncate(1);
+        while seen.accepted.is_empty() {
+            reactor.turn(&mut seen, Span::from_secs(1));
+        }
+    });
+    let Ok(Some(Address::Tcp(address))) = hear.recv() else { panic!("the worker listens") };
+    let client = TcpStream::connect(address).expect("the backlog has room");
+    dialled.send(()).expect("the worker waits");
+    worker.join().expect("the worker ends");
+    drop(client);
+}
+
+#[test]
+fn a_worker_with_its_own_table_is_woken_from_outside() {
+    let wakers = make_wakers(2).expect("two eventfds");
+    let workers: Vec<_> = wakers
+        .iter()
+        .cloned()
+        .map(|waker| {
+            std::thread::spawn(move || {
+                worker::unshare_descriptor_table().expect("this system lets us");
+                let mut reactor = EpollReactor::new(1, waker).expect("an epoll instance");
+                struct Woken(bool);
+                impl<R: Reactor> Handler<R> for Woken {
+                    fn handle(&mut self, _: &mut R, completion: Completion<'_>) {
+                        self.0 |= matches!(completion, Completion::Woken);
+                    }
+                }
+                let mut woken = Woken(false);
+                while !woken.0 {
+                    reactor.turn(&mut woken, Span::MAX);
+                }
+            })
+        })
+        .collect();
+    for (waker, worker) in wakers.iter().zip(workers) {
+        waker.ring();
+        worker.join().expect("the worker ends");
+    }
+}
+
+#[test]
+fn accepted_sockets_have_nagle_off() {
+    let waker = make_wakers(1).expect("an eventfd").remove(0);
+    let mut reactor = EpollReactor::new(10, waker).expect("an epoll instance");
+    let any = Address::Tcp(([127, 0, 0, 1], 0).into());
+    let listener = reactor.listen(&any, &OPTIONS).expect("a free port");
+    let Some(Address::Tcp(address)) = reactor.listener_address(listener) else { panic!("TCP") };
+    // The driver sets it on the listener and relies on the kernel to pass it on; so ask the kernel.
+    let server = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .expect("a socket");
+    rustix::net::sockopt::set_tcp_nodelay(&server, true).expect("a TCP socket");
+    rustix::net::bind(&server, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).expect("free");
+    rustix::net::listen(&server, 1).expect("bound");
+    let at = std::net::SocketAddr::try_from(rustix::net::getsockname(&server).expect("bound"))
+        .expect("an IP address");
+    let _client = TcpStream::connect(at).expect("it listens");
+    let accepted = rustix::net::accept(&server).expect("a client waits");
+    assert!(rustix::net::sockopt::tcp_nodelay(&accepted).expect("a TCP socket"));
+    drop((reactor, address));
+}
