@@ -4,6 +4,7 @@
 
 use crate::compare::{self, CompareArgs};
 use crate::floor::{self, Floor, Role};
+use crate::http::{self, HttpArgs};
 use clap::{Args, Subcommand};
 use core::net::SocketAddr;
 use std::io::{self, Write as _};
@@ -18,6 +19,8 @@ pub struct BenchArgs {
 
 #[derive(Subcommand, Debug)]
 enum BenchCommand {
+    /// Load an HTTP server; figures that can be believed
+    Http(Box<HttpArgs>),
     /// What this machine's kernel allows: receive and send, nothing else
     Floor(FloorArgs),
     /// Paired rounds against the floor and against the peers that are installed
@@ -48,6 +51,7 @@ pub struct FloorArgs {
 #[must_use]
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.command {
+        BenchCommand::Http(args) => http::run(&args),
         BenchCommand::Floor(args) => run_floor(&args),
         BenchCommand::Compare(args) => compare::run(&args),
     }

@@ -97,11 +97,39 @@ impl Outcome {
     #[must_use]
     pub fn rate_per_s(&self) -> f64 {
         let seconds = self.counted.as_secs_f64();
-        if seconds > 0.0 {
-            self.tally.in_time as f64 / seconds
-        } else {
-            0.0
+        if seconds > 0.0 { self.tally.in_time as f64 / seconds } else { 0.0 }
+    }
+
+    /// Takes in another round of the same candidate.
+    pub fn add(&mut self, other: &Self) {
+        self.tally.add(&other.tally);
+        self.counted += other.counted;
+        for (sum, thread) in self.threads.iter_mut().zip(&other.threads) {
+            sum.cpu += thread.cpu;
+            sum.run_delay += thread.run_delay;
+            sum.wall += thread.wall;
+            sum.answered += thread.answered;
         }
+        if let (Some(sum), Some(server)) = (&mut self.server, other.server) {
+            sum.cpu += server.cpu;
+            sum.context_switches += server.context_switches;
+            sum.resident_bytes = server.resident_bytes;
+        }
+        if let (Some(sum), Some(busy)) = (&mut self.server_busy, other.server_busy) {
+            *sum += busy;
+        }
+        if let (Some(sum), Some(reference)) = (&mut self.reference, &other.reference) {
+            sum.add(reference);
+        }
+        for reason in &other.saturated {
+            if !self.saturated.contains(reason) {
+                self.saturated.push(reason.clone());
+            }
+        }
+        let offset = self.points.last().map_or(0.0, |point| point.at_s);
+        self.points
+            .extend(other.points.iter().map(|point| Point { at_s: point.at_s + offset, ..*point }));
+        self.was_stopped |= other.was_stopped;
     }
 
     /// CPU time of the client for each answer, µs; what was spun through is not in it.
@@ -161,10 +189,7 @@ pub fn run(
     let shares: Vec<Shared> = (0..=plan.threads).map(|_| Shared::default()).collect();
     let wakers = make_wakers(usize::from(plan.threads) + 1)
         .map_err(|error| format!("cannot make the threads' wakers: {error}"))?;
-    let reference_plan = job
-        .reference
-        .as_ref()
-        .map(|reference| reference_plan(plan, reference));
+    let reference_plan = job.reference.as_ref().map(|reference| reference_plan(plan, reference));
     let (sender, results) = mpsc::channel();
     let start = monotonic_now().after(HEAD_START);
     thread::scope(|scope| {
@@ -174,11 +199,7 @@ pub fn run(
             scope.spawn(move || {
                 let cpu =
                     (!job.cpus.is_empty()).then(|| job.cpus[usize::from(number) % job.cpus.len()]);
-                let load = Load {
-                    plan,
-                    mix: &job.mix,
-                    address: &job.address,
-                };
+                let load = Load { plan, mix: &job.mix, address: &job.address };
                 // The receiver lives until all have sent.
                 let _ = sender.send((false, load.carry(number, shared, start, waker, cpu)));
             });
@@ -190,11 +211,7 @@ pub fn run(
                 wakers[usize::from(job.plan.threads)].clone(),
             );
             scope.spawn(move || {
-                let load = Load {
-                    plan,
-                    mix: &reference.mix,
-                    address: &reference.address,
-                };
+                let load = Load { plan, mix: &reference.mix, address: &reference.address };
                 let _ = sender.send((true, load.carry(0, shared, start, waker, None)));
             });
         }
@@ -383,11 +400,7 @@ impl<'a> Overseer<'a> {
             // Without a plan for each send both are the same.
             tally.latency = tally.service.clone();
         }
-        let counted = carried
-            .iter()
-            .map(|one| one.counted)
-            .max()
-            .unwrap_or_default();
+        let counted = carried.iter().map(|one| one.counted).max().unwrap_or_default();
         let server = match (self.server_before, spent_by_all(&self.job.server_pids)) {
             (Some(before), Some(after)) => Some(after.since(before)),
             _ => None,
@@ -432,10 +445,7 @@ fn saturation(tally: &Tally, threads: &[ThreadUse]) -> Vec<String> {
         let busy = thread.cpu.as_secs_f64() / wall;
         let delayed = thread.run_delay.as_secs_f64() / wall;
         if busy > BUSY_MAX {
-            reasons.push(format!(
-                "thread {number} was busy {:.0} % of the time",
-                busy * 100.0
-            ));
+            reasons.push(format!("thread {number} was busy {:.0} % of the time", busy * 100.0));
         } else if busy + delayed > BUSY_MAX && delayed > 0.05 {
             reasons.push(format!(
                 "thread {number} was busy {:.0} % and waited for its CPU {:.0} % of the time",
@@ -446,9 +456,7 @@ fn saturation(tally: &Tally, threads: &[ThreadUse]) -> Vec<String> {
     }
     let late_us = tally.schedule_error.percentile_us(99.0);
     if late_us > LATE_MAX_US {
-        reasons.push(format!(
-            "1 % of the sends were {late_us:.0} µs or more behind their plan"
-        ));
+        reasons.push(format!("1 % of the sends were {late_us:.0} µs or more behind their plan"));
     }
     reasons
 }
@@ -474,10 +482,7 @@ fn reference_plan(plan: &Plan, reference: &Reference) -> Plan {
         duration: Some(plan.duration.unwrap_or(Duration::from_secs(86_400 * 365))),
         warm_up: plan.counted_from(),
         ramp: Duration::ZERO,
-        pace: Pace::Total {
-            per_second: reference.per_second,
-            arrivals: Arrivals::Constant,
-        },
+        pace: Pace::Total { per_second: reference.per_second, arrivals: Arrivals::Constant },
         requests_per_connection: None,
         think: Duration::ZERO,
         pipeline: 1,
@@ -540,10 +545,8 @@ mod tests {
     }
 
     fn floor() -> std::net::SocketAddr {
-        let role = Role::Answer {
-            content_type: "application/json".to_owned(),
-            body: JSON_BODY.into(),
-        };
+        let role =
+            Role::Answer { content_type: "application/json".to_owned(), body: JSON_BODY.into() };
         let floor = Floor::listen("127.0.0.1:0".parse().unwrap(), role).unwrap();
         let address = floor.address();
         thread::spawn(move || floor.serve());
@@ -577,36 +580,23 @@ mod tests {
             ..Plan::default()
         };
         let outcome = run(&job(floor(), plan), &AtomicBool::new(false), &mut |_| {}).unwrap();
-        assert_eq!(
-            (outcome.tally.requests, outcome.tally.errors.total()),
-            (5000, 0)
-        );
+        assert_eq!((outcome.tally.requests, outcome.tally.errors.total()), (5000, 0));
     }
 
     #[test]
     fn a_port_where_nobody_listens_ends_with_connect_errors() {
         let address = crate::process::free_address().unwrap();
-        let plan = Plan {
-            connections: 2,
-            duration: Some(Duration::from_millis(300)),
-            ..Plan::default()
-        };
+        let plan =
+            Plan { connections: 2, duration: Some(Duration::from_millis(300)), ..Plan::default() };
         let outcome = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap();
         assert_eq!(outcome.tally.requests, 0);
         assert!(outcome.tally.errors.connect > 0);
-        assert!(
-            outcome.tally.notes[0].1.contains("refused"),
-            "{:?}",
-            outcome.tally.notes
-        );
+        assert!(outcome.tally.notes[0].1.contains("refused"), "{:?}", outcome.tally.notes);
     }
 
     #[test]
     fn too_many_connections_are_refused_with_the_number_that_would_do() {
-        let plan = Plan {
-            connections: 3_000_000,
-            ..Plan::default()
-        };
+        let plan = Plan { connections: 3_000_000, ..Plan::default() };
         let address = crate::process::free_address().unwrap();
         let error = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
         assert!(error.contains("use --"), "{error}");

@@ -47,15 +47,12 @@ impl Times {
 
     /// Counts one time.
     pub fn record(&mut self, time: Duration) {
-        self.histogram
-            .saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.histogram.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Takes in what `other` (of the same kind) counted.
     pub fn add(&mut self, other: &Self) {
-        self.histogram
-            .add(&other.histogram)
-            .expect("histograms of one kind have the same bounds");
+        self.histogram.add(&other.histogram).expect("histograms of one kind have the same bounds");
     }
 
     /// Forgets all.
@@ -81,21 +78,13 @@ impl Times {
     /// The longest, microseconds; 0 when nothing was counted.
     #[must_use]
     pub fn max_us(&self) -> f64 {
-        if self.histogram.is_empty() {
-            0.0
-        } else {
-            self.histogram.max() as f64 / 1000.0
-        }
+        if self.histogram.is_empty() { 0.0 } else { self.histogram.max() as f64 / 1000.0 }
     }
 
     /// The mean, microseconds; 0 when nothing was counted.
     #[must_use]
     pub fn mean_us(&self) -> f64 {
-        if self.histogram.is_empty() {
-            0.0
-        } else {
-            self.histogram.mean() / 1000.0
-        }
+        if self.histogram.is_empty() { 0.0 } else { self.histogram.mean() / 1000.0 }
     }
 
     /// Points of the percentile curve, finer towards the end: percent and microseconds.
@@ -138,11 +127,7 @@ mod tests {
         for micros in 1..=1000 {
             let time = Duration::from_micros(micros);
             all.record(time);
-            if micros % 3 == 0 {
-                left.record(time)
-            } else {
-                right.record(time)
-            }
+            if micros % 3 == 0 { left.record(time) } else { right.record(time) }
         }
         left.add(&right);
         assert_eq!(left.count(), 1000);

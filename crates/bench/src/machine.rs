@@ -23,16 +23,11 @@ fn busy_ticks(stat: &str, cpus: &[usize]) -> u64 {
         .filter_map(|line| {
             let (name, numbers) = line.split_once(' ')?;
             let cpu: usize = name.strip_prefix("cpu")?.parse().ok()?;
-            let numbers: Vec<u64> = numbers
-                .split_ascii_whitespace()
-                .map_while(|number| number.parse().ok())
-                .collect();
+            let numbers: Vec<u64> =
+                numbers.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
             // Columns (proc(5)): user nice system idle iowait irq softirq steal.
             cpus.contains(&cpu).then(|| {
-                [0, 1, 2, 5, 6, 7]
-                    .iter()
-                    .filter_map(|&column| numbers.get(column))
-                    .sum::<u64>()
+                [0, 1, 2, 5, 6, 7].iter().filter_map(|&column| numbers.get(column)).sum::<u64>()
             })
         })
         .sum::<u64>()
@@ -60,9 +55,7 @@ impl Spent {
         Self {
             cpu: self.cpu.saturating_sub(earlier.cpu),
             resident_bytes: self.resident_bytes,
-            context_switches: self
-                .context_switches
-                .saturating_sub(earlier.context_switches),
+            context_switches: self.context_switches.saturating_sub(earlier.context_switches),
         }
     }
 }
@@ -98,11 +91,7 @@ fn process_tree(pid: u32) -> Vec<u32> {
         for task in task_ids(pid) {
             let children = fs::read_to_string(format!("/proc/{pid}/task/{task}/children"));
             let children = children.unwrap_or_default();
-            tree.extend(
-                children
-                    .split_ascii_whitespace()
-                    .filter_map(|id| id.parse::<u32>().ok()),
-            );
+            tree.extend(children.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
         }
     }
     tree
@@ -112,10 +101,7 @@ fn task_ids(pid: u32) -> Vec<String> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
     };
-    entries
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect()
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// Resident memory of one process, bytes; 0 when it is gone.
@@ -160,10 +146,7 @@ pub fn process_cpu_time() -> Duration {
 
 fn clock(id: rustix::time::ClockId) -> Duration {
     let time = rustix::time::clock_gettime(id);
-    Duration::new(
-        u64::try_from(time.tv_sec).unwrap_or(0),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// CPU time of child processes that have ended and been waited for.
@@ -182,10 +165,7 @@ pub fn children_cpu_time() -> Duration {
 #[must_use]
 pub fn thread_run_delay() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text
-        .split_ascii_whitespace()
-        .nth(1)
-        .and_then(|number| number.parse().ok());
+    let nanos = text.split_ascii_whitespace().nth(1).and_then(|number| number.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
@@ -208,11 +188,7 @@ pub fn pin(cpus: &[usize]) -> std::io::Result<()> {
 pub fn allowed_cpus() -> Vec<usize> {
     rustix::thread::sched_getaffinity(None).map_or_else(
         |_| vec![0],
-        |set| {
-            (0..CpuSet::MAX_CPU)
-                .filter(|&cpu| set.is_set(cpu))
-                .collect()
-        },
+        |set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
     )
 }
 
@@ -220,10 +196,7 @@ pub fn allowed_cpus() -> Vec<usize> {
 #[must_use]
 pub fn raise_descriptor_limit() -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if rustix::process::setrlimit(Resource::Nofile, raised).is_ok() {
         limit.maximum.unwrap_or(u64::MAX)
     } else {
@@ -235,9 +208,7 @@ pub fn raise_descriptor_limit() -> u64 {
 #[must_use]
 pub fn local_ports() -> u64 {
     let text = read_line("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let mut numbers = text
-        .split_ascii_whitespace()
-        .map_while(|number| number.parse::<u64>().ok());
+    let mut numbers = text.split_ascii_whitespace().map_while(|number| number.parse::<u64>().ok());
     match (numbers.next(), numbers.next()) {
         (Some(first), Some(last)) if last >= first => last - first + 1,
         _ => 28_232,
@@ -249,25 +220,13 @@ pub fn local_ports() -> u64 {
 pub fn environment() -> Vec<(&'static str, String)> {
     let mut environment = vec![("kernel", kernel()), ("cpus", cpus()), ("memory", memory())];
     let files = [
-        (
-            "governor",
-            "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-        ),
-        (
-            "clock source",
-            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-        ),
-        (
-            "congestion control",
-            "/proc/sys/net/ipv4/tcp_congestion_control",
-        ),
+        ("governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        ("clock source", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        ("congestion control", "/proc/sys/net/ipv4/tcp_congestion_control"),
         ("smt", "/sys/devices/system/cpu/smt/control"),
     ];
     for (name, path) in files {
-        environment.push((
-            name,
-            read_line(path).unwrap_or_else(|| "unknown".to_owned()),
-        ));
+        environment.push((name, read_line(path).unwrap_or_else(|| "unknown".to_owned())));
     }
     environment.push(("mitigations", mitigations()));
     environment
@@ -275,11 +234,7 @@ pub fn environment() -> Vec<(&'static str, String)> {
 
 fn kernel() -> String {
     let uname = rustix::system::uname();
-    format!(
-        "{} {}",
-        uname.sysname().to_string_lossy(),
-        uname.release().to_string_lossy()
-    )
+    format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())
 }
 
 fn cpus() -> String {
@@ -287,14 +242,8 @@ fn cpus() -> String {
     let model = text
         .lines()
         .find_map(|line| line.strip_prefix("model name"))
-        .map_or("unknown model", |rest| {
-            rest.trim_start_matches([' ', '\t', ':'])
-        });
-    let virtual_machine = if text.contains(" hypervisor") {
-        ", virtual"
-    } else {
-        ""
-    };
+        .map_or("unknown model", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let virtual_machine = if text.contains(" hypervisor") { ", virtual" } else { "" };
     format!("{} × {model}{virtual_machine}", allowed_cpus().len())
 }
 
@@ -316,11 +265,7 @@ fn mitigations() -> String {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     active.sort();
-    if active.is_empty() {
-        "none active".to_owned()
-    } else {
-        active.join(", ")
-    }
+    if active.is_empty() { "none active".to_owned() } else { active.join(", ") }
 }
 
 fn read_line(path: &str) -> Option<String> {

@@ -128,8 +128,7 @@ impl Plan {
     /// When connection number `connection` is opened, since the start.
     #[must_use]
     pub fn opened_at(&self, connection: u32) -> Span {
-        self.ramp
-            .mul_f64(f64::from(connection) / f64::from(self.connections.max(1)))
+        self.ramp.mul_f64(f64::from(connection) / f64::from(self.connections.max(1)))
     }
 
     /// When figures begin to count, since the start.
@@ -147,34 +146,20 @@ impl Plan {
     /// The schedule of one thread, where the pace is one over all connections.
     #[must_use]
     pub fn schedule(&self, thread: u16) -> Option<Schedule> {
-        let Pace::Total {
-            per_second,
-            arrivals,
-        } = self.pace
-        else {
+        let Pace::Total { per_second, arrivals } = self.pace else {
             return None;
         };
         let threads = f64::from(self.threads.max(1));
         // Threads take turns: each sends every `threads`th request of the whole rhythm.
         let phase = f64::from(thread) / threads;
         let seed = Prng::new(self.seed ^ u64::from(thread).wrapping_mul(0x9e37)).next_u64();
-        Some(Schedule::new(
-            per_second / threads,
-            self.ramp,
-            arrivals,
-            phase,
-            seed,
-        ))
+        Some(Schedule::new(per_second / threads, self.ramp, arrivals, phase, seed))
     }
 
     /// The schedule of one connection, where the pace is one for each of them.
     #[must_use]
     pub fn connection_schedule(&self, connection: u32) -> Option<Schedule> {
-        let Pace::PerConnection {
-            per_second,
-            arrivals,
-        } = self.pace
-        else {
+        let Pace::PerConnection { per_second, arrivals } = self.pace else {
             return None;
         };
         let mut prng = Prng::new(self.seed ^ u64::from(connection).wrapping_mul(0x0001_0001));
@@ -263,9 +248,7 @@ mod tests {
     #[test]
     fn a_constant_rate_is_even() {
         let mut schedule = Schedule::new(4.0, Span::ZERO, Arrivals::Constant, 0.0, 1);
-        let times: Vec<u128> = (0..4)
-            .map(|_| schedule.next_arrival().as_millis())
-            .collect();
+        let times: Vec<u128> = (0..4).map(|_| schedule.next_arrival().as_millis()).collect();
         assert_eq!(times, [0, 250, 500, 750]);
     }
 
@@ -283,30 +266,19 @@ mod tests {
         let mut schedule = Schedule::new(1000.0, Span::ZERO, Arrivals::Poisson, 0.0, 7);
         let times = arrivals_until(&mut schedule, Span::from_secs(100));
         let count = times.len() as f64;
-        assert!(
-            (count - 100_000.0).abs() < 4.0 * 100_000_f64.sqrt(),
-            "{count}"
-        );
-        let gaps: Vec<f64> = times
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1000.0)
-            .collect();
+        assert!((count - 100_000.0).abs() < 4.0 * 100_000_f64.sqrt(), "{count}");
+        let gaps: Vec<f64> =
+            times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1000.0).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        assert!(
-            (variance.sqrt() / mean - 1.0).abs() < 0.05,
-            "exponential gaps vary by their mean"
-        );
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.05, "exponential gaps vary by their mean");
     }
 
     #[test]
     fn threads_interleave_into_one_even_rhythm() {
         let plan = Plan {
             threads: 4,
-            pace: Pace::Total {
-                per_second: 1000.0,
-                arrivals: Arrivals::Constant,
-            },
+            pace: Pace::Total { per_second: 1000.0, arrivals: Arrivals::Constant },
             ..Plan::default()
         };
         let end = Span::from_millis(100);
@@ -317,20 +289,13 @@ mod tests {
         assert_eq!(times.len(), 100);
         for (index, at) in times.iter().enumerate() {
             let planned = Span::from_millis(index as u64);
-            assert!(
-                at.abs_diff(planned) < Span::from_micros(1),
-                "{index}: {at:?}"
-            );
+            assert!(at.abs_diff(planned) < Span::from_micros(1), "{index}: {at:?}");
         }
     }
 
     #[test]
     fn connections_open_evenly_over_the_ramp() {
-        let plan = Plan {
-            connections: 10,
-            ramp: Span::from_secs(5),
-            ..Plan::default()
-        };
+        let plan = Plan { connections: 10, ramp: Span::from_secs(5), ..Plan::default() };
         assert_eq!(plan.opened_at(0), Span::ZERO);
         assert_eq!(plan.opened_at(5), Span::from_millis(2500));
         assert!(plan.opened_at(9) < plan.ramp);

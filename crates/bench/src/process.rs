@@ -34,11 +34,8 @@ impl Running {
     pub fn start(command: &mut Command, cpus: &[usize]) -> io::Result<Self> {
         let before = machine::allowed_cpus();
         machine::pin(cpus)?;
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         machine::pin(&before)?;
         Ok(Self { child: child? })
     }
@@ -70,9 +67,7 @@ impl Running {
     }
 
     fn stop(&mut self) {
-        let pid = i32::try_from(self.child.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw);
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
         if let (Ok(None), Some(pid)) = (self.child.try_wait(), pid) {
             // A process that is gone already needs no signal.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -122,24 +117,12 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
 /// The first line that `program` prints when asked for its version.
 #[must_use]
 pub fn version_of(program: &PathBuf, flag: &str) -> String {
-    let output = Command::new(program)
-        .arg(flag)
-        .stdin(Stdio::null())
-        .output();
+    let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
     let Ok(output) = output else {
         return "unknown".to_owned();
     };
-    let text = if output.stdout.is_empty() {
-        output.stderr
-    } else {
-        output.stdout
-    };
-    String::from_utf8_lossy(&text)
-        .lines()
-        .next()
-        .unwrap_or("unknown")
-        .trim()
-        .to_owned()
+    let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+    String::from_utf8_lossy(&text).lines().next().unwrap_or("unknown").trim().to_owned()
 }
 
 #[cfg(test)]
@@ -157,9 +140,7 @@ mod tests {
     fn a_program_that_ends_early_is_told() {
         let mut running =
             Running::start(&mut Command::new("true"), &machine::allowed_cpus()).unwrap();
-        let error = running
-            .wait_until_listening(free_address().unwrap())
-            .unwrap_err();
+        let error = running.wait_until_listening(free_address().unwrap()).unwrap_err();
         assert!(error.contains("ended before it listened"), "{error}");
     }
 

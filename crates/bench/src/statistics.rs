@@ -34,11 +34,7 @@ pub fn median(values: &[f64]) -> f64 {
 #[must_use]
 pub fn estimate(values: &[f64]) -> Estimate {
     if values.is_empty() {
-        return Estimate {
-            median: f64::NAN,
-            low: f64::NAN,
-            high: f64::NAN,
-        };
+        return Estimate { median: f64::NAN, low: f64::NAN, high: f64::NAN };
     }
     let mut prng = Prng::new(0x7469_6465);
     let mut resample = vec![0.0; values.len()];
@@ -61,11 +57,7 @@ pub fn estimate(values: &[f64]) -> Estimate {
 /// The ratio `these[i] / those[i]` of each round that both took part in, with its spread.
 #[must_use]
 pub fn paired_ratio(these: &[f64], those: &[f64]) -> Estimate {
-    let ratios: Vec<f64> = these
-        .iter()
-        .zip(those)
-        .map(|(this, that)| this / that)
-        .collect();
+    let ratios: Vec<f64> = these.iter().zip(those).map(|(this, that)| this / that).collect();
     estimate(&ratios)
 }
 
@@ -86,26 +78,12 @@ mod tests {
         let tight = estimate(&[2.9, 3.0, 3.0, 3.0, 3.1]);
         assert!(loose.low <= loose.median && loose.median <= loose.high);
         assert!(tight.high - tight.low < loose.high - loose.low);
-        assert_eq!(
-            estimate(&[7.0]),
-            Estimate {
-                median: 7.0,
-                low: 7.0,
-                high: 7.0
-            }
-        );
+        assert_eq!(estimate(&[7.0]), Estimate { median: 7.0, low: 7.0, high: 7.0 });
     }
 
     #[test]
     fn drift_that_hits_both_leaves_the_paired_ratio_alone() {
         let ratio = paired_ratio(&[2.0, 4.0, 8.0], &[1.0, 2.0, 4.0]);
-        assert_eq!(
-            ratio,
-            Estimate {
-                median: 2.0,
-                low: 2.0,
-                high: 2.0
-            }
-        );
+        assert_eq!(ratio, Estimate { median: 2.0, low: 2.0, high: 2.0 });
     }
 }

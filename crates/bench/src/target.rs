@@ -47,23 +47,12 @@ impl Url {
         let split = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(split);
         if authority.contains('@') {
-            return Err(format!(
-                "{text}: user names in URLs are not sent; use --header"
-            ));
+            return Err(format!("{text}: user names in URLs are not sent; use --header"));
         }
         let (host, port) = split_port(authority).map_err(|why| format!("{text}: {why}"))?;
-        let target = if path.starts_with('/') {
-            path.to_owned()
-        } else {
-            format!("/{path}")
-        };
+        let target = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         check_target(&target).map_err(|why| format!("{text}: {why}"))?;
-        Ok(Self {
-            host: host.to_owned(),
-            port,
-            authority: authority.to_owned(),
-            target,
-        })
+        Ok(Self { host: host.to_owned(), port, authority: authority.to_owned(), target })
     }
 
     /// Looks the host up (once, before the run).
@@ -78,9 +67,7 @@ impl Url {
             .collect();
         // A name like localhost often gives ::1 first while the server listens on 127.0.0.1 alone.
         found.sort_by_key(SocketAddr::is_ipv6);
-        let first = found
-            .first()
-            .ok_or_else(|| format!("host `{host}` has no address"))?;
+        let first = found.first().ok_or_else(|| format!("host `{host}` has no address"))?;
         Ok(Address::Tcp(*first))
     }
 }
@@ -95,9 +82,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
         None => (authority, None),
     };
     let host_is_fine = !host.is_empty()
-        && host
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~[]:".contains(&byte));
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~[]:".contains(&byte));
     if !host_is_fine {
         return Err(format!("`{host}` is not a host name or address"));
     }
@@ -112,9 +97,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
 
 fn check_target(target: &str) -> Result<(), String> {
     match target.chars().find(|char| !char.is_ascii_graphic()) {
-        Some(char) => Err(format!(
-            "{char:?} may not stand in a URL; write it percent-encoded"
-        )),
+        Some(char) => Err(format!("{char:?} may not stand in a URL; write it percent-encoded")),
         None => Ok(()),
     }
 }
@@ -158,10 +141,7 @@ impl RequestMix {
     /// A sentence for the operator.
     pub fn single(url: &Url, options: &RequestOptions) -> Result<Self, String> {
         let request = Request::new(&url.authority, &url.target, options)?;
-        Ok(Self {
-            requests: vec![request],
-            weights: vec![1],
-        })
+        Ok(Self { requests: vec![request], weights: vec![1] })
     }
 
     /// A mix from a file of lines `[WEIGHT] [METHOD] PATH-OR-URL`; `#` begins a comment.
@@ -169,10 +149,7 @@ impl RequestMix {
     /// # Errors
     /// A sentence that names the line.
     pub fn parse(text: &str, url: &Url, options: &RequestOptions) -> Result<Self, String> {
-        let mut mix = Self {
-            requests: Vec::new(),
-            weights: Vec::new(),
-        };
+        let mut mix = Self { requests: Vec::new(), weights: Vec::new() };
         let mut sum = 0_u64;
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
@@ -266,11 +243,7 @@ impl Request {
     /// # Errors
     /// A sentence for the operator, when a field or the method would break the message.
     pub fn new(authority: &str, target: &str, options: &RequestOptions) -> Result<Self, String> {
-        let method = if options.method.is_empty() {
-            "GET"
-        } else {
-            &options.method
-        };
+        let method = if options.method.is_empty() { "GET" } else { &options.method };
         if !is_token(method) {
             return Err(format!("`{method}` is not a method name"));
         }
@@ -278,11 +251,7 @@ impl Request {
             return Err("CONNECT opens a tunnel; the bench does not send it".to_owned());
         }
         let mut head = format!("{method} {target} HTTP/1.1\r\n");
-        if !options
-            .headers
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("host"))
-        {
+        if !options.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             // Writing to a String cannot fail.
             let _ = write!(head, "Host: {authority}\r\n");
         }
@@ -300,16 +269,8 @@ impl Request {
             bytes
         };
         let closing_bytes = message("Connection: close\r\n");
-        let bytes = if options.close {
-            closing_bytes.clone()
-        } else {
-            message("")
-        };
-        Ok(Self {
-            bytes,
-            closing_bytes,
-            is_head: method == "HEAD",
-        })
+        let bytes = if options.close { closing_bytes.clone() } else { message("") };
+        Ok(Self { bytes, closing_bytes, is_head: method == "HEAD" })
     }
 }
 
@@ -322,23 +283,12 @@ fn is_token(text: &str) -> bool {
 
 fn check_field(name: &str, value: &str) -> Result<(), String> {
     if !is_token(name) {
-        return Err(format!(
-            "`{name}` is not a header name; write --header 'name: value'"
-        ));
+        return Err(format!("`{name}` is not a header name; write --header 'name: value'"));
     }
-    if value
-        .bytes()
-        .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
-    {
+    if value.bytes().any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f) {
         return Err(format!("the value of {name} holds a control character"));
     }
-    let owned = [
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "upgrade",
-        "expect",
-    ];
+    let owned = ["content-length", "transfer-encoding", "connection", "upgrade", "expect"];
     if owned.iter().any(|one| name.eq_ignore_ascii_case(one)) {
         return Err(format!(
             "{name} is the bench's own: bodies come from --body or --body-file, closing from --close"
@@ -360,23 +310,14 @@ mod tests {
         let cases = [
             ("http://a/", "a", 80, "a", "/"),
             ("http://a:81", "a", 81, "a:81", "/"),
-            (
-                "HTTP://1.2.3.4:8080/x?y=z#f",
-                "1.2.3.4",
-                8080,
-                "1.2.3.4:8080",
-                "/x?y=z",
-            ),
+            ("HTTP://1.2.3.4:8080/x?y=z#f", "1.2.3.4", 8080, "1.2.3.4:8080", "/x?y=z"),
             ("http://[::1]:8080/", "[::1]", 8080, "[::1]:8080", "/"),
             ("http://a?q", "a", 80, "a", "/?q"),
         ];
         for (text, host, port, authority, target) in cases {
             let parsed = url(text);
             assert_eq!((parsed.host.as_str(), parsed.port), (host, port), "{text}");
-            assert_eq!(
-                (parsed.authority.as_str(), parsed.target.as_str()),
-                (authority, target)
-            );
+            assert_eq!((parsed.authority.as_str(), parsed.target.as_str()), (authority, target));
         }
     }
 
@@ -412,9 +353,7 @@ mod tests {
             "POST /p HTTP/1.1\r\nHost: h:1\r\nx-a: 1\r\nContent-Length: 3\r\n\r\nabc"
         );
         assert!(
-            String::from_utf8(request.closing_bytes)
-                .unwrap()
-                .contains("Connection: close\r\n")
+            String::from_utf8(request.closing_bytes).unwrap().contains("Connection: close\r\n")
         );
     }
 
@@ -446,10 +385,7 @@ mod tests {
         for _ in 0..11_000 {
             seen[usize::from(mix.pick(&mut prng))] += 1;
         }
-        assert!(
-            seen[0].abs_diff(9000) < 300 && seen[1].abs_diff(1000) < 200,
-            "{seen:?}"
-        );
+        assert!(seen[0].abs_diff(9000) < 300 && seen[1].abs_diff(1000) < 200, "{seen:?}");
     }
 
     #[test]
@@ -459,10 +395,7 @@ mod tests {
         for (text, words) in [
             ("/a\n0 /b", "line 2: weight 0"),
             ("1 2 3 4", "line 1:"),
-            (
-                "http://other/",
-                "line 1: http://other/ is on another server",
-            ),
+            ("http://other/", "line 1: http://other/ is on another server"),
             ("# nothing\n", "no request in it"),
         ] {
             let error = RequestMix::parse(text, &base, &options).unwrap_err();

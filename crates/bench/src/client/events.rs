@@ -175,9 +175,7 @@ impl Client<'_> {
         if answer.status >= 400 {
             self.tally.errors.status += 1;
             self.interval.errors += 1;
-            self.tally.note("status", || {
-                format!("the first of them was a {}", answer.status)
-            });
+            self.tally.note("status", || format!("the first of them was a {}", answer.status));
         }
         self.interval.requests += 1;
         self.interval.statuses[class.min(5)] += 1;
@@ -267,9 +265,7 @@ impl Client<'_> {
                 }
             });
         } else if !lane.pending.is_empty() {
-            self.fail(number, Failure::Reset, || {
-                "the server reset the connection".to_owned()
-            });
+            self.fail(number, Failure::Reset, || "the server reset the connection".to_owned());
         }
         if !was_connecting {
             self.open -= 1;
@@ -344,11 +340,7 @@ impl Client<'_> {
             if now.since(since) < timeout {
                 continue;
             }
-            let what = if lane.phase == Phase::Connecting {
-                "connect"
-            } else {
-                "request"
-            };
+            let what = if lane.phase == Phase::Connecting { "connect" } else { "request" };
             self.fail(number, Failure::Timeout, || {
                 format!("a {what} took longer than {}", in_words(timeout))
             });

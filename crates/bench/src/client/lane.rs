@@ -62,9 +62,9 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(schedule: Option<Schedule>, start: Moment) -> Self {
         let mut schedule = schedule.map(Box::new);
-        let next_planned = schedule.as_mut().map_or(Moment::NEVER, |schedule| {
-            start.after(schedule.next_arrival())
-        });
+        let next_planned = schedule
+            .as_mut()
+            .map_or(Moment::NEVER, |schedule| start.after(schedule.next_arrival()));
         Self {
             sock: SockId::NONE,
             phase: Phase::Absent,

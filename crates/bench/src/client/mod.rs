@@ -9,6 +9,7 @@ mod events;
 mod lane;
 pub mod reader;
 
+use crate::histogram::Times;
 use crate::plan::{Pace, Plan, Schedule, Share};
 use crate::tally::{Interval, Tally};
 use crate::target::RequestMix;
@@ -84,8 +85,8 @@ pub struct Client<'a> {
     last_reached: Moment,
     next_sweep: Moment,
     next_publish: Moment,
-    /// Time of turns that waited for nothing and found nothing.
-    spun: Span,
+    /// Times of turns that waited for nothing and found nothing.
+    spins: Times,
     /// Whole answers, those that do not count included.
     answered_ever: u64,
     /// Completions and sends of the present turn.
@@ -104,9 +105,9 @@ impl<'a> Client<'a> {
         start: Moment,
     ) -> Self {
         let mut schedule = plan.schedule(share.thread);
-        let next_arrival = schedule.as_mut().map_or(Moment::NEVER, |schedule| {
-            start.after(schedule.next_arrival())
-        });
+        let next_arrival = schedule
+            .as_mut()
+            .map_or(Moment::NEVER, |schedule| start.after(schedule.next_arrival()));
         let mut client = Self {
             plan,
             mix,
@@ -131,15 +132,13 @@ impl<'a> Client<'a> {
             last_reached: start,
             next_sweep: start,
             next_publish: start.after(PUBLISH_EVERY),
-            spun: Span::ZERO,
+            spins: Times::coarse(),
             answered_ever: 0,
             busy_marks: 0,
         };
         for number in 0..share.connections {
             let connection = share.connection_first + number;
-            client
-                .lanes
-                .push(Lane::new(plan.connection_schedule(connection), start));
+            client.lanes.push(Lane::new(plan.connection_schedule(connection), start));
             client.wake_at(number, start.after(plan.opened_at(connection)));
         }
         client
@@ -159,7 +158,7 @@ impl<'a> Client<'a> {
             if wait.is_zero() && marks == self.busy_marks {
                 // Whoever shares this CPU (an origin, say) may have it while there is nothing to do.
                 std::thread::yield_now();
-                self.spun += reactor.read_clock().since(now);
+                self.spins.record(reactor.read_clock().since(now));
             }
         }
         let now = reactor.read_clock();
@@ -167,7 +166,7 @@ impl<'a> Client<'a> {
         let sent_until = self.draining_since.unwrap_or(now);
         Carried {
             counted: sent_until.since(self.start.after(self.plan.counted_from())),
-            spun: self.spun,
+            spun: spun_through(&self.spins),
             answered_ever: self.answered_ever,
             tally: self.tally,
         }
@@ -197,10 +196,7 @@ impl<'a> Client<'a> {
     fn begin_counting(&mut self) {
         self.is_counting = true;
         let notes = core::mem::take(&mut self.tally.notes);
-        self.tally = Tally {
-            notes,
-            ..Tally::default()
-        };
+        self.tally = Tally { notes, ..Tally::default() };
         for lane in &mut self.lanes {
             lane.answered = 0;
         }
@@ -210,10 +206,7 @@ impl<'a> Client<'a> {
         if self.draining_since.is_some() {
             return;
         }
-        let over = self
-            .plan
-            .ends_at()
-            .is_some_and(|end| now >= self.start.after(end));
+        let over = self.plan.ends_at().is_some_and(|end| now >= self.start.after(end));
         let unreachable = self.open == 0 && now.since(self.last_reached) > UNREACHABLE_MAX;
         if over || self.quota == 0 || unreachable || self.shared.stop.load(Ordering::Relaxed) {
             self.draining_since = Some(now);
@@ -361,9 +354,7 @@ impl<'a> Client<'a> {
             }
             // The clock is read again: the sends before this one took their time.
             let now = reactor.read_clock();
-            self.tally
-                .schedule_error
-                .record(now.since(self.next_arrival));
+            self.tally.schedule_error.record(now.since(self.next_arrival));
             self.send(reactor, number, self.next_arrival, now);
             reactor.flush(self.lanes[number as usize].sock);
             self.step_schedule();
@@ -384,17 +375,9 @@ impl<'a> Client<'a> {
         let lane = &mut self.lanes[number as usize];
         lane.sent_on_socket += 1;
         let is_last = self.plan.requests_per_connection == Some(lane.sent_on_socket);
-        let bytes = if is_last {
-            &request.closing_bytes
-        } else {
-            &request.bytes
-        };
+        let bytes = if is_last { &request.closing_bytes } else { &request.bytes };
         reactor.send(lane.sock, bytes);
-        lane.pending.push_back(Sent {
-            planned,
-            at: now,
-            number: choice,
-        });
+        lane.pending.push_back(Sent { planned, at: now, number: choice });
         self.quota -= 1;
         self.outstanding += 1;
         self.tally.issued += 1;
@@ -415,4 +398,10 @@ impl<'a> Client<'a> {
         drop(shared);
         self.interval.clear();
     }
+}
+
+/// CPU time of all spins: their number times their median, since some of them lasted longer only
+/// because somebody else had the CPU.
+fn spun_through(spins: &Times) -> Span {
+    Span::from_secs_f64(spins.percentile_us(50.0) / 1e6 * spins.count() as f64)
 }

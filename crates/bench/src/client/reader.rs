@@ -48,19 +48,13 @@ enum State {
 
 impl State {
     fn fresh() -> Self {
-        Self::ExpectHead {
-            decoder: HeadDecoder::default(),
-            partial: Vec::new(),
-        }
+        Self::ExpectHead { decoder: HeadDecoder::default(), partial: Vec::new() }
     }
 }
 
 impl Default for Reader {
     fn default() -> Self {
-        Self {
-            state: State::fresh(),
-            answer: Answer::default(),
-        }
+        Self { state: State::fresh(), answer: Answer::default() }
     }
 }
 
@@ -150,10 +144,7 @@ impl Reader {
             };
             return Ok((head_bytes + template.length as usize, Some(answer)));
         }
-        self.answer = Answer {
-            wire_bytes,
-            ..template.answer
-        };
+        self.answer = Answer { wire_bytes, ..template.answer };
         self.state = State::ExpectBody(BodyDecoder::new(BodyLength::Length(template.length)));
         if after == 0 {
             return Ok((head_bytes, None));
@@ -223,10 +214,7 @@ fn decode(
     is_head: bool,
 ) -> Result<Option<Decoded>, Fault> {
     let mut storage = FieldStorage::new();
-    let kind = RequestKind {
-        is_head,
-        ..RequestKind::default()
-    };
+    let kind = RequestKind { is_head, ..RequestKind::default() };
     let decoded = decoder.decode_response(input, &HeadLimits::default(), kind, &mut storage)?;
     Ok(decoded.map(|(head, head_bytes)| Decoded {
         head_bytes,
@@ -324,21 +312,14 @@ mod tests {
         let input = [ANSWERS[0], ANSWERS[5], ANSWERS[0]].concat();
         let answers = read_all(&input, &[]);
         assert_eq!(answers.len(), 3);
-        assert!(
-            answers
-                .iter()
-                .all(|answer| answer.body_bytes == 5 && answer.status == 200)
-        );
+        assert!(answers.iter().all(|answer| answer.body_bytes == 5 && answer.status == 200));
     }
 
     #[test]
     fn an_answer_without_a_length_ends_with_the_connection() {
         let (mut reader, mut template) = (Reader::default(), Template::default());
         let input = b"HTTP/1.1 200 OK\r\n\r\nsome";
-        assert_eq!(
-            reader.read(input, false, &mut template).unwrap(),
-            (input.len(), None)
-        );
+        assert_eq!(reader.read(input, false, &mut template).unwrap(), (input.len(), None));
         assert_eq!(reader.finish().unwrap().unwrap().body_bytes, 4);
         assert_eq!(reader.finish().unwrap(), None, "and only once");
     }
@@ -355,9 +336,7 @@ mod tests {
     #[test]
     fn garbage_is_a_fault() {
         let (mut reader, mut template) = (Reader::default(), Template::default());
-        reader
-            .read(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", false, &mut template)
-            .unwrap_err();
+        reader.read(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", false, &mut template).unwrap_err();
     }
 
     #[test]
@@ -367,10 +346,6 @@ mod tests {
         let (taken, answer) = reader.read(input, true, &mut template).unwrap();
         assert_eq!((taken, answer.unwrap().body_bytes), (input.len(), 0));
         let (taken, answer) = reader.read(input, true, &mut template).unwrap();
-        assert_eq!(
-            (taken, answer.unwrap().body_bytes),
-            (input.len(), 0),
-            "by the template too"
-        );
+        assert_eq!((taken, answer.unwrap().body_bytes), (input.len(), 0), "by the template too");
     }
 }

@@ -56,15 +56,8 @@ pub(crate) fn start(
     let address = process::free_address().map_err(failed)?;
     let (mut command, version) = command(name, work, ours, &folder, address)?;
     let mut running = Running::start(&mut command, cpus).map_err(failed)?;
-    running
-        .wait_until_listening(address)
-        .map_err(|why| format!("{name}: {why}"))?;
-    Ok(Contender {
-        name,
-        version,
-        address,
-        running,
-    })
+    running.wait_until_listening(address).map_err(|why| format!("{name}: {why}"))?;
+    Ok(Contender { name, version, address, running })
 }
 
 /// The command line that starts `name` on `address`, and its version.
@@ -79,9 +72,7 @@ pub(crate) fn command(
     let configuration = |file: &str, answer: &str, proxy: &str| {
         let text = fill(if is_proxy { proxy } else { answer }, work, folder, address);
         let path = folder.join(file);
-        fs::write(&path, text)
-            .map(|()| path)
-            .map_err(|error| format!("{name}: {error}"))
+        fs::write(&path, text).map(|()| path).map_err(|error| format!("{name}: {error}"))
     };
     let installed = |program: &str| {
         process::find_program(program)
@@ -97,10 +88,7 @@ pub(crate) fn command(
             command.args(["run", "-c"]).arg(file);
             Ok((command, process::version_of(&program, "--version")))
         }
-        "floor" => Ok((
-            floor(work, ours, address),
-            "receive and send alone".to_owned(),
-        )),
+        "floor" => Ok((floor(work, ours, address), "receive and send alone".to_owned())),
         "nginx" => {
             let program = installed("nginx")?;
             let file = configuration("nginx.conf", NGINX_ANSWER, NGINX_PROXY)?;
@@ -115,10 +103,7 @@ pub(crate) fn command(
             command.arg("-db").arg("-f").arg(file);
             Ok((command, process::version_of(&program, "-v")))
         }
-        _ => Err(format!(
-            "unknown contender `{name}`; there are {}",
-            NAMES.join(", ")
-        )),
+        _ => Err(format!("unknown contender `{name}`; there are {}", NAMES.join(", "))),
     }
 }
 
@@ -166,14 +151,8 @@ mod tests {
         let work = Work::Proxy("127.0.0.1:2".parse().unwrap());
         for template in [NGINX_PROXY, HAPROXY_PROXY, TIDEGATE_PROXY] {
             let text = fill(template, work, Path::new("/folder"), address);
-            assert!(
-                text.contains("127.0.0.1:1") && text.contains("127.0.0.1:2"),
-                "{text}"
-            );
-            assert!(
-                !text.contains("{dir}") && !text.contains("{listen}"),
-                "{text}"
-            );
+            assert!(text.contains("127.0.0.1:1") && text.contains("127.0.0.1:2"), "{text}");
+            assert!(!text.contains("{dir}") && !text.contains("{listen}"), "{text}");
         }
     }
 }

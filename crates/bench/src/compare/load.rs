@@ -101,10 +101,7 @@ impl Client {
 fn run_own(round: &Round<'_>) -> Result<Counted, String> {
     let url = Url::parse(&round.url())?;
     let pace = match round.rate_per_s {
-        Some(per_second) => Pace::Total {
-            per_second,
-            arrivals: Arrivals::Poisson,
-        },
+        Some(per_second) => Pace::Total { per_second, arrivals: Arrivals::Poisson },
         None => Pace::Closed,
     };
     let job = Job {
@@ -190,9 +187,7 @@ fn run_h2load(round: &Round<'_>) -> Result<Counted, String> {
         .arg(round.url());
     let (text, client_cpu_s) = output_of(&mut command, round.cpus)?;
     // "requests: 1 total, 1 started, 1 done, 1 succeeded, 0 failed, 0 errored, 0 timeout"
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("requests: "));
+    let line = text.lines().find_map(|line| line.strip_prefix("requests: "));
     let number = |word: &str| {
         line.and_then(|line| line.split(", ").find_map(|part| part.strip_suffix(word)))
             .and_then(|number| number.trim().parse::<u64>().ok())
@@ -248,20 +243,12 @@ fn output_of(command: &mut Command, cpus: &[usize]) -> Result<(String, f64), Str
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    Ok((
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-        spent.as_secs_f64(),
-    ))
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), spent.as_secs_f64()))
 }
 
 fn parse_counted(text: &str) -> Option<Counted> {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("COUNTED "))?;
-    let numbers: Vec<f64> = line
-        .split(' ')
-        .map_while(|number| number.parse().ok())
-        .collect();
+    let line = text.lines().find_map(|line| line.strip_prefix("COUNTED "))?;
+    let numbers: Vec<f64> = line.split(' ').map_while(|number| number.parse().ok()).collect();
     let [requests, errors, micros, bytes, p50_us, p99_us, p99_9_us] = numbers[..] else {
         return None;
     };
@@ -286,10 +273,7 @@ mod tests {
     fn the_line_of_the_foreign_client_is_taken_apart() {
         let text = "Running 2s test\nCOUNTED 1000 2 2000000 5000 10.0 20.5 30.0\n";
         let counted = parse_counted(text).unwrap();
-        assert_eq!(
-            (counted.requests, counted.errors, counted.body_bytes),
-            (1000, 2, 5000)
-        );
+        assert_eq!((counted.requests, counted.errors, counted.body_bytes), (1000, 2, 5000));
         assert!((counted.seconds - 2.0).abs() < 1e-9 && (counted.p99_us - 20.5).abs() < 1e-9);
         assert_eq!(parse_counted("COUNTED 1 2"), None);
         assert_eq!(parse_counted(""), None);

@@ -152,10 +152,7 @@ fn publish(record: &Record, args: &CompareArgs) -> bool {
     match append(&args.results, record.what, &line.to_string()) {
         Ok(()) => true,
         Err(error) => {
-            eprintln!(
-                "tidegate bench compare: {}: {error}",
-                args.results.display()
-            );
+            eprintln!("tidegate bench compare: {}: {error}", args.results.display());
             false
         }
     }
@@ -164,10 +161,7 @@ fn publish(record: &Record, args: &CompareArgs) -> bool {
 fn append(folder: &Path, what: &str, line: &str) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!("{what}.jsonl"));
-    let mut file = fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)?;
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
     writeln!(file, "{line}")
 }
 
@@ -176,9 +170,7 @@ impl Bench {
         let allowed = machine::allowed_cpus();
         for cpu in [args.server_cpu, args.client_cpu] {
             if !allowed.contains(&cpu) {
-                return Err(format!(
-                    "CPU {cpu} is not one that may be used here: {allowed:?}"
-                ));
+                return Err(format!("CPU {cpu} is not one that may be used here: {allowed:?}"));
             }
         }
         for name in &args.only {
@@ -188,10 +180,7 @@ impl Bench {
             }
         }
         if !(0.1..=3600.0).contains(&args.seconds) {
-            return Err(format!(
-                "--seconds {}: a round takes 0.1 to 3600 seconds",
-                args.seconds
-            ));
+            return Err(format!("--seconds {}: a round takes 0.1 to 3600 seconds", args.seconds));
         }
         let folder = std::env::temp_dir().join(format!("tidegate-compare-{}", std::process::id()));
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -221,23 +210,11 @@ impl Bench {
             ),
             What::Proxy => {
                 let origin = self.start_origin(&[])?;
-                self.cpu_rounds(
-                    "proxy",
-                    Work::Proxy(origin.address),
-                    "/json",
-                    connections,
-                    1,
-                )
+                self.cpu_rounds("proxy", Work::Proxy(origin.address), "/json", connections, 1)
             }
             What::Bodies => {
                 let origin = self.start_origin(&["--body-bytes", &LARGE_BODY_BYTES.to_string()])?;
-                self.cpu_rounds(
-                    "bodies",
-                    Work::Proxy(origin.address),
-                    "/body",
-                    connections,
-                    1,
-                )
+                self.cpu_rounds("bodies", Work::Proxy(origin.address), "/body", connections, 1)
             }
             What::Latency => {
                 let origin = self.start_origin(&[])?;
@@ -279,15 +256,8 @@ impl Bench {
         command.args(arguments);
         let mut running =
             crate::process::Running::start(&mut command, &self.client_cpus).map_err(failed)?;
-        running
-            .wait_until_listening(address)
-            .map_err(|why| format!("origin: {why}"))?;
-        Ok(Contender {
-            name: "origin",
-            version: String::new(),
-            address,
-            running,
-        })
+        running.wait_until_listening(address).map_err(|why| format!("origin: {why}"))?;
+        Ok(Contender { name: "origin", version: String::new(), address, running })
     }
 }
 
@@ -298,20 +268,11 @@ fn find_ours(given: Option<PathBuf>) -> Result<Ours, String> {
         if !path.is_file() {
             return Err(format!("--ours {}: no such file", path.display()));
         }
-        return Ok(Ours {
-            tidegate: Some(path),
-            bench,
-        });
+        return Ok(Ours { tidegate: Some(path), bench });
     }
     let is_tidegate = bench.file_name().is_some_and(|name| name == "tidegate");
-    let beside = bench
-        .parent()
-        .and_then(Path::parent)
-        .map(|folder| folder.join("tidegate"));
-    let tidegate = if is_tidegate {
-        Some(bench.clone())
-    } else {
-        beside.filter(|path| path.is_file())
-    };
+    let beside = bench.parent().and_then(Path::parent).map(|folder| folder.join("tidegate"));
+    let tidegate =
+        if is_tidegate { Some(bench.clone()) } else { beside.filter(|path| path.is_file()) };
     Ok(Ours { tidegate, bench })
 }

@@ -110,19 +110,11 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn new(name: &'static str, version: String) -> Self {
-        Self {
-            name,
-            version,
-            samples: Vec::new(),
-            resident_bytes: 0,
-        }
+        Self { name, version, samples: Vec::new(), resident_bytes: 0 }
     }
 
     fn measures(&self, measure: Measure) -> Vec<f64> {
-        self.samples
-            .iter()
-            .map(|sample| sample.measure(measure))
-            .collect()
+        self.samples.iter().map(|sample| sample.measure(measure)).collect()
     }
 
     fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
@@ -161,10 +153,7 @@ impl Record {
 
     fn ratio(&self, these: Option<&Row>, those: Option<&Row>) -> Option<Estimate> {
         let (these, those) = (these?, those?);
-        Some(statistics::paired_ratio(
-            &these.measures(self.measure),
-            &those.measures(self.measure),
-        ))
+        Some(statistics::paired_ratio(&these.measures(self.measure), &those.measures(self.measure)))
     }
 
     /// One line for the record.
@@ -202,26 +191,11 @@ impl Record {
         }
         if self.is_of_requests() {
             let own_us = |sample: &Sample| sample.own_s * 1e6 / sample.requests.max(1) as f64;
-            object.insert(
-                "own_cpu_us_per_request".to_owned(),
-                rounded(row.median(own_us)),
-            );
-            object.insert(
-                "rate_per_s".to_owned(),
-                rounded(row.median(|sample| sample.rate_per_s)),
-            );
-            object.insert(
-                "p50_us".to_owned(),
-                rounded(row.median(|sample| sample.p50_us)),
-            );
-            object.insert(
-                "p99_us".to_owned(),
-                rounded(row.median(|sample| sample.p99_us)),
-            );
-            object.insert(
-                "p99_9_us".to_owned(),
-                rounded(row.median(|sample| sample.p99_9_us)),
-            );
+            object.insert("own_cpu_us_per_request".to_owned(), rounded(row.median(own_us)));
+            object.insert("rate_per_s".to_owned(), rounded(row.median(|sample| sample.rate_per_s)));
+            object.insert("p50_us".to_owned(), rounded(row.median(|sample| sample.p50_us)));
+            object.insert("p99_us".to_owned(), rounded(row.median(|sample| sample.p99_us)));
+            object.insert("p99_9_us".to_owned(), rounded(row.median(|sample| sample.p99_9_us)));
             object.insert("errors".to_owned(), json!(row.errors()));
             let saturated = row.samples.iter().filter(|sample| sample.saturated).count();
             object.insert("rounds_saturated".to_owned(), json!(saturated));
@@ -231,10 +205,7 @@ impl Record {
     }
 
     fn is_of_requests(&self) -> bool {
-        !matches!(
-            self.measure,
-            Measure::MemoryPerConnection | Measure::StartTime
-        )
+        !matches!(self.measure, Measure::MemoryPerConnection | Measure::StartTime)
     }
 }
 
@@ -267,11 +238,7 @@ impl fmt::Display for Record {
             write!(f, ", {rate:.0} requests/s (open loop)")?;
         }
         if self.is_of_requests() {
-            write!(
-                f,
-                "; {} rounds of {} s, client {}",
-                self.rounds, self.seconds, self.client
-            )?;
+            write!(f, "; {} rounds of {} s, client {}", self.rounds, self.seconds, self.client)?;
         }
         writeln!(f)?;
         write!(
@@ -350,11 +317,7 @@ mod tests {
     fn row(name: &'static str, busy_s: &[f64]) -> Row {
         let mut row = Row::new(name, "1".to_owned());
         for &busy_s in busy_s {
-            row.samples.push(Sample {
-                requests: 1_000_000,
-                busy_s,
-                ..Sample::default()
-            });
+            row.samples.push(Sample { requests: 1_000_000, busy_s, ..Sample::default() });
         }
         row
     }
@@ -370,10 +333,7 @@ mod tests {
             rounds: 3,
             seconds: 2.0,
             client: "wrk",
-            rows: vec![
-                row("tidegate", &[6.0, 12.0, 6.6]),
-                row("floor", &[5.0, 10.0, 5.5]),
-            ],
+            rows: vec![row("tidegate", &[6.0, 12.0, 6.6]), row("floor", &[5.0, 10.0, 5.5])],
         };
         let line = record.to_json();
         assert_eq!(line["contenders"][0]["over_floor"]["median"], 1.2);

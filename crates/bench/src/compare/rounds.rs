@@ -22,18 +22,9 @@ impl Bench {
         pipeline: u16,
     ) -> Result<Record, String> {
         let contenders = self.start_all(work)?;
-        let load = Load {
-            path,
-            connections,
-            pipeline,
-            rate_per_s: None,
-        };
+        let load = Load { path, connections, pipeline, rate_per_s: None };
         let rows = self.rounds(&contenders, &load)?;
-        let measure = if what == "bodies" {
-            Measure::CpuPerByte
-        } else {
-            Measure::CpuPerRequest
-        };
+        let measure = if what == "bodies" { Measure::CpuPerByte } else { Measure::CpuPerRequest };
         Ok(self.record(what, measure, connections, rows))
     }
 
@@ -48,12 +39,7 @@ impl Bench {
         }
         let contenders = self.start_all(Work::Proxy(origin))?;
         let mut slowest = f64::INFINITY;
-        let mut load = Load {
-            path: "/json",
-            connections,
-            pipeline: 1,
-            rate_per_s: None,
-        };
+        let mut load = Load { path: "/json", connections, pipeline: 1, rate_per_s: None };
         for contender in &contenders {
             let counted = self.load_once(contender, &load)?;
             slowest = slowest.min(counted.requests as f64 / counted.seconds);
@@ -68,19 +54,9 @@ impl Bench {
 
     /// Requests per client CPU second of all clients, on the floor server.
     pub(super) fn client_rounds(&self, connections: u32) -> Result<Record, String> {
-        let server = contender::start(
-            "floor",
-            Work::Json,
-            &self.ours,
-            &self.folder,
-            &self.server_cpus,
-        )?;
-        let load = Load {
-            path: "/json",
-            connections,
-            pipeline: 1,
-            rate_per_s: None,
-        };
+        let server =
+            contender::start("floor", Work::Json, &self.ours, &self.folder, &self.server_cpus)?;
+        let load = Load { path: "/json", connections, pipeline: 1, rate_per_s: None };
         let mut rows = Vec::new();
         let clients: Vec<Client> = Client::all()
             .into_iter()
@@ -126,9 +102,7 @@ impl Bench {
                 let busy = machine::busy_time(&self.server_cpus);
                 let counted = self.load_once(contender, load)?;
                 let busy = machine::busy_time(&self.server_cpus).saturating_sub(busy);
-                let own = machine::spent(contender.running.pid())
-                    .unwrap_or_default()
-                    .since(own);
+                let own = machine::spent(contender.running.pid()).unwrap_or_default().since(own);
                 if round > 0 {
                     row.samples.push(Sample::new(&counted, busy, own.cpu));
                     row.resident_bytes = own.resident_bytes;
@@ -187,11 +161,7 @@ impl Bench {
             what,
             measure,
             connections,
-            pipeline: if what == "pipeline" {
-                PIPELINE_DEPTH
-            } else {
-                1
-            },
+            pipeline: if what == "pipeline" { PIPELINE_DEPTH } else { 1 },
             rate_per_s: None,
             rounds: self.rounds,
             seconds: self.duration.as_secs_f64(),

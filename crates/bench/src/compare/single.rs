@@ -37,13 +37,8 @@ impl Bench {
             if name == "floor" || !self.takes_part(name) {
                 continue;
             }
-            let started = contender::start(
-                name,
-                Work::Json,
-                &self.ours,
-                &self.folder,
-                &self.server_cpus,
-            );
+            let started =
+                contender::start(name, Work::Json, &self.ours, &self.folder, &self.server_cpus);
             match started {
                 Ok(contender) => rows.push(hold(&contender, connections)?),
                 Err(why) => eprintln!("not compared: {why}"),
@@ -63,12 +58,10 @@ impl Bench {
                 match self.start_once(name) {
                     Ok((version, sample, resident_bytes)) if round > 0 => {
                         let at =
-                            rows.iter()
-                                .position(|row| row.name == name)
-                                .unwrap_or_else(|| {
-                                    rows.push(Row::new(name, version));
-                                    rows.len() - 1
-                                });
+                            rows.iter().position(|row| row.name == name).unwrap_or_else(|| {
+                                rows.push(Row::new(name, version));
+                                rows.len() - 1
+                            });
                         rows[at].samples.push(sample);
                         rows[at].resident_bytes = resident_bytes;
                     }
@@ -98,14 +91,7 @@ impl Bench {
         }
         let value = begun.elapsed().as_secs_f64() * 1000.0;
         let spent = machine::spent(running.pid()).unwrap_or_default();
-        Ok((
-            version,
-            Sample {
-                value,
-                ..Sample::default()
-            },
-            spent.resident_bytes,
-        ))
+        Ok((version, Sample { value, ..Sample::default() }, spent.resident_bytes))
     }
 }
 
@@ -124,10 +110,7 @@ fn hold(contender: &Contender, connections: u32) -> Result<Row, String> {
     let after = resident();
     let mut row = Row::new(contender.name, contender.version.clone());
     let value = after.saturating_sub(before) as f64 / f64::from(connections);
-    row.samples.push(Sample {
-        value,
-        ..Sample::default()
-    });
+    row.samples.push(Sample { value, ..Sample::default() });
     row.resident_bytes = after;
     drop(first);
     Ok(row)

@@ -116,12 +116,7 @@ impl Serve for Answers {
             self.connections.resize_with(fd + 1, || None);
         }
         if watch(epoll, &socket) {
-            self.connections[fd] = Some(Connection {
-                socket,
-                end_matched: 0,
-                owed: 0,
-                sent: 0,
-            });
+            self.connections[fd] = Some(Connection { socket, end_matched: 0, owed: 0, sent: 0 });
         }
     }
 
@@ -171,9 +166,7 @@ fn count_heads(bytes: &[u8], matched: &mut u8) -> usize {
         rest = &rest[at + END.len()..];
     }
     if *matched == 0 {
-        let tail = (1..END.len())
-            .rev()
-            .find(|&length| rest.ends_with(&END[..length]));
+        let tail = (1..END.len()).rev().find(|&length| rest.ends_with(&END[..length]));
         *matched = tail.unwrap_or(0) as u8;
     }
     heads
@@ -214,9 +207,6 @@ mod tests {
         answers.begin_turn(784_111_777);
         assert_eq!(answers.bytes.len(), length);
         let text = String::from_utf8(answers.bytes[..answers.answer_bytes].to_vec()).unwrap();
-        assert!(
-            text.contains("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\nx"),
-            "{text}"
-        );
+        assert!(text.contains("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\nx"), "{text}");
     }
 }

@@ -61,11 +61,7 @@ impl Floor {
         net::bind(&listener, &address)?;
         net::listen(&listener, 65_535)?;
         let address = SocketAddr::try_from(net::getsockname(&listener)?)?;
-        Ok(Self {
-            listener,
-            address,
-            role,
-        })
+        Ok(Self { listener, address, role })
     }
 
     /// Where it listens (with the real port when port 0 was asked).
@@ -91,11 +87,9 @@ impl Floor {
                 let answers = answer::Answers::new(&content_type, &body);
                 serve_with(&epoll, &self.listener, answers)
             }
-            Role::Proxy(origin) => serve_with(
-                &epoll,
-                &self.listener,
-                proxy::Pairs::new(origin, epoll.as_fd()),
-            ),
+            Role::Proxy(origin) => {
+                serve_with(&epoll, &self.listener, proxy::Pairs::new(origin, epoll.as_fd()))
+            }
         }
     }
 }
@@ -159,11 +153,7 @@ fn watch(epoll: impl AsFd, socket: &OwnedFd) -> bool {
 }
 
 fn family(address: SocketAddr) -> AddressFamily {
-    if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    }
+    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
 fn unix_seconds() -> u64 {

@@ -29,11 +29,7 @@ pub(super) struct Pairs<'epoll> {
 
 impl<'epoll> Pairs<'epoll> {
     pub(super) fn new(origin: SocketAddr, epoll: BorrowedFd<'epoll>) -> Self {
-        Self {
-            origin,
-            epoll,
-            sides: Vec::new(),
-        }
+        Self { origin, epoll, sides: Vec::new() }
     }
 
     fn insert(&mut self, socket: OwnedFd, partner: usize) {
@@ -41,13 +37,8 @@ impl<'epoll> Pairs<'epoll> {
         if self.sides.len() <= fd {
             self.sides.resize_with(fd + 1, || None);
         }
-        self.sides[fd] = Some(Side {
-            socket,
-            partner,
-            pending: Vec::new(),
-            pending_from: 0,
-            readable: false,
-        });
+        self.sides[fd] =
+            Some(Side { socket, partner, pending: Vec::new(), pending_from: 0, readable: false });
     }
 
     fn side(&mut self, fd: usize) -> Option<&mut Side> {
@@ -68,11 +59,7 @@ impl<'epoll> Pairs<'epoll> {
             return Ok(false);
         };
         while side.pending_from < side.pending.len() {
-            match net::send(
-                &side.socket,
-                &side.pending[side.pending_from..],
-                SendFlags::NOSIGNAL,
-            ) {
+            match net::send(&side.socket, &side.pending[side.pending_from..], SendFlags::NOSIGNAL) {
                 Ok(count) => side.pending_from += count,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
@@ -91,10 +78,7 @@ impl<'epoll> Pairs<'epoll> {
                 return Ok(());
             };
             let partner_fd = side.partner;
-            if self
-                .side(partner_fd)
-                .is_some_and(|partner| !partner.pending.is_empty())
-            {
+            if self.side(partner_fd).is_some_and(|partner| !partner.pending.is_empty()) {
                 if let Some(side) = self.side(fd) {
                     side.readable = true;
                 }
@@ -160,10 +144,7 @@ impl Serve for Pairs<'_> {
             Err(_) => return,
         }
         if watch(epoll, &downstream) && watch(self.epoll, &upstream) {
-            let (down, up) = (
-                downstream.as_raw_fd() as usize,
-                upstream.as_raw_fd() as usize,
-            );
+            let (down, up) = (downstream.as_raw_fd() as usize, upstream.as_raw_fd() as usize);
             self.insert(downstream, up);
             self.insert(upstream, down);
         }

@@ -1,0 +1,233 @@
+//! The arguments of `tidegate bench http`, and the plan that they make.
+//! In: text. Out: a `Plan`, URLs and request options; or a sentence that says what to write.
+//! Never: a silent default where two arguments contradict each other.
+
+use crate::plan::{Arrivals, CONNECTIONS_MAX, PIPELINE_MAX, Pace, Plan, THREADS_MAX};
+use crate::quantity::{parse_duration, parse_rate};
+use crate::target::{RequestOptions, Url};
+use core::time::Duration;
+use std::path::PathBuf;
+
+/// How long a run lasts when nothing says so.
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+/// How long a round of a comparison lasts when nothing says so.
+const ROUND_DEFAULT: Duration = Duration::from_secs(2);
+
+/// Arguments of `tidegate bench http`.
+#[derive(clap::Args, Debug)]
+pub struct HttpArgs {
+    /// What is loaded: http://HOST[:PORT]/PATH
+    #[arg(value_name = "URL", required_unless_present = "vs", conflicts_with = "vs")]
+    url: Option<String>,
+    /// Connections held at once
+    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
+    connections: u32,
+    /// Client threads
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
+    threads: u16,
+    /// How long: 10s, 500ms, 2m [default: 10s; 2s a round with --vs]
+    #[arg(short, long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// How many requests instead of how long (or whichever ends first)
+    #[arg(short = 'n', long)]
+    requests: Option<u64>,
+    /// Open loop: so many requests a second over all connections, as 20000/s
+    #[arg(short = 'R', long, value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// Open loop: so many requests a second on each connection
+    #[arg(long, value_parser = parse_rate, conflicts_with = "rate")]
+    rate_per_connection: Option<f64>,
+    /// Space the requests of an open loop as independent users would, instead of evenly
+    #[arg(long)]
+    poisson: bool,
+    /// Let connections and rate grow over this time; figures count after it
+    #[arg(short = 's', long, value_parser = parse_duration, default_value = "0s")]
+    ramp: Duration,
+    /// Leave the first stretch out of the figures
+    #[arg(long, value_parser = parse_duration, default_value = "0s")]
+    warm_up: Duration,
+    /// Close each connection after so many requests and make a new one
+    #[arg(short = 'r', long, value_parser = clap::value_parser!(u64).range(1..))]
+    requests_per_connection: Option<u64>,
+    /// A new connection for each request
+    #[arg(long, conflicts_with = "requests_per_connection")]
+    close: bool,
+    /// Rest of a connection after each answer (closed loop), ±3 %
+    #[arg(short = 'T', long, value_parser = parse_duration, default_value = "0s")]
+    think: Duration,
+    /// Requests in flight on each connection
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
+    pipeline: u16,
+    /// Time a request or a connect may take
+    #[arg(short = 'w', long, value_parser = parse_duration, default_value = "10s")]
+    timeout: Duration,
+    /// Method
+    #[arg(short, long, default_value = "GET")]
+    method: String,
+    /// The same as --method HEAD
+    #[arg(short = 'I', long, conflicts_with = "method")]
+    head: bool,
+    /// A further header field, 'name: value'; may be repeated
+    #[arg(short = 'H', long, value_name = "FIELD")]
+    header: Vec<String>,
+    /// The request's content
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
+    body: Option<String>,
+    /// The request's content, from a file
+    #[arg(long, value_name = "FILE")]
+    body_file: Option<PathBuf>,
+    /// Requests with weights from a file: lines of [WEIGHT] [METHOD] PATH
+    #[arg(long = "urls", value_name = "FILE")]
+    pub(super) urls_file: Option<PathBuf>,
+    /// Seed of all that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// CPUs of the client's threads, in turn, with commas
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub(super) client_cpus: Vec<usize>,
+    /// Probe this URL at a low constant rate beside the load (the origin behind a proxy, say)
+    #[arg(long, value_name = "URL")]
+    pub(super) reference: Option<String>,
+    /// Requests a second of the probe
+    #[arg(long, value_parser = parse_rate, default_value = "100/s", requires = "reference")]
+    pub(super) reference_rate: f64,
+    /// Add what this process spent (and its children); may be repeated
+    #[arg(long = "server-pid", value_name = "PID")]
+    pub(super) server_pids: Vec<u32>,
+    /// Count all time that this CPU was not idle as the server's; with --start, run it there
+    #[arg(long = "cpu", value_delimiter = ',', value_name = "N")]
+    pub(super) server_cpus: Vec<usize>,
+    /// Compare: [NAME=]URL of each candidate; rounds take turns
+    #[arg(long, value_name = "[NAME=]URL")]
+    vs: Vec<String>,
+    /// Start the candidate by this command and stop it afterwards; in the order of --vs
+    #[arg(long, value_name = "COMMAND")]
+    pub(super) start: Vec<String>,
+    /// Rounds of a comparison, after one that warms up
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) rounds: u32,
+    /// Print a line of raw values each second
+    #[arg(short = 'l', long)]
+    pub(super) lines: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Write the report as one self-contained page
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// Write the percentile curve for plotting scripts
+    #[arg(long, value_name = "FILE")]
+    pub(super) percentiles: Option<PathBuf>,
+    /// Exit with 1 also when the client itself limited the figures
+    #[arg(long)]
+    pub(super) strict: bool,
+}
+
+impl HttpArgs {
+    /// The load.
+    ///
+    /// # Errors
+    /// A sentence about arguments that contradict each other.
+    pub(super) fn plan(&self) -> Result<Plan, String> {
+        let arrivals = if self.poisson { Arrivals::Poisson } else { Arrivals::Constant };
+        let pace = match (self.rate, self.rate_per_connection) {
+            (Some(per_second), _) => Pace::Total { per_second, arrivals },
+            (None, Some(per_second)) => Pace::PerConnection { per_second, arrivals },
+            (None, None) => Pace::Closed,
+        };
+        if self.poisson && pace == Pace::Closed {
+            return Err("--poisson spaces the requests of an open loop; give --rate too".to_owned());
+        }
+        if pace != Pace::Closed && !self.think.is_zero() {
+            return Err(
+                "--think is of a closed loop; with --rate the plan says when to send".to_owned()
+            );
+        }
+        if self.connections < u32::from(self.threads) {
+            return Err(format!(
+                "{} connections cannot be shared by {} threads; use --threads {} or fewer",
+                self.connections, self.threads, self.connections
+            ));
+        }
+        if self.timeout.is_zero() {
+            return Err("--timeout 0 would fail every request".to_owned());
+        }
+        let default = if self.vs.len() > 1 { ROUND_DEFAULT } else { DURATION_DEFAULT };
+        let duration = match (self.duration, self.requests) {
+            (None, Some(_)) => None,
+            (given, _) => Some(given.unwrap_or(default)),
+        };
+        if duration.is_some_and(|duration| duration.is_zero()) {
+            return Err("--duration 0 would send nothing".to_owned());
+        }
+        Ok(Plan {
+            connections: self.connections,
+            threads: self.threads,
+            duration,
+            requests: self.requests,
+            warm_up: self.warm_up,
+            ramp: self.ramp,
+            pace,
+            requests_per_connection: if self.close {
+                Some(1)
+            } else {
+                self.requests_per_connection
+            },
+            think: self.think,
+            pipeline: self.pipeline,
+            timeout: self.timeout,
+            seed: self.seed,
+        })
+    }
+
+    /// URL and name of each candidate.
+    ///
+    /// # Errors
+    /// A sentence about a URL that cannot be loaded.
+    pub(super) fn urls(&self) -> Result<Vec<(Url, String)>, String> {
+        let mut urls = Vec::new();
+        if let Some(text) = &self.url {
+            urls.push((Url::parse(text)?, text.clone()));
+        }
+        for text in &self.vs {
+            let (name, url) = match text.split_once('=') {
+                Some((name, url)) if !name.contains("://") => (name, url),
+                _ => (text.as_str(), text.as_str()),
+            };
+            urls.push((Url::parse(url)?, name.to_owned()));
+        }
+        if !self.start.is_empty() && self.start.len() != urls.len() {
+            return Err(format!(
+                "{} candidates and {} --start; give one --start for each, in the same order, or none",
+                urls.len(),
+                self.start.len()
+            ));
+        }
+        if urls.len() == 1 && !self.vs.is_empty() {
+            return Err("a comparison needs two --vs at least".to_owned());
+        }
+        Ok(urls)
+    }
+
+    /// What all requests have in common.
+    ///
+    /// # Errors
+    /// A sentence about a field that is not `name: value`, or about a file that cannot be read.
+    pub(super) fn request_options(&self) -> Result<RequestOptions, String> {
+        let mut headers = Vec::new();
+        for field in &self.header {
+            let (name, value) = field
+                .split_once(':')
+                .ok_or_else(|| format!("--header {field}: write 'name: value'"))?;
+            headers.push((name.to_owned(), value.trim().to_owned()));
+        }
+        let body = match (&self.body, &self.body_file) {
+            (Some(text), _) => text.clone().into_bytes(),
+            (None, Some(path)) => std::fs::read(path)
+                .map_err(|error| format!("--body-file {}: {error}", path.display()))?,
+            (None, None) => Vec::new(),
+        };
+        let method = if self.head { "HEAD".to_owned() } else { self.method.clone() };
+        Ok(RequestOptions { method, headers, body, close: self.close })
+    }
+}

@@ -1,0 +1,230 @@
+//! `tidegate bench http`: from the command line to runs and their reports.
+//! In: arguments. Out: a report on stdout, progress on stderr, an exit code.
+//! Never: starts a candidate on a taken port; leaves one running.
+//! Limits: those of `plan`.
+
+mod args;
+mod candidates;
+mod interrupt;
+
+pub use args::HttpArgs;
+
+use crate::drive::{self, Job, Outcome, Reference, Tick};
+use crate::plan::Plan;
+use crate::report::{self, Lines, Live, RoundFigures, Run};
+use crate::target::{RequestMix, Url};
+use candidates::Candidate;
+use core::sync::atomic::Ordering;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+/// Runs `tidegate bench http`.
+#[must_use]
+pub fn run(args: &HttpArgs) -> ExitCode {
+    match run_all(args) {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("tidegate bench http: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
+    let plan = args.plan()?;
+    let urls = args.urls()?;
+    let is_comparison = urls.len() > 1;
+    let mut jobs = Vec::new();
+    for (url, name) in &urls {
+        jobs.push((name.clone(), url.clone(), job(args, &plan, url)?));
+    }
+    // Candidates live until the end of this function, also when a round fails.
+    let mut candidates = Vec::new();
+    for (index, (name, url, job)) in jobs.iter_mut().enumerate() {
+        let command = args.start.get(index).map(String::as_str);
+        let candidate = Candidate::new(name, url, command, &args.server_cpus)?;
+        job.server_pids.extend(candidate.pid());
+        candidates.push(candidate);
+    }
+    // After the candidates are started: they would inherit the blocked signals.
+    let stop = interrupt::stop_on_signal();
+    let rounds = if is_comparison { args.rounds } else { 1 };
+    let mut runs: Vec<Option<Run>> = jobs.iter().map(|_| None).collect();
+    let mut shower = Shower::new(args, &plan);
+    // In a comparison round 0 warms up and does not count.
+    let first = u32::from(!is_comparison);
+    for round in first..=rounds {
+        for ((name, url, job), run) in jobs.iter().zip(&mut runs) {
+            if stop.load(Ordering::Relaxed) && run.is_some() {
+                continue;
+            }
+            let label = if is_comparison {
+                format!("{name} round {round}/{rounds} ")
+            } else {
+                String::new()
+            };
+            let outcome = drive::run(job, stop, &mut |tick| shower.show(&label, tick))?;
+            shower.clear();
+            if round > 0 || stop.load(Ordering::Relaxed) {
+                merge(run, name, url, &plan, outcome, is_comparison);
+            }
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    drop(candidates);
+    let runs: Vec<Run> = runs.into_iter().flatten().collect();
+    publish(args, &runs)?;
+    Ok(exit_code(args, &runs))
+}
+
+fn job(args: &HttpArgs, plan: &Plan, url: &Url) -> Result<Job, String> {
+    let options = args.request_options()?;
+    let mix = match &args.urls_file {
+        None => RequestMix::single(url, &options)?,
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| format!("--urls {}: {error}", path.display()))?;
+            RequestMix::parse(&text, url, &options)
+                .map_err(|why| format!("--urls {}: {why}", path.display()))?
+        }
+    };
+    let reference = match &args.reference {
+        None => None,
+        Some(text) => {
+            let url = Url::parse(text)?;
+            Some(Reference {
+                mix: RequestMix::single(&url, &options)?,
+                address: url.resolve()?,
+                per_second: args.reference_rate,
+            })
+        }
+    };
+    Ok(Job {
+        plan: plan.clone(),
+        mix,
+        address: url.resolve()?,
+        cpus: args.client_cpus.clone(),
+        reference,
+        server_pids: args.server_pids.clone(),
+        server_cpus: args.server_cpus.clone(),
+    })
+}
+
+/// Adds one round to what a candidate has so far.
+fn merge(
+    run: &mut Option<Run>,
+    name: &str,
+    url: &Url,
+    plan: &Plan,
+    outcome: Outcome,
+    is_comparison: bool,
+) {
+    let one = Run {
+        name: name.to_owned(),
+        url: format!("http://{}{}", url.authority, url.target),
+        plan: plan.clone(),
+        outcome,
+        rounds: Vec::new(),
+    };
+    let latency = &one.outcome.tally.latency;
+    let figures = RoundFigures {
+        rate_per_s: one.outcome.rate_per_s(),
+        server_cpu_us: one.server_cpu_us_per_request().unwrap_or(0.0),
+        p50_us: latency.percentile_us(50.0),
+        p99_us: latency.percentile_us(99.0),
+        p99_9_us: latency.percentile_us(99.9),
+    };
+    let all = match run {
+        Some(all) => {
+            all.outcome.add(&one.outcome);
+            all
+        }
+        None => run.insert(one),
+    };
+    if is_comparison {
+        all.rounds.push(figures);
+    }
+}
+
+fn publish(args: &HttpArgs, runs: &[Run]) -> Result<(), String> {
+    let command = std::env::args().collect::<Vec<String>>().join(" ");
+    if let Some(path) = &args.html {
+        let page = report::html::page(runs, &command);
+        std::fs::write(path, page)
+            .map_err(|error| format!("--html {}: {error}", path.display()))?;
+    }
+    if let Some(path) = &args.percentiles {
+        let text: String = runs.iter().map(report::percentile_dump).collect();
+        std::fs::write(path, text)
+            .map_err(|error| format!("--percentiles {}: {error}", path.display()))?;
+    }
+    let text = if args.json {
+        format!("{:#}\n", report::to_json(runs, &command))
+    } else {
+        report::to_text(runs)
+    };
+    let mut stdout = io::stdout().lock();
+    // A reader that went away has what it wanted.
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    Ok(())
+}
+
+/// 1 when something failed, or when nothing was answered; with `--strict` also when the client limited
+/// the figures.
+fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
+    let failed = runs
+        .iter()
+        .any(|run| run.outcome.tally.errors.total() > 0 || run.outcome.tally.requests == 0);
+    let saturated = runs.iter().any(|run| !run.outcome.saturated.is_empty());
+    if failed || (args.strict && saturated) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Shows a run while it goes on: lines on stdout, or one living line on stderr.
+struct Shower<'a> {
+    args: &'a HttpArgs,
+    plan: &'a Plan,
+    lines: Lines,
+    live: Live,
+    is_live: bool,
+}
+
+impl<'a> Shower<'a> {
+    fn new(args: &'a HttpArgs, plan: &'a Plan) -> Self {
+        if args.lines {
+            // A reader that went away has what it wanted.
+            let _ = writeln!(io::stdout(), "{}", Lines::header());
+        }
+        Self {
+            args,
+            plan,
+            lines: Lines::default(),
+            live: Live::default(),
+            is_live: !args.lines && io::stderr().is_terminal(),
+        }
+    }
+
+    fn show(&mut self, label: &str, tick: &Tick<'_>) {
+        if self.args.lines {
+            let ramp = self.plan.ramp.as_secs_f64();
+            let throttle = if ramp > 0.0 { (tick.at.as_secs_f64() / ramp).min(1.0) } else { 1.0 };
+            let unix_seconds = std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs());
+            if let Some(line) = self.lines.line(tick, unix_seconds, (throttle * 100.0) as u32) {
+                let _ = writeln!(io::stdout(), "{line}");
+            }
+        }
+        if self.is_live {
+            eprint!("{}", self.live.line(label, self.plan, tick));
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.is_live {
+            eprint!("{}", Live::clear());
+        }
+        self.live = Live::default();
+    }
+}

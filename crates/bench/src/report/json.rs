@@ -1,0 +1,172 @@
+//! The report for machines. Names are stable: `requests`, `errors`, `rate_per_s`, `latency_us`,
+//! `service_us`, `client_cpu_us_per_request`, `saturated`.
+//! In: runs. Out: one JSON object; for several candidates, one object each under `candidates`.
+
+use super::Run;
+use crate::histogram::{PERCENTILES, Times};
+use crate::machine;
+use crate::plan::Pace;
+use crate::statistics;
+use serde_json::{Map, Value, json};
+
+/// The report of `runs` as JSON.
+#[must_use]
+pub fn to_json(runs: &[Run], command: &str) -> Value {
+    let mut object = match runs {
+        [run] => run_to_json(run),
+        _ => {
+            let mut object = Map::new();
+            let candidates = runs.iter().map(|run| Value::Object(run_to_json(run)));
+            object.insert("candidates".to_owned(), candidates.collect());
+            object.insert("ratios".to_owned(), ratios_to_json(runs));
+            object
+        }
+    };
+    let environment: Map<String, Value> = machine::environment()
+        .into_iter()
+        .map(|(name, text)| (name.replace(' ', "_"), Value::String(text)))
+        .collect();
+    object.insert("environment".to_owned(), Value::Object(environment));
+    object.insert("command".to_owned(), json!(command));
+    Value::Object(object)
+}
+
+fn run_to_json(run: &Run) -> Map<String, Value> {
+    let outcome = &run.outcome;
+    let tally = &outcome.tally;
+    let mut errors: Map<String, Value> = Map::new();
+    for (class, count) in tally.errors.classes() {
+        errors.insert(class.to_owned(), json!(count));
+    }
+    let notes: Map<String, Value> =
+        tally.notes.iter().map(|(class, words)| ((*class).to_owned(), json!(words))).collect();
+    let mut object = Map::new();
+    let mut put = |name: &str, value: Value| {
+        object.insert(name.to_owned(), value);
+    };
+    put("name", json!(run.name));
+    put("url", json!(run.url));
+    put("loop", json!(if run.plan.pace == Pace::Closed { "closed" } else { "open" }));
+    put("saturated", json!(!outcome.saturated.is_empty()));
+    put("saturated_because", json!(outcome.saturated));
+    put("stopped_early", json!(outcome.was_stopped));
+    put("connections", json!(run.plan.connections));
+    put("threads", json!(run.plan.threads));
+    put("seconds", json!(outcome.counted.as_secs_f64()));
+    put("requests", json!(tally.requests));
+    put("errors", Value::Object(errors));
+    put("first_error", Value::Object(notes));
+    put("unanswered", json!(tally.unanswered));
+    put("planned_rate_per_s", planned_rate(run));
+    put("rate_per_s", json!(outcome.rate_per_s()));
+    put("unsent", json!(tally.unsent));
+    put("waited_for_connection", json!(tally.waited_for_connection));
+    put("status", statuses(run));
+    put("bytes_received", json!(tally.bytes_received));
+    put("body_bytes", json!(tally.body_bytes));
+    put("connects", json!(tally.connects));
+    put("latency_us", times_to_json(&tally.latency));
+    put("service_us", times_to_json(&tally.service));
+    put("first_byte_us", times_to_json(&tally.first_byte));
+    put("connect_us", times_to_json(&tally.connect));
+    put("schedule_error_us", times_to_json(&tally.schedule_error));
+    put("requests_of_slowest_connection", json!(tally.fairness.map(|(slowest, _)| slowest)));
+    put("requests_of_fastest_connection", json!(tally.fairness.map(|(_, fastest)| fastest)));
+    put("client_cpu_us_per_request", json!(outcome.client_cpu_us_per_request()));
+    put("server_cpu_us_per_request", json!(run.server_cpu_us_per_request()));
+    if let Some(server) = outcome.server {
+        put("server_process_cpu_s", json!(server.cpu.as_secs_f64()));
+        put("server_resident_bytes", json!(server.resident_bytes));
+        put("server_context_switches", json!(server.context_switches));
+    }
+    if let Some(busy) = outcome.server_busy {
+        put("server_busy_s", json!(busy.as_secs_f64()));
+    }
+    if let Some(reference) = &outcome.reference {
+        put("reference_latency_us", times_to_json(&reference.latency));
+        put("reference_requests", json!(reference.requests));
+        put("added_latency_us", added(&tally.latency, &reference.latency));
+    }
+    put("per_second", points(run));
+    object
+}
+
+fn planned_rate(run: &Run) -> Value {
+    match run.plan.pace {
+        Pace::Closed => Value::Null,
+        Pace::Total { per_second, .. } => json!(per_second),
+        Pace::PerConnection { per_second, .. } => {
+            json!(per_second * f64::from(run.plan.connections))
+        }
+    }
+}
+
+fn statuses(run: &Run) -> Value {
+    let counts = &run.outcome.tally.statuses;
+    json!({ "1xx": counts[1], "2xx": counts[2], "3xx": counts[3], "4xx": counts[4], "5xx": counts[5] })
+}
+
+fn times_to_json(times: &Times) -> Value {
+    let mut object = Map::new();
+    for (name, percent) in PERCENTILES {
+        object.insert(name.to_owned(), json!(times.percentile_us(percent)));
+    }
+    object.insert("max".to_owned(), json!(times.max_us()));
+    object.insert("mean".to_owned(), json!(times.mean_us()));
+    object.insert("count".to_owned(), json!(times.count()));
+    Value::Object(object)
+}
+
+fn added(through: &Times, straight: &Times) -> Value {
+    let mut object = Map::new();
+    for (name, percent) in PERCENTILES {
+        let difference = through.percentile_us(percent) - straight.percentile_us(percent);
+        object.insert(name.to_owned(), json!(difference));
+    }
+    Value::Object(object)
+}
+
+fn points(run: &Run) -> Value {
+    run.outcome
+        .points
+        .iter()
+        .map(|point| {
+            json!({
+                "at_s": point.at_s,
+                "rate_per_s": point.rate_per_s,
+                "errors_per_s": point.errors_per_s,
+                "p50_us": point.p50_us,
+                "p99_us": point.p99_us,
+                "p99_9_us": point.p99_9_us,
+                "max_us": point.max_us,
+            })
+        })
+        .collect()
+}
+
+/// Each candidate over the first one, within the round.
+fn ratios_to_json(runs: &[Run]) -> Value {
+    let Some(first) = runs.first() else {
+        return Value::Null;
+    };
+    runs.iter()
+        .skip(1)
+        .map(|run| {
+            let ratio = |of: fn(&super::RoundFigures) -> f64| {
+                let these: Vec<f64> = run.rounds.iter().map(of).collect();
+                let those: Vec<f64> = first.rounds.iter().map(of).collect();
+                let estimate = statistics::paired_ratio(&these, &those);
+                json!({ "median": estimate.median, "low": estimate.low, "high": estimate.high })
+            };
+            json!({
+                "name": run.name,
+                "over": first.name,
+                "rate_per_s": ratio(|round| round.rate_per_s),
+                "server_cpu_us_per_request": ratio(|round| round.server_cpu_us),
+                "p50_us": ratio(|round| round.p50_us),
+                "p99_us": ratio(|round| round.p99_us),
+                "p99_9_us": ratio(|round| round.p99_9_us),
+            })
+        })
+        .collect()
+}

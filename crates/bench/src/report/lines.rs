@@ -1,0 +1,62 @@
+//! One line a second of raw values, in the columns that h1load's `-ll` has, for scripts and plots.
+//! In: ticks of a run. Out: lines. Times are seconds since 1970, latencies are the second's means.
+
+use crate::drive::Tick;
+use core::fmt::Write as _;
+
+/// Makes the lines of one run.
+#[derive(Debug, Default)]
+pub struct Lines {
+    connects: u64,
+    requests: u64,
+    bytes: u64,
+    errors: u64,
+}
+
+impl Lines {
+    /// The names of the columns.
+    #[must_use]
+    pub fn header() -> &'static str {
+        "#_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) 1xx 2xx 3xx 4xx 5xx"
+    }
+
+    /// The line of the second that `tick` ends, if it ends one; `throttle_percent` is 100 after the
+    /// ramp.
+    pub fn line(
+        &mut self,
+        tick: &Tick<'_>,
+        unix_seconds: u64,
+        throttle_percent: u32,
+    ) -> Option<String> {
+        let (second, over) = tick.second?;
+        self.connects += second.connects;
+        self.requests += second.requests;
+        self.bytes += second.bytes;
+        self.errors += second.errors;
+        let seconds = over.as_secs_f64().max(1e-3);
+        let per_second = |count: u64| count as f64 / seconds;
+        let mut line = format!(
+            "{unix_seconds} {} {} {} {} {} {throttle_percent} {:.0} {:.0} {:.0} {:.0} ",
+            second.connections,
+            self.connects,
+            self.requests,
+            self.bytes,
+            self.errors,
+            per_second(second.connects),
+            per_second(second.requests),
+            per_second(second.bytes),
+            per_second(second.bytes) * 8.0,
+        );
+        // Writing to a String cannot fail.
+        let _ = if second.requests == 0 {
+            write!(line, "- -")
+        } else {
+            let first_byte = second.first_byte_sum.as_secs_f64() * 1e6 / second.requests as f64;
+            write!(line, "{first_byte:.1} {:.1}", second.latency.mean_us())
+        };
+        for count in &second.statuses[1..] {
+            let _ = write!(line, " {count}");
+        }
+        Some(line)
+    }
+}

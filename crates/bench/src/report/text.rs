@@ -1,0 +1,234 @@
+//! The report for people, and the percentile dump for plotting scripts.
+//! In: runs. Out: text. Invariant: when the client was saturated, the first line says so.
+
+use super::{RoundFigures, Run};
+use crate::histogram::{PERCENTILES, Times};
+use crate::quantity::{micros, short};
+use crate::statistics;
+use core::fmt::Write as _;
+
+/// The report of `runs` as text.
+#[must_use]
+pub fn to_text(runs: &[Run]) -> String {
+    let mut text = String::new();
+    for run in runs {
+        // Writing to a String cannot fail.
+        let _ = write_run(&mut text, run);
+    }
+    if runs.len() > 1 {
+        let _ = write_ratios(&mut text, runs);
+    }
+    text
+}
+
+fn write_run(text: &mut String, run: &Run) -> core::fmt::Result {
+    let outcome = &run.outcome;
+    let tally = &outcome.tally;
+    if !outcome.saturated.is_empty() {
+        writeln!(
+            text,
+            "CLIENT SATURATED: {}. The server may be better than these figures.",
+            outcome.saturated.join("; ")
+        )?;
+    }
+    if outcome.was_stopped {
+        writeln!(text, "Stopped early: figures are of the time until then.")?;
+    }
+    writeln!(text, "{}", run.name)?;
+    if run.name != run.url {
+        writeln!(text, "  {}", run.url)?;
+    }
+    writeln!(text, "  {}", run.load_in_words())?;
+    let seconds = outcome.counted.as_secs_f64().max(1e-9);
+    writeln!(
+        text,
+        "  requests    {}   {}/s   {}B/s received",
+        tally.requests,
+        short(outcome.rate_per_s()),
+        short(tally.bytes_received as f64 / seconds)
+    )?;
+    write_offered(text, run)?;
+    write_errors(text, run)?;
+    writeln!(text)?;
+    write_times(text, run)?;
+    writeln!(text)?;
+    write_spent(text, run)
+}
+
+fn write_offered(text: &mut String, run: &Run) -> core::fmt::Result {
+    let tally = &run.outcome.tally;
+    if run.is_open_loop() {
+        writeln!(
+            text,
+            "  plan        {} sent behind their plan because all connections were busy, {} never sent",
+            tally.waited_for_connection, tally.unsent
+        )?;
+    }
+    Ok(())
+}
+
+fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
+    let tally = &run.outcome.tally;
+    let statuses = ["?", "1xx", "2xx", "3xx", "4xx", "5xx"];
+    let seen: Vec<String> = statuses
+        .iter()
+        .zip(tally.statuses)
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    writeln!(
+        text,
+        "  status      {}",
+        if seen.is_empty() { "none".into() } else { seen.join("  ") }
+    )?;
+    if tally.errors.total() == 0 {
+        writeln!(text, "  errors      none")?;
+    }
+    for (class, count) in tally.errors.classes() {
+        if count > 0 {
+            let words = tally.notes.iter().find(|(noted, _)| *noted == class);
+            let words = words.map_or("", |(_, words)| words.as_str());
+            writeln!(text, "  errors      {class} {count}: {words}")?;
+        }
+    }
+    if tally.unanswered > 0 {
+        writeln!(text, "  unanswered  {} when the run was over", tally.unanswered)?;
+    }
+    Ok(())
+}
+
+fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
+    let tally = &run.outcome.tally;
+    write!(text, "  {:<12}", "")?;
+    for (name, _) in PERCENTILES {
+        write!(text, "{:>10}", name.replace('_', "."))?;
+    }
+    writeln!(text, "{:>10}", "max")?;
+    let row = |text: &mut String, name: &str, times: &Times, meaning: &str| {
+        write!(text, "  {name:<12}")?;
+        for (_, percent) in PERCENTILES {
+            write!(text, "{:>10}", micros(times.percentile_us(percent)))?;
+        }
+        writeln!(text, "{:>10}  {meaning}", micros(times.max_us()))
+    };
+    if run.is_open_loop() {
+        row(text, "latency", &tally.latency, "planned send to last byte")?;
+        row(text, "service", &tally.service, "actual send to last byte")?;
+        row(text, "send lag", &tally.schedule_error, "planned to actual send, connection free")?;
+    } else {
+        row(text, "latency", &tally.latency, "send to last byte (closed loop)")?;
+    }
+    row(text, "first byte", &tally.first_byte, "actual send to first byte")?;
+    row(text, "connect", &tally.connect, "")?;
+    if let Some(reference) = &run.outcome.reference {
+        row(text, "reference", &reference.latency, "the probe beside the load, planned send")?;
+        write!(text, "  {:<12}", "added")?;
+        for (_, percent) in PERCENTILES {
+            let added =
+                tally.latency.percentile_us(percent) - reference.latency.percentile_us(percent);
+            let sign = if added < 0.0 { "-" } else { "+" };
+            write!(text, "{:>10}", format!("{sign}{}", micros(added.abs())))?;
+        }
+        writeln!(text)?;
+    }
+    if !run.is_open_loop() {
+        writeln!(
+            text,
+            "  A closed loop sends nothing while the server stalls, so it hides stalls; --rate shows them."
+        )?;
+    }
+    Ok(())
+}
+
+fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {
+    let outcome = &run.outcome;
+    if let Some((slowest, fastest)) = outcome.tally.fairness {
+        writeln!(
+            text,
+            "  fairness    {slowest} requests on the slowest connection, {fastest} on the fastest"
+        )?;
+    }
+    let wall: f64 = outcome.threads.iter().map(|thread| thread.wall.as_secs_f64()).sum();
+    let cpu: f64 = outcome.threads.iter().map(|thread| thread.cpu.as_secs_f64()).sum();
+    writeln!(
+        text,
+        "  client      {:.2} µs CPU a request, busy {:.0} % of its threads' time",
+        outcome.client_cpu_us_per_request(),
+        100.0 * cpu / wall.max(1e-9)
+    )?;
+    let requests = outcome.tally.requests.max(1) as f64;
+    if let Some(server) = outcome.server {
+        writeln!(
+            text,
+            "  server      {:.2} µs CPU a request (process), {:.3} context switches a request, {} MiB resident",
+            server.cpu.as_secs_f64() * 1e6 / requests,
+            server.context_switches as f64 / requests,
+            server.resident_bytes / (1024 * 1024)
+        )?;
+    }
+    if let Some(busy) = outcome.server_busy {
+        writeln!(
+            text,
+            "  server CPUs {:.2} µs a request (all that was not idle)",
+            busy.as_secs_f64() * 1e6 / requests
+        )?;
+    }
+    writeln!(text)
+}
+
+type Figure = fn(&RoundFigures) -> f64;
+
+/// Each candidate over the first, within the round, with its spread.
+fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
+    let Some(first) = runs.first() else {
+        return Ok(());
+    };
+    writeln!(
+        text,
+        "paired ratios over {} ({} rounds, 95 % spread)",
+        first.name,
+        first.rounds.len()
+    )?;
+    let measures: [(&str, Figure); 5] = [
+        ("server CPU/request", |round| round.server_cpu_us),
+        ("requests/s", |round| round.rate_per_s),
+        ("p50", |round| round.p50_us),
+        ("p99", |round| round.p99_us),
+        ("p99.9", |round| round.p99_9_us),
+    ];
+    for run in &runs[1..] {
+        writeln!(text, "  {}", run.name)?;
+        for (name, of) in measures {
+            let these: Vec<f64> = run.rounds.iter().map(of).collect();
+            let those: Vec<f64> = first.rounds.iter().map(of).collect();
+            let ratio = statistics::paired_ratio(&these, &those);
+            if ratio.median.is_finite() {
+                writeln!(
+                    text,
+                    "    {name:<20} {:>7.3}   {:.3} to {:.3}",
+                    ratio.median, ratio.low, ratio.high
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The percentile curve, one point a line: `#pctl invtail latency_us service_us first_byte_us`.
+#[must_use]
+pub fn percentile_dump(run: &Run) -> String {
+    let tally = &run.outcome.tally;
+    let mut text = "#pctl invtail latency_us service_us first_byte_us\n".to_owned();
+    for (percent, latency) in tally.latency.curve() {
+        let left = 100.0 - percent;
+        let inverse_tail = if left > 0.0 { 100.0 / left } else { f64::INFINITY };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{percent:.7} {inverse_tail:.1} {latency:.3} {:.3} {:.3}",
+            tally.service.percentile_us(percent),
+            tally.first_byte.percentile_us(percent)
+        );
+    }
+    text
+}
