@@ -52,10 +52,6 @@ mod tests {
             }
             _ => None,
         });
-        assert_eq!(
-            page,
-            Some(PAGE.trim_end().as_bytes()),
-            "the page arrives byte for byte"
-        );
+        assert_eq!(page, Some(PAGE.trim_end().as_bytes()), "the page arrives byte for byte");
     }
 }

@@ -1,7 +1,7 @@
 //! Reads a whole file: text to `Config`, or every mistake in it.
 //! In: text and the name to call it by. Out: `Config` with `Warnings`, or `Errors`.
 //! Never: opens the file; stops at the first mistake.
-//! Limits: `FILE_BYTES_MAX`.
+//! Limits: `FILE_BYTES_MAX`, `SYNTAX_FAULTS_MAX`.
 
 use core::ops::Range;
 
@@ -19,6 +19,8 @@ use crate::table::Table;
 
 /// Bytes of a file; larger ones are refused unread.
 pub const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Faults of syntax that are said: one misread quote brings a tail of others that mean nothing.
+const SYNTAX_FAULTS_MAX: usize = 5;
 
 /// Reads `text`; `file_name` is what messages call it.
 ///
@@ -41,7 +43,7 @@ pub fn parse_with_warnings(text: &str, file_name: &str) -> Result<(Config, Warni
         return Err(notes.into_errors("", file_name));
     }
     let (root, faults) = DeTable::parse_recoverable(text);
-    for fault in &faults {
+    for fault in faults.iter().take(SYNTAX_FAULTS_MAX) {
         let place = fault.span().unwrap_or(0..0);
         notes.error(Note::new(
             Kind::Syntax,
@@ -92,24 +94,14 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
         if name.text.chars().all(good) && name.text.trim() == name.text {
             server.server_name = name.text;
         } else {
-            notes.error(unfit(
-                "server-name",
-                &name.text,
-                name.place,
-                "visible ASCII characters",
-            ));
+            notes.error(unfit("server-name", &name.text, name.place, "visible ASCII characters"));
         }
     }
     if let Some(via) = table.text("via", notes) {
         if pattern::is_token(&via.text) {
             server.via = via.text;
         } else {
-            notes.error(unfit(
-                "via",
-                &via.text,
-                via.place,
-                "a token, such as \"edge-1\"",
-            ));
+            notes.error(unfit("via", &via.text, via.place, "a token, such as \"edge-1\""));
         }
     }
     match table.word("steer-by-cpu", notes) {
@@ -121,10 +113,5 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
 }
 
 fn unfit(name: &str, text: &str, place: Range<usize>, allowed: &str) -> Note {
-    Note::new(
-        Kind::Value,
-        place,
-        format!("`{name}` cannot be {}", quoted(text)),
-    )
-    .allowed(allowed)
+    Note::new(Kind::Value, place, format!("`{name}` cannot be {}", quoted(text))).allowed(allowed)
 }

@@ -83,13 +83,7 @@ const fn key(
     about: &'static str,
     reason: &'static str,
 ) -> Key {
-    Key {
-        name,
-        shape,
-        preset,
-        about,
-        reason,
-    }
+    Key { name, shape, preset, about, reason }
 }
 
 /// Longest timeout that may be set.
@@ -106,45 +100,22 @@ pub static FILE: Section = Section {
     path: "the file",
     about: "Configuration of Tidegate.",
     keys: &[
-        key(
-            "server",
-            Table(&SERVER),
-            Absent,
-            "What holds for the whole process.",
-            "",
-        ),
-        key(
-            "listener",
-            Rows(&LISTENER),
-            Required,
-            "Places where connections come in.",
-            "",
-        ),
+        key("server", Table(&SERVER), Absent, "What holds for the whole process.", ""),
+        key("listener", Rows(&LISTENER), Required, "Places where connections come in.", ""),
         key(
             "route",
             Rows(&ROUTE),
             Absent,
-            "Which requests, and what happens to them. The first match in file order wins; a request that matches none is answered 404.",
+            "Which requests, and what happens to them. The first match in file order wins; a \
+             request that matches none is answered 404.",
             "",
         ),
-        key(
-            "pool",
-            Named(&POOL),
-            Absent,
-            "Servers that do the same work, by name.",
-            "",
-        ),
+        key("pool", Named(&POOL), Absent, "Servers that do the same work, by name.", ""),
     ],
     later: &[
         ("admin", "there is no operator's view yet"),
-        (
-            "log",
-            "messages of the process go to stderr, and there is no access log",
-        ),
-        (
-            "push",
-            "routes can respond, redirect, be synthetic or proxy",
-        ),
+        ("log", "messages of the process go to stderr, and there is no access log"),
+        ("push", "routes can respond, redirect, be synthetic or proxy"),
         ("lua", "routes can respond, redirect, be synthetic or proxy"),
     ],
 };
@@ -166,14 +137,16 @@ pub static SERVER: Section = Section {
             Duration(0, 3_600_000),
             Value("\"30s\""),
             "How long a stop waits for what is in flight; then connections are closed.",
-            "Long enough for ordinary answers, short enough that a stuck client cannot hold up a restart.",
+            "Long enough for ordinary answers, short enough that a stuck client cannot hold up a \
+             restart.",
         ),
         key(
             "connections-max",
             OneOf(&[Word(&["auto"]), Number(1, 100_000_000)]),
             Value("\"auto\""),
             "Connections one worker holds at most. \"auto\": what its descriptor limit allows.",
-            "The kernel's own limit is the one that cannot be exceeded; accepting pauses before it is hit.",
+            "The kernel's own limit is the one that cannot be exceeded; accepting pauses before \
+             it is hit.",
         ),
         key(
             "server-name",
@@ -193,8 +166,10 @@ pub static SERVER: Section = Section {
             "steer-by-cpu",
             Word(&["auto", "on", "off"]),
             Value("\"auto\""),
-            "Whether a connection goes to the worker of the CPU that received it. \"auto\": only where the network card's interrupts are spread over the workers' CPUs.",
-            "Steering helps when interrupts are spread and starves workers when they are not; \"auto\" looks first.",
+            "Whether a connection goes to the worker of the CPU that received it. \"auto\": only \
+             where the network card's interrupts are spread over the workers' CPUs.",
+            "Steering helps when interrupts are spread and starves workers when they are not; \
+             \"auto\" looks first.",
         ),
     ],
     later: &[],
@@ -223,42 +198,31 @@ pub static LISTENER: Section = Section {
             "backlog",
             Number(1, 65_535),
             Value("4096"),
-            "Connections that may wait in the kernel to be accepted; the kernel lowers it to net.core.somaxconn.",
+            "Connections that may wait in the kernel to be accepted; the kernel lowers it to \
+             net.core.somaxconn.",
             "The kernel's own default bound: a burst waits here rather than being turned away.",
         ),
-        key(
-            "limits",
-            Table(&LIMITS),
-            Absent,
-            "Limits of one request.",
-            "",
-        ),
-        key(
-            "timeouts",
-            Table(&CLIENT_TIMEOUTS),
-            Absent,
-            "Timeouts towards clients.",
-            "",
-        ),
+        key("limits", Table(&LIMITS), Absent, "Limits of one request.", ""),
+        key("timeouts", Table(&CLIENT_TIMEOUTS), Absent, "Timeouts towards clients.", ""),
         key(
             "requests-per-connection-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
             "Requests over one connection before it is closed.",
-            "Connections hold no memory that grows with their age, so closing them only costs handshakes.",
+            "Connections hold no memory that grows with their age, so closing them only costs \
+             handshakes.",
         ),
         key(
             "trusted",
             List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),
             Value("[]"),
-            "Peers whose X-Forwarded-* and Forwarded fields are believed and extended; from all others they are replaced.",
-            "Nobody: anyone can write these fields, so they are believed only from proxies that you name.",
+            "Peers whose X-Forwarded-* and Forwarded fields are believed and extended; from all \
+             others they are replaced.",
+            "Nobody: anyone can write these fields, so they are believed only from proxies that \
+             you name.",
         ),
     ],
-    later: &[(
-        "tls",
-        "listeners speak plain HTTP; put a TLS terminator before it",
-    )],
+    later: &[("tls", "listeners speak plain HTTP; put a TLS terminator before it")],
 };
 
 /// `limits = { ... }` of a listener.
@@ -278,7 +242,8 @@ pub static LIMITS: Section = Section {
             Size(128, limits::HEAD_BYTES_CEILING as u64),
             Value("\"16KiB\""),
             "Size of the whole head, the request line included; larger ones are answered 431.",
-            "Room for large cookies and tokens; a head is held in memory, so this bounds what a slow client can pin.",
+            "Room for large cookies and tokens; a head is held in memory, so this bounds what a \
+             slow client can pin.",
         ),
         key(
             "header-fields",
@@ -292,7 +257,8 @@ pub static LIMITS: Section = Section {
             OneOf(&[Word(&["unlimited"]), Size(0, 1 << 50)]),
             Value("\"unlimited\""),
             "Size of the body; larger ones are answered 413.",
-            "Bodies stream through two buffers and are never stored, so their length costs this process nothing; the server behind may want a bound.",
+            "Bodies stream through two buffers and are never stored, so their length costs this \
+             process nothing; the server behind may want a bound.",
         ),
     ],
     later: &[],
@@ -308,7 +274,8 @@ pub static CLIENT_TIMEOUTS: Section = Section {
             TIMEOUT,
             Value("\"10s\""),
             "From a request's first byte to the end of its head; then 408.",
-            "It runs on however the bytes drip, so a slow-head attack holds a connection no longer than this.",
+            "It runs on however the bytes drip, so a slow-head attack holds a connection no \
+             longer than this.",
         ),
         key(
             "idle",
@@ -322,7 +289,8 @@ pub static CLIENT_TIMEOUTS: Section = Section {
             TIMEOUT,
             Value("\"30s\""),
             "Without a byte of the request's body, or without the client taking any of the answer.",
-            "Survives a mobile network's pause; a client that stops reading gives its buffers back.",
+            "Survives a mobile network's pause; a client that stops reading gives its buffers \
+             back.",
         ),
     ],
     later: &[],
@@ -331,7 +299,8 @@ pub static CLIENT_TIMEOUTS: Section = Section {
 /// `[[route]]`.
 pub static ROUTE: Section = Section {
     path: "[[route]]",
-    about: "Which requests, and what happens to them. Exactly one of `respond`, `redirect`, `synthetic` and `proxy` must be there.",
+    about: "Which requests, and what happens to them. Exactly one of `respond`, `redirect`, \
+            `synthetic` and `proxy` must be there.",
     keys: &[
         key(
             "listener",
@@ -344,14 +313,16 @@ pub static ROUTE: Section = Section {
             "host",
             Text("\"example.com\" or \"*.example.com\""),
             Absent,
-            "The host asked for, compared without case and port; \"*.\" stands for one or more labels. Without it, any.",
+            "The host asked for, compared without case and port; \"*.\" stands for one or more \
+             labels. Without it, any.",
             "",
         ),
         key(
             "path",
             Text("\"/json\", \"/api/*\" or \"/users/{id}\""),
             Absent,
-            "The path, without the query, as sent. \"/api/*\" is everything below /api and /api itself; \"{id}\" is any one segment. Without it, any.",
+            "The path, without the query, as sent. \"/api/*\" is everything below /api and /api \
+             itself; \"{id}\" is any one segment. Without it, any.",
             "",
         ),
         key(
@@ -365,7 +336,8 @@ pub static ROUTE: Section = Section {
             "headers",
             Fields(&FIELD_TEST),
             Absent,
-            "Conditions on header fields, all of which must hold: a string is the value to equal, `true` that the field is there, `false` that it is not.",
+            "Conditions on header fields, all of which must hold: a string is the value to \
+             equal, `true` that the field is there, `false` that it is not.",
             "",
         ),
         key("respond", Table(&RESPOND), Absent, "Answers with this.", ""),
@@ -380,7 +352,8 @@ pub static ROUTE: Section = Section {
             "synthetic",
             True,
             Absent,
-            "Answers to the order of the URL's query, for tests and benches: `/synthetic?s=20k&t=700`.",
+            "Answers to the order of the URL's query, for tests and benches: \
+             `/synthetic?s=20k&t=700`.",
             "",
         ),
         key(
@@ -392,18 +365,9 @@ pub static ROUTE: Section = Section {
         ),
     ],
     later: &[
-        (
-            "files",
-            "routes can respond, redirect, be synthetic or proxy",
-        ),
-        (
-            "echo",
-            "routes can respond, redirect, be synthetic or proxy",
-        ),
-        (
-            "push",
-            "routes can respond, redirect, be synthetic or proxy",
-        ),
+        ("files", "routes can respond, redirect, be synthetic or proxy"),
+        ("echo", "routes can respond, redirect, be synthetic or proxy"),
+        ("push", "routes can respond, redirect, be synthetic or proxy"),
         ("lua", "routes can respond, redirect, be synthetic or proxy"),
     ],
 };
@@ -416,27 +380,16 @@ pub static RESPOND: Section = Section {
     path: "[route.respond]",
     about: "A fixed answer.",
     keys: &[
-        key(
-            "status",
-            Number(200, 599),
-            Value("200"),
-            "The status code.",
-            "",
-        ),
+        key("status", Number(200, 599), Value("200"), "The status code.", ""),
         key(
             "headers",
             Fields(&FIELD_VALUES),
             Absent,
-            "Further header fields; an array repeats the field. Those that frame the message, describe the connection or are set here anyway are refused.",
+            "Further header fields; an array repeats the field. Those that frame the message, \
+             describe the connection or are set here anyway are refused.",
             "",
         ),
-        key(
-            "body",
-            Text("any text"),
-            Value("\"\""),
-            "The content, as UTF-8.",
-            "",
-        ),
+        key("body", Text("any text"), Value("\"\""), "The content, as UTF-8.", ""),
     ],
     later: &[],
 };
@@ -450,7 +403,8 @@ pub static REDIRECT: Section = Section {
             "to",
             Text(REDIRECT_TARGET),
             Required,
-            "The target. {host} is the request's host with its port, {path} its path, {query} its query with the question mark.",
+            "The target. {host} is the request's host with its port, {path} its path, {query} \
+             its query with the question mark.",
             "",
         ),
         key(
@@ -469,13 +423,7 @@ pub static PROXY: Section = Section {
     path: "[route.proxy]",
     about: "Forwards to a server of a pool.",
     keys: &[
-        key(
-            "pool",
-            Text("the name of a [pool.NAME]"),
-            Required,
-            "The pool.",
-            "",
-        ),
+        key("pool", Text("the name of a [pool.NAME]"), Required, "The pool.", ""),
         key(
             "host",
             Text("\"keep\" or \"app.internal\""),
@@ -501,42 +449,34 @@ pub static POOL: Section = Section {
         ),
         key(
             "balance",
-            OneOf(&[
-                Word(&["random", "round-robin", "least-connections"]),
-                Table(&BALANCE),
-            ]),
+            OneOf(&[Word(&["random", "round-robin", "least-connections"]), Table(&BALANCE)]),
             Value("\"random\""),
-            "Which server is next. \"random\": two by chance and weight, the less loaded one of them.",
-            "Two choices spread load nearly as well as looking at all servers, and never send everyone to the same one.",
+            "Which server is next. \"random\": two by chance and weight, the less loaded one of \
+             them.",
+            "Two choices spread load nearly as well as looking at all servers, and never send \
+             everyone to the same one.",
         ),
-        key(
-            "timeouts",
-            Table(&SERVER_TIMEOUTS),
-            Absent,
-            "Timeouts towards servers.",
-            "",
-        ),
+        key("timeouts", Table(&SERVER_TIMEOUTS), Absent, "Timeouts towards servers.", ""),
         key("reuse", Table(&REUSE), Absent, "Reuse of connections.", ""),
         key(
             "retries",
             Number(0, 10),
             Value("2"),
-            "Further servers tried after the first, where that is safe: nothing of an answer came, and the request can be sent again.",
+            "Further servers tried after the first, where that is safe: nothing of an answer \
+             came, and the request can be sent again.",
             "Enough to step over one dead server, too few to turn an outage into a storm.",
         ),
         key(
             "queue-max",
             Number(0, 1_000_000),
             Value("1024"),
-            "Requests that wait for a server below its `maxconn`, for each worker; more are answered 503.",
+            "Requests that wait for a server below its `maxconn`, for each worker; more are \
+             answered 503.",
             "Waiting requests hold memory; beyond this, saying no at once is kinder.",
         ),
     ],
     later: &[
-        (
-            "health",
-            "servers are not probed; a failed connection is tried elsewhere (`retries`)",
-        ),
+        ("health", "servers are not probed; a failed connection is tried elsewhere (`retries`)"),
         ("tls", "servers are spoken to in plain HTTP"),
     ],
 };
@@ -648,7 +588,8 @@ pub static REUSE: Section = Section {
             TIMEOUT,
             Value("\"30s\""),
             "How long one is kept idle.",
-            "Shorter than nginx's keep-alive (75 s), so it is this side that closes; set it below your server's own.",
+            "Shorter than nginx's keep-alive (75 s), so it is this side that closes; set it \
+             below your server's own.",
         ),
         key(
             "requests-max",
@@ -671,11 +612,7 @@ impl Section {
     /// Their names, separated by commas, for messages.
     #[must_use]
     pub fn names(&self) -> String {
-        self.keys
-            .iter()
-            .map(|key| key.name)
-            .collect::<Vec<_>>()
-            .join(", ")
+        self.keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -700,10 +637,7 @@ pub fn sections() -> Vec<&'static Section> {
     let mut next = 0;
     while let Some(&section) = found.get(next) {
         next += 1;
-        found.splice(
-            next..next,
-            section.keys.iter().filter_map(|key| key.shape.section()),
-        );
+        found.splice(next..next, section.keys.iter().filter_map(|key| key.shape.section()));
     }
     found
 }
@@ -722,12 +656,7 @@ mod tests {
                     _ => key.name.ends_with("-max"),
                 };
                 if bounded {
-                    assert!(
-                        matches!(key.preset, Value(_)),
-                        "{} {}",
-                        section.path,
-                        key.name
-                    );
+                    assert!(matches!(key.preset, Value(_)), "{} {}", section.path, key.name);
                     assert!(!key.reason.is_empty(), "{} {}", section.path, key.name);
                 }
             }
@@ -741,11 +670,7 @@ mod tests {
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);
-                let twins = section
-                    .keys
-                    .iter()
-                    .skip(index + 1)
-                    .any(|k| k.name == key.name);
+                let twins = section.keys.iter().skip(index + 1).any(|k| k.name == key.name);
                 assert!(!twins, "{}: {} stands twice", section.path, key.name);
             }
         }

@@ -22,10 +22,7 @@ pub(crate) struct Listeners {
 impl Listeners {
     /// The index of the listener of that name; notes when there is none.
     pub(crate) fn find(&self, name: &Located, notes: &mut Notes) -> Option<usize> {
-        let found = self
-            .listeners
-            .iter()
-            .position(|listener| listener.name == name.text);
+        let found = self.listeners.iter().position(|listener| listener.name == name.text);
         if found.is_none() {
             let known: Vec<&str> = self.listeners.iter().map(|l| l.name.as_str()).collect();
             notes.error(unknown_name("listener", name, &known));
@@ -49,20 +46,13 @@ pub(crate) fn unknown_name(sort: &str, name: &Located, known: &[&str]) -> Note {
 
 /// A note that the content of a string is not allowed.
 pub(crate) fn refused(key: &str, located: &Located, complaint: Complaint) -> Note {
-    let what = format!(
-        "`{key}` cannot be {}: {}",
-        quoted(&located.text),
-        complaint.what
-    );
+    let what = format!("`{key}` cannot be {}: {}", quoted(&located.text), complaint.what);
     Note::new(Kind::Value, located.place.clone(), what).mend(complaint.mend)
 }
 
 /// Reads all listeners.
 pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Listeners {
-    let mut found = Listeners {
-        listeners: Vec::new(),
-        places: Vec::new(),
-    };
+    let mut found = Listeners { listeners: Vec::new(), places: Vec::new() };
     for table in file.open_rows("listener", notes) {
         let listener = read_one(&table, notes);
         check_duplicates(&found, &listener, &table, notes);
@@ -70,10 +60,7 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Listeners {
         found.places.push(table.place.clone());
     }
     if let Some(value) = file.value("listener")
-        && value
-            .get_ref()
-            .as_array()
-            .is_some_and(|rows| rows.is_empty())
+        && value.get_ref().as_array().is_some_and(|rows| rows.is_empty())
     {
         let note = Note::new(Kind::Missing, value.span(), "the file has no listener");
         notes.error(note.mend("add [[listener]] with bind = \"127.0.0.1:8080\""));
@@ -122,11 +109,7 @@ fn read_limits(table: &Table<'_>, notes: &mut Notes) -> RequestLimits {
     table.set_number("header-fields", &mut limits.header_fields_max, notes);
     table.set_bound("body", &mut limits.body_bytes_max, notes);
     if limits.request_line_bytes_max >= limits.head_bytes_max {
-        let of = if table.value("head").is_some() {
-            "head"
-        } else {
-            "request-line"
-        };
+        let of = if table.value("head").is_some() { "head" } else { "request-line" };
         let what = "the request line is part of the head, so `request-line` must be below `head`";
         let note = Note::new(Kind::Conflict, table.key_place(of), what);
         notes.error(note.mend("raise `head`, or lower `request-line` (by default 16KiB and 8KiB)"));
@@ -151,10 +134,7 @@ fn read_trusted(table: &Table<'_>, notes: &mut Notes) -> Vec<Network> {
         return networks;
     };
     if value.get_ref().as_array().is_none() {
-        let allowed = LISTENER
-            .key("trusted")
-            .map(|key| describe(&key.shape))
-            .unwrap_or_default();
+        let allowed = LISTENER.key("trusted").map(|key| describe(&key.shape)).unwrap_or_default();
         notes.error(crate::table::wrong_sort("`trusted` is", value, &allowed));
         return networks;
     }

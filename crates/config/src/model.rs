@@ -92,15 +92,11 @@ impl Network {
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(net), IpAddr::V4(ip)) => {
-                let mask = u32::MAX
-                    .checked_shl(32 - u32::from(self.prefix_bits))
-                    .unwrap_or(0);
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix_bits)).unwrap_or(0);
                 (u32::from(net) ^ u32::from(ip)) & mask == 0
             }
             (IpAddr::V6(net), IpAddr::V6(ip)) => {
-                let mask = u128::MAX
-                    .checked_shl(128 - u32::from(self.prefix_bits))
-                    .unwrap_or(0);
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix_bits)).unwrap_or(0);
                 (u128::from(net) ^ u128::from(ip)) & mask == 0
             }
             _ => false,
@@ -384,11 +380,7 @@ impl Default for RequestLimits {
 
 impl Default for ClientTimeouts {
     fn default() -> Self {
-        Self {
-            head: Span::from_secs(10),
-            idle: Span::from_secs(60),
-            body: Span::from_secs(30),
-        }
+        Self { head: Span::from_secs(10), idle: Span::from_secs(60), body: Span::from_secs(30) }
     }
 }
 
@@ -406,11 +398,7 @@ impl Default for ServerTimeouts {
 
 impl Default for Reuse {
     fn default() -> Self {
-        Self {
-            idle_max: 256,
-            idle_timeout: Span::from_secs(30),
-            requests_max: None,
-        }
+        Self { idle_max: 256, idle_timeout: Span::from_secs(30), requests_max: None }
     }
 }
 
@@ -420,20 +408,11 @@ mod tests {
 
     #[test]
     fn a_network_holds_its_addresses_alone() {
-        let net = Network {
-            address: "10.1.0.0".parse().unwrap(),
-            prefix_bits: 16,
-        };
+        let net = Network { address: "10.1.0.0".parse().unwrap(), prefix_bits: 16 };
         assert!(net.contains("10.1.255.255".parse().unwrap()));
-        assert!(
-            net.contains("::ffff:10.1.2.3".parse().unwrap()),
-            "mapped counts as IPv4"
-        );
+        assert!(net.contains("::ffff:10.1.2.3".parse().unwrap()), "mapped counts as IPv4");
         assert!(!net.contains("10.2.0.0".parse().unwrap()));
-        let all = Network {
-            address: "::".parse().unwrap(),
-            prefix_bits: 0,
-        };
+        let all = Network { address: "::".parse().unwrap(), prefix_bits: 0 };
         assert!(all.contains("2001:db8::1".parse().unwrap()));
         assert!(!all.contains("10.0.0.1".parse().unwrap()));
     }

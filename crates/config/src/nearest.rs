@@ -23,11 +23,7 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
 /// Insertions, deletions and replacements that turn one into the other, case and `_` ignored.
 fn distance(from: &str, to: &str) -> usize {
     let fold = |c: char| {
-        if c == '_' {
-            '-'
-        } else {
-            c.to_ascii_lowercase()
-        }
+        if c == '_' { '-' } else { c.to_ascii_lowercase() }
     };
     let to: Vec<char> = to.chars().map(fold).collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

@@ -22,10 +22,7 @@ pub(crate) struct Complaint {
 }
 
 fn complain<T>(what: impl Into<String>, mend: impl Into<String>) -> Result<T, Complaint> {
-    Err(Complaint {
-        what: what.into(),
-        mend: mend.into(),
-    })
+    Err(Complaint { what: what.into(), mend: mend.into() })
 }
 
 /// `listener.bind`.
@@ -37,10 +34,7 @@ pub(crate) fn parse_bind(text: &str) -> Result<Bind, Complaint> {
         return Ok(Bind::Tcp(address));
     }
     if text.parse::<IpAddr>().is_ok() {
-        return complain(
-            "it has no port",
-            format!("write \"{}\"", with_port(text, 8080)),
-        );
+        return complain("it has no port", format!("write \"{}\"", with_port(text, 8080)));
     }
     if let Some(port) = text.strip_prefix("*:").or_else(|| text.strip_prefix(':')) {
         return complain(
@@ -49,10 +43,7 @@ pub(crate) fn parse_bind(text: &str) -> Result<Bind, Complaint> {
         );
     }
     if let Some(port) = text.strip_prefix("localhost:") {
-        return complain(
-            "a listener takes no name",
-            format!("write \"127.0.0.1:{port}\""),
-        );
+        return complain("a listener takes no name", format!("write \"127.0.0.1:{port}\""));
     }
     complain(
         "it is no address",
@@ -82,10 +73,7 @@ pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, Complaint> {
         };
     }
     if text.parse::<IpAddr>().is_ok() {
-        return complain(
-            "it has no port",
-            format!("write \"{}\"", with_port(text, 8000)),
-        );
+        return complain("it has no port", format!("write \"{}\"", with_port(text, 8000)));
     }
     let Some((name, port)) = text.rsplit_once(':') else {
         return complain("it has no port", format!("write \"{text}:8000\""));
@@ -98,26 +86,17 @@ pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, Complaint> {
             format!("{name:?} is no host name"),
             "write \"10.0.0.1:8000\", \"app.internal:8000\" or \"unix:/run/app.sock\"",
         ),
-        Ok(_) | Err(_) => complain(
-            format!("{port:?} is no port"),
-            "write a port from 1 to 65535",
-        ),
+        Ok(_) | Err(_) => complain(format!("{port:?} is no port"), "write a port from 1 to 65535"),
     }
 }
 
 fn parse_unix(path: &str) -> Result<String, Complaint> {
     if !path.starts_with('/') {
-        return complain(
-            "the path is not absolute",
-            "write \"unix:/run/tidegate/web.sock\"",
-        );
+        return complain("the path is not absolute", "write \"unix:/run/tidegate/web.sock\"");
     }
     if path.len() > UNIX_PATH_BYTES_MAX {
         let what = format!("the path has {} bytes", path.len());
-        return complain(
-            what,
-            format!("the kernel takes {UNIX_PATH_BYTES_MAX} at most"),
-        );
+        return complain(what, format!("the kernel takes {UNIX_PATH_BYTES_MAX} at most"));
     }
     if path.contains('\0') {
         return complain("the path has a NUL in it", "write it without");
@@ -150,24 +129,15 @@ pub(crate) fn parse_network(text: &str) -> Result<Network, Complaint> {
         None => width,
         Some(Ok(bits)) if bits <= width => bits,
         Some(_) => {
-            return complain(
-                "its prefix is out of range",
-                format!("write /0 to /{width}"),
-            );
+            return complain("its prefix is out of range", format!("write /0 to /{width}"));
         }
     };
     let first = first_address(address, prefix_bits);
     if first != address {
         let what = format!("{address} is not the first address of its range");
-        return complain(
-            what,
-            format!("write \"{first}/{prefix_bits}\", or {address} alone"),
-        );
+        return complain(what, format!("write \"{first}/{prefix_bits}\", or {address} alone"));
     }
-    Ok(Network {
-        address,
-        prefix_bits,
-    })
+    Ok(Network { address, prefix_bits })
 }
 
 fn first_address(address: IpAddr, prefix_bits: u8) -> IpAddr {
@@ -187,10 +157,7 @@ fn first_address(address: IpAddr, prefix_bits: u8) -> IpAddr {
 /// `route.host`.
 pub(crate) fn parse_host(text: &str) -> Result<HostPattern, Complaint> {
     if text == "*" {
-        return complain(
-            "\"*\" is no host",
-            "leave `host` out: the route then holds for any",
-        );
+        return complain("\"*\" is no host", "leave `host` out: the route then holds for any");
     }
     if text.contains("://") || text.contains('/') {
         return complain("a host is no URL", "write the name alone: \"example.com\"");
@@ -209,9 +176,7 @@ pub(crate) fn parse_host(text: &str) -> Result<HostPattern, Complaint> {
         !host.is_empty() && !host.ends_with(':') && port.bytes().all(|b| b.is_ascii_digit())
     });
     if lower.starts_with('[') {
-        let inside = lower
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'));
+        let inside = lower.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         return match inside.map(|ip| ip.parse::<core::net::Ipv6Addr>()) {
             Some(Ok(_)) => Ok(HostPattern::Exact(lower)),
             Some(Err(_)) | None => {
@@ -220,23 +185,14 @@ pub(crate) fn parse_host(text: &str) -> Result<HostPattern, Complaint> {
         };
     }
     if let Some((host, _)) = bare.filter(|(host, _)| is_host_name(host)) {
-        return complain(
-            "routes compare hosts without port",
-            format!("write {host:?}"),
-        );
+        return complain("routes compare hosts without port", format!("write {host:?}"));
     }
     if lower.contains('*') {
-        return complain(
-            "\"*\" stands for whole labels at the front",
-            "write \"*.example.com\"",
-        );
+        return complain("\"*\" stands for whole labels at the front", "write \"*.example.com\"");
     }
     match is_host_name(&lower) {
         true => Ok(HostPattern::Exact(lower)),
-        false => complain(
-            "it is no host",
-            "write \"example.com\" or \"*.example.com\"",
-        ),
+        false => complain("it is no host", "write \"example.com\" or \"*.example.com\""),
     }
 }
 
@@ -246,9 +202,7 @@ pub(crate) fn parse_authority(text: &str) -> Result<String, Complaint> {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };
-    let ip6 = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
+    let ip6 = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let host_is_good = match ip6 {
         Some(ip) => ip.parse::<core::net::Ipv6Addr>().is_ok(),
         None => is_host_name(host),
@@ -256,19 +210,16 @@ pub(crate) fn parse_authority(text: &str) -> Result<String, Complaint> {
     let port_is_good = port.is_none_or(|port| port.parse::<u16>().is_ok());
     match host_is_good && port_is_good {
         true => Ok(text.to_owned()),
-        false => complain(
-            "it is no host",
-            "write \"keep\", \"app.internal\" or \"app.internal:8000\"",
-        ),
+        false => {
+            complain("it is no host", "write \"keep\", \"app.internal\" or \"app.internal:8000\"")
+        }
     }
 }
 
 fn is_host_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
     name.len() <= HOST_BYTES_MAX && name.split('.').all(label)
 }
@@ -282,16 +233,11 @@ pub(crate) fn parse_path(text: &str) -> Result<PathPattern, Complaint> {
         );
     };
     if let Some(at) = text.find(['?', '#']) {
-        let mend = format!(
-            "write \"{}\"; `headers` and `host` are the other conditions",
-            &text[..at]
-        );
+        let mend =
+            format!("write \"{}\"; `headers` and `host` are the other conditions", &text[..at]);
         return complain("a path pattern has no query and no fragment", mend);
     }
-    if let Some(bad) = text
-        .chars()
-        .find(|c| !c.is_ascii_graphic() || "\"<>\\^`|".contains(*c))
-    {
+    if let Some(bad) = text.chars().find(|c| !c.is_ascii_graphic() || "\"<>\\^`|".contains(*c)) {
         let what = format!("{bad:?} never stands in a request's path");
         return complain(what, "write it percent-encoded, as browsers send it");
     }
@@ -300,17 +246,11 @@ pub(crate) fn parse_path(text: &str) -> Result<PathPattern, Complaint> {
         Some(_) | None => (rest, false),
     };
     if body.contains('*') {
-        return complain(
-            "\"*\" stands for whole segments at the end",
-            "write \"/api/*\"",
-        );
+        return complain("\"*\" stands for whole segments at the end", "write \"/api/*\"");
     }
     let closed = body.strip_suffix('/').filter(|_| open_end).unwrap_or(body);
     let segments = parse_segments(closed)?;
-    if segments
-        .iter()
-        .all(|segment| matches!(segment, Segment::Literal(_)))
-    {
+    if segments.iter().all(|segment| matches!(segment, Segment::Literal(_))) {
         return Ok(match open_end {
             true => PathPattern::Below(format!("/{body}")),
             false => PathPattern::Exact(text.to_owned()),
@@ -328,15 +268,10 @@ fn parse_segments(text: &str) -> Result<Vec<Segment>, Complaint> {
                 "write the plain path",
             );
         }
-        let name = piece
-            .strip_prefix('{')
-            .and_then(|rest| rest.strip_suffix('}'));
+        let name = piece.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         let Some(name) = name else {
             if piece.contains(['{', '}']) {
-                return complain(
-                    "\"{...}\" stands for a whole segment",
-                    "write \"/users/{id}\"",
-                );
+                return complain("\"{...}\" stands for a whole segment", "write \"/users/{id}\"");
             }
             segments.push(Segment::Literal(piece.to_owned()));
             continue;
@@ -365,10 +300,7 @@ pub(crate) fn parse_redirect(text: &str) -> Result<Vec<RedirectPiece>, Complaint
         let mend = "write \"https://example.com{path}{query}\", \"https://{host}{path}{query}\" or \"/new\"";
         return match text.starts_with("{path}") {
             // A client may ask for "//elsewhere/", which alone would name another host.
-            true => complain(
-                "a target that begins with {path} can be led to any host",
-                mend,
-            ),
+            true => complain("a target that begins with {path} can be led to any host", mend),
             false => complain("it begins with neither http://, https:// nor a slash", mend),
         };
     }
@@ -383,10 +315,7 @@ pub(crate) fn parse_redirect(text: &str) -> Result<Vec<RedirectPiece>, Complaint
             || rest.starts_with("{query}")
     });
     if host_is_missing {
-        return complain(
-            "it names no host",
-            "write \"https://example.com{path}{query}\"",
-        );
+        return complain("it names no host", "write \"https://example.com{path}{query}\"");
     }
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -402,10 +331,7 @@ pub(crate) fn parse_redirect(text: &str) -> Result<Vec<RedirectPiece>, Complaint
             "{path}" => RedirectPiece::Path,
             "{query}" => RedirectPiece::Query,
             _ => {
-                return complain(
-                    format!("{name} is unknown"),
-                    "write {host}, {path} or {query}",
-                );
+                return complain(format!("{name} is unknown"), "write {host}, {path} or {query}");
             }
         });
         rest = after;
@@ -415,14 +341,8 @@ pub(crate) fn parse_redirect(text: &str) -> Result<Vec<RedirectPiece>, Complaint
 }
 
 fn push_literal(text: &str, pieces: &mut Vec<RedirectPiece>) -> Result<(), Complaint> {
-    if let Some(bad) = text
-        .chars()
-        .find(|c| !c.is_ascii_graphic() || "\"<>\\^`|{}".contains(*c))
-    {
-        return complain(
-            format!("{bad:?} never stands in a URL"),
-            "write it percent-encoded",
-        );
+    if let Some(bad) = text.chars().find(|c| !c.is_ascii_graphic() || "\"<>\\^`|{}".contains(*c)) {
+        return complain(format!("{bad:?} never stands in a URL"), "write it percent-encoded");
     }
     if !text.is_empty() {
         pieces.push(RedirectPiece::Text(text.to_owned()));
@@ -433,10 +353,7 @@ fn push_literal(text: &str, pieces: &mut Vec<RedirectPiece>) -> Result<(), Compl
 /// Whether this is a token (RFC 9110 section 5.6.2): a field name or a method, for example.
 pub(crate) fn is_token(text: &str) -> bool {
     let special = b"!#$%&'*+-.^_`|~";
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || special.contains(&b))
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || special.contains(&b))
 }
 
 /// A field value as this proxy writes it (RFC 9110 section 5.5), as UTF-8.
@@ -446,10 +363,7 @@ pub(crate) fn check_field_value(text: &str) -> Result<(), Complaint> {
         return complain(what, "write it without line breaks and control characters");
     }
     if text.trim_matches([' ', '\t']) != text {
-        return complain(
-            "blanks around a field value are lost on the way",
-            "write it without",
-        );
+        return complain("blanks around a field value are lost on the way", "write it without");
     }
     Ok(())
 }
@@ -459,10 +373,7 @@ pub(crate) fn check_name(text: &str) -> Result<(), Complaint> {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     match (1..=64).contains(&text.len()) && text.bytes().all(good) {
         true => Ok(()),
-        false => complain(
-            "it is no name",
-            "write letters, digits, '-', '_' and '.', 64 at most",
-        ),
+        false => complain("it is no name", "write letters, digits, '-', '_' and '.', 64 at most"),
     }
 }
 
@@ -472,30 +383,11 @@ mod tests {
 
     #[test]
     fn hosts_are_lower_case_and_without_port() {
-        assert_eq!(
-            parse_host("Example.COM"),
-            Ok(HostPattern::Exact("example.com".into()))
-        );
-        assert_eq!(
-            parse_host("*.Example.com"),
-            Ok(HostPattern::Below(".example.com".into()))
-        );
+        assert_eq!(parse_host("Example.COM"), Ok(HostPattern::Exact("example.com".into())));
+        assert_eq!(parse_host("*.Example.com"), Ok(HostPattern::Below(".example.com".into())));
         assert_eq!(parse_host("[::1]"), Ok(HostPattern::Exact("[::1]".into())));
-        assert_eq!(
-            parse_host("example.com:80").unwrap_err().mend,
-            "write \"example.com\""
-        );
-        for text in [
-            "",
-            "*",
-            "*.",
-            "a*.b",
-            "a..b",
-            "http://a/",
-            "ä.de",
-            "a b",
-            "[::1]:80",
-        ] {
+        assert_eq!(parse_host("example.com:80").unwrap_err().mend, "write \"example.com\"");
+        for text in ["", "*", "*.", "a*.b", "a..b", "http://a/", "ä.de", "a b", "[::1]:80"] {
             assert!(parse_host(text).is_err(), "{text:?}");
         }
     }
@@ -504,30 +396,21 @@ mod tests {
     fn paths_become_the_cheapest_pattern_that_says_the_same() {
         assert_eq!(parse_path("/"), Ok(PathPattern::Exact("/".into())));
         assert_eq!(parse_path("/json"), Ok(PathPattern::Exact("/json".into())));
-        assert_eq!(
-            parse_path("/json/"),
-            Ok(PathPattern::Exact("/json/".into()))
-        );
+        assert_eq!(parse_path("/json/"), Ok(PathPattern::Exact("/json/".into())));
         assert_eq!(parse_path("/*"), Ok(PathPattern::Below("/".into())));
         assert_eq!(parse_path("/api/*"), Ok(PathPattern::Below("/api/".into())));
         let users = vec![Segment::Literal("users".into()), Segment::Any("id".into())];
         assert_eq!(
             parse_path("/users/{id}"),
-            Ok(PathPattern::Segments {
-                segments: users.clone(),
-                open_end: false
-            })
+            Ok(PathPattern::Segments { segments: users.clone(), open_end: false })
         );
         assert_eq!(
             parse_path("/users/{id}/*"),
-            Ok(PathPattern::Segments {
-                segments: users,
-                open_end: true
-            })
+            Ok(PathPattern::Segments { segments: users, open_end: true })
         );
-        for text in [
-            "", "json", "/a?b", "/a b", "/ä", "/a*", "/*/b", "/{}", "/{a}/{a}", "/x{a}", "/../a",
-        ] {
+        for text in
+            ["", "json", "/a?b", "/a b", "/ä", "/a*", "/*/b", "/{}", "/{a}/{a}", "/x{a}", "/../a"]
+        {
             assert!(parse_path(text).is_err(), "{text:?}");
         }
     }
@@ -539,10 +422,7 @@ mod tests {
             parse_redirect("https://{host}{path}{query}"),
             Ok(vec![Text("https://".into()), Host, Path, Query])
         );
-        assert_eq!(
-            parse_redirect("/new{path}"),
-            Ok(vec![Text("/new".into()), Path])
-        );
+        assert_eq!(parse_redirect("/new{path}"), Ok(vec![Text("/new".into()), Path]));
         for text in [
             "{path}",
             "/{path}",
@@ -561,70 +441,27 @@ mod tests {
 
     #[test]
     fn addresses_name_their_port() {
-        assert_eq!(
-            parse_bind("[::]:80"),
-            Ok(Bind::Tcp("[::]:80".parse().unwrap()))
-        );
+        assert_eq!(parse_bind("[::]:80"), Ok(Bind::Tcp("[::]:80".parse().unwrap())));
         assert_eq!(parse_bind("unix:/a"), Ok(Bind::Unix("/a".into())));
         assert_eq!(parse_bind("::1").unwrap_err().mend, "write \"[::1]:8080\"");
         let long = format!("unix:/{}", "a".repeat(UNIX_PATH_BYTES_MAX));
-        for text in [
-            "",
-            ":80",
-            "80",
-            "localhost:80",
-            "unix:a",
-            "10.0.0.1",
-            long.as_str(),
-        ] {
+        for text in ["", ":80", "80", "localhost:80", "unix:a", "10.0.0.1", long.as_str()] {
             assert!(parse_bind(text).is_err(), "{text:?}");
         }
-        assert_eq!(
-            parse_server("app:80"),
-            Ok(ServerAddress::Name("app".into(), 80))
-        );
-        assert_eq!(
-            parse_server("http://app/").unwrap_err().mend,
-            "write \"app:80\""
-        );
-        for text in [
-            "",
-            "app",
-            "app:",
-            "app:0",
-            "app:99999",
-            "a b:80",
-            "10.0.0.1:0",
-            "10.0.0.1",
-        ] {
+        assert_eq!(parse_server("app:80"), Ok(ServerAddress::Name("app".into(), 80)));
+        assert_eq!(parse_server("http://app/").unwrap_err().mend, "write \"app:80\"");
+        for text in ["", "app", "app:", "app:0", "app:99999", "a b:80", "10.0.0.1:0", "10.0.0.1"] {
             assert!(parse_server(text).is_err(), "{text:?}");
         }
     }
 
     #[test]
     fn a_range_of_addresses_begins_at_its_first() {
-        assert_eq!(
-            parse_network("::1").map(|network| network.prefix_bits),
-            Ok(128)
-        );
-        assert_eq!(
-            parse_network("0.0.0.0/0").map(|network| network.prefix_bits),
-            Ok(0)
-        );
-        assert!(
-            parse_network("10.0.0.1/8")
-                .unwrap_err()
-                .mend
-                .contains("10.0.0.0/8")
-        );
-        for text in [
-            "",
-            "10.0.0.0/33",
-            "::/129",
-            "10.0.0.0/",
-            "10.0.0.0/x",
-            "::ffff:10.0.0.0/104",
-        ] {
+        assert_eq!(parse_network("::1").map(|network| network.prefix_bits), Ok(128));
+        assert_eq!(parse_network("0.0.0.0/0").map(|network| network.prefix_bits), Ok(0));
+        assert!(parse_network("10.0.0.1/8").unwrap_err().mend.contains("10.0.0.0/8"));
+        for text in ["", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/x", "::ffff:10.0.0.0/104"]
+        {
             assert!(parse_network(text).is_err(), "{text:?}");
         }
     }

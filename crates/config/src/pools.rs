@@ -38,10 +38,7 @@ impl Pools {
 
 /// Reads all pools, in file order.
 pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Pools {
-    let mut found = Pools {
-        pools: Vec::new(),
-        places: Vec::new(),
-    };
+    let mut found = Pools { pools: Vec::new(), places: Vec::new() };
     for (name, value) in file.open_fields("pool", notes) {
         if let Err(complaint) = pattern::check_name(&name.text) {
             notes.error(refused("pool", &name, complaint));
@@ -96,10 +93,7 @@ fn read_servers(table: &Table<'_>, notes: &mut Notes) -> Vec<Upstream> {
         return servers;
     };
     let Some(rows) = value.get_ref().as_array() else {
-        let allowed = POOL
-            .key("servers")
-            .map(|key| describe(&key.shape))
-            .unwrap_or_default();
+        let allowed = POOL.key("servers").map(|key| describe(&key.shape)).unwrap_or_default();
         notes.error(wrong_sort("`servers` is", value, &allowed).mend("put it in brackets"));
         return servers;
     };
@@ -113,21 +107,13 @@ fn read_servers(table: &Table<'_>, notes: &mut Notes) -> Vec<Upstream> {
             continue;
         };
         if servers.iter().any(|other| other.address == server.address) {
-            let note = Note::new(
-                Kind::Duplicate,
-                row.span(),
-                "this server is in the pool already",
-            );
+            let note = Note::new(Kind::Duplicate, row.span(), "this server is in the pool already");
             notes.error(note.mend("name it once, with a higher `weight`"));
         }
         servers.push(server);
     }
     if !servers.is_empty() && servers.iter().all(|server| server.weight == 0) {
-        let note = Note::new(
-            Kind::Conflict,
-            value.span(),
-            "no server has a `weight` above 0",
-        );
+        let note = Note::new(Kind::Conflict, value.span(), "no server has a `weight` above 0");
         notes.error(note.mend("give one of them weight = 1: as it stands, none would be chosen"));
     }
     servers
@@ -135,23 +121,12 @@ fn read_servers(table: &Table<'_>, notes: &mut Notes) -> Vec<Upstream> {
 
 fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
     if let Some(text) = value.get_ref().as_str() {
-        let text = Located {
-            text: text.to_owned(),
-            place: value.span(),
-        };
+        let text = Located { text: text.to_owned(), place: value.span() };
         let address = read_address("servers", &text, notes)?;
-        return Some(Upstream {
-            address,
-            weight: 1,
-            connections_max: None,
-        });
+        return Some(Upstream { address, weight: 1, connections_max: None });
     }
     if value.get_ref().as_table().is_none() {
-        notes.error(wrong_sort(
-            "an entry of `servers` is",
-            value,
-            "a string or a table",
-        ));
+        notes.error(wrong_sort("an entry of `servers` is", value, "a string or a table"));
         return None;
     }
     let table = Table::open(&UPSTREAM, value, notes)?;
@@ -160,11 +135,7 @@ fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
     let mut connections_max = None;
     table.set_bound("maxconn", &mut connections_max, notes);
     let address = read_address("address", &table.text("address", notes)?, notes)?;
-    Some(Upstream {
-        address,
-        weight,
-        connections_max,
-    })
+    Some(Upstream { address, weight, connections_max })
 }
 
 fn read_address(key: &str, text: &Located, notes: &mut Notes) -> Option<ServerAddress> {
@@ -205,10 +176,7 @@ fn parse_hash_key(text: &str) -> Result<HashKey, Complaint> {
     match text {
         "path" => Ok(HashKey::Path),
         "client-address" => Ok(HashKey::ClientAddress),
-        _ => match text
-            .strip_prefix("header:")
-            .filter(|name| pattern::is_token(name))
-        {
+        _ => match text.strip_prefix("header:").filter(|name| pattern::is_token(name)) {
             Some(name) => Ok(HashKey::Header(name.to_ascii_lowercase())),
             None => Err(Complaint {
                 what: "it is no key of a request".to_owned(),

@@ -22,9 +22,7 @@ pub(crate) fn check(
     let only_one = listeners.listeners.len() == 1;
     for (index, (route, place)) in routes.iter().enumerate() {
         let earlier = routes.iter().take(index.min(COMPARED_ROUTES_MAX));
-        let taker = earlier
-            .enumerate()
-            .find(|(_, (other, _))| covers(other, route, only_one));
+        let taker = earlier.enumerate().find(|(_, (other, _))| covers(other, route, only_one));
         if let Some((taker, _)) = taker {
             let what = format!(
                 "no request reaches this route, the file's number {}: number {} takes them all",
@@ -38,10 +36,7 @@ pub(crate) fn check(
     for (index, listener) in listeners.listeners.iter().enumerate() {
         let holds = |route: &Route| route.listener.is_none_or(|only| only == index);
         if !routes.iter().any(|(route, _)| holds(route)) {
-            let what = format!(
-                "listener {:?} has no route: it answers 404 to all",
-                listener.name
-            );
+            let what = format!("listener {:?} has no route: it answers 404 to all", listener.name);
             let note = Note::new(Kind::Unused, listeners.places[index].clone(), what);
             notes.warn(note.mend("add a [[route]] for it"));
         }
@@ -51,10 +46,9 @@ pub(crate) fn check(
         if !routes.iter().any(|(route, _)| uses(route)) {
             let what = format!("no route uses pool {:?}", pool.name);
             let note = Note::new(Kind::Unused, pools.places[index].clone(), what);
-            notes.warn(note.mend(format!(
-                "add proxy = {:?} to a route, or drop the pool",
-                pool.name
-            )));
+            notes.warn(
+                note.mend(format!("add proxy = {:?} to a route, or drop the pool", pool.name)),
+            );
         }
     }
 }
@@ -66,10 +60,7 @@ fn covers(early: &Route, late: &Route, only_one_listener: bool) -> bool {
         || (!late.methods.is_empty() && late.methods.iter().all(|m| early.methods.contains(m)));
     listener
         && methods
-        && early
-            .headers
-            .iter()
-            .all(|condition| late.headers.contains(condition))
+        && early.headers.iter().all(|condition| late.headers.contains(condition))
         && covers_host(early.host.as_ref(), late.host.as_ref())
         && covers_path(early.path.as_ref(), late.path.as_ref())
 }
@@ -100,29 +91,14 @@ fn covers_path(early: Option<&PathPattern>, late: Option<&PathPattern>) -> bool 
             early == "/" || covers_prefix(early, segments)
         }
         (
-            PathPattern::Segments {
-                segments: early,
-                open_end: false,
-            },
-            PathPattern::Segments {
-                segments: late,
-                open_end: false,
-            },
+            PathPattern::Segments { segments: early, open_end: false },
+            PathPattern::Segments { segments: late, open_end: false },
         ) => early.len() == late.len() && covers_segments(early, late),
         (
-            PathPattern::Segments {
-                segments: early,
-                open_end: true,
-            },
+            PathPattern::Segments { segments: early, open_end: true },
             PathPattern::Segments { segments: late, .. },
         ) => early.len() <= late.len() && covers_segments(early, late),
-        (
-            PathPattern::Segments {
-                segments,
-                open_end: false,
-            },
-            PathPattern::Exact(late),
-        ) => {
+        (PathPattern::Segments { segments, open_end: false }, PathPattern::Exact(late)) => {
             let late: Vec<Segment> = literals(late);
             segments.len() == late.len() && covers_segments(segments, &late)
         }
@@ -151,9 +127,7 @@ fn covers_segments(early: &[Segment], late: &[Segment]) -> bool {
 
 fn literals(path: &str) -> Vec<Segment> {
     let path = path.strip_prefix('/').unwrap_or(path);
-    path.split('/')
-        .map(|segment| Segment::Literal(segment.to_owned()))
-        .collect()
+    path.split('/').map(|segment| Segment::Literal(segment.to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -162,10 +136,7 @@ mod tests {
     use crate::pattern::{parse_host, parse_path};
 
     fn path_covers(early: &str, late: &str) -> bool {
-        covers_path(
-            parse_path(early).ok().as_ref(),
-            parse_path(late).ok().as_ref(),
-        )
+        covers_path(parse_path(early).ok().as_ref(), parse_path(late).ok().as_ref())
     }
 
     #[test]

@@ -161,11 +161,7 @@ impl Mistake {
         let number = self.line.to_string();
         let gutter = number.len() + 1;
         writeln!(f, "{level}: {}", self.what)?;
-        writeln!(
-            f,
-            "{:gutter$}--> {file_name}:{}:{}",
-            "", self.line, self.column
-        )?;
+        writeln!(f, "{:gutter$}--> {file_name}:{}:{}", "", self.line, self.column)?;
         writeln!(f, "{number} | {}", self.excerpt.text)?;
         let (indent, carets) = (self.excerpt.indent, "^".repeat(self.excerpt.carets));
         writeln!(f, "{:gutter$}| {:indent$}{carets}", "", "")?;
@@ -198,13 +194,7 @@ pub(crate) struct Note {
 
 impl Note {
     pub(crate) fn new(kind: Kind, place: Range<usize>, what: impl Into<String>) -> Self {
-        Self {
-            kind,
-            place,
-            what: what.into(),
-            allowed: None,
-            mend: None,
-        }
+        Self { kind, place, what: what.into(), allowed: None, mend: None }
     }
 
     pub(crate) fn allowed(mut self, allowed: impl Into<String>) -> Self {
@@ -240,20 +230,12 @@ impl Notes {
 
     pub(crate) fn into_errors(self, text: &str, file_name: &str) -> Errors {
         let (mistakes, left_out) = place_all(self.errors, text);
-        Errors {
-            file_name: file_name.to_owned(),
-            mistakes,
-            left_out,
-        }
+        Errors { file_name: file_name.to_owned(), mistakes, left_out }
     }
 
     pub(crate) fn into_warnings(self, text: &str, file_name: &str) -> Warnings {
         let (mistakes, left_out) = place_all(self.warnings, text);
-        Warnings {
-            file_name: file_name.to_owned(),
-            mistakes,
-            left_out,
-        }
+        Warnings { file_name: file_name.to_owned(), mistakes, left_out }
     }
 }
 
@@ -261,10 +243,7 @@ fn place_all(mut notes: Vec<Note>, text: &str) -> (Vec<Mistake>, usize) {
     notes.sort_by_key(|note| note.place.start);
     let left_out = notes.len().saturating_sub(MISTAKES_MAX);
     notes.truncate(MISTAKES_MAX);
-    (
-        notes.into_iter().map(|note| place(note, text)).collect(),
-        left_out,
-    )
+    (notes.into_iter().map(|note| place(note, text)).collect(), left_out)
 }
 
 /// Finds line, column and excerpt of a byte range; ranges outside the text mean its end.
@@ -276,27 +255,9 @@ fn place(note: Note, text: &str) -> Mistake {
     let line = text[..line_start].matches('\n').count() + 1;
     let indent = text[line_start..start].chars().count();
     let carets = text[start..end.min(line_end)].chars().count().max(1);
-    let excerpt = clip(
-        text[line_start..line_end].trim_end_matches('\r'),
-        indent,
-        carets,
-    );
-    let Note {
-        kind,
-        what,
-        allowed,
-        mend,
-        ..
-    } = note;
-    Mistake {
-        kind,
-        line,
-        column: indent + 1,
-        what,
-        allowed,
-        mend,
-        excerpt,
-    }
+    let excerpt = clip(text[line_start..line_end].trim_end_matches('\r'), indent, carets);
+    let Note { kind, what, allowed, mend, .. } = note;
+    Mistake { kind, line, column: indent + 1, what, allowed, mend, excerpt }
 }
 
 fn floor_boundary(text: &str, at: usize) -> usize {
@@ -309,25 +270,12 @@ fn floor_boundary(text: &str, at: usize) -> usize {
 
 /// Shows the part of a line around the carets, one column a character.
 fn clip(line: &str, indent: usize, carets: usize) -> Excerpt {
-    let from = if indent + carets <= EXCERPT_CHARS_MAX {
-        0
-    } else {
-        indent.saturating_sub(20)
-    };
+    let from = if indent + carets <= EXCERPT_CHARS_MAX { 0 } else { indent.saturating_sub(20) };
     let visible = |c: char| if c.is_control() { ' ' } else { c };
-    let text: String = line
-        .chars()
-        .skip(from)
-        .take(EXCERPT_CHARS_MAX)
-        .map(visible)
-        .collect();
+    let text: String = line.chars().skip(from).take(EXCERPT_CHARS_MAX).map(visible).collect();
     let indent = indent - from;
     let carets = carets.min(EXCERPT_CHARS_MAX.saturating_sub(indent)).max(1);
-    Excerpt {
-        text: text.trim_end().to_owned(),
-        indent,
-        carets,
-    }
+    Excerpt { text: text.trim_end().to_owned(), indent, carets }
 }
 
 #[cfg(test)]
@@ -371,10 +319,6 @@ mod tests {
         }
         let errors = notes.into_errors("x", "f.toml");
         assert_eq!(errors.mistakes().len(), MISTAKES_MAX);
-        assert!(
-            errors
-                .to_string()
-                .ends_with("error: 3 more of them are not shown\n")
-        );
+        assert!(errors.to_string().ends_with("error: 3 more of them are not shown\n"));
     }
 }

@@ -17,31 +17,16 @@ const ACTIONS: [&str; 4] = ["respond", "redirect", "synthetic", "proxy"];
 
 /// Fields of a fixed answer that are not the user's to set, and why.
 const FIELDS_REFUSED: [(&str, &str); 12] = [
-    (
-        "connection",
-        "it describes the connection, which Tidegate decides",
-    ),
+    ("connection", "it describes the connection, which Tidegate decides"),
     ("content-length", "it is counted from the body"),
     ("date", "it is added when the answer is sent"),
-    (
-        "keep-alive",
-        "it describes the connection, which Tidegate decides",
-    ),
-    (
-        "proxy-connection",
-        "it describes the connection, which Tidegate decides",
-    ),
+    ("keep-alive", "it describes the connection, which Tidegate decides"),
+    ("proxy-connection", "it describes the connection, which Tidegate decides"),
     ("server", "[server] server-name sets it"),
     ("te", "it belongs to requests"),
     ("trailer", "a fixed answer has no trailers"),
-    (
-        "transfer-encoding",
-        "it would contradict the counted length",
-    ),
-    (
-        "upgrade",
-        "it describes the connection, which Tidegate decides",
-    ),
+    ("transfer-encoding", "it would contradict the counted length"),
+    ("upgrade", "it describes the connection, which Tidegate decides"),
     ("via", "[server] via sets it"),
     ("host", "it belongs to requests"),
 ];
@@ -68,22 +53,13 @@ fn read_one(
     pools: &Pools,
     notes: &mut Notes,
 ) -> Option<Route> {
-    let listener = table
-        .text("listener", notes)
-        .and_then(|name| listeners.find(&name, notes));
+    let listener = table.text("listener", notes).and_then(|name| listeners.find(&name, notes));
     let host = read_pattern(table, "host", pattern::parse_host, notes);
     let path = read_pattern(table, "path", pattern::parse_path, notes);
     let methods = read_methods(table, notes);
     let headers = read_conditions(table, notes);
     let action = read_action(table, pools, notes)?;
-    Some(Route {
-        listener,
-        host,
-        path,
-        methods,
-        headers,
-        action,
-    })
+    Some(Route { listener, host, path, methods, headers, action })
 }
 
 fn read_pattern<T>(
@@ -134,10 +110,7 @@ fn read_conditions(table: &Table<'_>, notes: &mut Notes) -> Vec<HeaderCondition>
             (Some(true), _) => HeaderTest::Present,
             (Some(false), _) => HeaderTest::Absent,
             (None, Some(text)) => {
-                let text = Located {
-                    text: text.to_owned(),
-                    place: value.span(),
-                };
+                let text = Located { text: text.to_owned(), place: value.span() };
                 if let Err(complaint) = pattern::check_field_value(&text.text) {
                     notes.error(refused(&name.text, &text, complaint));
                 }
@@ -170,19 +143,13 @@ fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> 
 }
 
 fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Action> {
-    let mut present: Vec<&str> = ACTIONS
-        .into_iter()
-        .filter(|name| table.value(name).is_some())
-        .collect();
+    let mut present: Vec<&str> =
+        ACTIONS.into_iter().filter(|name| table.value(name).is_some()).collect();
     present.sort_by_key(|name| table.key_place(name).start);
     match present.as_slice() {
         [] if table.has_later() => None,
         [] => {
-            let note = Note::new(
-                Kind::Missing,
-                table.place.clone(),
-                "the route has no action",
-            );
+            let note = Note::new(Kind::Missing, table.place.clone(), "the route has no action");
             let note = note.allowed("exactly one of respond, redirect, synthetic, proxy");
             notes.error(note.mend("add, for example, respond = { status = 404 }"));
             None
@@ -193,11 +160,7 @@ fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Ac
         // `proxy`, the last of `ACTIONS`.
         [_] => read_proxy(table, pools, notes).map(Action::Proxy),
         [_, second, ..] => {
-            let what = format!(
-                "the route has {} actions: {}",
-                present.len(),
-                present.join(", ")
-            );
+            let what = format!("the route has {} actions: {}", present.len(), present.join(", "));
             let note = Note::new(Kind::Conflict, table.key_place(second), what);
             notes.error(note.mend("keep one, and give the other a [[route]] of its own"));
             None
@@ -213,11 +176,7 @@ fn read_respond(table: &Table<'_>, notes: &mut Notes) -> Option<Respond> {
         return None;
     }
     let table = table.open_table("respond", notes)?;
-    let mut respond = Respond {
-        status: 200,
-        headers: Vec::new(),
-        body: Vec::new(),
-    };
+    let mut respond = Respond { status: 200, headers: Vec::new(), body: Vec::new() };
     table.set_number("status", &mut respond.status, notes);
     for (name, value) in table.open_fields("headers", notes) {
         read_field(&name, value, &mut respond.headers, notes);
@@ -242,9 +201,7 @@ fn read_field(
     let Some(field) = read_field_name(name, notes) else {
         return;
     };
-    let refusal = FIELDS_REFUSED
-        .iter()
-        .find(|(refused, _)| field.eq_ignore_ascii_case(refused));
+    let refusal = FIELDS_REFUSED.iter().find(|(refused, _)| field.eq_ignore_ascii_case(refused));
     if let Some((_, reason)) = refusal {
         let what = format!("a fixed answer cannot set {field:?}: {reason}");
         notes.error(Note::new(Kind::Value, name.place.clone(), what).mend("leave it out"));
@@ -285,10 +242,7 @@ fn read_redirect(table: &Table<'_>, notes: &mut Notes) -> Option<Redirect> {
 fn read_proxy(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Proxy> {
     if table.value("proxy")?.get_ref().as_table().is_none() {
         let pool = pools.find(&table.text("proxy", notes)?, notes)?;
-        return Some(Proxy {
-            pool,
-            host: UpstreamHost::Keep,
-        });
+        return Some(Proxy { pool, host: UpstreamHost::Keep });
     }
     let table = table.open_table("proxy", notes)?;
     let mut host = UpstreamHost::Keep;

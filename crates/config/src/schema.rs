@@ -10,10 +10,7 @@ use crate::keys::{FILE, Key, Preset, Section, Shape};
 #[must_use]
 pub fn schema() -> Value {
     let mut root = Map::new();
-    root.insert(
-        "$schema".to_owned(),
-        json!("https://json-schema.org/draft/2020-12/schema"),
-    );
+    root.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
     root.insert("title".to_owned(), json!("Tidegate's configuration"));
     if let Value::Object(file) = of_section(&FILE) {
         root.extend(file);
@@ -22,11 +19,8 @@ pub fn schema() -> Value {
 }
 
 fn of_section(section: &Section) -> Value {
-    let properties: Map<String, Value> = section
-        .keys
-        .iter()
-        .map(|key| (key.name.to_owned(), of_key(key)))
-        .collect();
+    let properties: Map<String, Value> =
+        section.keys.iter().map(|key| (key.name.to_owned(), of_key(key))).collect();
     let required: Vec<&str> = section
         .keys
         .iter()
@@ -44,10 +38,7 @@ fn of_section(section: &Section) -> Value {
     }
     if section.path == "[[route]]" {
         let actions = ["respond", "redirect", "synthetic", "proxy"];
-        table["oneOf"] = actions
-            .iter()
-            .map(|action| json!({ "required": [action] }))
-            .collect();
+        table["oneOf"] = actions.iter().map(|action| json!({ "required": [action] })).collect();
     }
     table
 }
@@ -68,8 +59,7 @@ fn of_key(key: &Key) -> Value {
 /// A default of the table, which is a TOML value, as JSON.
 fn default_of(text: &str) -> Value {
     let row = format!("v = {text}").parse::<toml::Table>().ok();
-    row.and_then(|row| serde_json::to_value(row.get("v")?).ok())
-        .unwrap_or(Value::Null)
+    row.and_then(|row| serde_json::to_value(row.get("v")?).ok()).unwrap_or(Value::Null)
 }
 
 fn of_shape(shape: &Shape) -> Value {

@@ -48,18 +48,10 @@ impl<'t> Table<'t> {
         notes: &mut Notes,
     ) -> Option<Self> {
         let Some(entries) = value.get_ref().as_table() else {
-            notes.error(wrong_sort(
-                &format!("{} is", section.path),
-                value,
-                "a table",
-            ));
+            notes.error(wrong_sort(&format!("{} is", section.path), value, "a table"));
             return None;
         };
-        let table = Self {
-            section,
-            entries,
-            place: value.span(),
-        };
+        let table = Self { section, entries, place: value.span() };
         table.check_names(notes);
         Some(table)
     }
@@ -70,11 +62,7 @@ impl<'t> Table<'t> {
         root: &'t Spanned<DeTable<'t>>,
         notes: &mut Notes,
     ) -> Self {
-        let table = Self {
-            section,
-            entries: root.get_ref(),
-            place: 0..0,
-        };
+        let table = Self { section, entries: root.get_ref(), place: 0..0 };
         table.check_names(notes);
         table
     }
@@ -96,26 +84,18 @@ impl<'t> Table<'t> {
 
     /// Whether a setting is here that only a later version knows; a note says so already.
     pub(crate) fn has_later(&self) -> bool {
-        self.section
-            .later
-            .iter()
-            .any(|(name, _)| self.entries.contains_key(*name))
+        self.section.later.iter().any(|(name, _)| self.entries.contains_key(*name))
     }
 
     /// The value under `name`, unchecked.
     pub(crate) fn value(&self, name: &str) -> Option<&'t Value<'t>> {
-        debug_assert!(
-            self.section.key(name).is_some(),
-            "{name} is in no table of keys"
-        );
+        debug_assert!(self.section.key(name).is_some(), "{name} is in no table of keys");
         self.entries.get(name)
     }
 
     /// Where the name itself stands.
     pub(crate) fn key_place(&self, name: &str) -> Range<usize> {
-        self.entries
-            .get_key_value(name)
-            .map_or(self.place.clone(), |(key, _)| key.span())
+        self.entries.get_key_value(name).map_or(self.place.clone(), |(key, _)| key.span())
     }
 
     /// Every name and value in file order: for tables whose names the user chooses.
@@ -134,13 +114,7 @@ impl<'t> Table<'t> {
         let mut fields: Vec<_> = entries
             .iter()
             .map(|(key, value)| {
-                (
-                    Located {
-                        text: key.get_ref().to_string(),
-                        place: key.span(),
-                    },
-                    value,
-                )
+                (Located { text: key.get_ref().to_string(), place: key.span() }, value)
             })
             .collect();
         fields.sort_by_key(|(name, _)| name.place.start);
@@ -160,9 +134,7 @@ impl<'t> Table<'t> {
             notes.error(note.mend(format!("write [[{name}]], with two brackets")));
             return Vec::new();
         };
-        rows.iter()
-            .filter_map(|row| Self::open(section, row, notes))
-            .collect()
+        rows.iter().filter_map(|row| Self::open(section, row, notes)).collect()
     }
 
     /// The table under `name`, if it is there.
@@ -258,10 +230,7 @@ impl<'t> Table<'t> {
 /// Strings out of a value that is one or an array of them; `subject` names it in messages.
 pub(crate) fn texts_of(subject: &str, value: &Value<'_>, notes: &mut Notes) -> Vec<Located> {
     if let Some(text) = value.get_ref().as_str() {
-        return vec![Located {
-            text: text.to_owned(),
-            place: value.span(),
-        }];
+        return vec![Located { text: text.to_owned(), place: value.span() }];
     }
     let Some(items) = value.get_ref().as_array() else {
         notes.error(wrong_sort(
@@ -274,15 +243,8 @@ pub(crate) fn texts_of(subject: &str, value: &Value<'_>, notes: &mut Notes) -> V
     let mut texts = Vec::with_capacity(items.len());
     for item in items.iter() {
         match item.get_ref().as_str() {
-            Some(text) => texts.push(Located {
-                text: text.to_owned(),
-                place: item.span(),
-            }),
-            None => notes.error(wrong_sort(
-                &format!("an entry of {subject} is"),
-                item,
-                "a string",
-            )),
+            Some(text) => texts.push(Located { text: text.to_owned(), place: item.span() }),
+            None => notes.error(wrong_sort(&format!("an entry of {subject} is"), item, "a string")),
         }
     }
     texts
@@ -300,11 +262,9 @@ pub(crate) fn describe(shape: &Shape) -> String {
         Shape::Boolean => "true or false".to_owned(),
         Shape::True => "true".to_owned(),
         Shape::Text(form) => (*form).to_owned(),
-        Shape::Word(words) => words
-            .iter()
-            .map(|word| format!("{word:?}"))
-            .collect::<Vec<_>>()
-            .join(" or "),
+        Shape::Word(words) => {
+            words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" or ")
+        }
         Shape::Number(min, max) => format!("a whole number from {min} to {max}"),
         Shape::Duration(min, max) => format!(
             "a duration from \"{}\" to \"{}\" (a string; units: {})",
@@ -318,11 +278,7 @@ pub(crate) fn describe(shape: &Shape) -> String {
             units::write_size(*max),
             units::SIZE_UNITS
         ),
-        Shape::OneOf(shapes) => shapes
-            .iter()
-            .map(describe)
-            .collect::<Vec<_>>()
-            .join(", or "),
+        Shape::OneOf(shapes) => shapes.iter().map(describe).collect::<Vec<_>>().join(", or "),
         Shape::List(shape) => format!("an array of: {}", describe(shape)),
         Shape::Fields(shape) => format!("a table from field names to: {}", describe(shape)),
         Shape::Table(section) => format!("a table of: {}", section.names()),
@@ -350,9 +306,9 @@ fn conform(shape: &Shape, value: &DeValue<'_>) -> Option<Scalar> {
         Shape::True => (value.as_bool() == Some(true)).then_some(Scalar::Word),
         Shape::Text(_) => value.as_str().map(|text| Scalar::Text(text.to_owned())),
         Shape::Word(words) => words.contains(&value.as_str()?).then_some(Scalar::Word),
-        Shape::Number(min, max) => number(value)
-            .filter(|n| (min..=max).contains(&n))
-            .map(Scalar::Number),
+        Shape::Number(min, max) => {
+            number(value).filter(|n| (min..=max).contains(&n)).map(Scalar::Number)
+        }
         Shape::Duration(min, max) => units::parse_duration(value.as_str()?)
             .filter(|span| (u128::from(*min)..=u128::from(*max)).contains(&span.as_millis()))
             .map(Scalar::Duration),
@@ -388,25 +344,16 @@ fn refused(key: &Key, value: &Value<'_>) -> Note {
 }
 
 fn mend(shape: &Shape, value: &DeValue<'_>) -> Option<String> {
-    let text = value
-        .as_str()
-        .map(str::to_owned)
-        .or_else(|| number(value).map(|n| n.to_string()))?;
+    let text =
+        value.as_str().map(str::to_owned).or_else(|| number(value).map(|n| n.to_string()))?;
     let fits = |mended: &String| conform(shape, &DeValue::String(mended.as_str().into())).is_some();
     match shape {
-        Shape::Duration(..) => units::mend_duration(&text)
-            .filter(fits)
-            .map(|m| format!("{m:?}")),
-        Shape::Size(..) => units::mend_size(&text)
-            .filter(fits)
-            .map(|m| format!("{m:?}")),
+        Shape::Duration(..) => units::mend_duration(&text).filter(fits).map(|m| format!("{m:?}")),
+        Shape::Size(..) => units::mend_size(&text).filter(fits).map(|m| format!("{m:?}")),
         Shape::Word(words) => nearest(&text, words.iter().copied()).map(|m| format!("{m:?}")),
         Shape::Number(min, max) => {
             value.as_str()?;
-            let number = text
-                .parse::<u64>()
-                .ok()
-                .filter(|n| (min..=max).contains(&n))?;
+            let number = text.parse::<u64>().ok().filter(|n| (min..=max).contains(&n))?;
             Some(number.to_string())
         }
         Shape::OneOf(shapes) => shapes.iter().find_map(|shape| mend(shape, value)),
@@ -425,18 +372,11 @@ fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>) -> Note {
     let (word, place) = (name.get_ref().as_ref(), name.span());
     if let Some((_, instead)) = section.later.iter().find(|(later, _)| *later == word) {
         let version = env!("CARGO_PKG_VERSION");
-        let what = format!(
-            "`{word}` in {} is not in this version ({version}) yet",
-            section.path
-        );
+        let what = format!("`{word}` in {} is not in this version ({version}) yet", section.path);
         let note = Note::new(Kind::NotYet, place, what).allowed(section.names());
         return note.mend(format!("leave it out: {instead}"));
     }
-    let what = format!(
-        "unknown setting `{}` in {}",
-        word.escape_debug(),
-        section.path
-    );
+    let what = format!("unknown setting `{}` in {}", word.escape_debug(), section.path);
     let note = Note::new(Kind::UnknownKey, place, what).allowed(section.names());
     match nearest(word, section.keys.iter().map(|key| key.name)) {
         Some(name) => note.mend(format!("write `{name}`")),

@@ -99,18 +99,9 @@ mod tests {
         assert_eq!(parse_duration("1h"), Some(Span::from_secs(3600)));
         assert_eq!(parse_size("64KiB"), Some(65_536));
         assert_eq!(parse_size("16384B"), Some(16_384));
-        for text in [
-            "",
-            "5",
-            "s",
-            "5 s",
-            "1.5s",
-            "-1s",
-            "+1s",
-            "1S",
-            "1sec",
-            "99999999999999999999s",
-        ] {
+        for text in
+            ["", "5", "s", "5 s", "1.5s", "-1s", "+1s", "1S", "1sec", "99999999999999999999s"]
+        {
             assert_eq!(parse_duration(text), None, "{text:?}");
         }
         for text in ["", "5", "KiB", "1kb", "1k", "99999999999999GiB"] {
@@ -121,10 +112,7 @@ mod tests {
     #[test]
     fn what_is_written_parses_back() {
         for ms in [0, 1, 250, 1_000, 90_000, 3_600_000] {
-            assert_eq!(
-                parse_duration(&write_duration(ms)),
-                Some(Span::from_millis(ms))
-            );
+            assert_eq!(parse_duration(&write_duration(ms)), Some(Span::from_millis(ms)));
         }
         for bytes in [0, 1, 1_000, 1 << 10, 3 << 20, 1 << 30] {
             assert_eq!(parse_size(&write_size(bytes)), Some(bytes));

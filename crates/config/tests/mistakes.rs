@@ -49,11 +49,7 @@ fn each_mistake_is_said_with_its_place_and_its_mend() {
 fn all_mistakes_of_a_file_are_said_at_once() {
     let file = "[server]\nworkers = 0\nvai = 1\n[[listener]]\nbnid = 1\n[[route]]\npath = 1\n";
     let errors = tidegate_config::parse(file, "site.toml").expect_err("it is full of mistakes");
-    let lines: Vec<usize> = errors
-        .mistakes()
-        .iter()
-        .map(|mistake| mistake.line)
-        .collect();
+    let lines: Vec<usize> = errors.mistakes().iter().map(|mistake| mistake.line).collect();
     assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
 }
 
@@ -61,10 +57,7 @@ fn all_mistakes_of_a_file_are_said_at_once() {
 fn a_file_beyond_the_bound_is_refused_unread() {
     let file = "#".repeat(tidegate_config::FILE_BYTES_MAX + 1);
     let errors = tidegate_config::parse(&file, "site.toml").expect_err("it is too large");
-    assert!(
-        errors.to_string().contains("4194304 bytes at most"),
-        "{errors}"
-    );
+    assert!(errors.to_string().contains("4194304 bytes at most"), "{errors}");
 }
 
 /// Goal: no text makes the reader panic. Method: a good file cut at every byte, and with every
@@ -89,9 +82,8 @@ fn no_text_makes_the_reader_panic() {
             "\"\" = 1",
         ] {
             let lines = head.lines().enumerate();
-            let changed: Vec<&str> = lines
-                .map(|(at, line)| if at == number { odd } else { line })
-                .collect();
+            let changed: Vec<&str> =
+                lines.map(|(at, line)| if at == number { odd } else { line }).collect();
             let _ = said(&changed.join("\n"));
         }
     }

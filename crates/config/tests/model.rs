@@ -18,10 +18,8 @@ fn read(file: &str) -> Config {
 
 /// Writes every preset of the table of settings out, as a file that says what holds anyway.
 fn presets(path: &str) -> String {
-    let section: &Section = sections()
-        .into_iter()
-        .find(|section| section.path == path)
-        .expect("a known section");
+    let section: &Section =
+        sections().into_iter().find(|section| section.path == path).expect("a known section");
     let mut text = String::new();
     for key in section.keys {
         if let Preset::Value(value) = key.preset {
@@ -44,11 +42,7 @@ fn the_defaults_of_the_table_are_those_of_the_model() {
                   [route.redirect]\nto = \"/\"\n%D\n[[route]]\nproxy = { pool = \"p\" %P }\n";
     let file = |written: bool| {
         let of = |path| {
-            if written {
-                presets(path)
-            } else {
-                String::new()
-            }
+            if written { presets(path) } else { String::new() }
         };
         let routes = routes
             .replace("%R", &of("[route.respond]"))
@@ -59,19 +53,12 @@ fn the_defaults_of_the_table_are_those_of_the_model() {
              servers = [{{ address = \"a:80\" {} }}]\n{}",
             of("[server]"),
             of("[[listener]]"),
-            if written {
-                ", weight = 1, maxconn = \"unlimited\""
-            } else {
-                ""
-            },
+            if written { ", weight = 1, maxconn = \"unlimited\"" } else { "" },
             of("[pool.NAME]"),
         )
     };
     let text = file(true);
-    assert!(
-        text.contains("tunnel = \"1h\"") && text.contains("head = \"16KiB\""),
-        "{text}"
-    );
+    assert!(text.contains("tunnel = \"1h\"") && text.contains("head = \"16KiB\""), "{text}");
     assert_eq!(read(&text), read(&file(false)));
 }
 
@@ -116,18 +103,9 @@ servers = ["[::1]:80"]
     assert_eq!(config.server.workers, Some(4));
     assert_eq!(config.server.shutdown_grace, Span::ZERO);
     assert_eq!(config.server.connections_max, Some(10_000));
-    assert_eq!(
-        (
-            config.server.server_name.as_str(),
-            config.server.via.as_str()
-        ),
-        ("", "edge-1")
-    );
+    assert_eq!((config.server.server_name.as_str(), config.server.via.as_str()), ("", "edge-1"));
     let listener = &config.listeners[0];
-    assert_eq!(
-        listener.name, "unix:/run/web.sock",
-        "without a name it is called by its address"
-    );
+    assert_eq!(listener.name, "unix:/run/web.sock", "without a name it is called by its address");
     assert_eq!(listener.bind, Bind::Unix("/run/web.sock".into()));
     assert_eq!(listener.backlog, 128);
     assert_eq!(listener.limits.head_bytes_max, 2048);
@@ -139,62 +117,22 @@ servers = ["[::1]:80"]
     assert_eq!(route.host, Some(HostPattern::Below(".example.com".into())));
     assert_eq!(route.path, Some(PathPattern::Below("/api/".into())));
     assert_eq!(route.methods, ["GET", "POST"]);
-    let tests: Vec<_> = route
-        .headers
-        .iter()
-        .map(|c| (c.name.as_str(), c.test.clone()))
-        .collect();
-    assert_eq!(
-        tests[0],
-        ("x-b", HeaderTest::Equals("yes".into())),
-        "file order, lower case"
-    );
-    assert_eq!(
-        tests[1..],
-        [("x-a", HeaderTest::Present), ("x-c", HeaderTest::Absent)]
-    );
-    let Action::Proxy(proxy) = &route.action else {
-        panic!("{route:?}")
-    };
-    assert_eq!(
-        proxy.host,
-        UpstreamHost::Replace("app.internal:8000".into())
-    );
-    assert_eq!(
-        config.pools[proxy.pool].name, "z",
-        "pools stand in file order"
-    );
+    let tests: Vec<_> = route.headers.iter().map(|c| (c.name.as_str(), c.test.clone())).collect();
+    assert_eq!(tests[0], ("x-b", HeaderTest::Equals("yes".into())), "file order, lower case");
+    assert_eq!(tests[1..], [("x-a", HeaderTest::Present), ("x-c", HeaderTest::Absent)]);
+    let Action::Proxy(proxy) = &route.action else { panic!("{route:?}") };
+    assert_eq!(proxy.host, UpstreamHost::Replace("app.internal:8000".into()));
+    assert_eq!(config.pools[proxy.pool].name, "z", "pools stand in file order");
     assert_eq!(proxy.pool, 0);
-    let Action::Respond(respond) = &config.routes[1].action else {
-        panic!("no respond")
-    };
-    let fields: Vec<_> = respond
-        .headers
-        .iter()
-        .map(|(n, v)| (n.as_str(), v.as_str()))
-        .collect();
+    let Action::Respond(respond) = &config.routes[1].action else { panic!("no respond") };
+    let fields: Vec<_> = respond.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     assert_eq!(fields, [("b", "1"), ("a", "2"), ("a", "3")]);
-    assert_eq!(
-        (respond.status, respond.body.as_slice()),
-        (404, b"gone".as_slice())
-    );
+    assert_eq!((respond.status, respond.body.as_slice()), (404, b"gone".as_slice()));
     let pool = &config.pools[0];
-    assert_eq!(
-        pool.balance,
-        Balance::Hash(HashKey::Header("x-user".into()))
-    );
-    assert_eq!(
-        pool.servers[1].address,
-        ServerAddress::Name("app".into(), 81)
-    );
-    assert_eq!(
-        (pool.servers[1].weight, pool.servers[1].connections_max),
-        (3, Some(20))
-    );
-    assert_eq!(
-        pool.servers[2].address,
-        ServerAddress::Unix("/run/app.sock".into())
-    );
+    assert_eq!(pool.balance, Balance::Hash(HashKey::Header("x-user".into())));
+    assert_eq!(pool.servers[1].address, ServerAddress::Name("app".into(), 81));
+    assert_eq!((pool.servers[1].weight, pool.servers[1].connections_max), (3, Some(20)));
+    assert_eq!(pool.servers[2].address, ServerAddress::Unix("/run/app.sock".into()));
     assert_eq!(pool.timeouts.tunnel, Span::from_secs(5));
     assert_eq!((pool.reuse.idle_max, pool.reuse.requests_max), (1, Some(7)));
     assert_eq!((pool.retries, pool.queue_max), (0, 8));
