@@ -1,0 +1,10 @@
+//! `tidegate schema`: the JSON Schema of the configuration on stdout.
+
+use std::process::ExitCode;
+
+use crate::print_result;
+
+/// Prints the schema.
+pub fn run() -> ExitCode {
+    print_result(&format!("{:#}\n", tidegate_config::schema()))
+}
