@@ -1,7 +1,7 @@
 //! Heads passed on, as an intermediary must: RFC 9110 sections 7.6 to 7.8, RFC 9112 section 3.2.
 //! In: a decoded head and what it is passed on with. Out: a canonical head, appended, or a fault.
 //! Never: passes framing, Host, Via or X-Forwarded-* on as they came; they are written anew.
-//! Limits: `VIA_REPEATS_MAX` times through this server, then it is a loop.
+//! Limits: `VIA_REPEATS_MAX` times through this server, `NOMINATED_MAX` fields named in Connection.
 //! Invariant: what is appended decodes to the same body length and has no field of the other hop.
 
 use core::net::IpAddr;
@@ -9,7 +9,7 @@ use std::io::Write;
 
 use tidegate_config::model::UpstreamHost;
 use tidegate_wire::http1::{
-    BodyLength, Field, FieldName, Method, RequestHead, ResponseHead, Version, encode_field,
+    BodyLength, Field, FieldName, Fields, Method, RequestHead, ResponseHead, Version, encode_field,
     encode_field_u64, encode_request_line, encode_status_line,
 };
 
@@ -18,6 +18,10 @@ use crate::respond::encode_connection;
 /// How often `Via` may name this server before a request is taken to go round in circles (RFC 9110
 /// section 7.6 asks for protection); a chain of servers that share the default name is shorter.
 pub const VIA_REPEATS_MAX: usize = 8;
+
+/// Field names that Connection may name beside the usual options; a request that names more is
+/// refused, for each of them is compared with each field.
+pub const NOMINATED_MAX: usize = 16;
 
 /// Room that the fields of our own take in a head, about.
 const ADDED_BYTES: usize = 512;
@@ -49,6 +53,8 @@ pub enum ForwardFault {
     MaxForwardsInvalid,
     /// The request has been here [`VIA_REPEATS_MAX`] times.
     Loop,
+    /// Connection names more than [`NOMINATED_MAX`] fields.
+    TooManyNominated,
 }
 
 impl ForwardFault {
@@ -57,7 +63,7 @@ impl ForwardFault {
     pub const fn status(self) -> u16 {
         match self {
             Self::AnswerHere => 200,
-            Self::MaxForwardsInvalid => 400,
+            Self::MaxForwardsInvalid | Self::TooManyNominated => 400,
             Self::Loop => 508,
         }
     }
@@ -69,6 +75,7 @@ impl ForwardFault {
             Self::AnswerHere => "",
             Self::MaxForwardsInvalid => "Max-Forwards must be one number",
             Self::Loop => "the request has passed through this server too often",
+            Self::TooManyNominated => "Connection names too many fields",
         }
     }
 }
@@ -98,14 +105,15 @@ pub fn encode_upstream_request(
     if is_loop(head, context.via) {
         return Err(ForwardFault::Loop);
     }
+    let nominated = Nominated::new(head.fields(), head.has(FieldName::Connection));
+    if nominated.is_cut {
+        return Err(ForwardFault::TooManyNominated);
+    }
     out.reserve(head.target.len() + ADDED_BYTES);
     encode_target_line(out, head, context);
     encode_host(out, head, context);
-    let nominates = head.has(FieldName::Connection);
     for field in head.fields() {
-        if passes_upstream(&field, head, context.trusted)
-            && !(nominates && head.is_nominated(field.name))
-        {
+        if passes_upstream(&field, head, context.trusted) && !nominated.names(field.name) {
             encode_field(out, field.name, field.value);
         }
     }
@@ -334,7 +342,8 @@ fn has_body(length: BodyLength) -> bool {
 fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>) {
     let trailers = head.has(FieldName::Te)
         && head.version == Version::Http11
-        && elements(head, FieldName::Te).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
+        && elements(head.fields(), FieldName::Te)
+            .any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
     let upgrade = forwards_upgrade(head);
     let options: &[u8] = match (upgrade, trailers) {
         (false, false) => return,
@@ -360,7 +369,7 @@ fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>) {
 
 /// The protocols a client may upgrade to through us.
 fn upgrades<'a>(head: &RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> {
-    elements(head, FieldName::Upgrade).filter(|protocol| {
+    elements(head.fields(), FieldName::Upgrade).filter(|protocol| {
         let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
         let ours: [&[u8]; 4] = [b"h2c", b"h2", b"http", b"tls"];
         !name.is_empty() && !ours.iter().any(|ours| name.eq_ignore_ascii_case(ours))
@@ -368,12 +377,48 @@ fn upgrades<'a>(head: &RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> {
 }
 
 /// The members of a list field, over all its lines (RFC 9110 section 5.6.1).
-fn elements<'a>(head: &RequestHead<'a>, id: FieldName) -> impl Iterator<Item = &'a [u8]> {
-    head.fields()
+fn elements(fields: Fields<'_>, id: FieldName) -> impl Iterator<Item = &[u8]> {
+    fields
         .filter(move |field| field.id == id)
         .flat_map(|field| field.value.split(|&byte| byte == b','))
         .map(<[u8]>::trim_ascii)
         .filter(|element| !element.is_empty())
+}
+
+/// The fields that Connection names (RFC 9110 section 7.6.1), but for the options that name none or
+/// one that is never passed on anyhow.
+struct Nominated<'a> {
+    names: [&'a [u8]; NOMINATED_MAX],
+    count: usize,
+    /// There are more than `names` holds.
+    is_cut: bool,
+}
+
+impl<'a> Nominated<'a> {
+    fn new(fields: Fields<'a>, has_connection: bool) -> Self {
+        const USUAL: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
+        let mut nominated = Self { names: [b""; NOMINATED_MAX], count: 0, is_cut: false };
+        if !has_connection {
+            return nominated;
+        }
+        for element in elements(fields, FieldName::Connection) {
+            if USUAL.iter().any(|usual| element.eq_ignore_ascii_case(usual)) {
+                continue;
+            }
+            let Some(place) = nominated.names.get_mut(nominated.count) else {
+                nominated.is_cut = true;
+                break;
+            };
+            *place = element;
+            nominated.count += 1;
+        }
+        nominated
+    }
+
+    fn names(&self, field: &str) -> bool {
+        let names = self.names.iter().take(self.count);
+        names.into_iter().any(|name| name.eq_ignore_ascii_case(field.as_bytes()))
+    }
 }
 
 /// Via as it came, and ourselves at its end with the version that we received (RFC 9110
@@ -418,7 +463,7 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
         values.map(|field| field.value).filter(|value| !value.is_empty())
     };
     let peer = context.peer.map(|address| address.to_canonical());
-    begin_list(out, b"X-Forwarded-For: ", before(FieldName::XForwardedFor), |out| {
+    encode_list(out, b"X-Forwarded-For: ", before(FieldName::XForwardedFor), |out| {
         if let Some(peer) = peer {
             encode_address(out, peer);
         }
@@ -430,13 +475,13 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
     }
     let proto = before(FieldName::XForwardedProto).next().unwrap_or(context.scheme.as_bytes());
     encode_field(out, "X-Forwarded-Proto", proto);
-    begin_list(out, b"Forwarded: ", before(FieldName::Forwarded), |out| {
+    encode_list(out, b"Forwarded: ", before(FieldName::Forwarded), |out| {
         encode_forwarded_element(out, peer, head.host, context.scheme);
     });
 }
 
 /// A list field: the values it had, and what `add` appends; nothing at all where both are empty.
-fn begin_list<'a>(
+fn encode_list<'a>(
     out: &mut Vec<u8>,
     name: &[u8],
     before: impl Iterator<Item = &'a [u8]>,
@@ -523,7 +568,7 @@ fn encode_status(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
 
 /// The fields that are passed on as they came.
 fn encode_response_fields(out: &mut Vec<u8>, head: &ResponseHead<'_>, chunked: bool) {
-    let nominates = head.has(FieldName::Connection);
+    let nominated = Nominated::new(head.fields(), head.has(FieldName::Connection));
     for field in head.fields() {
         let passes = match field.id {
             FieldName::Connection
@@ -544,7 +589,10 @@ fn encode_response_fields(out: &mut Vec<u8>, head: &ResponseHead<'_>, chunked: b
             }
             _ => true,
         };
-        if passes && !(nominates && head.is_nominated(field.name)) {
+        // A server's head is not refused for a long list; it is searched.
+        let is_named =
+            nominated.names(field.name) || (nominated.is_cut && head.is_nominated(field.name));
+        if passes && !is_named {
             encode_field(out, field.name, field.value);
         }
     }

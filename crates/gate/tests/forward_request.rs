@@ -6,7 +6,8 @@ use core::net::IpAddr;
 use proptest::prelude::*;
 use tidegate_config::model::UpstreamHost;
 use tidegate_gate::forward::{
-    ForwardFault, RequestContext, VIA_REPEATS_MAX, encode_upstream_request, forwards_upgrade,
+    ForwardFault, NOMINATED_MAX, RequestContext, VIA_REPEATS_MAX, encode_upstream_request,
+    forwards_upgrade,
 };
 use tidegate_wire::http1::{
     BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestHead,
@@ -388,6 +389,19 @@ fn addresses_are_written_as_each_field_wants_them() {
     let local = RequestContext { peer: None, trusted: true, ..context() };
     let text = forward("GET / HTTP/1.1\nHost: h\nX-Forwarded-For: 1.1.1.1\n", &local);
     assert!(text.expect("passed on").contains("X-Forwarded-For: 1.1.1.1\r\n"));
+}
+
+#[test]
+fn connection_names_a_bounded_number_of_fields() {
+    let given = |count: usize| {
+        let names: Vec<String> = (0..count).map(|number| format!("x-{number}")).collect();
+        let fields: String = names.iter().map(|name| format!("{name}: 1\n")).collect();
+        format!("GET / HTTP/1.1\nHost: h\nConnection: close, {}\n{fields}", names.join(","))
+    };
+    check("9110 7.6.1", &context(), &given(NOMINATED_MAX), "GET / HTTP/1.1\nHost: h\n+\n");
+    let fault = forward(&given(NOMINATED_MAX + 1), &context());
+    assert_eq!(fault, Err(ForwardFault::TooManyNominated));
+    assert_eq!(ForwardFault::TooManyNominated.status(), 400);
 }
 
 #[test]

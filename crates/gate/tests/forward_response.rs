@@ -101,6 +101,16 @@ fn fields_of_the_servers_hop_are_left_out() {
 }
 
 #[test]
+fn a_long_list_of_named_fields_is_kept_to_as_well() {
+    let names: Vec<String> = (0..60).map(|number| format!("x-{number}")).collect();
+    let fields: String = names.iter().map(|name| format!("{name}: 1\n")).collect();
+    let connection = format!("Connection: {}\n", names.join(", "));
+    let given = format!("HTTP/1.1 200 OK\n=\n{connection}{fields}Content-Length: 2\n");
+    let wanted = "HTTP/1.1 200 OK\n=\nContent-Length: 2\nVia: 1.1 gate\n";
+    check("9110 7.6.1", &context(BodyFraming::Length(2)), &given, wanted);
+}
+
+#[test]
 fn everything_else_is_passed_on_as_it_came() {
     let lines = [
         "Server: other/1.0\n",
