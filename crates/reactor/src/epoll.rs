@@ -150,8 +150,8 @@ impl Kernel for Epoll {
             return match sent {
                 Ok(count) => Sending::Sent(count),
                 Err(Errno::INTR) => continue,
-                // ENOBUFS is a full queue of a unix socket; its writable edge comes as for EAGAIN.
-                Err(Errno::AGAIN | Errno::NOBUFS) => Sending::Full,
+                Err(Errno::AGAIN) => Sending::Full,
+                // ECONNRESET, EPIPE, ETIMEDOUT; also ENOBUFS and ENOMEM, for which no edge would come.
                 Err(_) => Sending::Broken,
             };
         }

@@ -194,7 +194,7 @@ pub trait Reactor: Sized {
     fn finish(&mut self, sock: SockId);
     /// Closes in order: sends the output, then FIN, then discards what still comes in until the peer
     /// closes or `LINGER_MAX` passes, so that a late byte of the peer's cannot turn the last answer into a
-    /// reset (RFC 9112 section 9.6). The id is stale at once.
+    /// reset (RFC 9112 section 9.6). The id is stale at once. A `connect` under way is cancelled.
     fn close(&mut self, sock: SockId);
     /// Closes with a reset and drops the output: the peer sees that the message was cut. The id is stale at
     /// once.

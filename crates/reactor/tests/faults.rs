@@ -370,6 +370,21 @@ fn shortages_at_accept_pause_and_recover_without_a_leak() {
 }
 
 #[test]
+fn a_listener_that_refuses_all_does_not_spin() {
+    let net = SimNet::new(1, Faults { accept_lost_ppm: 1_000_000, ..Faults::none() });
+    let mut reactor = SimReactor::new(&net, 10);
+    let options = ListenOptions { backlog: 1000, ..OPTIONS };
+    reactor.listen(&address(80), &options).expect("a free address");
+    let peers: Vec<_> = (0..200).filter_map(|_| net.dial(&address(80))).collect();
+    let start = net.now();
+    for _ in 0..20 {
+        reactor.turn(&mut Echo::default(), Span::from_millis(1000));
+    }
+    assert!(net.now().since(start) > Span::from_millis(250), "it paused between budgets");
+    assert!(peers.iter().all(SimPeer::was_reset));
+}
+
+#[test]
 fn a_closed_connection_whose_peer_reads_nothing_is_given_up() {
     let net = SimNet::new(1, Faults::none());
     let mut reactor = SimReactor::new(&net, 10);

@@ -1,6 +1,7 @@
 //! What only real threads and a real kernel can show: wakes, descriptor tables, a full table.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
@@ -142,26 +143,32 @@ fn a_worker_with_its_own_table_is_woken_from_outside() {
 }
 
 #[test]
-fn accepted_sockets_have_nagle_off() {
-    let waker = make_wakers(1).expect("an eventfd").remove(0);
-    let mut reactor = EpollReactor::new(10, waker).expect("an epoll instance");
-    let any = Address::Tcp(([127, 0, 0, 1], 0).into());
-    let listener = reactor.listen(&any, &OPTIONS).expect("a free port");
-    let Some(Address::Tcp(address)) = reactor.listener_address(listener) else { panic!("TCP") };
-    // The driver sets it on the listener and relies on the kernel to pass it on; so ask the kernel.
-    let server = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::STREAM,
-        None,
-    )
-    .expect("a socket");
+fn accepted_sockets_inherit_no_delay_from_their_listener() {
+    // The driver sets it on the listener only; this is the kernel's promise it relies on.
+    let kind = rustix::net::SocketType::STREAM;
+    let server = rustix::net::socket(rustix::net::AddressFamily::INET, kind, None);
+    let server = server.expect("a socket");
     rustix::net::sockopt::set_tcp_nodelay(&server, true).expect("a TCP socket");
-    rustix::net::bind(&server, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).expect("free");
-    rustix::net::listen(&server, 1).expect("bound");
-    let at = std::net::SocketAddr::try_from(rustix::net::getsockname(&server).expect("bound"))
-        .expect("an IP address");
-    let _client = TcpStream::connect(at).expect("it listens");
+    rustix::net::bind(&server, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    rustix::net::listen(&server, 1).expect("it is bound");
+    let name = rustix::net::getsockname(&server).expect("it is bound");
+    let _client = TcpStream::connect(SocketAddr::try_from(name).expect("an IP address"));
     let accepted = rustix::net::accept(&server).expect("a client waits");
     assert!(rustix::net::sockopt::tcp_nodelay(&accepted).expect("a TCP socket"));
-    drop((reactor, address));
+}
+
+#[test]
+fn a_path_left_behind_is_taken_over_and_one_in_use_is_not() {
+    let name = format!("tidegate-left-behind-{}.sock", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let address = Address::Unix(path.to_string_lossy().into_owned());
+    // A listener that is dropped leaves its path in the file system.
+    drop(UnixListener::bind(&path).expect("a free path"));
+    let waker = make_wakers(1).expect("an eventfd").remove(0);
+    let mut reactor = EpollReactor::new(10, waker).expect("an epoll instance");
+    reactor.listen(&address, &OPTIONS).expect("nobody listens there");
+    let error = reactor.listen(&address, &OPTIONS).expect_err("this reactor listens there");
+    assert_eq!(error.cause.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(error.to_string().starts_with("cannot listen on unix:"), "{error}");
+    std::fs::remove_file(&path).expect("it is there");
 }

@@ -99,6 +99,7 @@ impl<K: Kernel> Loop<K> {
 
     fn accept_some<H: Handler<Self>>(&mut self, handler: &mut H, index: usize) {
         let listener = ListenerId::new(index as u32, self.doors[index].generation);
+        let mut lost = 0;
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             if self.slots.is_full() {
                 return self.pause_accepting(handler, listener, Shortage::Slots);
@@ -119,7 +120,7 @@ impl<K: Kernel> Loop<K> {
                         Err(shortage) => return self.pause_accepting(handler, listener, shortage),
                     }
                 }
-                Accepting::Lost => {}
+                Accepting::Lost => lost += 1,
                 Accepting::Empty => {
                     door.backlogged = false;
                     if door.last_accepts.is_some() {
@@ -131,6 +132,11 @@ impl<K: Kernel> Loop<K> {
                     return self.pause_accepting(handler, listener, shortage);
                 }
             }
+        }
+        if lost == ACCEPTS_PER_TURN_MAX {
+            // Not single connections die, the listener refuses all (a security module does that):
+            // trying on at once would spin.
+            self.accept_again_at = self.now.after(ACCEPT_PAUSE);
         }
     }
 

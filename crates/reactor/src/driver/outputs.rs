@@ -99,6 +99,29 @@ impl Outputs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Goal: an output is a queue of bytes. Method: random appends and partial sends against one.
+        #[test]
+        fn an_output_is_a_queue(steps in prop::collection::vec((0_usize..40_000, any::<u16>()), 1..40)) {
+            let mut outputs = Outputs::default();
+            let place = outputs.take();
+            let mut model = std::collections::VecDeque::new();
+            for (append, share) in steps {
+                let bytes: Vec<u8> = (0..append).map(|n| (n as u16 ^ share) as u8).collect();
+                let output = outputs.at(place);
+                output.bytes.extend_from_slice(&bytes);
+                model.extend(bytes);
+                let send = model.len() * usize::from(share) / usize::from(u16::MAX);
+                prop_assert_eq!(&output.pending()[..send], &model.make_contiguous()[..send]);
+                output.consume(send);
+                model.drain(..send);
+                prop_assert_eq!(outputs.pending_bytes(place), model.len());
+                prop_assert!(outputs.at(place).bytes.len() <= 2 * model.len() + COMPACT_BYTES_MIN);
+            }
+        }
+    }
 
     #[test]
     fn a_place_comes_back_empty_and_large_buffers_are_let_go() {

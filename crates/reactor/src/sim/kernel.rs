@@ -56,6 +56,12 @@ impl SimHandle {
     }
 }
 
+impl Drop for Sim {
+    fn drop(&mut self) {
+        self.net.with(|world| world.workers[self.worker] = Default::default());
+    }
+}
+
 impl Kernel for Sim {
     type Handle = SimHandle;
 
