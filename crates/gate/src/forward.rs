@@ -1,12 +1,13 @@
 //! Heads passed on, as an intermediary must: RFC 9110 sections 7.6 to 7.8, RFC 9112 section 3.2.
 //! In: a decoded head and what it is passed on with. Out: a canonical head, appended, or a fault.
 //! Never: passes framing, Host, Via or X-Forwarded-* on as they came; they are written anew.
-//! Limits: `VIA_REPEATS_MAX` times through this server, `NOMINATED_MAX` fields named in Connection.
+//! Limits: `VIA_REPEATS_MAX` times through this server, then it is a loop.
 //! Invariant: what is appended decodes to the same body length and has no field of the other hop.
 
 use core::net::IpAddr;
 use std::io::Write;
 
+use tidegate_base::limits::HEADER_FIELDS_MAX;
 use tidegate_config::model::UpstreamHost;
 use tidegate_wire::http1::{
     BodyLength, Field, FieldName, Fields, Method, RequestHead, ResponseHead, Version, encode_field,
@@ -18,10 +19,6 @@ use crate::respond::encode_connection;
 /// How often `Via` may name this server before a request is taken to go round in circles (RFC 9110
 /// section 7.6 asks for protection); a chain of servers that share the default name is shorter.
 pub const VIA_REPEATS_MAX: usize = 8;
-
-/// Field names that Connection may name beside the usual options; a request that names more is
-/// refused, for each of them is compared with each field.
-pub const NOMINATED_MAX: usize = 16;
 
 /// Room that the fields of our own take in a head, about.
 const ADDED_BYTES: usize = 512;
@@ -53,8 +50,6 @@ pub enum ForwardFault {
     MaxForwardsInvalid,
     /// The request has been here [`VIA_REPEATS_MAX`] times.
     Loop,
-    /// Connection names more than [`NOMINATED_MAX`] fields.
-    TooManyNominated,
 }
 
 impl ForwardFault {
@@ -63,7 +58,7 @@ impl ForwardFault {
     pub const fn status(self) -> u16 {
         match self {
             Self::AnswerHere => 200,
-            Self::MaxForwardsInvalid | Self::TooManyNominated => 400,
+            Self::MaxForwardsInvalid => 400,
             Self::Loop => 508,
         }
     }
@@ -75,7 +70,6 @@ impl ForwardFault {
             Self::AnswerHere => "",
             Self::MaxForwardsInvalid => "Max-Forwards must be one number",
             Self::Loop => "the request has passed through this server too often",
-            Self::TooManyNominated => "Connection names too many fields",
         }
     }
 }
@@ -106,14 +100,11 @@ pub fn encode_upstream_request(
         return Err(ForwardFault::Loop);
     }
     let nominated = Nominated::new(head.fields(), head.has(FieldName::Connection));
-    if nominated.is_cut {
-        return Err(ForwardFault::TooManyNominated);
-    }
     out.reserve(head.target.len() + ADDED_BYTES);
     encode_target_line(out, head, context);
     encode_host(out, head, context);
-    for field in head.fields() {
-        if passes_upstream(&field, head, context.trusted) && !nominated.names(field.name) {
+    for (index, field) in head.fields().enumerate() {
+        if passes_upstream(&field, head, context.trusted) && !nominated.has(index) {
             encode_field(out, field.name, field.value);
         }
     }
@@ -385,40 +376,71 @@ fn elements(fields: Fields<'_>, id: FieldName) -> impl Iterator<Item = &[u8]> {
         .filter(|element| !element.is_empty())
 }
 
-/// The fields that Connection names (RFC 9110 section 7.6.1), but for the options that name none or
-/// one that is never passed on anyhow.
-struct Nominated<'a> {
-    names: [&'a [u8]; NOMINATED_MAX],
-    count: usize,
-    /// There are more than `names` holds.
-    is_cut: bool,
-}
+/// Which fields of a head Connection names (RFC 9110 section 7.6.1), as a bit for each.
+struct Nominated(u128);
 
-impl<'a> Nominated<'a> {
-    fn new(fields: Fields<'a>, has_connection: bool) -> Self {
+const _: () = assert!(HEADER_FIELDS_MAX <= u128::BITS as usize);
+
+impl Nominated {
+    /// Usually Connection names no field that would be passed on, and this costs next to nothing. Else
+    /// names are looked up by hash: to compare each name with each field would let a head of 16 KiB
+    /// cost milliseconds.
+    fn new(fields: Fields<'_>, has_connection: bool) -> Self {
         const USUAL: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
-        let mut nominated = Self { names: [b""; NOMINATED_MAX], count: 0, is_cut: false };
+        let mut nominated = Self(0);
         if !has_connection {
             return nominated;
         }
-        for element in elements(fields, FieldName::Connection) {
+        let mut hashes = None;
+        for element in elements(fields.clone(), FieldName::Connection) {
             if USUAL.iter().any(|usual| element.eq_ignore_ascii_case(usual)) {
                 continue;
             }
-            let Some(place) = nominated.names.get_mut(nominated.count) else {
-                nominated.is_cut = true;
-                break;
-            };
-            *place = element;
-            nominated.count += 1;
+            let hashes = hashes.get_or_insert_with(|| NameHashes::new(fields.clone()));
+            nominated.0 |= hashes.find(element);
         }
         nominated
     }
 
-    fn names(&self, field: &str) -> bool {
-        let names = self.names.iter().take(self.count);
-        names.into_iter().any(|name| name.eq_ignore_ascii_case(field.as_bytes()))
+    fn has(&self, index: usize) -> bool {
+        self.0 >> index & 1 == 1
     }
+}
+
+/// The hashes of a head's field names, sorted, with the fields' indexes.
+struct NameHashes {
+    sorted: [(u64, u8); HEADER_FIELDS_MAX],
+    count: usize,
+}
+
+impl NameHashes {
+    fn new(fields: Fields<'_>) -> Self {
+        let mut sorted = [(0, 0); HEADER_FIELDS_MAX];
+        let mut count = 0;
+        for ((place, field), index) in sorted.iter_mut().zip(fields).zip(0_u8..) {
+            *place = (hash_lower(field.name.as_bytes()), index);
+            count += 1;
+        }
+        let mut hashes = Self { sorted, count };
+        hashes.sorted[..count].sort_unstable();
+        hashes
+    }
+
+    /// The bits of the fields with that name. Two names with one hash would both go: a client that
+    /// seeks out such a pair takes from its own request alone.
+    fn find(&self, name: &[u8]) -> u128 {
+        let hash = hash_lower(name);
+        let hashes = &self.sorted[..self.count];
+        let start = hashes.partition_point(|entry| entry.0 < hash);
+        let same = hashes[start..].iter().take_while(|entry| entry.0 == hash);
+        same.fold(0, |bits, &(_, index)| bits | 1 << index)
+    }
+}
+
+fn hash_lower(name: &[u8]) -> u64 {
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// Via as it came, and ourselves at its end with the version that we received (RFC 9110
@@ -569,7 +591,7 @@ fn encode_status(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
 /// The fields that are passed on as they came.
 fn encode_response_fields(out: &mut Vec<u8>, head: &ResponseHead<'_>, chunked: bool) {
     let nominated = Nominated::new(head.fields(), head.has(FieldName::Connection));
-    for field in head.fields() {
+    for (index, field) in head.fields().enumerate() {
         let passes = match field.id {
             FieldName::Connection
             | FieldName::ContentLength
@@ -589,10 +611,7 @@ fn encode_response_fields(out: &mut Vec<u8>, head: &ResponseHead<'_>, chunked: b
             }
             _ => true,
         };
-        // A server's head is not refused for a long list; it is searched.
-        let is_named =
-            nominated.names(field.name) || (nominated.is_cut && head.is_nominated(field.name));
-        if passes && !is_named {
+        if passes && !nominated.has(index) {
             encode_field(out, field.name, field.value);
         }
     }
