@@ -146,22 +146,29 @@ impl<'a> Client<'a> {
 
     /// Carries the plan out.
     pub fn run<R: Reactor>(mut self, reactor: &mut R) -> Carried {
-        loop {
-            let now = reactor.read_clock();
-            self.advance(reactor, now);
-            if self.is_finished(now) {
-                break;
-            }
-            let wait = self.wait(now);
-            let marks = self.busy_marks;
-            reactor.turn(&mut self, wait);
-            if wait.is_zero() && marks == self.busy_marks {
-                // Whoever shares this CPU (an origin, say) may have it while there is nothing to do.
-                std::thread::yield_now();
-                self.spins.record(reactor.read_clock().since(now));
-            }
-        }
+        while self.step(reactor, Span::MAX) {}
+        self.finish(reactor.read_clock())
+    }
+
+    /// Does what is due now, then one turn of at most `wait_max`; false when the plan is carried out.
+    pub fn step<R: Reactor>(&mut self, reactor: &mut R, wait_max: Span) -> bool {
         let now = reactor.read_clock();
+        self.advance(reactor, now);
+        if self.is_finished(now) {
+            return false;
+        }
+        let wait = self.wait(now);
+        let marks = self.busy_marks;
+        reactor.turn(self, wait.min(wait_max));
+        if wait.is_zero() && marks == self.busy_marks {
+            self.spins.record(reactor.read_clock().since(now));
+        }
+        true
+    }
+
+    /// Closes the books at `now`, after the last step.
+    #[must_use]
+    pub fn finish(mut self, now: Moment) -> Carried {
         self.end(now);
         let sent_until = self.draining_since.unwrap_or(now);
         Carried {

@@ -1,0 +1,408 @@
+//! Whole plans on virtual time against a scripted server: percentiles, counts and failures are exact.
+
+use std::collections::BinaryHeap;
+use tidegate_base::{Address, Moment, Prng, Span};
+use tidegate_bench::client::{Carried, Client, Shared};
+use tidegate_bench::histogram::Times;
+use tidegate_bench::plan::{Arrivals, Pace, Plan};
+use tidegate_bench::target::{RequestMix, RequestOptions, Url};
+use tidegate_reactor::sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
+
+/// How far the clock moves between two looks at both sides: the error of every time below.
+const TICK: Span = Span::from_micros(20);
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const MS: fn(u64) -> Span = Span::from_millis;
+
+/// What the server does with a request.
+#[derive(Clone)]
+enum Act {
+    /// Answers after this time.
+    Answer(Span),
+    /// Sends these bytes after this time.
+    Send(Span, Vec<u8>),
+    /// Sends these bytes one by one, one each so often.
+    Drip(Span, Vec<u8>),
+    /// Sends these bytes and ends the connection.
+    SendAndFinish(Vec<u8>),
+    /// Resets the connection.
+    Reset,
+    /// Answers nothing.
+    Nothing,
+}
+
+struct Connection {
+    peer: Option<SimPeer>,
+    input: Vec<u8>,
+}
+
+/// A server that acts by a script: `act` is asked for each request, with its number and the time.
+struct Server<'a> {
+    listener: Option<SimServer>,
+    connections: Vec<Connection>,
+    act: Box<dyn FnMut(u64, Moment) -> Act + 'a>,
+    requests: u64,
+    /// What is to be sent: when (reversed, for the heap), in which order, to whom, which bytes.
+    due: BinaryHeap<(core::cmp::Reverse<(Moment, u64)>, usize, Vec<u8>)>,
+    order: u64,
+}
+
+impl<'a> Server<'a> {
+    fn new(listener: Option<SimServer>, act: impl FnMut(u64, Moment) -> Act + 'a) -> Self {
+        Self {
+            listener,
+            connections: Vec::new(),
+            act: Box::new(act),
+            requests: 0,
+            due: BinaryHeap::new(),
+            order: 0,
+        }
+    }
+
+    fn send_at(&mut self, at: Moment, connection: usize, bytes: Vec<u8>) {
+        self.order += 1;
+        self.due.push((core::cmp::Reverse((at, self.order)), connection, bytes));
+    }
+
+    fn poll(&mut self, now: Moment) {
+        while let Some(peer) = self.listener.as_ref().and_then(SimServer::accept) {
+            self.connections.push(Connection { peer: Some(peer), input: Vec::new() });
+        }
+        for index in 0..self.connections.len() {
+            self.serve(index, now);
+        }
+        while self.due.peek().is_some_and(|(core::cmp::Reverse((at, _)), _, _)| *at <= now) {
+            let Some((_, index, bytes)) = self.due.pop() else { break };
+            if let Some(peer) = &self.connections[index].peer {
+                assert!(peer.was_reset() || peer.send(&bytes) == bytes.len());
+            }
+        }
+    }
+
+    fn serve(&mut self, index: usize, now: Moment) {
+        let connection = &mut self.connections[index];
+        let Some(peer) = &connection.peer else { return };
+        connection.input.extend(peer.receive());
+        if peer.is_finished_by_other() || peer.was_reset() {
+            if let Some(peer) = connection.peer.take() {
+                peer.close();
+            }
+            return;
+        }
+        while let Some(end) =
+            self.connections[index].input.windows(4).position(|w| w == b"\r\n\r\n")
+        {
+            self.connections[index].input.drain(..end + 4);
+            self.requests += 1;
+            match (self.act)(self.requests, now) {
+                Act::Answer(delay) => self.send_at(now.after(delay), index, ANSWER.to_vec()),
+                Act::Send(delay, bytes) => self.send_at(now.after(delay), index, bytes),
+                Act::Drip(every, bytes) => {
+                    for (number, byte) in bytes.into_iter().enumerate() {
+                        self.send_at(now.after(every * number as u32), index, vec![byte]);
+                    }
+                }
+                Act::SendAndFinish(bytes) => {
+                    if let Some(peer) = self.connections[index].peer.take() {
+                        peer.send(&bytes);
+                        peer.close();
+                    }
+                    return;
+                }
+                Act::Reset => {
+                    if let Some(peer) = self.connections[index].peer.take() {
+                        peer.reset();
+                    }
+                    return;
+                }
+                Act::Nothing => {}
+            }
+        }
+    }
+}
+
+fn address() -> Address {
+    Address::Tcp("10.0.0.1:80".parse().unwrap())
+}
+
+fn mix() -> RequestMix {
+    let url = Url::parse("http://10.0.0.1/").unwrap();
+    RequestMix::single(&url, &RequestOptions::default()).unwrap()
+}
+
+/// Carries `plan` out against a server that acts by `act`; gives what was counted, and the server's
+/// count of requests.
+fn carry_out(plan: &Plan, faults: Faults, act: impl FnMut(u64, Moment) -> Act) -> (Carried, u64) {
+    let net = SimNet::new(plan.seed, faults);
+    let listener = net.serve(&address());
+    let mut server = Server::new(listener, act);
+    carry_out_with(plan, &net, &mut server)
+}
+
+fn carry_out_with(plan: &Plan, net: &SimNet, server: &mut Server<'_>) -> (Carried, u64) {
+    let (mix, address, shared) = (mix(), address(), Shared::default());
+    let mut reactor = SimReactor::new(net, 10_000);
+    let mut client = Client::new(plan, plan.share(0), &mix, &address, &shared, net.now());
+    let begun = net.now();
+    while client.step(&mut reactor, Span::ZERO) {
+        net.advance_by(TICK);
+        server.poll(net.now());
+        assert!(net.now().since(begun) < Span::from_secs(120), "the run does not end");
+    }
+    (client.finish(net.now()), server.requests)
+}
+
+fn open(per_second: f64, arrivals: Arrivals) -> Pace {
+    Pace::Total { per_second, arrivals }
+}
+
+/// Whether a percentile is `expected`, but for the histogram's error and a few ticks.
+#[track_caller]
+fn assert_is(times: &Times, percent: f64, expected: Span) {
+    let found = times.percentile_us(percent);
+    let expected = expected.as_secs_f64() * 1e6;
+    let room = expected * 0.001 + 4.0 * TICK.as_secs_f64() * 1e6;
+    assert!((found - expected).abs() <= room, "p{percent}: {found} µs instead of {expected}");
+}
+
+#[test]
+fn a_fixed_delay_is_every_percentile() {
+    let plan = Plan { connections: 4, duration: Some(MS(2000)), ..Plan::default() };
+    let (carried, answered) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(10)));
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.errors.total(), tally.unanswered), (answered, 0, 0));
+    for percent in [0.1, 50.0, 99.0, 99.99] {
+        assert_is(&tally.service, percent, MS(10));
+        assert_is(&tally.first_byte, percent, MS(10));
+    }
+    assert!(tally.requests.abs_diff(800) <= 4, "{}", tally.requests);
+}
+
+#[test]
+fn a_bimodal_delay_shows_both_modes_at_their_place() {
+    let plan = Plan {
+        connections: 50,
+        duration: Some(MS(5000)),
+        pace: open(1000.0, Arrivals::Constant),
+        ..Plan::default()
+    };
+    let (carried, _) = carry_out(&plan, Faults::none(), |number, _| {
+        Act::Answer(if number % 20 == 0 { MS(30) } else { MS(3) })
+    });
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.unsent), (5000, 0));
+    assert_is(&tally.latency, 50.0, MS(3));
+    assert_is(&tally.latency, 94.0, MS(3));
+    assert_is(&tally.latency, 96.0, MS(30));
+    assert_is(&tally.latency, 100.0, MS(30));
+    assert_is(&tally.schedule_error, 99.9, Span::ZERO);
+}
+
+/// One second without an answer, in the middle of a run of ten.
+fn stalling(_: u64, now: Moment) -> Act {
+    let at = now.since(Moment::ZERO);
+    let stall_over = Span::from_secs(6);
+    if at >= Span::from_secs(5) && at < stall_over {
+        return Act::Answer(stall_over - at + MS(1));
+    }
+    Act::Answer(MS(1))
+}
+
+#[test]
+fn a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
+    let base = Plan { connections: 2, duration: Some(MS(10_000)), ..Plan::default() };
+    let open_plan = Plan { pace: open(500.0, Arrivals::Constant), ..base.clone() };
+    let (open_loop, _) = carry_out(&open_plan, Faults::none(), stalling);
+    let (closed_loop, _) = carry_out(&base, Faults::none(), stalling);
+    // A tenth of all planned sends fell into the stall and waited half a second on average.
+    assert_eq!(open_loop.tally.requests, 5000);
+    assert!(open_loop.tally.latency.percentile_us(99.0) > 850_000.0);
+    assert!(open_loop.tally.latency.percentile_us(95.0) > 400_000.0);
+    assert!(open_loop.tally.waited_for_connection > 400);
+    // The service time and the closed loop know of two slow requests only.
+    assert!(open_loop.tally.service.percentile_us(99.0) < 2_000.0);
+    assert!(closed_loop.tally.service.percentile_us(99.0) < 2_000.0);
+    assert_is(&closed_loop.tally.service, 100.0, MS(1000));
+}
+
+#[test]
+fn a_poisson_rate_keeps_its_mean_and_its_plan() {
+    let plan = Plan {
+        connections: 100,
+        duration: Some(MS(10_000)),
+        pace: open(1000.0, Arrivals::Poisson),
+        ..Plan::default()
+    };
+    let (carried, answered) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(2)));
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.unsent, tally.unanswered), (answered, 0, 0));
+    assert!(tally.requests.abs_diff(10_000) < 400, "{}", tally.requests);
+    assert_is(&tally.latency, 99.0, MS(2));
+}
+
+#[test]
+fn each_connection_keeps_a_rhythm_of_its_own() {
+    let plan = Plan {
+        connections: 10,
+        duration: Some(MS(3000)),
+        pace: Pace::PerConnection { per_second: 20.0, arrivals: Arrivals::Constant },
+        ..Plan::default()
+    };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(2)));
+    assert!(carried.tally.requests.abs_diff(600) <= 10, "{}", carried.tally.requests);
+    let (slowest, fastest) = carried.tally.fairness.unwrap();
+    assert!(slowest >= 59 && fastest <= 61, "{slowest} to {fastest}");
+}
+
+#[test]
+fn a_rest_between_requests_is_kept() {
+    let plan = Plan { connections: 5, duration: Some(MS(2000)), think: MS(8), ..Plan::default() };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(2)));
+    assert!(carried.tally.requests.abs_diff(1000) <= 30, "{}", carried.tally.requests);
+    assert_is(&carried.tally.service, 99.0, MS(2));
+}
+
+#[test]
+fn a_number_of_requests_is_sent_exactly_whatever_the_shape() {
+    for (connections, pipeline, per_connection) in
+        [(1, 1, None), (7, 1, Some(3)), (3, 16, None), (5, 4, Some(6)), (100, 1, Some(1))]
+    {
+        let plan = Plan {
+            connections,
+            pipeline,
+            requests_per_connection: per_connection,
+            requests: Some(101),
+            duration: None,
+            ..Plan::default()
+        };
+        let (carried, answered) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(1)));
+        let tally = carried.tally;
+        assert_eq!((tally.requests, tally.issued, answered), (101, 101, 101), "{plan:?}");
+        assert_eq!((tally.errors.total(), tally.unanswered), (0, 0), "{:?}", tally.notes);
+    }
+}
+
+#[test]
+fn warm_up_and_ramp_are_not_counted() {
+    let plan = Plan {
+        connections: 10,
+        duration: Some(MS(1000)),
+        ramp: MS(1000),
+        pace: open(1000.0, Arrivals::Constant),
+        ..Plan::default()
+    };
+    let (carried, answered) = carry_out(&plan, Faults::none(), |_, now| {
+        let is_ramp = now.since(Moment::ZERO) < MS(990);
+        Act::Answer(if is_ramp { MS(5) } else { MS(1) })
+    });
+    assert_eq!(answered, 1500, "half of the rate in the ramp, all of it after");
+    assert!(carried.tally.requests.abs_diff(1000) <= 10, "{}", carried.tally.requests);
+    assert_is(&carried.tally.latency, 98.0, MS(1));
+    assert_eq!(carried.counted, MS(1000));
+}
+
+/// Runs fifty requests on two connections against a server that does `act` to every fifth.
+fn carry_out_against(act: &Act) -> Carried {
+    let plan = Plan {
+        connections: 2,
+        requests: Some(50),
+        duration: None,
+        timeout: MS(200),
+        ..Plan::default()
+    };
+    let (carried, _) = carry_out(&plan, Faults::none(), |number, _| {
+        if number % 5 == 0 { act.clone() } else { Act::Answer(MS(1)) }
+    });
+    let tally = &carried.tally;
+    assert_eq!(tally.issued, 50);
+    carried
+}
+
+#[test]
+fn each_way_to_misbehave_is_counted_in_its_class() {
+    let garbage = b"NOT HTTP AT ALL\r\n\r\n".to_vec();
+    let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf".to_vec();
+    let not_found = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec();
+    let twice = [ANSWER, ANSWER].concat();
+    let switching = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n".to_vec();
+    let cases: [(Act, &str, u64); 9] = [
+        (Act::Send(MS(1), garbage), "framing", 40),
+        (Act::Send(MS(1), switching), "framing", 40),
+        (Act::SendAndFinish(cut.clone()), "closed", 40),
+        (Act::SendAndFinish(Vec::new()), "closed", 40),
+        (Act::Send(MS(1), cut), "timeout", 40),
+        (Act::Nothing, "timeout", 40),
+        (Act::Drip(MS(50), ANSWER.to_vec()), "timeout", 40),
+        (Act::Reset, "reset", 40),
+        (Act::Send(MS(1), not_found), "status", 50),
+    ];
+    for (act, class, requests) in cases {
+        let tally = carry_out_against(&act).tally;
+        assert_eq!(tally.requests, requests, "{class}: {tally:?}");
+        let count = tally.errors.classes().iter().find(|(name, _)| *name == class).unwrap().1;
+        assert_eq!((count, tally.errors.total()), (10, 10), "{class}: {:?}", tally.errors);
+        assert_eq!(tally.notes.len(), 1, "{:?}", tally.notes);
+    }
+    let tally = carry_out_against(&Act::Send(MS(1), twice)).tally;
+    assert_eq!((tally.requests, tally.errors.framing), (50, 10), "the second answer is too much");
+}
+
+#[test]
+fn an_answer_that_drips_but_comes_in_time_is_one_answer() {
+    let tally = carry_out_against(&Act::Drip(MS(1), ANSWER.to_vec())).tally;
+    assert_eq!((tally.requests, tally.errors.total()), (50, 0));
+    assert!(tally.first_byte.max_us() < 1100.0 && tally.service.max_us() > 30_000.0);
+}
+
+#[test]
+fn a_server_that_ends_each_connection_costs_no_error() {
+    let closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok".to_vec();
+    let until_close = b"HTTP/1.1 200 OK\r\n\r\nok".to_vec();
+    for bytes in [closing, until_close] {
+        let tally = carry_out_against(&Act::SendAndFinish(bytes)).tally;
+        assert_eq!((tally.requests, tally.errors.total()), (50, 0), "{:?}", tally.notes);
+        assert!(tally.connects >= 10);
+    }
+}
+
+#[test]
+fn nobody_there_ends_the_run_with_connect_errors_alone() {
+    let plan = Plan { connections: 3, requests: Some(10), duration: None, ..Plan::default() };
+    let net = SimNet::new(1, Faults::none());
+    let mut server = Server::new(None, |_, _| Act::Nothing);
+    let (carried, _) = carry_out_with(&plan, &net, &mut server);
+    let errors = carried.tally.errors;
+    assert!(errors.connect > 0 && errors.total() == errors.connect, "{errors:?}");
+    assert_eq!((carried.tally.requests, carried.tally.issued), (0, 0));
+}
+
+#[test]
+fn every_request_is_accounted_for_once_under_any_faults() {
+    for seed in 0..60 {
+        let mut prng = Prng::new(seed);
+        let plan = Plan {
+            connections: 1 + prng.below(20) as u32,
+            pipeline: 1 + prng.below(4) as u16,
+            requests: Some(200),
+            duration: Some(Span::from_secs(5)),
+            pace: if prng.chance(500_000) { Pace::Closed } else { open(400.0, Arrivals::Poisson) },
+            requests_per_connection: prng.chance(300_000).then(|| 1 + prng.below(9)),
+            timeout: MS(300),
+            seed,
+            ..Plan::default()
+        };
+        let faults = Faults::swarm(&mut prng);
+        let net = SimNet::new(seed, faults);
+        let mut server = Server::new(net.serve(&address()), |_, _| Act::Answer(MS(1)));
+        let (carried, seen) = carry_out_with(&plan, &net, &mut server);
+        let tally = carried.tally;
+        let errors = tally.errors;
+        let failed = errors.reset + errors.closed + errors.timeout + errors.framing;
+        assert!(tally.requests <= seen, "seed {seed}: an answer nobody gave");
+        assert!(
+            tally.requests + tally.unanswered <= tally.issued
+                && tally.issued <= tally.requests + tally.unanswered + failed,
+            "seed {seed}: {tally:?}"
+        );
+        assert_eq!(errors.framing, 0, "seed {seed}: {:?}", tally.notes);
+    }
+}
