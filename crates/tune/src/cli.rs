@@ -1,0 +1,370 @@
+//! The command line: `tidegate tune check | apply | undo | prove`.
+//! In: parsed arguments. Out: results on standard output, errors on standard error, an exit code
+//! (0 done, 1 something was found or left over, 2 usage).
+//! Never: changes anything without `apply --yes`, `undo` or `prove`.
+
+use crate::action::Action;
+use crate::apply::apply;
+use crate::check::{Entry, Report, check};
+use crate::finding::State;
+use crate::host::Host;
+use crate::item::{Group, Risk};
+use crate::items;
+use crate::journal::{self, Journal, STATE_FOLDER};
+use crate::persist::kept_actions;
+use crate::prove;
+use crate::undo::{Fate, undo};
+use crate::workload::{CONNECTIONS_MAX, For, Workload};
+use crate::{page, report};
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Everything was done.
+const DONE: u8 = 0;
+/// Something failed or was left over.
+const LEFT_OVER: u8 = 1;
+/// The command line does not make sense.
+const USAGE: u8 = 2;
+
+/// Arguments of `tidegate tune`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Look only: what this host costs, what would change it, what it may gain
+    Check(CheckArgs),
+    /// Show the exact changes; with --yes make them, journaled so that undo restores them
+    Apply(ApplyArgs),
+    /// Put back everything that apply or prove changed, newest first
+    Undo(UndoArgs),
+    /// Measure what each change gains here, keep nothing that does not help, draw the waterfall
+    Prove(prove::ProveArgs),
+    /// One run of the connection-capacity demonstration (made by prove, in a network namespace)
+    #[command(hide = true)]
+    Capacity(prove::CapacityArgs),
+}
+
+/// What the advice is for.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WorkloadArgs {
+    /// The kind of work
+    #[arg(long = "for", value_enum, default_value_t = For::All)]
+    kind: For,
+    /// Connections to hold at once: adds a plan with the memory arithmetic
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
+    connections: Option<u64>,
+    /// Worker threads to plan for [default: one per usable CPU]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    workers: Option<u64>,
+    /// Interfaces in the data's path [default: all with a device behind them]
+    #[arg(long = "interface", value_name = "NAME")]
+    interfaces: Vec<String>,
+    /// Look at the limits of this process instead of our own
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Look at a recorded host (a tree made by record.sh) instead of this one
+    #[arg(long, value_name = "FOLDER")]
+    root: Option<PathBuf>,
+}
+
+impl WorkloadArgs {
+    /// The host that is looked at.
+    #[must_use]
+    pub fn host(&self) -> Host {
+        let host = self.root.as_deref().map_or_else(Host::live, Host::recorded);
+        match self.pid {
+            Some(pid) => host.with_process(pid),
+            None => host,
+        }
+    }
+
+    /// The workload.
+    #[must_use]
+    pub fn workload(&self) -> Workload {
+        Workload {
+            kind: self.kind,
+            asked_connections: self.connections,
+            interfaces: self.interfaces.clone(),
+            workers: self.workers,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write one self-contained page to FILE
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct ApplyArgs {
+    /// Items or groups to apply [default: all that cost something and have no risk]
+    #[arg(value_name = "ITEM")]
+    items: Vec<String>,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// Really do it
+    #[arg(long)]
+    yes: bool,
+    /// Also write files that keep the changes over restarts
+    #[arg(long)]
+    persist: bool,
+    /// Accept a security trade, named one by one
+    #[arg(long, value_name = "ITEM")]
+    accept_risk: Vec<String>,
+    /// Folder of the journal
+    #[arg(long, value_name = "FOLDER", default_value = STATE_FOLDER)]
+    state: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct UndoArgs {
+    /// Folder of the journal
+    #[arg(long, value_name = "FOLDER", default_value = STATE_FOLDER)]
+    state: PathBuf,
+    /// Leave what was changed since as it is, and forget our changes to it
+    #[arg(long)]
+    forget: bool,
+    /// The recorded host that apply was given
+    #[arg(long, value_name = "FOLDER")]
+    root: Option<PathBuf>,
+}
+
+/// Runs `tidegate tune`.
+#[must_use]
+pub fn run(args: Args) -> ExitCode {
+    let result = match args.command {
+        None => usage("say what to do: tidegate tune check | apply | undo | prove (see --help)"),
+        Some(Command::Check(args)) => run_check(&args),
+        Some(Command::Apply(args)) => run_apply(&args),
+        Some(Command::Undo(args)) => run_undo(&args),
+        Some(Command::Prove(args)) => prove::run(&args),
+        Some(Command::Capacity(args)) => prove::run_capacity(&args),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(DONE),
+        Err(error) => {
+            complain(&error.to_string());
+            ExitCode::from(LEFT_OVER)
+        }
+    }
+}
+
+fn run_check(args: &CheckArgs) -> io::Result<u8> {
+    let report = check(&args.workload.host(), &args.workload.workload());
+    if let Some(file) = &args.html {
+        write_file(file, &page::html(&report))?;
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{:#}", report::json(&report))?;
+    } else if args.html.is_none() {
+        out.write_all(report::text(&report).as_bytes())?;
+    }
+    Ok(DONE)
+}
+
+fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
+    let unknown = args.items.iter().chain(&args.accept_risk).find(|name| !is_known(name));
+    if let Some(name) = unknown {
+        return usage(&format!("there is no item or group {name}{}", nearest(name)));
+    }
+    let host = args.workload.host();
+    let report = check(&host, &args.workload.workload());
+    let (chosen, refused) = choose(&report, args);
+    let mut out = io::stdout().lock();
+    for line in &refused {
+        writeln!(out, "{line}")?;
+    }
+    if chosen.is_empty() {
+        writeln!(out, "Nothing to apply.")?;
+        return Ok(if refused.is_empty() { DONE } else { LEFT_OVER });
+    }
+    let works: Vec<(&Entry, Vec<Action>)> = chosen
+        .iter()
+        .map(|entry| (*entry, actions_of(&host, entry, args.persist, &mut out)))
+        .collect();
+    if !args.yes {
+        for (entry, actions) in &works {
+            show(&mut out, &host, entry, actions)?;
+        }
+        writeln!(
+            out,
+            "\nNothing was changed. With --yes this is done; `tidegate tune undo` puts it back."
+        )?;
+        return Ok(DONE);
+    }
+    let mut journal = Journal::open(&args.state).map_err(io::Error::other)?;
+    let mut failed = false;
+    for (entry, actions) in &works {
+        show(&mut out, &host, entry, actions)?;
+        match apply(&host, &mut journal, entry.item.id, actions, &mut |_| false) {
+            Ok(done) => writeln!(out, "  done: {done} changes")?,
+            Err(error) => {
+                failed = true;
+                writeln!(out, "  not done: {error}")?;
+            }
+        }
+    }
+    journal.tidy().map_err(io::Error::other)?;
+    writeln!(out, "\n`tidegate tune undo` puts everything back.")?;
+    Ok(if failed || !refused.is_empty() { LEFT_OVER } else { DONE })
+}
+
+/// The entries that are to be applied, and a line for each that was asked for but is not.
+fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<String>) {
+    let (mut chosen, mut refused) = (Vec::new(), Vec::new());
+    for entry in &report.entries {
+        let (id, group) = (entry.item.id, entry.item.group.name());
+        let named = args.items.iter().any(|name| name == id);
+        let in_group = args.items.iter().any(|name| name == group);
+        let accepted = args.accept_risk.iter().any(|name| name == id);
+        let wanted = named || in_group || args.items.is_empty();
+        if !wanted {
+            continue;
+        }
+        let keeps = args.persist && !entry.finding.kept.is_empty();
+        let nothing_to_do = entry.finding.actions.is_empty() && !keeps;
+        match (&entry.finding.state, entry.item.risk) {
+            (State::Good, _) if named => refused.push(format!("{id}: good already ({})", entry.finding.found)),
+            (State::Skipped(reason) | State::Blocked(reason), _) if named => {
+                refused.push(format!("{id}: cannot be applied: {reason}"));
+            }
+            (State::Costs, Risk::SecurityTrade) if !accepted && (named || in_group) => refused.push(format!(
+                "{id}: refused, it is a security trade. Not when: {} To do it anyway: --accept-risk {id}",
+                entry.item.avoid
+            )),
+            (State::Costs, Risk::SecurityTrade) if !accepted => {}
+            (State::Costs, Risk::Trade) if args.items.is_empty() => {}
+            (State::Costs, _) if nothing_to_do && named => refused.push(format!(
+                "{id}: only by hand: {}",
+                entry.finding.advice.join("; ")
+            )),
+            (State::Costs, _) if !nothing_to_do => chosen.push(entry),
+            _ => {}
+        }
+    }
+    (chosen, refused)
+}
+
+fn actions_of(host: &Host, entry: &Entry, persist: bool, out: &mut impl Write) -> Vec<Action> {
+    let mut actions = entry.finding.actions.clone();
+    if persist {
+        let (kept, not_kept) =
+            kept_actions(host, entry.item.id, &entry.finding.actions, &entry.finding.kept);
+        actions.extend(kept);
+        for command in not_kept {
+            let _ = writeln!(out, "{}: not kept over restarts: {command}", entry.item.id);
+        }
+    }
+    actions
+}
+
+fn show(out: &mut impl Write, host: &Host, entry: &Entry, actions: &[Action]) -> io::Result<()> {
+    writeln!(out, "{}: {}", entry.item.id, entry.finding.found)?;
+    for action in actions {
+        let before = match action.state(host) {
+            Ok(None) => "does not exist yet".to_owned(),
+            Ok(Some(_)) if !matches!(action, Action::Setting { .. }) => "saved first".to_owned(),
+            Ok(Some(text)) => {
+                format!("now {}", text.split_whitespace().collect::<Vec<_>>().join(" "))
+            }
+            Err(error) => error.to_string(),
+        };
+        writeln!(out, "  {}    ({before})", action.command_text())?;
+        if let Action::File { text, .. } = action {
+            for line in text.lines() {
+                writeln!(out, "    | {line}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run_undo(args: &UndoArgs) -> io::Result<u8> {
+    let mut out = io::stdout().lock();
+    if !journal::exists(&args.state) {
+        writeln!(out, "Nothing to undo: there are no changes in {}.", args.state.display())?;
+        return Ok(DONE);
+    }
+    let host = args.root.as_deref().map_or_else(Host::live, Host::recorded);
+    let mut journal = Journal::open(&args.state).map_err(io::Error::other)?;
+    let fates = undo(&host, &mut journal).map_err(io::Error::other)?;
+    let mut left = 0;
+    for undone in &fates {
+        let target = undone.step.action.target();
+        let since = if undone.restarted { " (the machine was restarted since)" } else { "" };
+        let line = match &undone.fate {
+            Fate::AlreadyBack => format!("as before already{since}"),
+            Fate::Restored => "restored".to_owned(),
+            Fate::Failed(reason) => format!("NOT restored: {reason}"),
+            Fate::ChangedSince(value) => format!(
+                "left alone: changed since to {value:?}{since}; before it was {:?}",
+                undone.step.before.as_deref().unwrap_or("(nothing)").trim()
+            ),
+        };
+        writeln!(out, "{}: {target}: {line}", undone.step.item)?;
+        if matches!(undone.fate, Fate::ChangedSince(_) | Fate::Failed(_)) {
+            left += 1;
+            if args.forget {
+                journal.forget(undone.step.number).map_err(io::Error::other)?;
+            }
+        }
+    }
+    journal.tidy().map_err(io::Error::other)?;
+    if left == 0 {
+        writeln!(out, "Everything is as it was.")?;
+        return Ok(DONE);
+    }
+    if args.forget {
+        writeln!(out, "{left} left as they are, and forgotten.")?;
+        return Ok(DONE);
+    }
+    writeln!(out, "{left} left. To leave them as they are for good: tidegate tune undo --forget")?;
+    Ok(LEFT_OVER)
+}
+
+fn is_known(name: &str) -> bool {
+    items::by_id(name).is_some() || Group::ALL.iter().any(|group| group.name() == name)
+}
+
+/// A hint with the items that contain a part of the name.
+fn nearest(name: &str) -> String {
+    let part = name.rsplit('-').next().unwrap_or(name);
+    let near: Vec<&str> =
+        items::ALL.iter().map(|item| item.id).filter(|id| id.contains(part)).take(3).collect();
+    if near.is_empty() {
+        "; `tidegate tune check` lists them".to_owned()
+    } else {
+        format!("; did you mean {}?", near.join(" or "))
+    }
+}
+
+/// Writes a result file, naming it when that fails.
+pub(crate) fn write_file(file: &std::path::Path, text: &str) -> io::Result<()> {
+    fs::write(file, text)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
+}
+
+/// Prints an error.
+pub(crate) fn complain(message: &str) {
+    let _ = writeln!(io::stderr().lock(), "tidegate tune: {message}");
+}
+
+fn usage(message: &str) -> io::Result<u8> {
+    complain(message);
+    Ok(USAGE)
+}

@@ -1,0 +1,21 @@
+//! The kernel's protocol counters: pairs of lines, names above values (/proc/net/netstat, snmp).
+//! In: the text. Out: one counter by its group and name.
+
+use crate::host::{Host, Unreadable};
+
+/// A counter such as `TcpExt` `ListenOverflows`; 0 when this kernel does not count it.
+///
+/// # Errors
+/// [`Unreadable`] when the file cannot be read.
+pub fn counter(host: &Host, path: &str, group: &str, name: &str) -> Result<u64, Unreadable> {
+    let text = host.read(path)?;
+    let mut lines = text.lines().filter(|line| line.split(':').next() == Some(group));
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else {
+        return Ok(0);
+    };
+    let found = names
+        .split_whitespace()
+        .zip(values.split_whitespace())
+        .find_map(|(key, value)| (key == name).then(|| value.parse().ok())?);
+    Ok(found.unwrap_or(0))
+}

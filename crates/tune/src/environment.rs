@@ -1,0 +1,160 @@
+//! Where we are: bare machine, virtual machine, container; which kernel, how many CPUs.
+//! In: a host. Out: an `Environment`, and the reason why a scope cannot be changed from here.
+//! Never: fails; what cannot be read counts as absent.
+
+use crate::cpu_list::parse_list;
+use crate::host::Host;
+use crate::item::Scope;
+
+/// Where we are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// The virtual machine monitor's name; `None` on bare metal.
+    pub hypervisor: Option<String>,
+    /// The container's kind; `None` outside of one.
+    pub container: Option<String>,
+    /// The kernel's release.
+    pub kernel: String,
+    /// CPUs that are online.
+    pub cpus: Vec<u32>,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Whether we are root over the host (user 0 with all of the administrators' rights).
+    pub root: bool,
+}
+
+impl Environment {
+    /// Looks at a host.
+    #[must_use]
+    pub fn of(host: &Host) -> Self {
+        let online = host.read("/sys/devices/system/cpu/online").ok();
+        Self {
+            hypervisor: hypervisor(host),
+            container: container(host),
+            kernel: host.read("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "unknown".into()),
+            cpus: online.and_then(|list| parse_list(&list)).unwrap_or_default(),
+            memory_bytes: memory_field(host, "MemTotal").unwrap_or(0),
+            root: is_root(host),
+        }
+    }
+
+    /// A line that names it all.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let place = match (&self.container, &self.hypervisor) {
+            (Some(container), Some(hypervisor)) => {
+                format!("container ({container}) in a virtual machine ({hypervisor})")
+            }
+            (Some(container), None) => format!("container ({container})"),
+            (None, Some(hypervisor)) => format!("virtual machine ({hypervisor})"),
+            (None, None) => "bare machine".to_owned(),
+        };
+        let gib = self.memory_bytes as f64 / f64::from(1u32 << 30);
+        format!("{place}, Linux {}, {} CPUs, {gib:.1} GiB", self.kernel, self.cpus.len())
+    }
+
+    /// Why a setting of this scope cannot be changed from here; `None` when it can.
+    #[must_use]
+    pub fn blocks(&self, scope: Scope) -> Option<String> {
+        if let Some(container) = &self.container {
+            let whose = match scope {
+                Scope::Card => "the network card belongs to the host",
+                Scope::Kernel => "the setting belongs to the host's kernel",
+                Scope::Boot => "the host decides it when it starts",
+                Scope::Hardware => "the machine belongs to the host",
+                Scope::Process | Scope::NetNamespace => return None,
+            };
+            return Some(format!("inside a container ({container}): {whose}; change it there"));
+        }
+        match (&self.hypervisor, scope) {
+            (Some(hypervisor), Scope::Hardware) => Some(format!(
+                "inside a virtual machine ({hypervisor}): the machine below decides it"
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// A field of /proc/meminfo in bytes.
+#[must_use]
+pub fn memory_field(host: &Host, field: &str) -> Option<u64> {
+    let text = host.read("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.split(':').next() == Some(field))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// A field of the looked-at process's /proc/PID/status.
+#[must_use]
+pub fn status_field(host: &Host, field: &str) -> Option<String> {
+    let text = host.read(&host.process_path("status")).ok()?;
+    let line = text.lines().find(|line| line.split(':').next() == Some(field))?;
+    line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}
+
+/// CPUs that the looked-at process may use, by its affinity and its cpuset.
+#[must_use]
+pub fn allowed_cpus(host: &Host) -> Vec<u32> {
+    status_field(host, "Cpus_allowed_list")
+        .and_then(|list| parse_list(&list))
+        .filter(|cpus| !cpus.is_empty())
+        .unwrap_or_else(|| {
+            let online = host.read("/sys/devices/system/cpu/online").unwrap_or_default();
+            parse_list(&online).unwrap_or_default()
+        })
+}
+
+fn is_root(host: &Host) -> bool {
+    // CAP_NET_ADMIN is bit 12, CAP_SYS_ADMIN bit 21: what the settings here need.
+    let mask = status_field(host, "CapEff").and_then(|text| u64::from_str_radix(&text, 16).ok());
+    mask.is_some_and(|mask| mask >> 12 & 1 == 1 && mask >> 21 & 1 == 1)
+}
+
+fn hypervisor(host: &Host) -> Option<String> {
+    let product = host.read("/sys/class/dmi/id/product_name").unwrap_or_default();
+    let vendor = host.read("/sys/class/dmi/id/sys_vendor").unwrap_or_default();
+    let flags = host.read("/proc/cpuinfo").unwrap_or_default();
+    let flagged = flags
+        .lines()
+        .filter(|line| line.starts_with("flags"))
+        .any(|line| line.split_whitespace().any(|flag| flag == "hypervisor"));
+    let xen = host.read("/sys/hypervisor/type").ok();
+    // Metal instances carry the cloud's vendor too; the CPU flag tells them apart.
+    if !flagged && xen.is_none() {
+        return None;
+    }
+    let named = [vendor, product, xen.unwrap_or_default()];
+    Some(named.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| "unnamed".into()))
+}
+
+/// The namespaces that the kernel itself makes have fixed numbers (include/linux/proc_ns.h): process
+/// numbers 0xEFFFFFFC, host name 0xEFFFFFFE.
+const FIRST_NAMESPACES: [(&str, &str); 2] =
+    [("pid", "pid:[4026531836]"), ("uts", "uts:[4026531838]")];
+
+/// An image's leavings (such as /.dockerenv in a virtual machine made from one) do not make a container:
+/// who lives in the kernel's first namespaces is outside of one.
+fn container(host: &Host) -> Option<String> {
+    let outside = FIRST_NAMESPACES.iter().all(|(name, first)| {
+        host.link_text(&format!("/proc/self/ns/{name}")).as_deref() == Ok(*first)
+    });
+    if outside {
+        return None;
+    }
+    if host.exists("/.dockerenv") {
+        return Some("docker".to_owned());
+    }
+    if host.exists("/run/.containerenv") {
+        return Some("podman".to_owned());
+    }
+    let groups = host.read("/proc/1/cgroup").unwrap_or_default();
+    let mounts = host.read("/proc/self/mountinfo").unwrap_or_default();
+    let root_is_overlay = mounts
+        .lines()
+        .any(|line| line.split_whitespace().nth(4) == Some("/") && line.contains(" - overlay "));
+    ["kubepods", "docker", "lxc", "containerd"]
+        .into_iter()
+        .find(|kind| groups.contains(kind))
+        .map(str::to_owned)
+        .or_else(|| root_is_overlay.then(|| "overlay root".to_owned()))
+}

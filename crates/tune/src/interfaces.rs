@@ -1,0 +1,125 @@
+//! The network interfaces in the data's path, with their driver, queues and interrupts.
+//! In: a host. Out: one `Interface` each, in name order.
+//! Never: fails; what cannot be read is absent.
+
+use crate::cpu_list::parse_list;
+use crate::host::{Host, Unreadable};
+use crate::workload::Workload;
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its driver; empty when nothing says it.
+    pub driver: String,
+    /// Receive queues.
+    pub rx_queues: usize,
+    /// Transmit queues.
+    pub tx_queues: usize,
+    /// Interrupts of its queues, in the order of the card.
+    pub interrupts: Vec<u32>,
+    /// NUMA node it hangs on, when it says one.
+    pub node: Option<u32>,
+}
+
+impl Interface {
+    /// The path of one of its files.
+    #[must_use]
+    pub fn path(&self, file: &str) -> String {
+        format!("/sys/class/net/{}/{file}", self.name)
+    }
+
+    /// How many interrupts serve one pair of queues: two where receiving and sending have one each, as
+    /// with virtio, else one.
+    #[must_use]
+    pub fn interrupts_per_pair(&self) -> usize {
+        let split = self.rx_queues > 0 && self.interrupts.len() == self.rx_queues + self.tx_queues;
+        if split { 2 } else { 1 }
+    }
+}
+
+/// The interfaces that the workload names, else all with a device behind them (so neither `lo` nor
+/// bridges). One without a carrier is left out: nothing comes through it.
+///
+/// # Errors
+/// [`Unreadable`] when there are none, which reads as the reason for a skipped item.
+pub fn data_interfaces(host: &Host, workload: &Workload) -> Result<Vec<Interface>, Unreadable> {
+    let mut found = Vec::new();
+    for name in host.list("/sys/class/net")? {
+        let asked = workload.interfaces.contains(&name);
+        let usable = host.exists(&format!("/sys/class/net/{name}/device"))
+            && host.read(&format!("/sys/class/net/{name}/operstate")).as_deref() != Ok("down");
+        if asked || (workload.interfaces.is_empty() && usable) {
+            found.push(look_at(host, name));
+        }
+    }
+    if found.is_empty() {
+        return Err(Unreadable::odd("/sys/class/net", "no interface with a device behind it"));
+    }
+    Ok(found)
+}
+
+/// The CPUs that the interrupts of an interface go to, one entry per interrupt that can be read.
+#[must_use]
+pub fn interrupt_cpus(host: &Host, interface: &Interface) -> Vec<(u32, Vec<u32>)> {
+    let cpus_of = |interrupt: &u32| {
+        ["effective_affinity_list", "smp_affinity_list"]
+            .into_iter()
+            .filter_map(|file| host.read(&format!("/proc/irq/{interrupt}/{file}")).ok())
+            .filter_map(|list| parse_list(&list))
+            .find(|cpus| !cpus.is_empty())
+            .map(|cpus| (*interrupt, cpus))
+    };
+    interface.interrupts.iter().filter_map(cpus_of).collect()
+}
+
+fn look_at(host: &Host, name: String) -> Interface {
+    let path = |file: &str| format!("/sys/class/net/{name}/{file}");
+    let queues = host.list(&path("queues")).unwrap_or_default();
+    let count = |prefix: &str| queues.iter().filter(|queue| queue.starts_with(prefix)).count();
+    let driver = host
+        .read(&path("device/uevent"))
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix("DRIVER=").map(str::to_owned))
+        .unwrap_or_default();
+    let node = host.read(&path("device/numa_node")).ok().and_then(|text| text.parse().ok());
+    Interface {
+        driver,
+        rx_queues: count("rx-"),
+        tx_queues: count("tx-"),
+        interrupts: interrupts_of(host, &name),
+        node,
+        name,
+    }
+}
+
+/// Queue interrupts: those of the device (or, as virtio has it, of the device's parent) and those
+/// that carry the interface's name; without the ones for configuration.
+fn interrupts_of(host: &Host, name: &str) -> Vec<u32> {
+    let of_device: Vec<String> = ["device/msi_irqs", "device/../msi_irqs"]
+        .into_iter()
+        .find_map(|folder| host.list(&format!("/sys/class/net/{name}/{folder}")).ok())
+        .unwrap_or_default();
+    let table = host.read("/proc/interrupts").unwrap_or_default();
+    let mut found = Vec::new();
+    for line in table.lines() {
+        let Some((number, rest)) = line.split_once(':') else {
+            continue;
+        };
+        let Ok(interrupt) = number.trim().parse::<u32>() else {
+            continue;
+        };
+        let action = rest.split_whitespace().next_back().unwrap_or_default();
+        let named = action.split(['-', '@', ':']).any(|part| part == name);
+        let ours = named || of_device.iter().any(|known| known == number.trim());
+        let serves_no_queue = ["config", "mgmnt", "async", "event", "ctrl", "control"]
+            .into_iter()
+            .any(|word| action.contains(word));
+        if ours && !serves_no_queue {
+            found.push(interrupt);
+        }
+    }
+    found
+}

@@ -1,0 +1,59 @@
+//! app-numa: workers on other memory nodes than the card's.
+
+use crate::cpu_list::{list_text, parse_list};
+use crate::environment::allowed_cpus;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::interfaces::data_interfaces;
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "app-numa",
+    group: Group::Application,
+    title: "memory nodes of workers and card",
+    mechanism: "The card writes packets into the memory of its own node. A worker on another node reads every byte over \
+        the link between the sockets, and takes locks and counters across it.",
+    avoid: "When one node's CPUs are not enough for the load: remote CPUs are better than none.",
+    gain: Gain { benefit: Benefit::Throughput, percent: 10.0, source: KERNEL_DOCS },
+    risk: Risk::Trade,
+    scope: Scope::Process,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
+    let nodes: Vec<String> = host
+        .list("/sys/devices/system/node")?
+        .into_iter()
+        .filter(|name| name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok()))
+        .collect();
+    if nodes.len() < 2 {
+        return Ok(Finding::good("one memory node"));
+    }
+    let allowed = allowed_cpus(host);
+    let interfaces = data_interfaces(host, workload)?;
+    let Some(interface) = interfaces.iter().find(|interface| interface.node.is_some()) else {
+        return Ok(Finding::skipped(format!(
+            "{} nodes, but no card says which is its",
+            nodes.len()
+        )));
+    };
+    let node = interface.node.unwrap_or_default();
+    let path = format!("/sys/devices/system/node/node{node}/cpulist");
+    let text = host.read(&path)?;
+    let local = parse_list(&text).ok_or_else(|| Unreadable::odd(&path, &text))?;
+    let remote: Vec<u32> = allowed.iter().copied().filter(|cpu| !local.contains(cpu)).collect();
+    let found = format!(
+        "{} nodes; {} is on node {node} (CPUs {text}); {} of {} usable CPUs are elsewhere",
+        nodes.len(),
+        interface.name,
+        remote.len(),
+        allowed.len()
+    );
+    Ok(Finding::good_if(remote.is_empty(), found)
+        .because("half of the packets cross the link between the sockets")
+        .advise(format!("numactl --membind={node} --cpunodebind={node} tidegate run"))
+        .advise(format!("or: taskset -c {} tidegate run", list_text(&local))))
+}

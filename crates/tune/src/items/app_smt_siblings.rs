@@ -1,0 +1,46 @@
+//! app-smt-siblings: hardware threads that share a core.
+
+use crate::cpu_list::{list_text, parse_list};
+use crate::environment::allowed_cpus;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::workload::{For, Workload};
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "app-smt-siblings",
+    group: Group::Application,
+    title: "hardware threads that share a core",
+    mechanism: "Two hardware threads of a core share its caches and execution units: together they do perhaps a quarter \
+        more than one alone, and each gets slower while its sibling works. A worker on every thread gives the most \
+        requests; a worker per core gives the steadiest latency.",
+    avoid: "When throughput counts: a worker per hardware thread is right, and is the default.",
+    gain: Gain { benefit: Benefit::Latency, percent: 2.0, source: KERNEL_DOCS },
+    risk: Risk::Trade,
+    scope: Scope::Process,
+    kinds: &[For::Json, For::Proxy],
+    detect,
+};
+
+fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
+    let allowed = allowed_cpus(host);
+    let mut cores = Vec::new();
+    for cpu in &allowed {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        let text = host.read(&path)?;
+        let siblings = parse_list(&text).ok_or_else(|| Unreadable::odd(&path, &text))?;
+        if siblings.first() == Some(cpu) || !siblings.iter().any(|other| allowed.contains(other)) {
+            cores.push(*cpu);
+        }
+    }
+    if cores.len() >= allowed.len() {
+        return Ok(Finding::good(format!("{} usable CPUs, each a core of its own", allowed.len())));
+    }
+    Ok(Finding::good(format!(
+        "{} usable CPUs on {} cores; for the steadiest latency: taskset -c {} tidegate run",
+        allowed.len(),
+        cores.len(),
+        list_text(&cores)
+    )))
+}

@@ -1,0 +1,40 @@
+//! capacity-kernel-threads: where the kernel's own work runs.
+
+use crate::action::Action;
+use crate::cpu_list::{list_text, mask_text, parse_mask};
+use crate::environment::{Environment, allowed_cpus};
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "capacity-kernel-threads",
+    group: Group::Capacity,
+    title: "CPUs of the kernel's work queues",
+    mechanism: "Unbound work queues (write-back, some drivers, RCU callbacks) run on any CPU of their mask. Where CPUs are set \
+        aside for workers, the mask can name the others, and the workers' tail gets shorter.",
+    avoid: "When the workers have all CPUs: then there is nowhere else to run.",
+    gain: Gain { benefit: Benefit::Latency, percent: 1.0, source: KERNEL_DOCS },
+    risk: Risk::Trade,
+    scope: Scope::Kernel,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
+    let path = "/sys/devices/virtual/workqueue/cpumask";
+    let text = host.read(path)?;
+    let mask = parse_mask(&text).ok_or_else(|| Unreadable::odd(path, &text))?;
+    let workers = allowed_cpus(host);
+    let others: Vec<u32> =
+        Environment::of(host).cpus.into_iter().filter(|cpu| !workers.contains(cpu)).collect();
+    let found =
+        format!("work queues on CPUs {}, workers on {}", list_text(&mask), list_text(&workers));
+    if others.is_empty() {
+        return Ok(Finding::good(format!("{found}: no CPU is set aside")));
+    }
+    Ok(Finding::good_if(!mask.iter().any(|cpu| workers.contains(cpu)), found)
+        .action(Action::setting(path, mask_text(&others))))
+}

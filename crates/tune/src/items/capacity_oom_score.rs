@@ -1,0 +1,39 @@
+//! capacity-oom-score: who is ended first when memory runs out.
+
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "capacity-oom-score",
+    group: Group::Capacity,
+    title: "out-of-memory score",
+    mechanism: "When memory runs out, the kernel ends the process with the highest score: the largest one, shifted by \
+        oom_score_adj. A server with a million connections is the largest, and its end is a mass reconnect.",
+    avoid: "A server that may leak: let it be ended and restarted before it takes the host along.",
+    gain: Gain { benefit: Benefit::Stability, percent: 2.0, source: KERNEL_DOCS },
+    risk: Risk::Trade,
+    scope: Scope::Process,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
+    let path = host.process_path("oom_score_adj");
+    let text = host.read(&path)?;
+    let adjustment: i64 = text.parse().map_err(|_| Unreadable::odd(&path, &text))?;
+    let panics = host.read_number("/proc/sys/vm/panic_on_oom").unwrap_or(0) > 0;
+    let found = format!(
+        "oom_score_adj {adjustment}{}",
+        if panics { "; the kernel panics when memory runs out" } else { "" }
+    );
+    Ok(Finding::good_if(adjustment <= 0, found)
+        .because("this process is offered before others")
+        .advise("OOMScoreAdjust=-500 in the unit; Kubernetes: requests equal to limits")
+        .keep(
+            "/etc/systemd/system/tidegate.service.d/90-tidegate-oom.conf",
+            "[Service]\nOOMScoreAdjust=-500\n",
+        ))
+}

@@ -1,0 +1,40 @@
+//! capacity-port-range: ports for outgoing connections.
+
+use crate::action::Action;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::workload::{For, Workload};
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "capacity-port-range",
+    group: Group::Capacity,
+    title: "ports for outgoing connections",
+    mechanism: "An outgoing connection takes a port of net.ipv4.ip_local_port_range, once for each destination address and \
+        port. By default there are 28232: a proxy towards one server, or a load generator, ends there.",
+    avoid: "When services listen on ports from 1024 up that are started later: reserve them in ip_local_reserved_ports.",
+    gain: Gain { benefit: Benefit::Capacity, percent: 15.0, source: MILLION },
+    risk: Risk::Trade,
+    scope: Scope::NetNamespace,
+    kinds: &[For::Proxy],
+    detect,
+};
+
+fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
+    let path = "/proc/sys/net/ipv4/ip_local_port_range";
+    let numbers = host.read_numbers(path, 2)?;
+    let [low, high, ..] = numbers[..] else {
+        return Err(Unreadable::odd(path, "fewer than two numbers"));
+    };
+    let ports = high.saturating_add(1).saturating_sub(low);
+    let reserved = host.read("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();
+    let kept = if reserved.is_empty() { String::new() } else { format!(", reserved: {reserved}") };
+    Ok(Finding::good_if(
+        ports >= 60_000,
+        format!("{low} to {high}: {ports} ports per destination{kept}"),
+    )
+    .because("outgoing connections to one destination end with EADDRNOTAVAIL after so many")
+    .action(Action::setting(path, "1024 65535"))
+    .advise("more servers, server ports or source addresses multiply the number"))
+}

@@ -1,0 +1,41 @@
+//! capacity-systemd: limits that systemd sets for the service.
+
+use crate::capacity::Needs;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "capacity-systemd",
+    group: Group::Capacity,
+    title: "systemd's limits for the service",
+    mechanism: "A service starts with systemd's limits (LimitNOFILE=, often 1024 soft and 524288 hard), whatever a shell or \
+        limits.conf says. A limit that works by hand and not after a restart is nearly always this.",
+    avoid: "Never; set it in the unit instead of everywhere.",
+    gain: Gain { benefit: Benefit::Capacity, percent: 15.0, source: MILLION },
+    risk: Risk::None,
+    scope: Scope::Process,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+const DROP_IN: &str = "/etc/systemd/system/tidegate.service.d/90-tidegate-nofile.conf";
+
+fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
+    if !host.exists("/run/systemd/system") {
+        return Ok(Finding::skipped("systemd does not run here"));
+    }
+    let shown = host.ask(&["systemctl", "show", "-p", "LimitNOFILE", "tidegate.service"])?;
+    let limit = shown.trim().strip_prefix("LimitNOFILE=").unwrap_or_default();
+    let wanted = Needs::of(host, workload).files_per_worker;
+    let number = if limit == "infinity" { u64::MAX } else { limit.parse().unwrap_or(0) };
+    let found = format!("LimitNOFILE of tidegate.service is {limit}; wanted: at least {wanted}");
+    Ok(Finding::good_if(number >= wanted, found)
+        .because("the service would run into it although a shell would not")
+        .advise(format!(
+            "LimitNOFILE={wanted} in {DROP_IN}, then: systemctl daemon-reload (--persist writes it)"
+        ))
+        .keep(DROP_IN, format!("[Service]\nLimitNOFILE={wanted}\n")))
+}

@@ -1,0 +1,61 @@
+//! capacity-tcp-mem: pages that all TCP sockets together may hold.
+
+use crate::action::Action;
+use crate::capacity::{Needs, PAGE_BYTES, gib};
+use crate::environment::Environment;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "capacity-tcp-mem",
+    group: Group::Capacity,
+    title: "pages for TCP buffers (tcp_mem)",
+    mechanism: "net.ipv4.tcp_mem bounds the pages in TCP buffers, over all sockets. Above its second number the kernel \
+        shrinks windows, above the third it drops packets and refuses sockets: at a million connections the default \
+        is reached although memory is free.",
+    avoid: "A bound above the memory there is lets TCP push everything else out.",
+    gain: Gain { benefit: Benefit::Capacity, percent: 20.0, source: MILLION },
+    risk: Risk::Trade,
+    scope: Scope::Kernel,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
+    let path = "/proc/sys/net/ipv4/tcp_mem";
+    let numbers = host.read_numbers(path, 3)?;
+    let [_, _, high, ..] = numbers[..] else {
+        return Err(Unreadable::odd(path, "fewer than three numbers"));
+    };
+    let needs = Needs::of(host, workload);
+    let wanted = needs.tcp_pages;
+    let memory_pages = Environment::of(host).memory_bytes / PAGE_BYTES;
+    let used = host
+        .read("/proc/net/sockstat")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("TCP:"))?.to_owned();
+            line.split_whitespace().skip_while(|word| *word != "mem").nth(1)?.parse::<u64>().ok()
+        })
+        .unwrap_or(0);
+    let found = format!(
+        "at most {high} pages ({}), {used} in use; {} connections want {wanted}",
+        gib(high.saturating_mul(PAGE_BYTES)),
+        needs.connections
+    );
+    if high >= wanted && used < high / 10 * 9 {
+        return Ok(Finding::good(found));
+    }
+    let finding = Finding::costs(found).because("TCP would drop packets while memory is free");
+    let top = wanted.max(high);
+    if memory_pages > 0 && top > memory_pages / 5 * 4 {
+        return Ok(finding.advise(
+            "this host has too little memory for so many connections: see capacity-memory",
+        ));
+    }
+    // Pressure begins at three quarters, as with the kernel's own defaults.
+    Ok(finding.action(Action::setting(path, format!("{} {} {top}", top / 2, top / 4 * 3))))
+}

@@ -1,0 +1,47 @@
+//! cpu-steal: CPU time that the hypervisor gave to others.
+
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "cpu-steal",
+    group: Group::Cpu,
+    title: "time stolen by the hypervisor",
+    mechanism: "Steal is time in which a virtual CPU wanted to run and could not, because the machine below ran another \
+        guest. It appears as latency that no setting in the guest can remove.",
+    avoid: "Never wrong to know; the mend is another instance type or host.",
+    gain: Gain { benefit: Benefit::Latency, percent: 10.0, source: KERNEL_DOCS },
+    risk: Risk::None,
+    scope: Scope::Process,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+/// Share of the busy time, in thousandths, from which steal is named a cost.
+const STEAL_PER_MILLE: u64 = 10;
+
+fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
+    let text = host.read("/proc/stat")?;
+    let ticks: Vec<u64> = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal: proc(5).
+    let [user, nice, system, _, _, irq, softirq, steal, ..] = ticks[..] else {
+        return Ok(Finding::skipped("/proc/stat has no steal column"));
+    };
+    let busy = [user, nice, system, irq, softirq, steal].into_iter().fold(0, u64::saturating_add);
+    let per_mille = steal.saturating_mul(1000).checked_div(busy).unwrap_or(0);
+    let found =
+        format!("{}.{} % of the busy time since start was stolen", per_mille / 10, per_mille % 10);
+    Ok(Finding::good_if(per_mille < STEAL_PER_MILLE, found)
+        .because("other guests of this machine take turns with ours")
+        .advise("use an instance type without shared CPUs, or a dedicated host"))
+}

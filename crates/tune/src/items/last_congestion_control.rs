@@ -1,0 +1,44 @@
+//! last-congestion-control: the algorithm that paces what is sent.
+
+use crate::action::Action;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::workload::{For, Workload};
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "last-congestion-control",
+    group: Group::LastPercent,
+    title: "congestion control",
+    mechanism: "bbr paces each connection with timers, which costs CPU per packet and pays on long, lossy ways. reno and \
+        cubic do next to nothing on a short clean way: part of the last 4 % in the founding article.",
+    avoid: "Towards clients on the open internet bbr often delivers faster: change it for back-end links and benchmarks.",
+    gain: Gain { benefit: Benefit::Throughput, percent: 2.0, source: NINE_STEPS },
+    risk: Risk::Trade,
+    scope: Scope::NetNamespace,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
+    let path = "/proc/sys/net/ipv4/tcp_congestion_control";
+    let present = host.read(path)?;
+    let available =
+        host.read("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    let found = format!("{present}; available: {available}");
+    if present != "bbr" {
+        return Ok(Finding::good(found));
+    }
+    if workload.kind == For::Push {
+        return Ok(Finding::good(format!("{found}; right for clients on the internet")));
+    }
+    let plain = ["cubic", "reno"]
+        .into_iter()
+        .find(|name| available.split_whitespace().any(|offered| offered == *name));
+    let finding = Finding::costs(found).because("on short clean links its pacing timers only cost");
+    Ok(match plain {
+        Some(name) => finding.action(Action::setting(path, name)),
+        None => finding.advise("modprobe tcp_cubic"),
+    })
+}

@@ -1,0 +1,66 @@
+//! locality-queues: receive queues of the card against the CPUs.
+
+use crate::action::Action;
+use crate::environment::allowed_cpus;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::interfaces::data_interfaces;
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "locality-queues",
+    group: Group::Locality,
+    title: "queues of the card",
+    mechanism: "The card spreads connections over its receive queues by a hash (RSS), and each queue is served by one CPU. \
+        Fewer queues than CPUs leave CPUs without packets; more than CPUs only add interrupts.",
+    avoid: "While traffic flows: most drivers drop the link for a moment when the number changes.",
+    gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: NINE_STEPS },
+    risk: Risk::Trade,
+    scope: Scope::Card,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
+    let cpus = allowed_cpus(host).len();
+    let (mut lines, mut good, mut actions) = (Vec::new(), true, Vec::new());
+    for interface in data_interfaces(host, workload)? {
+        let name = &interface.name;
+        let offered = host.ask(&["ethtool", "-l", name]).ok().and_then(|text| channels(&text));
+        let present = interface.rx_queues;
+        let (max, kind) = offered.map_or((None, "combined"), |(max, _, kind)| (Some(max), kind));
+        lines.push(match max {
+            Some(max) => format!("{name}: {present} receive queues of {max} for {cpus} CPUs"),
+            None => format!("{name}: {present} receive queues for {cpus} CPUs"),
+        });
+        let reachable = cpus.min(max.unwrap_or(present));
+        if present >= reachable || reachable == 0 {
+            continue;
+        }
+        good = false;
+        actions.push(Action::run(
+            &format!("ethtool -L {name} {kind} {reachable}"),
+            &format!("ethtool -L {name} {kind} {present}"),
+            &format!("ethtool -l {name}"),
+        ));
+    }
+    let finding = Finding::good_if(good, lines.join("; "))
+        .because("CPUs without a queue get packets only through another CPU");
+    Ok(actions.into_iter().fold(finding, Finding::action))
+}
+
+/// The highest and the present number of queues, and the kind that counts, from `ethtool -l`.
+fn channels(text: &str) -> Option<(usize, usize, &'static str)> {
+    for (label, kind) in [("Combined:", "combined"), ("RX:", "rx")] {
+        let numbers: Vec<usize> =
+            text.lines().filter_map(|line| line.strip_prefix(label)?.trim().parse().ok()).collect();
+        if let [max, present] = numbers[..]
+            && max > 0
+        {
+            return Some((max, present, kind));
+        }
+    }
+    None
+}

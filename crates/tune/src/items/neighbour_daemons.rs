@@ -1,0 +1,82 @@
+//! neighbour-daemons: other processes that wake often on the workers' CPUs.
+
+use crate::cpu_list::parse_list;
+use crate::environment::allowed_cpus;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "neighbour-daemons",
+    group: Group::Neighbours,
+    title: "daemons that wake often",
+    mechanism: "A daemon that wakes on a worker's CPU takes it from the worker for its turn and leaves cold caches: it shows \
+        in the last percentiles. Agents of clouds, monitoring and package updates are the usual ones.",
+    avoid: "Services that the host needs: give them CPUs of their own (systemd CPUAffinity=) rather than ending them.",
+    gain: Gain { benefit: Benefit::Latency, percent: 2.0, source: NINE_STEPS },
+    risk: Risk::Trade,
+    scope: Scope::Process,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+/// Wake-ups a second, averaged over a process's life, from which it is named.
+const WAKES_PER_S_MIN: u64 = 20;
+/// A process must have lived so long for its average to mean anything.
+const LIFE_S_MIN: u64 = 60;
+/// Clock ticks a second in /proc/PID/stat (fixed for user space on Linux).
+const TICKS_PER_S: u64 = 100;
+
+fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
+    let uptime = host.read("/proc/uptime")?;
+    let now_s: u64 = uptime.split('.').next().and_then(|s| s.parse().ok()).unwrap_or(0);
+    let workers = allowed_cpus(host);
+    let (mut busy, mut seen) = (Vec::new(), 0);
+    for pid in host.list("/proc")? {
+        if pid.parse::<u32>().is_err() {
+            continue;
+        }
+        let Ok(status) = host.read(&format!("/proc/{pid}/status")) else {
+            continue;
+        };
+        let field = |name: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .map(str::trim)
+        };
+        // Kernel threads have no memory; capacity-kernel-threads looks at those.
+        if field("VmSize").is_none() {
+            continue;
+        }
+        seen += 1;
+        let wakes: u64 = field("voluntary_ctxt_switches").and_then(|n| n.parse().ok()).unwrap_or(0);
+        let here = field("Cpus_allowed_list")
+            .and_then(parse_list)
+            .is_some_and(|cpus| cpus.iter().any(|cpu| workers.contains(cpu)));
+        let life_s = now_s.saturating_sub(started_s(host, &pid).unwrap_or(now_s));
+        let rate = wakes.checked_div(life_s).unwrap_or(0);
+        if here && life_s >= LIFE_S_MIN && rate >= WAKES_PER_S_MIN {
+            busy.push((rate, format!("{} ({pid}) {rate}/s", field("Name").unwrap_or("?"))));
+        }
+    }
+    busy.sort_by(|one, other| other.cmp(one));
+    if busy.is_empty() {
+        return Ok(Finding::good(format!(
+            "none of {seen} processes woke {WAKES_PER_S_MIN} times a second on average"
+        )));
+    }
+    let named: Vec<String> = busy.iter().take(5).map(|(_, name)| name.clone()).collect();
+    Ok(Finding::costs(format!("wake often on the workers' CPUs: {}", named.join(", ")))
+        .advise("stop those you do not need, or keep them off: systemctl set-property NAME.service AllowedCPUs=0"))
+}
+
+/// When a process started, in seconds after the kernel: field 22 of /proc/PID/stat.
+fn started_s(host: &Host, pid: &str) -> Option<u64> {
+    let stat = host.read(&format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let ticks: u64 = after_name.split_whitespace().nth(19)?.parse().ok()?;
+    Some(ticks / TICKS_PER_S)
+}

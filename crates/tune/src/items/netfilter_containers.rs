@@ -1,0 +1,55 @@
+//! netfilter-containers: container networking between the card and this process.
+
+use crate::environment::Environment;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "netfilter-containers",
+    group: Group::Netfilter,
+    title: "container networking in the path",
+    mechanism: "A packet to a bridged container passes the host's stack, NAT with connection tracking, a bridge and a veth \
+        pair, and then a second stack; published ports may also pass a user-space proxy. With the host's network, \
+        it passes one stack.",
+    avoid: "Where containers must not share the host's ports or see its network.",
+    gain: Gain { benefit: Benefit::Throughput, percent: 15.0, source: NINE_STEPS },
+    risk: Risk::Trade,
+    scope: Scope::Process,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
+    let names = host.list("/sys/class/net")?;
+    let environment = Environment::of(host);
+    let has_device = |name: &String| host.exists(&format!("/sys/class/net/{name}/device"));
+    if let Some(container) = environment.container {
+        // In a network namespace of its own no interface has hardware behind it.
+        let own = !names.iter().any(has_device);
+        let found = format!(
+            "inside a container ({container}), {}",
+            if own { "behind a virtual interface" } else { "on the host's network" }
+        );
+        return Ok(Finding::good_if(!own, found)
+            .advise("docker run --network host; Kubernetes: hostNetwork: true; or an SR-IOV/ipvlan interface"));
+    }
+    let bridges: Vec<&str> = names
+        .iter()
+        .filter(|name| {
+            ["docker", "br-", "cni", "cali", "flannel", "cilium"]
+                .iter()
+                .any(|p| name.starts_with(p))
+        })
+        .map(String::as_str)
+        .collect();
+    if bridges.is_empty() {
+        return Ok(Finding::good("no container bridge on this host"));
+    }
+    Ok(Finding::good(format!(
+        "container bridges exist ({}), but this process is not behind one",
+        bridges.join(", ")
+    )))
+}

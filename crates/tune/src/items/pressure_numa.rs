@@ -1,0 +1,48 @@
+//! pressure-numa-misses: memory taken from the wrong node.
+
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "pressure-numa-misses",
+    group: Group::Pressure,
+    title: "memory from the wrong node",
+    mechanism: "numa_miss counts pages that a node gave although another was preferred, because that one was full. Such \
+        memory is half as fast again to reach, for as long as it is held.",
+    avoid: "Never wrong to know; zone_reclaim_mode is not the mend (it stalls).",
+    gain: Gain { benefit: Benefit::Throughput, percent: 3.0, source: KERNEL_DOCS },
+    risk: Risk::None,
+    scope: Scope::Process,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
+    let folder = "/sys/devices/system/node";
+    let (mut hits, mut misses, mut nodes) = (0u64, 0u64, 0);
+    for name in host.list(folder)? {
+        let Ok(text) = host.read(&format!("{folder}/{name}/numastat")) else {
+            continue;
+        };
+        let field = |key: &str| -> u64 {
+            text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok()).unwrap_or(0)
+        };
+        nodes += 1;
+        hits = hits.saturating_add(field("numa_hit "));
+        misses = misses.saturating_add(field("numa_miss "));
+    }
+    if nodes < 2 {
+        return Ok(Finding::good("one memory node"));
+    }
+    let per_mille =
+        (misses.saturating_mul(1000)).checked_div(hits.saturating_add(misses)).unwrap_or(0);
+    Ok(Finding::good_if(
+        per_mille < 10,
+        format!("{misses} of {} pages came from the wrong node", hits.saturating_add(misses)),
+    )
+    .because("one node's memory was full when it was asked")
+    .advise("numactl --interleave=all, or fewer connections a node: see app-numa"))
+}

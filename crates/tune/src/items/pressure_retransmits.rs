@@ -1,0 +1,38 @@
+//! pressure-retransmits: segments sent again.
+
+use crate::counters::counter;
+use crate::finding::Finding;
+use crate::host::{Host, Unreadable};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::workload::Workload;
+
+/// The item.
+pub const ITEM: Item = Item {
+    id: "pressure-retransmits",
+    group: Group::Pressure,
+    title: "segments sent again",
+    mechanism: "A lost segment costs at least a round trip and often 200 ms. A share above one percent means loss on the \
+        way, a card or queue that drops, or a cloud's packet allowance.",
+    avoid: "Clients on mobile networks lose packets by themselves: compare with your usual share.",
+    gain: Gain { benefit: Benefit::Latency, percent: 5.0, source: KERNEL_DOCS },
+    risk: Risk::None,
+    scope: Scope::Process,
+    kinds: EVERY_KIND,
+    detect,
+};
+
+fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
+    let count = |name| counter(host, "/proc/net/snmp", "Tcp", name);
+    let (again, sent) = (count("RetransSegs")?, count("OutSegs")?);
+    let hundredths = again.saturating_mul(10_000).checked_div(sent).unwrap_or(0);
+    let found = format!(
+        "{again} of {sent} segments since the host started ({}.{:02} %)",
+        hundredths / 100,
+        hundredths % 100
+    );
+    Ok(Finding::good_if(hundredths < 100 || again < 1000, found)
+        .because("loss shows in the tail of every latency")
+        .advise(
+            "ip -s link (drops at the card), nstat | grep -i retrans, pressure-cloud-allowance",
+        ))
+}

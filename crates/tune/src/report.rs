@@ -1,0 +1,173 @@
+//! A report as text for people and as JSON for scripts.
+//! In: a `Report`. Out: strings. The page is in `page`.
+
+use crate::check::{Entry, Report};
+use crate::finding::State;
+use crate::item::{Benefit, Risk};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Columns that text is broken to.
+const TEXT_COLUMNS: usize = 100;
+
+/// The report for a terminal.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    let count = |name| report.in_state(name).count();
+    let _ = writeln!(out, "{}", report.environment.line());
+    let _ = writeln!(
+        out,
+        "Score for \"{}\": {} of 100. {} items cost something, {} cannot be changed from here, {} are good, {} were skipped.",
+        report.workload.kind.name(),
+        report.score,
+        count("costs"),
+        count("blocked"),
+        count("good"),
+        count("skipped")
+    );
+    if !report.environment.root {
+        out.push_str("Not root: what needs more rights is skipped and says so.\n");
+    }
+    if count("costs") > 0 {
+        out.push_str("\nWhat costs something, dearest first\n");
+    }
+    for entry in report.in_state("costs") {
+        costs_text(&mut out, entry);
+    }
+    if count("blocked") > 0 {
+        out.push_str("\nWhat costs something but is decided elsewhere\n");
+    }
+    for entry in report.in_state("blocked") {
+        head_line(&mut out, entry);
+        paragraph(&mut out, "found", &entry.finding.found);
+        if let State::Blocked(reason) = &entry.finding.state {
+            paragraph(&mut out, "but", reason);
+        }
+    }
+    if !report.plan.is_empty() {
+        out.push_str("\nPlan for the connections\n");
+        for line in &report.plan {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    out.push_str("\nGood\n");
+    for entry in report.in_state("good") {
+        let _ = writeln!(out, "  {:<26} {}", entry.item.id, entry.finding.found);
+    }
+    if count("skipped") > 0 {
+        out.push_str("\nSkipped\n");
+    }
+    for entry in report.in_state("skipped") {
+        if let State::Skipped(reason) = &entry.finding.state {
+            let _ = writeln!(out, "  {:<26} {reason}", entry.item.id);
+        }
+    }
+    out
+}
+
+/// The gain as a short word: percent for throughput, the benefit's name for the rest, whose numbers
+/// are only weights.
+#[must_use]
+pub fn gain_text(entry: &Entry) -> String {
+    match entry.item.gain.benefit {
+        Benefit::Throughput => format!("+{:.0} %", entry.percent()),
+        other => other.name().to_owned(),
+    }
+}
+
+/// The report for scripts.
+#[must_use]
+pub fn json(report: &Report) -> Value {
+    json!({
+        "environment": {
+            "line": report.environment.line(),
+            "kernel": report.environment.kernel,
+            "hypervisor": report.environment.hypervisor,
+            "container": report.environment.container,
+            "cpus": report.environment.cpus.len(),
+            "memory_bytes": report.environment.memory_bytes,
+            "root": report.environment.root,
+        },
+        "for": report.workload.kind.name(),
+        "connections": report.workload.connections(),
+        "score": report.score,
+        "plan": report.plan,
+        "items": report.entries.iter().map(entry_json).collect::<Vec<_>>(),
+    })
+}
+
+fn entry_json(entry: &Entry) -> Value {
+    let (item, finding) = (entry.item, &entry.finding);
+    let reason = match &finding.state {
+        State::Blocked(reason) | State::Skipped(reason) => Some(reason),
+        State::Good | State::Costs => None,
+    };
+    json!({
+        "id": item.id,
+        "group": item.group.name(),
+        "title": item.title,
+        "state": finding.state.name(),
+        "reason": reason,
+        "found": finding.found,
+        "why": finding.why,
+        "mechanism": item.mechanism,
+        "avoid": item.avoid,
+        "gain": {
+            "benefit": item.gain.benefit.name(),
+            "percent": entry.percent(),
+            "source": item.gain.source,
+        },
+        "risk": item.risk.name(),
+        "can": entry.hand().name(),
+        "commands": finding.actions.iter().map(|action| action.command_text()).collect::<Vec<_>>(),
+        "by_hand": finding.advice,
+    })
+}
+
+fn costs_text(out: &mut String, entry: &Entry) {
+    head_line(out, entry);
+    paragraph(out, "found", &entry.finding.found);
+    let why = if entry.finding.why.is_empty() { entry.item.mechanism } else { &entry.finding.why };
+    paragraph(out, "why", why);
+    for (position, action) in entry.finding.actions.iter().enumerate() {
+        let label = if position == 0 { "apply" } else { "" };
+        match position {
+            0..4 => paragraph(out, label, &action.command_text()),
+            4 => paragraph(out, label, &format!("and {} more", entry.finding.actions.len() - 4)),
+            _ => {}
+        }
+    }
+    for (position, line) in entry.finding.advice.iter().enumerate() {
+        paragraph(out, if position == 0 { "by hand" } else { "" }, line);
+    }
+    if entry.item.risk != Risk::None {
+        paragraph(out, "not when", entry.item.avoid);
+    }
+    paragraph(out, "source", entry.item.gain.source);
+}
+
+fn head_line(out: &mut String, entry: &Entry) {
+    let risk = match entry.item.risk {
+        Risk::None => String::new(),
+        risk => format!("  [{}]", risk.name()),
+    };
+    let _ =
+        writeln!(out, "\n  {:<11} {}: {}{risk}", gain_text(entry), entry.item.id, entry.item.title);
+}
+
+/// A labelled paragraph, broken between words and indented.
+fn paragraph(out: &mut String, label: &str, body: &str) {
+    let mut line = format!("    {label:<9}");
+    for word in body.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > TEXT_COLUMNS
+            && line.trim_end().len() > 13
+        {
+            let _ = writeln!(out, "{}", line.trim_end());
+            line = " ".repeat(13);
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    let _ = writeln!(out, "{}", line.trim_end());
+}

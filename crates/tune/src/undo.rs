@@ -1,0 +1,114 @@
+//! Puts back what was changed, newest first.
+//! In: a host, the open journal. Out: for each step, what became of it.
+//! Never: overwrites a value that somebody changed after us: it is reported and stays in the journal.
+
+use crate::action::{Action, same};
+use crate::apply::{boot_id, replace_file, run};
+use crate::host::{Host, Unreadable};
+use crate::journal::{Journal, JournalError, Progress, Step};
+use std::fs;
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was as before already: never done, or reset by a restart.
+    AlreadyBack,
+    /// Somebody changed it since; the value now. Left alone.
+    ChangedSince(String),
+    /// It cannot be read or written; why. Left alone.
+    Failed(String),
+    /// Put back.
+    Restored,
+}
+
+/// One step's line in the answer of `tune undo`.
+#[derive(Clone, Debug)]
+pub struct Undone {
+    /// The step.
+    pub step: Step,
+    /// What became of it.
+    pub fate: Fate,
+    /// Whether the machine was restarted since the step.
+    pub restarted: bool,
+}
+
+/// Puts back everything that is outstanding.
+///
+/// # Errors
+/// [`JournalError`] when the journal cannot be written; what was put back until then stays so.
+pub fn undo(host: &Host, journal: &mut Journal) -> Result<Vec<Undone>, JournalError> {
+    let undone = undo_after(host, journal, 0)?;
+    journal.tidy()?;
+    Ok(undone)
+}
+
+/// Puts back the steps with a number above `last`.
+///
+/// # Errors
+/// As [`undo`].
+pub fn undo_after(
+    host: &Host,
+    journal: &mut Journal,
+    last: u64,
+) -> Result<Vec<Undone>, JournalError> {
+    let boot = boot_id(host);
+    let steps: Vec<Step> =
+        journal.outstanding().iter().rev().filter(|step| step.number > last).cloned().collect();
+    let mut fates = Vec::with_capacity(steps.len());
+    for step in steps {
+        let fate = put_back(host, &step).unwrap_or_else(|error| Fate::Failed(error.to_string()));
+        if matches!(fate, Fate::AlreadyBack | Fate::Restored) {
+            journal.undone(step.number)?;
+        }
+        let restarted = step.boot != boot;
+        fates.push(Undone { step, fate, restarted });
+    }
+    Ok(fates)
+}
+
+fn put_back(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
+    let action = &step.action;
+    let now = action.state(host)?;
+    if agree(action, now.as_deref(), step.before.as_deref()) {
+        return Ok(Fate::AlreadyBack);
+    }
+    let ours = match &step.progress {
+        Progress::Done(after) => agree(action, now.as_deref(), after.as_deref()),
+        // Ended between the announcement and the note that it was done. A tool's effect cannot be told
+        // from its call, but nothing else was at work in that instant.
+        Progress::Begun => {
+            action.is_reached_by(now.as_deref()) || matches!(action, Action::Run { .. })
+        }
+    };
+    if !ours {
+        let value = now.map_or_else(|| "(gone)".to_owned(), |now| now.trim().to_owned());
+        return Ok(Fate::ChangedSince(value));
+    }
+    restore(host, action, step.before.as_deref())?;
+    Ok(Fate::Restored)
+}
+
+fn agree(action: &Action, one: Option<&str>, other: Option<&str>) -> bool {
+    match (action, one, other) {
+        (Action::Setting { path, .. }, Some(one), Some(other)) => same(path, one, other),
+        _ => one == other,
+    }
+}
+
+fn restore(host: &Host, action: &Action, before: Option<&str>) -> Result<(), Unreadable> {
+    match (action, before) {
+        (Action::Folder { path }, None) => match fs::remove_dir(host.locate(path)) {
+            // Somebody put a file there: theirs, so the folder stays.
+            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            result => result.map_err(|error| Unreadable::file(path, &error)),
+        },
+        (Action::File { path, .. }, None) => {
+            fs::remove_file(host.locate(path)).map_err(|error| Unreadable::file(path, &error))
+        }
+        (Action::File { path, .. }, Some(before)) => replace_file(host, path, before),
+        (Action::Run { undo, .. }, _) => run(host, undo),
+        (Action::Setting { path, .. }, Some(before)) => host.write_setting(path, before),
+        // A folder that existed, or a setting that did not, is never acted upon.
+        (Action::Folder { .. }, Some(_)) | (Action::Setting { .. }, None) => Ok(()),
+    }
+}

@@ -1,0 +1,158 @@
+//! The command line on real settings, in a network namespace of its own: `sysctl` shows the same before
+//! and after, also when the process is killed in the middle.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use support::Scratch;
+
+/// `tidegate tune` as its own program: the example that Cargo builds beside the tests.
+fn tune() -> PathBuf {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.pop();
+    path.push("examples/tune");
+    assert!(
+        path.exists(),
+        "{} is missing: cargo build -p tidegate-tune --examples",
+        path.display()
+    );
+    path
+}
+
+/// Runs a script in a network namespace of its own, with `$TUNE` and `$STATE`.
+fn in_namespace(script: &str, state: &Scratch) -> Output {
+    let flags = if rustix::process::geteuid().is_root() { "-n" } else { "-rn" };
+    Command::new("unshare")
+        .args([flags, "sh", "-euc", script])
+        .env("TUNE", tune())
+        .env("STATE", &state.0)
+        .output()
+        .expect("the tool unshare (util-linux) is needed")
+}
+
+fn passes(script: &str) -> String {
+    let state = Scratch::new();
+    let output = in_namespace(script, &state);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{script}\n{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// What the scripts compare: every setting that a network namespace has of its own.
+const SNAPSHOT: &str = "snapshot() { (cd /proc/sys/net && grep -rs '' core ipv4 | grep -v -e _key -e secret | sort); }\n";
+const ITEMS: &str = "capacity-somaxconn capacity-port-range capacity-syn-backlog capacity-time-wait last-congestion-control";
+
+#[test]
+fn apply_and_undo_leave_every_setting_as_it_was() {
+    let text = passes(&format!(
+        "{SNAPSHOT}
+        echo 99 > /proc/sys/net/core/somaxconn
+        snapshot > $STATE/before
+        $TUNE apply {ITEMS} --yes --state $STATE --connections 200000 || true
+        test $(cat /proc/sys/net/core/somaxconn) = 65535
+        snapshot > $STATE/applied
+        ! cmp -s $STATE/before $STATE/applied
+        $TUNE undo --state $STATE
+        snapshot > $STATE/after
+        cmp $STATE/before $STATE/after"
+    ));
+    assert!(text.contains("Everything is as it was."), "{text}");
+}
+
+#[test]
+fn killed_at_any_time_undo_leaves_every_setting_as_it_was() {
+    // How far it gets in so many thousandths of a second differs from run to run; the end may not.
+    passes(&format!(
+        "{SNAPSHOT}
+        echo 99 > /proc/sys/net/core/somaxconn
+        snapshot > $STATE/before
+        for ms in 001 002 004 006 008 010 013 016 020 025 030 040; do
+            $TUNE apply {ITEMS} --yes --state $STATE --connections 200000 > $STATE/out 2>&1 &
+            pid=$!
+            sleep 0.$ms
+            kill -9 $pid 2> /dev/null || true
+            wait $pid || true
+            $TUNE undo --state $STATE
+            snapshot > $STATE/after
+            cmp $STATE/before $STATE/after
+        done"
+    ));
+}
+
+#[test]
+fn without_yes_nothing_is_changed() {
+    let text = passes(&format!(
+        "{SNAPSHOT}
+        echo 99 > /proc/sys/net/core/somaxconn
+        snapshot > $STATE/before
+        $TUNE check > /dev/null
+        $TUNE apply --state $STATE/journal
+        snapshot > $STATE/after
+        cmp $STATE/before $STATE/after
+        ! test -e $STATE/journal"
+    ));
+    assert!(text.contains("sysctl -w net.core.somaxconn=4096    (now 99)"), "{text}");
+    assert!(text.contains("Nothing was changed."), "{text}");
+}
+
+#[test]
+fn what_somebody_else_changed_is_left_until_it_is_forgotten() {
+    let text = passes(
+        "echo 99 > /proc/sys/net/core/somaxconn
+        $TUNE apply capacity-somaxconn --yes --state $STATE
+        echo 555 > /proc/sys/net/core/somaxconn
+        code=0; $TUNE undo --state $STATE || code=$?
+        test $code = 1
+        test $(cat /proc/sys/net/core/somaxconn) = 555
+        $TUNE undo --state $STATE --forget
+        test $(cat /proc/sys/net/core/somaxconn) = 555
+        $TUNE undo --state $STATE",
+    );
+    assert!(text.contains("left alone: changed since to \"555\""), "{text}");
+    assert!(text.contains("Nothing to undo"), "{text}");
+}
+
+#[test]
+fn a_security_trade_is_refused_unless_it_is_named_as_a_risk() {
+    let tree = Scratch::of_host("ena-vm");
+    let state = Scratch::new();
+    let apply = |words: &[&str]| {
+        let output = Command::new(tune())
+            .args(["apply", "--root"])
+            .arg(&tree.0)
+            .arg("--state")
+            .arg(&state.0)
+            .args(words)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, text) = apply(&["syscall-audit"]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains("refused, it is a security trade"), "{text}");
+    let (code, text) = apply(&["syscalls"]);
+    assert_eq!(code, Some(1), "naming its group is not naming it: {text}");
+    let (code, text) = apply(&["syscall-audit", "--accept-risk", "syscall-audit"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("auditctl -a never,task"), "{text}");
+    let (code, _) = apply(&["no-such-item"]);
+    assert_eq!(code, Some(2));
+}
+
+#[test]
+fn the_capacity_settings_are_shown_by_runs_that_fail_without_them() {
+    let own = vec![tune().to_string_lossy().into_owned()];
+    for shown in tidegate_tune::prove::demonstration::show_all(&own) {
+        let (without, with) = shown.result.clone().unwrap_or_else(|reason| {
+            panic!("{}: {reason}", shown.item);
+        });
+        assert!(without < shown.wanted, "{}", shown.line());
+        assert_eq!(with, shown.wanted, "{}", shown.line());
+    }
+}

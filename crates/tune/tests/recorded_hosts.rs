@@ -1,0 +1,127 @@
+//! What `tune check` says of recorded hosts, against reports that were read and kept.
+//! TIDEGATE_BLESS=1 writes the kept reports anew: read the difference before committing it.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use support::Scratch;
+use tidegate_tune::check::{Report, check};
+use tidegate_tune::host::Host;
+use tidegate_tune::items;
+use tidegate_tune::workload::{For, Workload};
+use tidegate_tune::{page, report};
+
+const HOSTS: [&str; 5] = ["laptop", "ena-vm", "container", "numa-server", "two-cpu-vm"];
+
+fn look_at(name: &str, kind: For, connections: Option<u64>) -> Report {
+    let tree = Scratch::of_host(name);
+    let mut workload = Workload::of(kind);
+    workload.asked_connections = connections;
+    check(&Host::recorded(&tree.0), &workload)
+}
+
+fn compare(name: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        fs::write(&file, text).unwrap();
+    }
+    let kept = fs::read_to_string(&file).unwrap_or_default();
+    for (number, (ours, theirs)) in text.lines().zip(kept.lines()).enumerate() {
+        assert_eq!(ours, theirs, "{} line {}", file.display(), number + 1);
+    }
+    assert_eq!(text.lines().count(), kept.lines().count(), "{}", file.display());
+}
+
+#[test]
+fn the_reports_of_recorded_hosts_are_the_kept_ones() {
+    for name in HOSTS {
+        compare(name, &report::text(&look_at(name, For::All, None)));
+    }
+    compare("ena-vm-million", &report::text(&look_at("ena-vm", For::Push, Some(1_200_000))));
+}
+
+#[test]
+fn the_same_host_gives_the_same_report_twice() {
+    for name in HOSTS {
+        let once = report::json(&look_at(name, For::All, None));
+        assert_eq!(once, report::json(&look_at(name, For::All, None)));
+    }
+}
+
+#[test]
+fn every_item_costs_something_on_some_host_or_says_why_it_never_does() {
+    let mut costly = BTreeSet::new();
+    for name in HOSTS {
+        for connections in [None, Some(20_000_000)] {
+            let report = look_at(name, For::All, connections);
+            costly.extend(report.in_state("costs").map(|entry| entry.item.id));
+            costly.extend(report.in_state("blocked").map(|entry| entry.item.id));
+        }
+    }
+    // Advice that is only ever a remark, and signs that none of these hosts shows.
+    let silent = ["app-smt-siblings", "app-build", "lock-contention"];
+    for item in items::ALL {
+        assert!(
+            costly.contains(item.id) || silent.contains(&item.id),
+            "{} costs nothing on any recorded host: record one that shows it",
+            item.id
+        );
+    }
+}
+
+#[test]
+fn checking_changes_nothing() {
+    for name in HOSTS {
+        let tree = Scratch::of_host(name);
+        let before = tree.contents();
+        let _ = check(&Host::recorded(&tree.0), &Workload::of(For::All));
+        assert_eq!(before, tree.contents(), "{name}");
+    }
+}
+
+#[test]
+fn a_host_whose_files_hold_nonsense_is_skipped_not_crashed_upon() {
+    for (text, name) in [
+        ("", "empty"),
+        ("18446744073709551615", "one huge number"),
+        ("\u{fffd}\n-1 x,y:\n", "nonsense"),
+        ("18446744073709551615 18446744073709551615 18446744073709551615", "huge numbers"),
+    ] {
+        for host in HOSTS {
+            let tree = Scratch::of_host(host);
+            for (path, body) in tree.contents() {
+                // Which CPUs there are stays known, so that every item goes its whole way.
+                if body.is_some() && !path.ends_with("self/status") && !path.ends_with("online") {
+                    fs::write(path, text).unwrap();
+                }
+            }
+            let report = check(&Host::recorded(&tree.0), &Workload::of(For::All));
+            assert_eq!(report.entries.len(), items::ALL.len(), "{host} {name}");
+            let _ = page::html(&report);
+        }
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere() {
+    for name in HOSTS {
+        let html = page::html(&look_at(name, For::All, Some(1_000_000)));
+        for word in ["src=", "http://", "https://", "@import", "url("] {
+            assert!(!html.contains(word), "{name}: {word}");
+        }
+    }
+}
+
+#[test]
+fn containers_and_virtual_machines_are_recognised() {
+    let place = |name| look_at(name, For::All, None).environment.line();
+    assert!(place("laptop").starts_with("bare machine"));
+    assert!(place("ena-vm").starts_with("virtual machine (Amazon EC2)"));
+    assert!(place("container").starts_with("container (kubepods) in a virtual machine (Google)"));
+    assert!(
+        place("two-cpu-vm").starts_with("virtual machine"),
+        "an image's leavings are no container"
+    );
+}

@@ -1,0 +1,226 @@
+//! Apply and undo on trees: byte for byte, whatever instant the work ends at.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use support::Scratch;
+use tidegate_tune::action::Action;
+use tidegate_tune::apply::{ApplyError, apply};
+use tidegate_tune::check::{Hand, check};
+use tidegate_tune::host::Host;
+use tidegate_tune::journal::{Journal, JournalError, Progress};
+use tidegate_tune::persist::kept_actions;
+use tidegate_tune::undo::{Fate, undo};
+use tidegate_tune::workload::{For, Workload};
+
+/// All that `apply --persist` would do on a host, but for calls of tools, which trees cannot run.
+fn works(host: &Host) -> Vec<(&'static str, Vec<Action>)> {
+    let report = check(host, &Workload::of(For::All));
+    let mut works = Vec::new();
+    for entry in report.entries.iter().filter(|entry| entry.hand() == Hand::Apply) {
+        let finding = &entry.finding;
+        let (kept, _) = kept_actions(host, entry.item.id, &finding.actions, &finding.kept);
+        let actions: Vec<Action> = finding
+            .actions
+            .iter()
+            .chain(&kept)
+            .filter(|action| !matches!(action, Action::Run { .. }))
+            // A tree does not have the kernel's way of bracketing the value that holds.
+            .filter(|action| !action.target().contains("transparent_hugepage"))
+            .cloned()
+            .collect();
+        works.push((entry.item.id, actions));
+    }
+    works
+}
+
+/// Applies everything, ended at the `last`th point; gives whether it was ended.
+fn apply_until(host: &Host, state: &Path, last: usize) -> bool {
+    let mut journal = Journal::open(state).unwrap();
+    let mut point = 0;
+    for (id, actions) in works(host) {
+        let mut killer = |_| {
+            point += 1;
+            point > last
+        };
+        match apply(host, &mut journal, id, &actions, &mut killer) {
+            Ok(_) => {}
+            Err(ApplyError::Killed) => return true,
+            Err(error) => panic!("{id}: {error}"),
+        }
+    }
+    false
+}
+
+fn undo_all(host: &Host, state: &Path) {
+    let mut journal = Journal::open(state).unwrap();
+    for undone in undo(host, &mut journal).unwrap() {
+        assert!(
+            matches!(undone.fate, Fate::AlreadyBack | Fate::Restored),
+            "{}: {:?}",
+            undone.step.action.target(),
+            undone.fate
+        );
+    }
+    assert!(journal.outstanding().is_empty());
+}
+
+#[test]
+fn ended_at_any_step_undo_restores_every_byte() {
+    for name in ["ena-vm", "container"] {
+        let (tree, state) = (Scratch::of_host(name), Scratch::new());
+        let host = Host::recorded(&tree.0);
+        let before = tree.contents();
+        let mut points = 0;
+        while apply_until(&host, &state.0, points) {
+            undo_all(&host, &state.0);
+            assert_eq!(before, tree.contents(), "{name} ended at point {points}");
+            points += 1;
+        }
+        assert!(points > 20, "{name} has only {points} points");
+        assert_ne!(before, tree.contents(), "applied to the end, something is different");
+        undo_all(&host, &state.0);
+        assert_eq!(before, tree.contents());
+    }
+}
+
+#[test]
+fn a_line_of_the_journal_torn_at_any_byte_is_as_if_it_were_not_there() {
+    let (tree, state) = (Scratch::new(), Scratch::new());
+    let path = "/proc/sys/net/core/somaxconn";
+    let file = tree.0.join(path.trim_start_matches('/'));
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "128\n").unwrap();
+    let host = Host::recorded(&tree.0);
+    let journal_file = state.0.join("journal.jsonl");
+    for line in 0..2 {
+        fs::write(&file, "128\n").unwrap();
+        fs::write(&journal_file, "").unwrap();
+        let mut journal = Journal::open(&state.0).unwrap();
+        apply(&host, &mut journal, "x", &[Action::setting(path, 4096)], &mut |_| false).unwrap();
+        drop(journal);
+        let whole = fs::read(&journal_file).unwrap();
+        let first_end = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        // Torn in the announcement, nothing was done; torn in the note, it was.
+        let (from, to, value) = match line {
+            0 => (0, first_end, "128\n"),
+            _ => (first_end, whole.len(), "4096"),
+        };
+        for cut in from..to {
+            fs::write(&file, value).unwrap();
+            fs::write(&journal_file, &whole[..cut]).unwrap();
+            undo_all(&host, &state.0);
+            assert_eq!(fs::read_to_string(&file).unwrap(), "128\n", "cut at byte {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_line_in_the_middle_stops_everything() {
+    let state = Scratch::new();
+    fs::write(state.0.join("journal.jsonl"), "nonsense\n{}\n").unwrap();
+    assert!(matches!(Journal::open(&state.0), Err(JournalError::Damaged(_, 1))));
+}
+
+#[test]
+fn only_one_process_has_the_journal() {
+    let state = Scratch::new();
+    let _journal = Journal::open(&state.0).unwrap();
+    assert!(matches!(Journal::open(&state.0), Err(JournalError::Busy(_))));
+}
+
+#[test]
+fn a_value_changed_since_is_reported_and_left_alone() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let path = "/proc/sys/net/core/somaxconn";
+    let mut journal = Journal::open(&state.0).unwrap();
+    let actions = [Action::setting(path, 4096), Action::setting("/proc/sys/vm/swappiness", 1)];
+    apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
+    fs::write(host.locate(path), "777\n").unwrap();
+    let fates = undo(&host, &mut journal).unwrap();
+    assert_eq!(fates[0].fate, Fate::Restored, "the newest comes first");
+    assert_eq!(fates[1].fate, Fate::ChangedSince("777".to_owned()));
+    assert_eq!(host.read(path).unwrap(), "777");
+    assert_eq!(host.read("/proc/sys/vm/swappiness").unwrap(), "60");
+    assert_eq!(journal.outstanding().len(), 1, "it stays in the journal");
+}
+
+#[test]
+fn a_restart_that_reset_the_value_needs_no_undo() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let path = "/proc/sys/net/core/somaxconn";
+    let mut journal = Journal::open(&state.0).unwrap();
+    apply(&host, &mut journal, "x", &[Action::setting(path, 4096)], &mut |_| false).unwrap();
+    drop(journal);
+    fs::write(host.locate(path), "128\n").unwrap();
+    fs::create_dir_all(host.locate("/proc/sys/kernel/random")).unwrap();
+    fs::write(host.locate("/proc/sys/kernel/random/boot_id"), "another").unwrap();
+    let mut journal = Journal::open(&state.0).unwrap();
+    let fates = undo(&host, &mut journal).unwrap();
+    assert_eq!(fates[0].fate, Fate::AlreadyBack);
+    assert!(fates[0].restarted);
+}
+
+#[test]
+fn an_item_whose_second_action_fails_is_put_back_whole() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let before = tree.contents();
+    let mut journal = Journal::open(&state.0).unwrap();
+    let path = "/proc/sys/net/core/somaxconn";
+    apply(&host, &mut journal, "first", &[Action::setting(path, 200)], &mut |_| false).unwrap();
+    let actions = [Action::setting(path, 4096), Action::setting("/proc/sys/no/such", 1)];
+    let failed = apply(&host, &mut journal, "second", &actions, &mut |_| false);
+    assert!(matches!(failed, Err(ApplyError::Action(_))));
+    assert_eq!(host.read(path).unwrap(), "200", "what an earlier item did stays");
+    undo(&host, &mut journal).unwrap();
+    assert_eq!(before, tree.contents());
+}
+
+#[test]
+fn two_changes_of_one_value_are_undone_to_the_first_state() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let before = tree.contents();
+    let path = "/proc/sys/net/core/somaxconn";
+    for value in [1000, 2000, 3000] {
+        let mut journal = Journal::open(&state.0).unwrap();
+        let actions = [Action::setting(path, value)];
+        apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
+    }
+    undo_all(&host, &state.0);
+    assert_eq!(before, tree.contents());
+}
+
+#[test]
+fn what_is_as_wanted_already_is_not_journaled() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let mut journal = Journal::open(&state.0).unwrap();
+    let actions = [Action::setting("/proc/sys/net/core/somaxconn", 128)];
+    assert_eq!(apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap(), 0);
+    assert!(journal.outstanding().is_empty());
+}
+
+#[test]
+fn files_that_persist_name_their_origin_and_go_with_undo() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let before = tree.contents();
+    assert!(!apply_until(&host, &state.0, usize::MAX));
+    let file = tree.0.join("etc/sysctl.d/90-tidegate-capacity-somaxconn.conf");
+    let text = fs::read_to_string(file).unwrap();
+    assert_eq!(
+        text,
+        "# Written by `tidegate tune apply capacity-somaxconn --persist`; `tidegate tune undo` removes it.\n\
+         net.core.somaxconn = 4096\n"
+    );
+    let journal = Journal::open(&state.0).unwrap();
+    assert!(journal.outstanding().iter().all(|step| matches!(step.progress, Progress::Done(_))));
+    drop(journal);
+    undo_all(&host, &state.0);
+    assert_eq!(before, tree.contents());
+}
