@@ -45,6 +45,13 @@ impl Wheel {
         }
     }
 
+    /// The same, with room reserved (not touched) for keys below `keys`: a worker whose table grows by
+    /// one connection at a time then never copies it.
+    #[must_use]
+    pub fn with_capacity(now: Moment, keys: usize) -> Self {
+        Self { nodes: Vec::with_capacity(keys), ..Self::new(now) }
+    }
+
     /// How many keys are scheduled.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -69,7 +69,6 @@ struct Slot {
 const _: () = assert!(size_of::<Slot>() <= 160);
 
 /// All connections of a worker.
-#[derive(Default)]
 pub(crate) struct Connections {
     slots: Vec<Slot>,
     downstream: usize,
@@ -77,6 +76,13 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
+    /// An empty table with room reserved (not touched) for `count` connections, so that it is never
+    /// copied while it grows: the copies would double an idle connection's memory.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        const RESERVED_MAX: usize = 1 << 20;
+        Self { slots: Vec::with_capacity(count.min(RESERVED_MAX)), downstream: 0, upstream: 0 }
+    }
+
     pub(crate) fn insert_downstream(&mut self, sock: SockId, conn: Downstream) {
         self.downstream += 1;
         self.insert(sock, Conn::Downstream(conn));
@@ -193,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_stale_id_finds_nothing() {
-        let mut conns = Connections::default();
+        let mut conns = Connections::with_capacity(4);
         conns.insert_upstream(SockId::new(2, 1), upstream());
         assert!(conns.upstream(SockId::new(2, 3)).is_none());
         assert!(conns.downstream(SockId::new(2, 1)).is_none(), "of the other kind");

@@ -78,7 +78,7 @@ pub(crate) enum Work {
 /// How many connections and exchanges a worker may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
-    /// Exchanges under way at once.
+    /// Exchanges under way at once; also the connections that room is reserved for.
     pub exchanges_max: usize,
     /// Of how many workers it is one (for steering by CPU); `None`: do not steer.
     pub steer_by_cpu_over: Option<u32>,
@@ -97,7 +97,7 @@ impl Worker {
         Self {
             snapshot,
             accounts,
-            conns: Connections::default(),
+            conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Slab::new(limits.exchanges_max),
             productions: Slab::new(limits.exchanges_max),
             pools,

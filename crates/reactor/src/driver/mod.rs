@@ -64,7 +64,7 @@ impl<K: Kernel> Loop<K> {
             outputs: Outputs::default(),
             doors: Vec::new(),
             accept_again_at: Moment::NEVER,
-            deadlines: Wheel::new(now),
+            deadlines: Wheel::with_capacity(now, socks_max.min(slots::RESERVED_MAX)),
             timers: Wheel::new(now),
             dirty: Vec::new(),
             queue: Vec::new(),

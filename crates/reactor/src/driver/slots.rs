@@ -108,7 +108,7 @@ pub(super) struct Slots<H> {
 }
 
 /// Slots reserved (not touched) at once, so that a growing worker does not copy its table.
-const RESERVED_MAX: usize = 1 << 20;
+pub(super) const RESERVED_MAX: usize = 1 << 20;
 
 impl<H> Slots<H> {
     pub(super) fn new(count_max: usize) -> Self {
