@@ -44,7 +44,7 @@ enum Command {
     /// Put back everything that apply or prove changed, newest first
     Undo(UndoArgs),
     /// Measure what each change gains here, keep nothing that does not help, draw the waterfall
-    Prove(prove::ProveArgs),
+    Prove(Box<prove::ProveArgs>),
     /// One run of the connection-capacity demonstration (made by prove, in a network namespace)
     #[command(hide = true)]
     Capacity(prove::CapacityArgs),

@@ -89,7 +89,7 @@ fn a_host_whose_files_hold_nonsense_is_skipped_not_crashed_upon() {
         ("\u{fffd}\n-1 x,y:\n", "nonsense"),
         ("18446744073709551615 18446744073709551615 18446744073709551615", "huge numbers"),
     ] {
-        for host in HOSTS {
+        for host in ["laptop", "ena-vm", "container"] {
             let tree = Scratch::of_host(host);
             for (path, body) in tree.contents() {
                 // Which CPUs there are stays known, so that every item goes its whole way.

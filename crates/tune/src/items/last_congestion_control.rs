@@ -37,8 +37,17 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         .into_iter()
         .find(|name| available.split_whitespace().any(|offered| offered == *name));
     let finding = Finding::costs(found).because("on short clean links its pacing timers only cost");
-    Ok(match plain {
-        Some(name) => finding.action(Action::setting(path, name)),
-        None => finding.advise("modprobe tcp_cubic"),
-    })
+    let Some(name) = plain else {
+        return Ok(finding.advise("modprobe tcp_cubic"));
+    };
+    // The kernel lets everybody use what was once the default, and keeps it so. Writing that list out
+    // first means that it is put back last.
+    let allowed_path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+    let allowed = host.read(allowed_path).unwrap_or_default();
+    let finding = if allowed.is_empty() || allowed.split_whitespace().any(|known| known == name) {
+        finding
+    } else {
+        finding.action(Action::setting(allowed_path, format!("{allowed} {name}")))
+    };
+    Ok(finding.action(Action::setting(path, name)))
 }

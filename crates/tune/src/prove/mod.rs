@@ -47,6 +47,9 @@ pub struct ProveArgs {
     /// Start this server instead of our own; {port} is the port [default: tidegate run]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
+    /// The tidegate whose `run` and `bench http` are used [default: this one]
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// Path of the URL for a started server
     #[arg(long, default_value = "/json")]
     path: String,
@@ -256,7 +259,10 @@ fn load_of(args: &ProveArgs, host: &Host) -> Result<Load, String> {
     let server_cpus = cpus(&args.server_cpus, usable.iter().copied().take(1).collect())?;
     let rest: Vec<u32> = usable.iter().copied().filter(|cpu| !server_cpus.contains(cpu)).collect();
     let client_cpus = cpus(&args.client_cpus, if rest.is_empty() { usable } else { rest })?;
-    let binary = env::current_exe().map_err(|error| error.to_string())?;
+    let binary = match &args.binary {
+        Some(binary) => binary.clone(),
+        None => env::current_exe().map_err(|error| error.to_string())?,
+    };
     let is_tidegate = run_tool(&[&binary.to_string_lossy(), "bench", "http", "--help"]).is_ok();
     let client = if is_tidegate {
         Client::Own(binary.clone())
@@ -268,10 +274,9 @@ fn load_of(args: &ProveArgs, host: &Host) -> Result<Load, String> {
     };
     let server = match (&args.url, &args.server) {
         (Some(url), _) => Server::Running(url.clone()),
-        (None, Some(command)) => Server::Started(
-            command.split_whitespace().map(str::to_owned).collect(),
-            args.path.clone(),
-        ),
+        (None, Some(command)) => {
+            Server::Started(shell(&format!("exec {command}")), args.path.clone())
+        }
         (None, None) => Server::Started(own_server(&binary, server_cpus.len())?, args.path.clone()),
     };
     Ok(Load {
@@ -303,7 +308,11 @@ fn own_server(binary: &std::path::Path, workers: usize) -> Result<Vec<String>, S
         file = file.display(),
         binary = binary.display()
     );
-    Ok(vec!["sh".to_owned(), "-c".to_owned(), script])
+    Ok(shell(&script))
+}
+
+fn shell(script: &str) -> Vec<String> {
+    vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()]
 }
 
 /// How to start this very command again: the binary, and `tune` when it is a subcommand of it.

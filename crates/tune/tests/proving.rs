@@ -1,0 +1,171 @@
+//! The experiment on a scripted load: what helps is found, what does not is not, and every way to end
+//! leaves the host as it was.
+
+mod support;
+
+use std::cell::Cell;
+use support::Scratch;
+use tidegate_base::Prng;
+use tidegate_tune::action::Action;
+use tidegate_tune::host::Host;
+use tidegate_tune::journal::Journal;
+use tidegate_tune::prove::statistics::interval;
+use tidegate_tune::prove::trial::{
+    Bench, Candidate, Measure, Proof, Sample, TrialError, experiment,
+};
+use tidegate_tune::prove::waterfall::{Story, html, svg, text};
+
+const GOOD: &str = "/proc/sys/net/core/somaxconn";
+const ALSO_GOOD: &str = "/proc/sys/net/core/busy_poll";
+const BAD: &str = "/proc/sys/vm/swappiness";
+const IDLE: &str = "/proc/sys/vm/max_map_count";
+
+/// A load whose cost depends on the settings of the tree, with some seeded scatter.
+struct Scripted<'a> {
+    host: &'a Host,
+    prng: Prng,
+    rounds: &'a Cell<usize>,
+    fails_at: usize,
+}
+
+impl Measure for Scripted<'_> {
+    fn round(&mut self) -> Result<Sample, String> {
+        self.rounds.set(self.rounds.get() + 1);
+        if self.rounds.get() == self.fails_at {
+            return Err("the server fell over".to_owned());
+        }
+        let is = |path, value| self.host.read(path).as_deref() == Ok(value);
+        let mut cost = 10.0;
+        cost *= if is(GOOD, "4096") { 0.8 } else { 1.0 };
+        cost *= if is(ALSO_GOOD, "1") { 0.9 } else { 1.0 };
+        cost *= if is(BAD, "1") { 1.2 } else { 1.0 };
+        // The machine is up to 2 % off from round to round.
+        cost *= 0.98 + self.prng.below(4000) as f64 / 100_000.0;
+        Ok(Sample { cpu_us_per_request: cost, requests_per_s: 1e5, p99_us: Some(900.0) })
+    }
+}
+
+fn candidates() -> Vec<Candidate> {
+    let one = |id: &str, path, value: &str| Candidate {
+        id: id.to_owned(),
+        actions: vec![Action::setting(path, value)],
+    };
+    vec![
+        one("bad", BAD, "1"),
+        one("also-good", ALSO_GOOD, "1"),
+        one("idle", IDLE, "70000"),
+        one("good", GOOD, "4096"),
+    ]
+}
+
+/// Runs the experiment; stops when `stop_at` rounds were made, fails at round `fails_at`.
+fn run(
+    tree: &Scratch,
+    candidates: &[Candidate],
+    stop_at: usize,
+    fails_at: usize,
+) -> (Result<Proof, TrialError>, usize) {
+    let state = Scratch::new();
+    let host = Host::recorded(&tree.0);
+    let mut journal = Journal::open(&state.0).unwrap();
+    let rounds = Cell::new(0);
+    let mut measure = Scripted { host: &host, prng: Prng::new(7), rounds: &rounds, fails_at };
+    let mut bench = Bench {
+        host: &host,
+        journal: &mut journal,
+        measure: &mut measure,
+        rounds: 7,
+        stopped: &|| rounds.get() >= stop_at,
+        tell: &mut |_| {},
+    };
+    let result = experiment(&mut bench, candidates);
+    assert!(journal.outstanding().is_empty());
+    (result, rounds.get())
+}
+
+#[test]
+fn what_helps_is_kept_and_what_does_not_is_not() {
+    let tree = Scratch::of_host("ena-vm");
+    let before = tree.contents();
+    let (proof, _) = run(&tree, &candidates(), usize::MAX, 0);
+    let proof = proof.unwrap();
+    assert_eq!(proof.kept(), ["good", "also-good"], "the larger gain comes first");
+    let alone = |id: &str| proof.alone.iter().find(|trial| trial.id == id).unwrap();
+    assert!((alone("good").ratio.median - 0.8).abs() < 0.02);
+    assert!(alone("bad").ratio.low > 1.0 && !alone("bad").helps);
+    assert!(!alone("idle").helps, "no gain above the noise");
+    assert_eq!(before, tree.contents(), "everything is undone");
+}
+
+#[test]
+fn interrupted_at_any_round_everything_is_put_back() {
+    let tree = Scratch::of_host("ena-vm");
+    let before = tree.contents();
+    let mut stop_at = 0;
+    loop {
+        let (result, rounds) = run(&tree, &candidates(), stop_at, 0);
+        assert_eq!(before, tree.contents(), "stopped at round {stop_at}");
+        match result {
+            Err(TrialError::Interrupted) => assert!(stop_at <= 15, "what was measured is lost"),
+            Ok(proof) if proof.interrupted => {}
+            Ok(_) => {
+                assert!(rounds >= 100);
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        stop_at += 9;
+    }
+}
+
+#[test]
+fn a_load_that_breaks_leaves_nothing_behind() {
+    let tree = Scratch::of_host("ena-vm");
+    let before = tree.contents();
+    for fails_at in [1, 2, 17, 40, 99] {
+        let (result, _) = run(&tree, &candidates(), usize::MAX, fails_at);
+        assert!(matches!(result, Err(TrialError::Measure(_))));
+        assert_eq!(before, tree.contents(), "failed at round {fails_at}");
+    }
+}
+
+#[test]
+fn a_change_that_the_kernel_refuses_is_named_and_the_others_go_on() {
+    let tree = Scratch::of_host("ena-vm");
+    let mut all = candidates();
+    let missing = Action::setting("/proc/sys/no/such", 1);
+    all.insert(0, Candidate { id: "missing".to_owned(), actions: vec![missing] });
+    let (proof, _) = run(&tree, &all, usize::MAX, 0);
+    let proof = proof.unwrap();
+    assert_eq!(proof.failed.len(), 1);
+    assert_eq!(proof.kept().len(), 2);
+}
+
+#[test]
+fn the_report_says_it_when_nothing_helps() {
+    let tree = Scratch::of_host("ena-vm");
+    let (proof, _) = run(&tree, &candidates()[..1], usize::MAX, 0);
+    let story = Story {
+        place: "a <place>".to_owned(),
+        method: "scripted".to_owned(),
+        proof: proof.unwrap(),
+        not_tried: vec![("x".to_owned(), "a & b".to_owned())],
+        shown: Vec::new(),
+    };
+    assert!(text(&story).contains("None of the 1 changes tried saves more CPU"));
+    assert!(html(&story).contains("a &lt;place&gt;") && html(&story).contains("a &amp; b"));
+    assert!(svg(&story.proof).starts_with("<svg xmlns"));
+}
+
+#[test]
+fn the_interval_holds_the_truth_about_as_often_as_it_says() {
+    let mut prng = Prng::new(3);
+    let mut inside = 0;
+    for seed in 0..200 {
+        let values: Vec<f64> =
+            (0..11).map(|_| 1.0 + (prng.below(2001) as f64 - 1000.0) / 1e4).collect();
+        let found = interval(&values, seed).unwrap();
+        inside += u32::from(found.low <= 1.0 && 1.0 <= found.high);
+    }
+    assert!(inside >= 180, "{inside} of 200");
+}
