@@ -370,6 +370,30 @@ fn shortages_at_accept_pause_and_recover_without_a_leak() {
 }
 
 #[test]
+fn a_freed_slot_resumes_accepting_at_once() {
+    let net = SimNet::new(1, Faults::none());
+    let mut reactor = SimReactor::new(&net, 1);
+    reactor.listen(&address(80), &OPTIONS).expect("a free address");
+    let peers: Vec<_> = (0..2).filter_map(|_| net.dial(&address(80))).collect();
+    #[derive(Default)]
+    struct Accepts(Vec<SockId>);
+    impl<R: Reactor> Handler<R> for Accepts {
+        fn handle(&mut self, _: &mut R, completion: Completion<'_>) {
+            if let Completion::Accepted { sock, .. } = completion {
+                self.0.push(sock);
+            }
+        }
+    }
+    let mut accepts = Accepts::default();
+    reactor.turn(&mut accepts, Span::ZERO);
+    let (start, first) = (net.now(), accepts.0[0]);
+    reactor.abort(first);
+    reactor.turn(&mut accepts, Span::from_secs(1));
+    assert_eq!((accepts.0.len(), net.now()), (2, start));
+    drop(peers);
+}
+
+#[test]
 fn a_listener_that_refuses_all_does_not_spin() {
     let net = SimNet::new(1, Faults { accept_lost_ppm: 1_000_000, ..Faults::none() });
     let mut reactor = SimReactor::new(&net, 10);

@@ -278,6 +278,22 @@ mod cases {
         rig.until("the slot's end", |rig| rig.reactor.sock_count() == 0);
     }
 
+    pub fn close_lets_a_blocked_peer_go_on<H: Harness>() {
+        let mut rig = Rig::<H>::new();
+        let (sock, mut far) = rig.accepted();
+        rig.reactor.set_receiving(sock, false);
+        let bytes = pattern(1 << 20);
+        rig.until("a full window", |_| far.send(&bytes) == 0);
+        rig.reactor.send(sock, b"too large");
+        rig.reactor.close(sock);
+        rig.far_sends(&mut far, b"the end");
+        rig.until_far_got(&mut far, b"too large");
+        rig.until("the far end's end", |_| {
+            far.receive();
+            far.is_finished()
+        });
+    }
+
     pub fn close_gives_up_on_a_peer_that_never_closes<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, _far) = rig.accepted();
@@ -667,6 +683,7 @@ conformance! {
     this_side_finishes_first,
     close_delivers_all_bytes_then_the_end,
     close_outlives_late_bytes_of_the_peer,
+    close_lets_a_blocked_peer_go_on,
     close_gives_up_on_a_peer_that_never_closes,
     abort_resets,
     a_reset_comes_through_a_pause,
