@@ -121,11 +121,7 @@ impl Outcome {
         if let (Some(sum), Some(reference)) = (&mut self.reference, &other.reference) {
             sum.add(reference);
         }
-        for reason in &other.saturated {
-            if !self.saturated.contains(reason) {
-                self.saturated.push(reason.clone());
-            }
-        }
+        self.saturated = saturation(&self.tally, &self.threads);
         let offset = self.points.last().map_or(0.0, |point| point.at_s);
         self.points
             .extend(other.points.iter().map(|point| Point { at_s: point.at_s + offset, ..*point }));

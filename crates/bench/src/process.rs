@@ -93,7 +93,10 @@ impl Drop for Running {
 /// Whether something listens on `address`.
 #[must_use]
 pub fn is_taken(address: SocketAddr) -> bool {
-    TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_ok()
+    TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_ok_and(|stream| {
+        // A connect to a free port can meet itself (simultaneous open) and succeed.
+        stream.local_addr().ok() != stream.peer_addr().ok()
+    })
 }
 
 /// An address of 127.0.0.1 that nothing listens on.

@@ -35,6 +35,8 @@ struct Connection {
     input: Vec<u8>,
 }
 
+type Due = (core::cmp::Reverse<(Moment, u64)>, usize, Vec<u8>);
+
 /// A server that acts by a script: `act` is asked for each request, with its number and the time.
 struct Server<'a> {
     listener: Option<SimServer>,
@@ -42,7 +44,7 @@ struct Server<'a> {
     act: Box<dyn FnMut(u64, Moment) -> Act + 'a>,
     requests: u64,
     /// What is to be sent: when (reversed, for the heap), in which order, to whom, which bytes.
-    due: BinaryHeap<(core::cmp::Reverse<(Moment, u64)>, usize, Vec<u8>)>,
+    due: BinaryHeap<Due>,
     order: u64,
 }
 

@@ -120,6 +120,12 @@ fn run_own(round: &Round<'_>) -> Result<Counted, String> {
         server_cpus: Vec::new(),
     };
     let outcome = drive::run(&job, &AtomicBool::new(false), &mut |_| {})?;
+    if outcome.tally.requests == 0 {
+        return Err(format!(
+            "no request was answered: {:?}, {} unanswered, {:?}",
+            outcome.tally.errors, outcome.tally.unanswered, outcome.tally.notes
+        ));
+    }
     let latency = &outcome.tally.latency;
     let cpu: Duration = outcome.threads.iter().map(|thread| thread.cpu).sum();
     Ok(Counted {

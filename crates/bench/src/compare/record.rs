@@ -9,6 +9,10 @@ use core::fmt;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
 
+/// Part of the watched CPUs' busy time that may be somebody else's: soft interrupts and the tick, not a
+/// second program.
+const STRANGERS_MAX: f64 = 0.25;
+
 /// What decides a comparison; less is better for each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
@@ -121,6 +125,11 @@ impl Row {
         statistics::median(&self.samples.iter().map(of).collect::<Vec<f64>>())
     }
 
+    /// The part of the watched CPUs' busy time that was somebody else's (median of the rounds).
+    fn strangers_part(&self) -> f64 {
+        self.median(|sample| 1.0 - (sample.own_s / sample.busy_s.max(1e-9)).min(1.0))
+    }
+
     fn errors(&self) -> u64 {
         self.samples.iter().map(|sample| sample.errors).sum()
     }
@@ -172,6 +181,7 @@ impl Record {
             "rounds": self.rounds,
             "seconds": self.seconds,
             "client": self.client,
+            "disturbed": self.is_disturbed(),
             "contenders": self.rows.iter().map(|row| self.row_to_json(row)).collect::<Vec<_>>(),
             "environment": environment,
         })
@@ -202,6 +212,12 @@ impl Record {
         }
         object.insert("resident_bytes".to_owned(), json!(row.resident_bytes));
         Value::Object(object)
+    }
+
+    /// Whether so much of the watched CPUs' time was not the contenders' that ratios mislead.
+    fn is_disturbed(&self) -> bool {
+        matches!(self.measure, Measure::CpuPerRequest | Measure::CpuPerByte)
+            && self.rows.iter().any(|row| row.strangers_part() > STRANGERS_MAX)
     }
 
     fn is_of_requests(&self) -> bool {
@@ -263,6 +279,13 @@ impl fmt::Display for Record {
             writeln!(f)?;
             self.fmt_row(row, f)?;
         }
+        if self.is_disturbed() {
+            write!(
+                f,
+                "\nDISTURBED: other programs used the server's CPU meanwhile, and CPU time counts them too; \
+                 repeat on a quiet machine, or read the column `own µs`"
+            )?;
+        }
         Ok(())
     }
 }
@@ -317,7 +340,8 @@ mod tests {
     fn row(name: &'static str, busy_s: &[f64]) -> Row {
         let mut row = Row::new(name, "1".to_owned());
         for &busy_s in busy_s {
-            row.samples.push(Sample { requests: 1_000_000, busy_s, ..Sample::default() });
+            let own_s = busy_s * 0.9;
+            row.samples.push(Sample { requests: 1_000_000, busy_s, own_s, ..Sample::default() });
         }
         row
     }
@@ -342,5 +366,6 @@ mod tests {
         assert!(!line.to_string().contains('\n'));
         let table = record.to_string();
         assert!(table.contains("1.200 ±0.000"), "{table}");
+        assert!(!table.contains("DISTURBED"), "{table}");
     }
 }

@@ -1,10 +1,309 @@
 //! The report as one self-contained page.
 //! In: runs. Out: HTML with inline SVG; no script, nothing from elsewhere.
+//! Invariant: whatever an operator typed is escaped.
 
 use super::Run;
+use super::chart::{self, Axis, Scale, Series, Stroke, escape};
+use crate::histogram::{PERCENTILES, Times};
+use crate::machine;
+use crate::quantity::{micros, short};
+use crate::statistics;
+use core::fmt::Write as _;
+
+/// Colours of the page's style that lines may have.
+const COLOURS: usize = 8;
 
 /// The page.
 #[must_use]
 pub fn page(runs: &[Run], command: &str) -> String {
-    format!("{}{command}", runs.len())
+    let title = match runs {
+        [run] => run.name.clone(),
+        _ => runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(" · "),
+    };
+    let mut body = String::new();
+    // Writing to a String cannot fail.
+    let _ = write!(body, "<header><p class=\"mark\">tidegate bench</p><h1>{}</h1>", escape(&title));
+    if let Some(run) = runs.first() {
+        let _ = write!(body, "<p class=\"load\">{}</p>", escape(&run.load_in_words()));
+    }
+    body.push_str("</header>");
+    for run in runs {
+        body.push_str(&verdict(run));
+    }
+    body.push_str(&cards(runs));
+    if runs.len() > 1 {
+        body.push_str(&ratios(runs));
+    }
+    body.push_str(&percentile_chart(runs));
+    body.push_str(&rate_chart(runs));
+    body.push_str(&latency_chart(runs));
+    body.push_str(&cpu_chart(runs));
+    body.push_str(&percentile_table(runs));
+    body.push_str(&environment(command));
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>{}</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>\n",
+        escape(&title)
+    )
 }
+
+fn verdict(run: &Run) -> String {
+    let mut text = String::new();
+    if !run.outcome.saturated.is_empty() {
+        let _ = write!(
+            text,
+            "<p class=\"warning\"><b>Client saturated</b> ({}): {}. The server may be better than these figures.</p>",
+            escape(&run.name),
+            escape(&run.outcome.saturated.join("; "))
+        );
+    }
+    if run.outcome.was_stopped {
+        text.push_str(
+            "<p class=\"warning\">Stopped early: figures are of the time until then.</p>",
+        );
+    }
+    for (class, words) in &run.outcome.tally.notes {
+        let count = run
+            .outcome
+            .tally
+            .errors
+            .classes()
+            .iter()
+            .find(|(name, _)| name == class)
+            .map_or(0, |(_, n)| *n);
+        let _ = write!(
+            text,
+            "<p class=\"warning\">{}: {count} × {class}: {}</p>",
+            escape(&run.name),
+            escape(words)
+        );
+    }
+    text
+}
+
+fn cards(runs: &[Run]) -> String {
+    let mut text = String::new();
+    for (index, run) in runs.iter().enumerate() {
+        let latency = &run.outcome.tally.latency;
+        let mut values = vec![
+            ("requests/s", short(run.outcome.rate_per_s())),
+            ("median", micros(latency.percentile_us(50.0))),
+            ("p99", micros(latency.percentile_us(99.0))),
+            ("p99.9", micros(latency.percentile_us(99.9))),
+            ("longest", micros(latency.max_us())),
+        ];
+        if let Some(cpu) = run.server_cpu_us_per_request() {
+            values.push(("server CPU/request", micros(cpu)));
+        }
+        values.push(("errors", run.outcome.tally.errors.total().to_string()));
+        text.push_str("<section class=\"cards\">");
+        if runs.len() > 1 {
+            let _ = write!(
+                text,
+                "<h3><i class=\"key solid b{}\"></i>{}</h3>",
+                index % COLOURS,
+                escape(&run.name)
+            );
+        }
+        for (name, value) in values {
+            let _ = write!(text, "<div class=\"card\"><b>{value}</b><span>{name}</span></div>");
+        }
+        text.push_str("</section>");
+    }
+    text
+}
+
+fn ratios(runs: &[Run]) -> String {
+    let Some(first) = runs.first() else { return String::new() };
+    let mut rows = String::new();
+    for run in &runs[1..] {
+        let cell = |of: fn(&super::RoundFigures) -> f64| {
+            let these: Vec<f64> = run.rounds.iter().map(of).collect();
+            let those: Vec<f64> = first.rounds.iter().map(of).collect();
+            let ratio = statistics::paired_ratio(&these, &those);
+            if ratio.median.is_finite() {
+                format!("{:.3} <small>{:.3} to {:.3}</small>", ratio.median, ratio.low, ratio.high)
+            } else {
+                "–".to_owned()
+            }
+        };
+        let _ = write!(
+            rows,
+            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(&run.name),
+            cell(|round| round.server_cpu_us),
+            cell(|round| round.rate_per_s),
+            cell(|round| round.p50_us),
+            cell(|round| round.p99_us),
+        );
+    }
+    format!(
+        "<figure><h2>Ratios over {} in {} paired rounds</h2><div class=\"scroll\"><table><tr><th></th>\
+         <th>server CPU/request</th><th>requests/s</th><th>p50</th><th>p99</th></tr>{rows}</table></div>\
+         <p class=\"note\">Median of the ratios within each round; small: 95 % of resampled medians.</p></figure>",
+        escape(&first.name),
+        first.rounds.len()
+    )
+}
+
+fn percentile_chart(runs: &[Run]) -> String {
+    let mut series = Vec::new();
+    for (index, run) in runs.iter().enumerate() {
+        let tally = &run.outcome.tally;
+        let mut add = |name: String, stroke: Stroke, times: &Times| {
+            series.push(Series { name, colour: index % COLOURS, stroke, points: times.curve() });
+        };
+        let prefix = prefix(runs, run);
+        add(format!("{prefix}latency"), Stroke::Solid, &tally.latency);
+        if run.is_open_loop() {
+            add(format!("{prefix}service time"), Stroke::Dashed, &tally.service);
+        }
+        if let Some(reference) = &run.outcome.reference {
+            let points = reference.latency.curve();
+            let name = "reference probe".to_owned();
+            series.push(Series { name, colour: COLOURS - 1, stroke: Stroke::Dotted, points });
+        }
+    }
+    let x = Axis {
+        label: "percentile",
+        scale: Scale::Nines,
+        write: |percent| {
+            format!("{percent:.7}").trim_end_matches('0').trim_end_matches('.').to_owned() + " %"
+        },
+    };
+    let y = Axis { label: "time", scale: Scale::Log, write: micros };
+    let clock = if runs.iter().any(Run::is_open_loop) {
+        "Latency counts from the planned send, service time from the actual one."
+    } else {
+        "Closed loop: latency counts from the send; what would have been sent during a stall is not in it."
+    };
+    format!(
+        "{}<p class=\"note\">{clock}</p>",
+        chart::lines("Latency by percentile", &x, &y, &series)
+    )
+}
+
+/// What tells a run's lines from those of others.
+fn prefix(runs: &[Run], run: &Run) -> String {
+    if runs.len() == 1 { String::new() } else { format!("{}: ", run.name) }
+}
+
+fn seconds_axis() -> Axis {
+    Axis {
+        label: "seconds since the start",
+        scale: Scale::Linear,
+        write: |seconds| format!("{seconds:.0}"),
+    }
+}
+
+fn rate_chart(runs: &[Run]) -> String {
+    let series: Vec<Series> = runs
+        .iter()
+        .enumerate()
+        .map(|(index, run)| Series {
+            name: run.name.clone(),
+            colour: index % COLOURS,
+            stroke: Stroke::Solid,
+            points: run.outcome.points.iter().map(|point| (point.at_s, point.rate_per_s)).collect(),
+        })
+        .collect();
+    let y = Axis { label: "requests/s", scale: Scale::Linear, write: short };
+    chart::lines("Rate over time", &seconds_axis(), &y, &series)
+}
+
+type OfPoint = fn(&crate::drive::Point) -> f64;
+
+fn latency_chart(runs: &[Run]) -> String {
+    let mut series = Vec::new();
+    for (index, run) in runs.iter().enumerate() {
+        let colour = |step: usize| (if runs.len() == 1 { step } else { index }) % COLOURS;
+        let measures: [(&str, Stroke, OfPoint); 3] = [
+            ("p50", Stroke::Dotted, |point| point.p50_us),
+            ("p99", Stroke::Solid, |point| point.p99_us),
+            ("p99.9", Stroke::Dashed, |point| point.p99_9_us),
+        ];
+        for (step, (name, stroke, of)) in measures.into_iter().enumerate() {
+            series.push(Series {
+                name: if runs.len() == 1 {
+                    name.to_owned()
+                } else {
+                    format!("{}: {name}", run.name)
+                },
+                colour: colour(step),
+                stroke: if runs.len() == 1 { Stroke::Solid } else { stroke },
+                points: run.outcome.points.iter().map(|point| (point.at_s, of(point))).collect(),
+            });
+        }
+    }
+    let y = Axis { label: "latency", scale: Scale::Log, write: micros };
+    chart::lines("Latency over time", &seconds_axis(), &y, &series)
+}
+
+fn cpu_chart(runs: &[Run]) -> String {
+    let mut values = Vec::new();
+    for (index, run) in runs.iter().enumerate() {
+        if let Some(cpu) = run.server_cpu_us_per_request() {
+            values.push((format!("{}: server", run.name), cpu, index % COLOURS));
+        }
+    }
+    for run in runs {
+        let name = if runs.len() == 1 {
+            "client".to_owned()
+        } else {
+            format!("client, loading {}", run.name)
+        };
+        values.push((name, run.outcome.client_cpu_us_per_request(), COLOURS - 1));
+    }
+    chart::bars("CPU time per request", micros, &values)
+}
+
+fn percentile_table(runs: &[Run]) -> String {
+    let mut head = String::new();
+    for (name, _) in PERCENTILES {
+        let _ = write!(head, "<th>{}</th>", name.replace('_', "."));
+    }
+    let mut rows = String::new();
+    let mut row = |name: &str, times: &Times| {
+        let _ = write!(rows, "<tr><th>{}</th>", escape(name));
+        for (_, percent) in PERCENTILES {
+            let _ = write!(rows, "<td>{}</td>", micros(times.percentile_us(percent)));
+        }
+        let _ = write!(rows, "<td>{}</td></tr>", micros(times.max_us()));
+    };
+    for run in runs {
+        let tally = &run.outcome.tally;
+        let prefix = prefix(runs, run);
+        row(&format!("{prefix}latency"), &tally.latency);
+        if run.is_open_loop() {
+            row(&format!("{prefix}service time"), &tally.service);
+            row(&format!("{prefix}send lag"), &tally.schedule_error);
+        }
+        row(&format!("{prefix}first byte"), &tally.first_byte);
+        row(&format!("{prefix}connect"), &tally.connect);
+        if let Some(reference) = &run.outcome.reference {
+            row("reference probe", &reference.latency);
+        }
+    }
+    format!(
+        "<figure><h2>Percentiles</h2><div class=\"scroll\"><table><tr><th></th>{head}<th>longest</th></tr>\
+         {rows}</table></div></figure>"
+    )
+}
+
+fn environment(command: &str) -> String {
+    let mut rows = String::new();
+    for (name, text) in machine::environment() {
+        let _ = write!(rows, "<tr><th>{name}</th><td class=\"text\">{}</td></tr>", escape(&text));
+    }
+    let _ = write!(
+        rows,
+        "<tr><th>command</th><td class=\"text\"><code>{}</code></td></tr>",
+        escape(command)
+    );
+    format!(
+        "<figure><h2>Environment</h2><div class=\"scroll\"><table>{rows}</table></div></figure>"
+    )
+}
+
+const STYLE: &str = include_str!("style.css");

@@ -2,6 +2,7 @@
 //! In: runs. Out: text, one JSON object, lines over time, one HTML page.
 //! Never: shows a latency without saying where its clock started.
 
+mod chart;
 pub mod html;
 mod json;
 mod lines;
