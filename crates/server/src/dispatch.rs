@@ -7,15 +7,13 @@
 use std::rc::Rc;
 
 use tidegate_base::Id;
+use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
-use tidegate_base::prng::hash_bytes;
 use tidegate_reactor::{Peer, Reactor, SockId};
-use tidegate_wire::http1::{
-    self, BodyDecoder, BodyLength, HeadDecoder, Method, RequestHead,
-};
+use tidegate_wire::http1::{self, BodyDecoder, BodyLength, HeadDecoder, Method, RequestHead};
 
 use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
@@ -154,10 +152,7 @@ impl Worker {
                 return;
             };
             pool.queue.pop();
-            let down = exchange.down;
             self.attach(reactor, id, server);
-            // The rest of its body may have waited for this.
-            self.work.push(Work::Resume(down));
         }
     }
 
@@ -188,6 +183,10 @@ impl Worker {
         exchange.up = up;
         exchange.stage = if exchange.reused { Stage::ExpectResponse } else { Stage::Connecting };
         reactor.send(up, &exchange.replay);
+        if !exchange.request_done {
+            // The rest of its body may have waited for this.
+            self.work.push(Work::Resume(exchange.down));
+        }
         if let Some(conn) = self.conns.upstream(up) {
             conn.exchange = id;
             conn.requests = conn.requests.saturating_add(1);
@@ -197,12 +196,7 @@ impl Worker {
     }
 
     /// Begins a connection to `server`.
-    fn connect<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        pool: u16,
-        server: usize,
-    ) -> Option<SockId> {
+    fn connect<R: Reactor>(&mut self, reactor: &mut R, pool: u16, server: usize) -> Option<SockId> {
         let counters = &self.accounts.counters;
         counters.upstream_connects.add(1);
         let addresses = &self.snapshot.addresses[usize::from(pool)][server];
@@ -293,8 +287,8 @@ impl Worker {
         const FRAME_BYTES_MAX: usize = 64;
         let chunked = exchange.request_framing == Framing::Chunked;
         let trailers = exchange.request_body.trailers().len();
-        let fits = exchange.replay.len() + data.len() + trailers + FRAME_BYTES_MAX
-            <= REPLAY_BYTES_MAX;
+        let fits =
+            exchange.replay.len() + data.len() + trailers + FRAME_BYTES_MAX <= REPLAY_BYTES_MAX;
         if exchange.replay_whole && fits {
             let start = exchange.replay.len();
             let out = &mut exchange.replay;
@@ -313,7 +307,10 @@ impl Worker {
         }
         exchange.replay_whole = false;
         send_framed(reactor, exchange.up, exchange.request_framing, data);
-        if chunked && exchange.request_done && let Some(out) = reactor.output(exchange.up) {
+        if chunked
+            && exchange.request_done
+            && let Some(out) = reactor.output(exchange.up)
+        {
             http1::encode_last_chunk(out, exchange.request_body.trailers());
         }
     }
@@ -382,7 +379,7 @@ impl Worker {
         }
         self.accounts.counters.count_answer(failure.status);
         if keep {
-            self.expect_next(down);
+            self.expect_next(reactor, down);
         } else {
             self.close_downstream(reactor, down);
         }
@@ -400,9 +397,11 @@ impl Worker {
     }
 
     /// The downstream connection is free for its next request.
-    pub(crate) fn expect_next(&mut self, down: SockId) {
+    pub(crate) fn expect_next<R: Reactor>(&mut self, reactor: &mut R, down: SockId) {
+        let blocked = is_blocked(reactor, down);
         if let Some(conn) = self.conns.downstream(down) {
             conn.state = DownstreamState::ExpectHead;
+            conn.blocked = blocked;
             self.work.push(Work::Resume(down));
         }
     }
@@ -479,12 +478,7 @@ impl Worker {
 }
 
 /// Appends `data` to `to`'s output in the framing that its peer was told.
-pub(crate) fn send_framed<R: Reactor>(
-    reactor: &mut R,
-    to: SockId,
-    framing: Framing,
-    data: &[u8],
-) {
+pub(crate) fn send_framed<R: Reactor>(reactor: &mut R, to: SockId, framing: Framing, data: &[u8]) {
     if data.is_empty() {
         return;
     }

@@ -184,12 +184,7 @@ impl Worker {
     }
 
     /// Decodes one head and handles its request; 0 when the head is not complete yet.
-    fn decode_request<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        sock: SockId,
-        bytes: &[u8],
-    ) -> usize {
+    fn decode_request<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
         let snapshot = Rc::clone(&self.snapshot);
         let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
         let listener = &snapshot.config.listeners[usize::from(down.listener)];
@@ -240,23 +235,20 @@ impl Worker {
         let listener_index = usize::from(down.listener);
         let mut path_scratch = core::mem::take(&mut self.path_scratch);
         match snapshot.router.route(listener_index, head, &mut path_scratch) {
-            Routed::Route { index, path } => {
-                match &snapshot.config.routes[index].action {
-                    Action::Respond(_) => self.respond(reactor, sock, head, index),
-                    Action::Redirect(redirect) => {
-                        let close = self.must_close(sock, head);
-                        let context = self.answer_context(reactor, head, close);
-                        let Some(out) = reactor.output(sock) else { return };
-                        let status =
-                            respond::encode_redirect(out, redirect, head, "http", &context);
-                        self.after_answer(reactor, sock, head, status, close);
-                    }
-                    Action::Synthetic => self.begin_synthetic(reactor, sock, head),
-                    Action::Proxy(proxy) => {
-                        self.begin_exchange(reactor, sock, head, proxy, path);
-                    }
+            Routed::Route { index, path } => match &snapshot.config.routes[index].action {
+                Action::Respond(_) => self.respond(reactor, sock, head, index),
+                Action::Redirect(redirect) => {
+                    let close = self.must_close(sock, head);
+                    let context = self.answer_context(reactor, head, close);
+                    let Some(out) = reactor.output(sock) else { return };
+                    let status = respond::encode_redirect(out, redirect, head, "http", &context);
+                    self.after_answer(reactor, sock, head, status, close);
                 }
-            }
+                Action::Synthetic => self.begin_synthetic(reactor, sock, head),
+                Action::Proxy(proxy) => {
+                    self.begin_exchange(reactor, sock, head, proxy, path);
+                }
+            },
             Routed::Nothing => self.answer_unrouted(reactor, sock, head),
             Routed::Refused(text) => self.answer_error(reactor, sock, head, 400, text, false),
         }
@@ -379,12 +371,7 @@ impl Worker {
     }
 
     /// Reads on through a body nobody wants.
-    fn discard_body<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        sock: SockId,
-        bytes: &[u8],
-    ) -> usize {
+    fn discard_body<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
         let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
         let DownstreamState::ExpectDiscard { body, left } = &mut down.state else { return 0 };
         match body.decode(bytes) {
@@ -540,7 +527,7 @@ impl Worker {
         }
         for sock in self.conns.upstream_ids() {
             if self.conns.upstream(sock).is_some_and(|up| up.exchange.is_none()) {
-                self.discard_upstream(reactor, sock);
+                self.retire_upstream(reactor, sock);
             }
         }
     }

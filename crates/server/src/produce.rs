@@ -174,8 +174,7 @@ impl Worker {
     fn send_pieces<R: Reactor>(&mut self, reactor: &mut R, id: Id<Produce>) {
         let mut piece = core::mem::take(&mut self.piece);
         let mut share = SHARE_BYTES;
-        loop {
-            let Some(production) = self.productions.get_mut(id) else { break };
+        while let Some(production) = self.productions.get_mut(id) {
             let down = production.down;
             piece.clear();
             production.fill_piece(&mut piece);

@@ -14,7 +14,8 @@ use std::thread;
 use tidegate_base::{Address, Span, limits};
 use tidegate_config::model::{Bind, Config, ServerAddress, SteerByCpu};
 use tidegate_reactor::{
-    EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals, worker as thread_setup,
+    EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals,
+    worker as thread_setup,
 };
 
 use crate::counters::Accounts;
@@ -82,7 +83,8 @@ struct WorkerThread {
 /// When a server's name, a listener or a thread cannot be had; nothing is left running then.
 pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     signals::block().map_err(system("blocking signals"))?;
-    let descriptors = thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
+    let descriptors =
+        thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
     let addresses = resolve(&config)?;
     remove_stale_sockets(&config);
     let cpus = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
@@ -115,6 +117,11 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     }
     announce(&plan.config, count);
     wait_for_stop();
+    // Whoever asks again does not want to wait for the grace.
+    thread::spawn(|| {
+        wait_for_stop();
+        std::process::exit(1);
+    });
     stop_all(workers, grace);
     remove_stale_sockets(&plan.config);
     Ok(())
@@ -237,8 +244,11 @@ fn resolve(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, StartError> {
         ServerAddress::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
         ServerAddress::Name(name, port) => {
             let error = |cause| StartError::Name { pool: pool.into(), name: name.clone(), cause };
-            let found: Vec<Address> =
-                (name.as_str(), *port).to_socket_addrs().map_err(error)?.map(Address::Tcp).collect();
+            let found: Vec<Address> = (name.as_str(), *port)
+                .to_socket_addrs()
+                .map_err(error)?
+                .map(Address::Tcp)
+                .collect();
             if found.is_empty() {
                 return Err(error(io::Error::other("it has no address")));
             }
@@ -266,12 +276,13 @@ fn remove_stale_sockets(config: &Config) {
 }
 
 fn announce(config: &Config, workers: usize) {
+    let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
     for listener in &config.listeners {
         let place = match &listener.bind {
             Bind::Tcp(address) => format!("http://{address}/"),
             Bind::Unix(path) => format!("unix:{path}"),
         };
-        eprintln!("tidegate: listening on {place} ({}), {workers} workers", listener.name);
+        eprintln!("tidegate: listening on {place} ({}), {workers}", listener.name);
     }
 }
 

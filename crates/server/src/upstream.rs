@@ -145,14 +145,18 @@ impl Worker {
     ) {
         let snapshot = Rc::clone(&self.snapshot);
         let Some(exchange) = self.exchanges.get(id) else { return };
+        let (down, up) = (exchange.down, exchange.up);
         // RFC 9110 section 15.2: an HTTP/1.0 client knows no interim answers.
         if exchange.client_version == Version::Http11
-            && let Some(out) = reactor.output(exchange.down)
+            && let Some(out) = reactor.output(down)
         {
             forward::encode_interim(out, head, &snapshot.config.server.via);
             self.accounts.counters.count_answer(head.status);
         }
-        self.arm_upstream(reactor, id);
+        // The deadline of the answer's head runs on: interim answers must not put it off for ever.
+        if is_blocked(reactor, down) {
+            self.hold_upstream(reactor, up, down);
+        }
     }
 
     /// Relays the final head. `more_follows`: bytes came after it, so a bodyless answer is over-long.
@@ -234,12 +238,7 @@ impl Worker {
     }
 
     /// Stops reading from the server until the client has taken what it was sent.
-    pub(crate) fn hold_upstream<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        up: SockId,
-        down: SockId,
-    ) {
+    pub(crate) fn hold_upstream<R: Reactor>(&mut self, reactor: &mut R, up: SockId, down: SockId) {
         reactor.set_receiving(up, false);
         self.hold_downstream(reactor, down);
     }
@@ -261,7 +260,9 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (down, up) = (exchange.down, exchange.up);
-        if exchange.response_framing == Framing::Chunked && let Some(out) = reactor.output(down) {
+        if exchange.response_framing == Framing::Chunked
+            && let Some(out) = reactor.output(down)
+        {
             http1::encode_last_chunk(out, exchange.response_body.trailers());
         }
         let (pool, server) = (exchange.pool, exchange.server);
@@ -278,13 +279,12 @@ impl Worker {
         } else {
             self.discard_upstream(reactor, up);
         }
-        if let Some(conn) = self.conns.downstream(down) {
-            conn.state = DownstreamState::ExpectHead;
-            conn.blocked = is_blocked(reactor, down);
-        }
         if keep_downstream {
-            self.expect_next(down);
+            self.expect_next(reactor, down);
         } else {
+            if let Some(conn) = self.conns.downstream(down) {
+                conn.state = DownstreamState::ExpectHead;
+            }
             self.close_downstream(reactor, down);
         }
     }
@@ -313,7 +313,7 @@ impl Worker {
         let id = up.exchange;
         let Some(exchange) = self.exchanges.get_mut(id) else {
             self.accounts.counters.upstream_idle_closes.add(1);
-            return self.discard_upstream(reactor, sock);
+            return self.retire_upstream(reactor, sock);
         };
         match exchange.stage {
             Stage::Tunnel => self.tunnel_finished(reactor, id, false),
@@ -397,7 +397,7 @@ impl Worker {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;
         let Some(exchange) = self.exchanges.get(id) else {
-            return self.discard_upstream(reactor, sock);
+            return self.retire_upstream(reactor, sock);
         };
         let counters = &self.accounts.counters;
         match exchange.stage {
@@ -412,8 +412,7 @@ impl Worker {
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
             Stage::Queued | Stage::ExpectResponse => {
-                let waits_for_client =
-                    !exchange.request_done && reactor.output_pending(sock) == 0;
+                let waits_for_client = !exchange.request_done && reactor.output_pending(sock) == 0;
                 if waits_for_client {
                     // The client sends its body slowly: the downstream deadline judges that.
                     return self.arm_upstream(reactor, id);
@@ -446,6 +445,14 @@ impl Worker {
     fn close_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.drop_upstream(sock);
         reactor.close(sock);
+    }
+
+    /// Closes an idle upstream connection in order.
+    pub(crate) fn retire_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let (pool, server) = (up.pool, up.server);
+        self.pools[usize::from(pool)].idle.remove(usize::from(server), sock);
+        self.close_upstream(reactor, sock);
     }
 
     /// Throws an upstream connection away, out of the idle list too.

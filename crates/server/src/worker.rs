@@ -45,6 +45,8 @@ pub struct Worker {
     /// Producers that used up their share of the turn.
     pub(crate) yielded: Vec<tidegate_base::Id<Produce>>,
     pub(crate) stopping: bool,
+    /// The stop's grace has passed: what the kernel still holds is left to it.
+    grace_over: bool,
     pub(crate) until_sample: u32,
     pub(crate) sampling: Option<Sample>,
     listeners: Vec<(ListenerId, u16)>,
@@ -109,6 +111,7 @@ impl Worker {
             piece: Vec::new(),
             yielded: Vec::new(),
             stopping: false,
+            grace_over: false,
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
             sampling: None,
             listeners: Vec::new(),
@@ -161,11 +164,12 @@ impl Worker {
     /// Whether a stop has come to its end: nothing is left open.
     #[must_use]
     pub fn is_stopped<R: Reactor>(&self, reactor: &R) -> bool {
-        self.stopping && reactor.sock_count() == 0
+        self.stopping && (self.grace_over || reactor.sock_count() == 0)
     }
 
     /// Resets everything that is still open.
     pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
+        self.grace_over = true;
         for sock in self.conns.downstream_ids() {
             self.drop_downstream(reactor, sock);
             reactor.abort(sock);
