@@ -41,6 +41,8 @@ enum Command {
     Schema,
     /// Load generator
     Bench(tidegate_bench::cli::BenchArgs),
+    /// Host advisor: what this host costs, what may be changed, and the proof of it
+    Tune(tidegate_tune::cli::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Schema => schema::run(),
         Command::Bench(args) => tidegate_bench::cli::run(args),
+        Command::Tune(args) => tidegate_tune::cli::run(args),
     }
 }
 
