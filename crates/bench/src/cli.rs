@@ -30,9 +30,13 @@ enum BenchCommand {
 /// Arguments of `tidegate bench floor`.
 #[derive(Args, Debug)]
 pub struct FloorArgs {
-    /// Serve at this address until a signal comes (port 0: any free one, which is printed)
+    /// Serve at this address until a signal comes (port 0: any free one, which is printed); without it
+    /// the floor is measured here and now
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
+    /// Print the measurement as JSON lines
+    #[arg(long, conflicts_with = "listen")]
+    json: bool,
     /// Pass bytes on to this origin instead of answering
     #[arg(long, value_name = "IP:PORT", requires = "listen")]
     proxy: Option<SocketAddr>,
@@ -65,7 +69,7 @@ fn usage_error(message: &str) -> ExitCode {
 
 fn run_floor(args: &FloorArgs) -> ExitCode {
     let Some(listen) = args.listen else {
-        return usage_error("floor needs --listen IP:PORT");
+        return compare::measure_floor(args.json);
     };
     if let Some(cpu) = args.cpu
         && let Err(error) = crate::machine::pin(&[cpu])

@@ -48,6 +48,15 @@ enum What {
     Client,
 }
 
+/// Whose CPU time decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// All that the server's CPU did while it was not idle: the whole truth on a quiet machine
+    Cpu,
+    /// User and system time of the server's processes: usable beside other programs
+    Process,
+}
+
 /// Arguments of `tidegate bench compare`.
 #[derive(clap::Args, Debug)]
 pub struct CompareArgs {
@@ -72,6 +81,9 @@ pub struct CompareArgs {
     /// The tidegate binary [default: the one that runs, or the one beside it]
     #[arg(long, value_name = "PATH")]
     ours: Option<PathBuf>,
+    /// Whose CPU time decides
+    #[arg(long, value_enum, default_value = "cpu")]
+    by: By,
     /// CPU of the servers
     #[arg(long, default_value_t = 0, value_name = "N")]
     server_cpu: usize,
@@ -96,6 +108,7 @@ struct Bench {
     duration: Duration,
     client: Client,
     only: Vec<String>,
+    by: By,
 }
 
 /// Runs `tidegate bench compare`.
@@ -129,6 +142,56 @@ pub fn run(args: &CompareArgs) -> ExitCode {
     // A scratch folder that stays behind harms nobody.
     let _ = fs::remove_dir_all(&bench.folder);
     code
+}
+
+/// Measures the floor alone, as an answering server and as a bare proxy, and prints both.
+#[must_use]
+pub fn measure_floor(json: bool) -> ExitCode {
+    let cpus = machine::allowed_cpus();
+    let [server_cpu, .., client_cpu] = cpus[..] else {
+        eprintln!("tidegate bench floor: one CPU for the server and one for the client are needed");
+        return ExitCode::from(2);
+    };
+    let args = CompareArgs {
+        what: What::Json,
+        rounds: 3,
+        seconds: 2.0,
+        connections: vec![64],
+        client: Client::Tidegate,
+        by: By::Cpu,
+        only: vec!["floor".to_owned()],
+        ours: None,
+        server_cpu,
+        client_cpu,
+        results: PathBuf::new(),
+        json,
+    };
+    let records = Bench::new(&args).and_then(|bench| {
+        let records = [What::Json, What::Proxy].map(|what| bench.compare(what, 64));
+        // A scratch folder that stays behind harms nobody.
+        let _ = fs::remove_dir_all(&bench.folder);
+        let [answering, proxying] = records;
+        Ok([answering?, proxying?])
+    });
+    let records = match records {
+        Ok(records) => records,
+        Err(why) => {
+            eprintln!("tidegate bench floor: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut stdout = io::stdout().lock();
+    for record in records {
+        let written = if json {
+            writeln!(stdout, "{}", record.to_json())
+        } else {
+            writeln!(stdout, "{record}")
+        };
+        if written.is_err() {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn default_connections(what: What) -> u32 {
@@ -195,6 +258,7 @@ impl Bench {
             duration: Duration::from_secs_f64(args.seconds),
             client: args.client,
             only: args.only.clone(),
+            by: args.by,
         })
     }
 

@@ -20,6 +20,10 @@ pub(crate) enum Measure {
     CpuPerRequest,
     /// The same for each byte of a body, ns.
     CpuPerByte,
+    /// User and system time of the server for each request, µs.
+    ProcessPerRequest,
+    /// The same for each byte of a body, ns.
+    ProcessPerByte,
     /// User and system time of the client for each request, µs.
     ClientCpuPerRequest,
     /// p99.9 in µs.
@@ -35,6 +39,8 @@ impl Measure {
         match self {
             Self::CpuPerRequest => "CPU µs/request",
             Self::CpuPerByte => "CPU ns/KiB",
+            Self::ProcessPerRequest => "process µs/request",
+            Self::ProcessPerByte => "process ns/KiB",
             Self::ClientCpuPerRequest => "client CPU µs/request",
             Self::Tail => "p99.9 µs",
             Self::MemoryPerConnection => "bytes/connection",
@@ -46,6 +52,8 @@ impl Measure {
         match self {
             Self::CpuPerRequest => "cpu_us_per_request",
             Self::CpuPerByte => "cpu_ns_per_kib",
+            Self::ProcessPerRequest => "process_us_per_request",
+            Self::ProcessPerByte => "process_ns_per_kib",
             Self::ClientCpuPerRequest => "client_cpu_us_per_request",
             Self::Tail => "p99_9_us",
             Self::MemoryPerConnection => "bytes_per_connection",
@@ -96,7 +104,10 @@ impl Sample {
         match measure {
             Measure::CpuPerRequest => self.busy_s * 1e6 / requests,
             Measure::CpuPerByte => self.busy_s * 1e9 * 1024.0 / self.body_bytes.max(1) as f64,
-            Measure::ClientCpuPerRequest => self.own_s * 1e6 / requests,
+            Measure::ProcessPerByte => self.own_s * 1e9 * 1024.0 / self.body_bytes.max(1) as f64,
+            Measure::ProcessPerRequest | Measure::ClientCpuPerRequest => {
+                self.own_s * 1e6 / requests
+            }
             Measure::Tail => self.p99_9_us,
             Measure::MemoryPerConnection | Measure::StartTime => self.value,
         }
@@ -283,7 +294,7 @@ impl fmt::Display for Record {
             write!(
                 f,
                 "\nDISTURBED: other programs used the server's CPU meanwhile, and CPU time counts them too; \
-                 repeat on a quiet machine, or read the column `own µs`"
+                 repeat on a quiet machine, or decide with --by process"
             )?;
         }
         Ok(())

@@ -5,7 +5,7 @@
 use super::contender::{self, Contender, Work};
 use super::load::{Client, Counted, Round};
 use super::record::{Measure, Record, Row, Sample};
-use super::{Bench, PIPELINE_DEPTH};
+use super::{Bench, By, PIPELINE_DEPTH};
 use crate::{machine, process};
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -24,7 +24,12 @@ impl Bench {
         let contenders = self.start_all(work)?;
         let load = Load { path, connections, pipeline, rate_per_s: None };
         let rows = self.rounds(&contenders, &load)?;
-        let measure = if what == "bodies" { Measure::CpuPerByte } else { Measure::CpuPerRequest };
+        let measure = match (what, self.by) {
+            ("bodies", By::Cpu) => Measure::CpuPerByte,
+            ("bodies", By::Process) => Measure::ProcessPerByte,
+            (_, By::Cpu) => Measure::CpuPerRequest,
+            (_, By::Process) => Measure::ProcessPerRequest,
+        };
         Ok(self.record(what, measure, connections, rows))
     }
 
