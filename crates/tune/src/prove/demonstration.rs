@@ -53,7 +53,7 @@ impl Shown {
     pub fn line(&self) -> String {
         match &self.result {
             Ok((without, with)) => format!(
-                "{}: with {} {without} of {} connections come in, with {} {with}",
+                "{} at \"{}\": {without} of {} connections come in; at \"{}\": {with}",
                 self.item, self.without, self.wanted, self.with
             ),
             Err(reason) => format!("{}: not shown: {reason}", self.item),

@@ -23,12 +23,16 @@ use demonstration::Limit;
 use load::{Client, Load, Server};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::env;
+use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trial::{Bench, Candidate, experiment};
 use waterfall::Story;
+
+/// The configuration of our own server, in the journal's folder while `prove` runs.
+const CONFIG_FILE: &str = "prove.toml";
 
 /// Arguments of `tidegate tune prove`.
 #[derive(Debug, clap::Args)]
@@ -142,7 +146,9 @@ pub fn run(args: &ProveArgs) -> io::Result<u8> {
             }
         },
     };
-    let proof = experiment(&mut bench, &candidates).map_err(io::Error::other)?;
+    let result = experiment(&mut bench, &candidates);
+    let _ = fs::remove_file(args.state.join(CONFIG_FILE));
+    let proof = result.map_err(io::Error::other)?;
     let interrupted = proof.interrupted;
     let place = Environment::of(&host).line();
     let story = Story { place, method, proof, not_tried, shown };
@@ -277,7 +283,9 @@ fn load_of(args: &ProveArgs, host: &Host) -> Result<Load, String> {
         (None, Some(command)) => {
             Server::Started(shell(&format!("exec {command}")), args.path.clone())
         }
-        (None, None) => Server::Started(own_server(&binary, server_cpus.len())?, args.path.clone()),
+        (None, None) => {
+            Server::Started(own_server(&binary, &args.state, server_cpus.len())?, args.path.clone())
+        }
     };
     Ok(Load {
         server,
@@ -289,23 +297,22 @@ fn load_of(args: &ProveArgs, host: &Host) -> Result<Load, String> {
     })
 }
 
-/// Our own server on a configuration that answers /json. The shell writes the port into the file that
-/// the server then reads from its standard input's place.
-fn own_server(binary: &std::path::Path, workers: usize) -> Result<Vec<String>, String> {
+/// Our own server on a configuration that answers /json. The file lies in the journal's folder, which
+/// only its owner may enter; a shell writes it anew for each round, with the round's port.
+fn own_server(binary: &Path, state: &Path, workers: usize) -> Result<Vec<String>, String> {
     if run_tool(&[&binary.to_string_lossy(), "run", "--help"]).is_err() {
         return Err(
             "this binary has no `run`; give a server with --server COMMAND or --url URL".to_owned()
         );
     }
-    let file = env::temp_dir().join(format!("tidegate-prove-{}.toml", std::process::id()));
     let config = format!(
         "[server]\\nworkers = {workers}\\n[[listener]]\\nname = \"prove\"\\nbind = \"127.0.0.1:{{port}}\"\\n\
          [[route]]\\npath = \"/json\"\\nrespond = {{ status = 200, headers = {{ \"content-type\" = \"application/json\" }}, \
          body = \"{{\\\\\"message\\\\\":\\\\\"Hello, World!\\\\\"}}\" }}\\n"
     );
     let script = format!(
-        "printf '%b' '{config}' > {file} && exec {binary} run -c {file}",
-        file = file.display(),
+        "printf '%b' '{config}' > '{file}' && exec '{binary}' run -c '{file}'",
+        file = state.join(CONFIG_FILE).display(),
         binary = binary.display()
     );
     Ok(shell(&script))

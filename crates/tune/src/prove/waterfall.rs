@@ -6,6 +6,9 @@ use crate::prove::demonstration::Shown;
 use crate::prove::trial::{Proof, Trial};
 use std::fmt::Write;
 
+/// Noise, as a ratio, from which the report says that the machine is restless.
+const NOISY: f64 = 0.05;
+
 /// Everything that a report of `prove` says.
 #[derive(Clone, Debug)]
 pub struct Story {
@@ -27,6 +30,9 @@ impl Story {
     pub fn verdict(&self) -> String {
         let kept = self.proof.kept();
         let tried = self.proof.alone.len();
+        if tried == 0 && self.proof.interrupted {
+            return "Interrupted before the first change was measured.".to_owned();
+        }
         if tried == 0 {
             return "Nothing here could be tried under this load.".to_owned();
         }
@@ -35,9 +41,14 @@ impl Story {
                 "None of the {tried} changes tried saves more CPU per request here than the noise."
             );
         }
-        let end = self.proof.in_order.iter().rev().find(|trial| trial.helps);
-        let end_us = end.map_or(self.proof.baseline_us, |trial| trial.after_us);
-        let gain = (self.proof.baseline_us / end_us.max(f64::MIN_POSITIVE) - 1.0) * 100.0;
+        let left: f64 = self
+            .proof
+            .in_order
+            .iter()
+            .filter(|trial| trial.helps)
+            .map(|trial| trial.ratio.median)
+            .product();
+        let gain = (1.0 / left - 1.0) * 100.0;
         format!(
             "{} of {tried} changes help here: {} ({gain:+.1} % requests per CPU second in all).",
             kept.len(),
@@ -66,6 +77,9 @@ pub fn text(story: &Story) -> String {
             percent(noise.high),
             noise.noise() * 100.0
         );
+        if noise.noise() > NOISY {
+            out.push_str("This machine is restless: more rounds (--rounds) or a quiet hour would show smaller gains.\n");
+        }
         let p99 =
             proof.baseline_p99_us.map_or_else(String::new, |p99| format!(", p99 {p99:.0} us"));
         let _ = writeln!(
@@ -96,9 +110,10 @@ pub fn text(story: &Story) -> String {
     }
     out.push_str("\nWaterfall (requests per CPU second)\n");
     let bars = bars(proof);
-    let top = bars.iter().map(|(_, value)| *value).fold(1.0, f64::max);
-    for (label, value) in &bars {
-        let length = (value / top * 50.0).round() as usize;
+    let top = bars.iter().map(|bar| bar.requests_per_cpu_s).fold(1.0, f64::max);
+    for bar in bars.iter().filter(|bar| bar.helps) {
+        let length = (bar.requests_per_cpu_s / top * 50.0).round() as usize;
+        let (label, value) = (bar.label, bar.requests_per_cpu_s);
         let _ = writeln!(out, "  {label:<34} {value:>9.0}  {}", "#".repeat(length));
     }
     for (id, reason) in story.not_tried.iter().chain(&proof.failed) {
@@ -163,7 +178,11 @@ pub fn html(story: &Story) -> String {
     for shown in &story.shown {
         let _ = write!(out, "<li>{}", escape(&shown.line()));
     }
-    out.push_str("</ul></section><section><h2>Not tried</h2><table>");
+    out.push_str("</ul></section>");
+    if story.not_tried.is_empty() && story.proof.failed.is_empty() {
+        return out;
+    }
+    out.push_str("<section><h2>Not tried</h2><table>");
     for (id, reason) in story.not_tried.iter().chain(&story.proof.failed) {
         let _ = write!(out, "<tr><th>{}<td>{}", escape(id), escape(reason));
     }
@@ -178,19 +197,8 @@ pub fn svg(proof: &Proof) -> String {
     const WIDTH: f64 = 860.0;
     const LEFT: f64 = 250.0;
     const ROW: f64 = 34.0;
-    let mut rows: Vec<Row> =
-        vec![("as found".to_owned(), per_second(proof.baseline_us), None, true)];
-    for trial in &proof.in_order {
-        let range = (
-            per_second(trial.before_us * trial.ratio.high),
-            per_second(trial.before_us * trial.ratio.low),
-        );
-        rows.push((trial.id.clone(), per_second(trial.after_us), Some(range), trial.helps));
-    }
-    let top = rows
-        .iter()
-        .map(|(_, value, range, _)| range.map_or(*value, |(_, high)| high.max(*value)))
-        .fold(1.0, f64::max);
+    let rows = bars(proof);
+    let top = rows.iter().map(Bar::end).fold(1.0, f64::max);
     let scale = (WIDTH - LEFT - 110.0) / top;
     let height = ROW * rows.len() as f64 + 40.0;
     let mut out = format!(
@@ -199,9 +207,10 @@ pub fn svg(proof: &Proof) -> String {
          <title>requests per CPU second</title>\
          <text x=\"{LEFT}\" y=\"20\" opacity=\".7\">requests per CPU second</text>"
     );
-    for (position, (label, value, range, filled)) in rows.iter().enumerate() {
+    for (position, bar) in rows.iter().enumerate() {
+        let value = bar.requests_per_cpu_s;
         let y = 32.0 + ROW * position as f64;
-        let style = if *filled {
+        let style = if bar.helps {
             "fill=\"#0b7285\""
         } else {
             "fill=\"none\" stroke=\"#868e96\" stroke-dasharray=\"4 3\""
@@ -213,12 +222,12 @@ pub fn svg(proof: &Proof) -> String {
              <text x=\"{:.1}\" y=\"{:.1}\">{value:.0}</text>",
             LEFT - 10.0,
             y + 15.0,
-            escape(label),
+            escape(bar.label),
             value * scale,
-            LEFT + range.map_or(*value, |(_, high)| high.max(*value)) * scale + 10.0,
+            LEFT + bar.end() * scale + 10.0,
             y + 15.0,
         );
-        if let Some((low, high)) = range {
+        if let Some((low, high)) = bar.range {
             let _ = write!(
                 out,
                 "<path d=\"M{:.1} {m:.1}H{:.1}M{0:.1} {t:.1}v8M{1:.1} {t:.1}v8\" stroke=\"#f08c00\" stroke-width=\"2\"/>",
@@ -233,14 +242,39 @@ pub fn svg(proof: &Proof) -> String {
     out
 }
 
-/// A bar: its label, requests per CPU second, their interval, whether it is filled.
-type Row = (String, f64, Option<(f64, f64)>, bool);
+/// A bar of the waterfall.
+struct Bar<'a> {
+    label: &'a str,
+    requests_per_cpu_s: f64,
+    /// 95 % interval; `None` for the host as found.
+    range: Option<(f64, f64)>,
+    helps: bool,
+}
 
-/// As found, then after each change that helped.
-fn bars(proof: &Proof) -> Vec<(String, f64)> {
-    let mut bars = vec![("as found".to_owned(), per_second(proof.baseline_us))];
-    for trial in proof.in_order.iter().filter(|trial| trial.helps) {
-        bars.push((format!("+ {}", trial.id), per_second(trial.after_us)));
+impl Bar<'_> {
+    /// How far to the right it is drawn, with its interval.
+    fn end(&self) -> f64 {
+        self.range.map_or(self.requests_per_cpu_s, |(_, high)| high.max(self.requests_per_cpu_s))
+    }
+}
+
+/// As found, then each change in order on top of what helped before it. Heights follow from the ratios,
+/// which are of neighbouring rounds: the absolute figures drift with the machine.
+fn bars(proof: &Proof) -> Vec<Bar<'_>> {
+    let mut level = per_second(proof.baseline_us);
+    let mut bars =
+        vec![Bar { label: "as found", requests_per_cpu_s: level, range: None, helps: true }];
+    for trial in &proof.in_order {
+        let reached = level / trial.ratio.median;
+        bars.push(Bar {
+            label: &trial.id,
+            requests_per_cpu_s: reached,
+            range: Some((level / trial.ratio.high, level / trial.ratio.low)),
+            helps: trial.helps,
+        });
+        if trial.helps {
+            level = reached;
+        }
     }
     bars
 }
