@@ -1,0 +1,73 @@
+//! The manual holds every item, in the words of the code.
+
+use std::fs;
+use std::path::PathBuf;
+use tidegate_tune::item::Group;
+use tidegate_tune::items;
+
+fn page(name: &str) -> String {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/tuning");
+    let file = folder.join(format!("{name}.md"));
+    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// Text without its line breaks.
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_item_is_on_its_groups_page_with_mechanism_and_when_not() {
+    for item in items::ALL {
+        let page = page(item.group.name());
+        let heading = format!("\n## {}\n", item.id);
+        let (_, rest) = page.split_once(&heading).unwrap_or_else(|| {
+            panic!("docs/tuning/{}.md lacks the heading {}", item.group.name(), item.id)
+        });
+        let section = flat(rest.split("\n## ").next().unwrap());
+        assert!(section.contains(&flat(item.mechanism)), "{}: the mechanism differs", item.id);
+        assert!(section.contains(&flat(item.avoid)), "{}: when not differs", item.id);
+        assert!(section.contains("**Sources:**"), "{} names no sources", item.id);
+    }
+}
+
+#[test]
+fn no_page_describes_an_item_that_is_gone() {
+    for group in Group::ALL {
+        for line in page(group.name()).lines() {
+            if let Some(id) = line.strip_prefix("## ").filter(|id| id.contains('-')) {
+                assert!(items::by_id(id).is_some(), "{}: {id}", group.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_overview_and_the_nine_steps_point_at_pages_and_items_that_exist() {
+    for text in [page("README"), page("nine-steps")] {
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (name, heading) = target.split_once('#').unwrap_or((target, ""));
+            let linked = page(name.trim_end_matches(".md"));
+            assert!(heading.is_empty() || linked.contains(&format!("## {heading}\n")), "{target}");
+        }
+    }
+    for group in Group::ALL {
+        assert!(page("README").contains(&format!("({}.md)", group.name())));
+    }
+}
+
+#[test]
+fn ids_are_unique_and_lowercase() {
+    for (position, item) in items::ALL.iter().enumerate() {
+        assert!(
+            item.id.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'),
+            "{}",
+            item.id
+        );
+        assert!(
+            items::ALL.iter().skip(position + 1).all(|other| other.id != item.id),
+            "{}",
+            item.id
+        );
+    }
+}
