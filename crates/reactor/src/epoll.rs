@@ -18,7 +18,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use tidegate_base::{Address, Moment, Span};
 
 use crate::driver::Loop;
-use crate::interface::{CloseReason, ListenOptions, Peer, Shortage};
+use crate::interface::{CloseReason, ListenOptions, ListenerId, Peer, Shortage};
 use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending, WAKER_TOKEN};
 use crate::steering;
 use crate::waker::Waker;
@@ -49,6 +49,24 @@ impl Loop<Epoll> {
         }
         let kernel = Epoll { epoll, edges: Vec::with_capacity(EDGES_MAX) };
         Ok(Self::over(kernel, waker, socks_max))
+    }
+}
+
+impl EpollReactor {
+    /// Accepts from a listening socket that was opened elsewhere: workers share a unix listener this
+    /// way, for SO_REUSEPORT does not work on paths. Each worker brings a descriptor of its own.
+    ///
+    /// # Errors
+    /// When the socket does not listen, or the kernel cannot watch it.
+    pub fn adopt_listener(
+        &mut self,
+        listener: OwnedFd,
+        address: &Address,
+        backlog: u32,
+    ) -> io::Result<ListenerId> {
+        rustix::io::ioctl_fionbio(&listener, true)?;
+        rustix::net::listen(&listener, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        self.hang_door(listener, address.clone(), backlog)
     }
 }
 

@@ -20,4 +20,4 @@ pub mod worker;
 
 pub use snapshot::Snapshot;
 pub use start::{RunOptions, StartError, run};
-pub use worker::{Worker, WorkerLimits};
+pub use worker::{Leftovers, Worker, WorkerLimits};

@@ -6,6 +6,9 @@
 
 use std::io;
 use std::net::ToSocketAddrs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -86,7 +89,7 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     let descriptors =
         thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
     let addresses = resolve(&config)?;
-    remove_stale_sockets(&config);
+    let unix_listeners = open_unix_listeners(&config)?;
     let cpus = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
     let count = usize::from(options.workers.or(config.server.workers).unwrap_or(0));
     let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
@@ -103,13 +106,16 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
         let sender = mailbox.sender();
-        match start_worker(index, cpu, &plan, waker, mailbox) {
+        let started = share(&unix_listeners)
+            .and_then(|shared| start_worker(index, cpu, &plan, waker, mailbox, shared));
+        match started {
             Ok((handle, bound)) => {
                 workers.push(WorkerThread { handle, sender });
                 // A port 0 has become a real one, which the other workers must share.
                 plan.config = Arc::new(with_addresses(&plan.config, &bound));
             }
             Err(error) => {
+                unlink_unix_listeners(&plan.config);
                 stop_all(workers, Span::ZERO);
                 return Err(error);
             }
@@ -122,8 +128,10 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
         wait_for_stop();
         std::process::exit(1);
     });
+    // Who comes by path from here on must find nobody rather than wait for nobody.
+    unlink_unix_listeners(&plan.config);
+    drop(unix_listeners);
     stop_all(workers, grace);
-    remove_stale_sockets(&plan.config);
     Ok(())
 }
 
@@ -146,12 +154,13 @@ fn start_worker(
     plan: &Plan,
     waker: Waker,
     mailbox: Mailbox<Mail>,
+    shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
     let handle = thread::Builder::new()
         .name(format!("worker-{index}"))
-        .spawn(move || match prepare(index, cpu, &plan, waker) {
+        .spawn(move || match prepare(index, cpu, &plan, waker, shared) {
             Ok((mut reactor, mut worker, bound)) => {
                 let _ = report.send(Ok(bound));
                 serve(&mut reactor, &mut worker, &mailbox);
@@ -176,6 +185,7 @@ fn prepare(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
+    shared: Vec<SharedListener>,
 ) -> Result<(EpollReactor, Worker, Bound), StartError> {
     if let Some(cpu) = cpu {
         thread_setup::pin_to_cpu(cpu).map_err(system("pinning a worker to its CPU"))?;
@@ -189,8 +199,16 @@ fn prepare(
     let seed = random_seed();
     let accounts = Arc::new(Accounts::default());
     let mut worker = Worker::new(Rc::new(snapshot), accounts, limits, seed ^ index as u64);
-    let listeners =
-        worker.listen(&mut reactor).map_err(|error| StartError::Listen(error.to_string()))?;
+    let mut adopted = Vec::new();
+    for SharedListener { place, address, backlog, socket } in shared {
+        let id = reactor
+            .adopt_listener(socket, &address, backlog)
+            .map_err(system("sharing a unix listener"))?;
+        adopted.push((place, id));
+    }
+    let listeners = worker
+        .listen_beside(&mut reactor, &adopted)
+        .map_err(|error| StartError::Listen(error.to_string()))?;
     let bound = listeners.iter().map(|id| reactor.listener_address(*id)).collect();
     Ok((reactor, worker, bound))
 }
@@ -262,14 +280,54 @@ fn resolve(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, StartError> {
         .collect()
 }
 
-/// A unix listener's path from an earlier run, on which nobody listens any more, is in the way.
-fn remove_stale_sockets(config: &Config) {
+/// A unix listener, opened once and shared by all workers: SO_REUSEPORT does not work on paths.
+struct SharedListener {
+    place: usize,
+    address: Address,
+    backlog: u32,
+    socket: OwnedFd,
+}
+
+fn open_unix_listeners(config: &Config) -> Result<Vec<SharedListener>, StartError> {
+    let mut listeners = Vec::new();
+    for (place, listener) in config.listeners.iter().enumerate() {
+        let Bind::Unix(path) = &listener.bind else { continue };
+        remove_left_behind(path);
+        let socket = UnixListener::bind(path).map_err(|cause| {
+            StartError::Listen(format!("cannot listen on unix:{path}: {cause}"))
+        })?;
+        listeners.push(SharedListener {
+            place,
+            address: Address::Unix(path.clone()),
+            backlog: listener.backlog,
+            socket: socket.into(),
+        });
+    }
+    Ok(listeners)
+}
+
+/// Descriptors of their own for one worker. They are made in this thread's table and copied into the
+/// worker's when it unshares; this thread's copies end with the process.
+fn share(listeners: &[SharedListener]) -> Result<Vec<SharedListener>, StartError> {
+    let copy = |listener: &SharedListener| {
+        let socket = listener.socket.try_clone().map_err(system("sharing a unix listener"))?;
+        let address = listener.address.clone();
+        Ok(SharedListener { place: listener.place, address, backlog: listener.backlog, socket })
+    };
+    listeners.iter().map(copy).collect()
+}
+
+/// A path that an earlier run left behind, on which nobody listens any more, is in the way.
+fn remove_left_behind(path: &str) {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn unlink_unix_listeners(config: &Config) {
     for listener in &config.listeners {
-        if let Bind::Unix(path) = &listener.bind
-            && std::os::unix::net::UnixStream::connect(path).is_err()
-            && std::fs::symlink_metadata(path)
-                .is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()))
-        {
+        if let Bind::Unix(path) = &listener.bind {
             let _ = std::fs::remove_file(path);
         }
     }

@@ -77,6 +77,23 @@ pub(crate) enum Work {
     ServeQueue(u16),
 }
 
+/// What a worker still holds; see [`Worker::leftovers`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Leftovers {
+    /// Connections of both sides.
+    pub connections: usize,
+    /// Requests under way with a server.
+    pub exchanges: usize,
+    /// Synthetic answers under way.
+    pub productions: usize,
+    /// Requests that wait for a server.
+    pub queued: usize,
+    /// Idle connections to servers.
+    pub idle: usize,
+    /// Requests that pools count as being with a server.
+    pub in_use: u64,
+}
+
 /// How many connections and exchanges a worker may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
@@ -124,8 +141,25 @@ impl Worker {
     /// # Errors
     /// The first one that the kernel refuses.
     pub fn listen<R: Reactor>(&mut self, reactor: &mut R) -> Result<Vec<ListenerId>, ListenError> {
+        self.listen_beside(reactor, &[])
+    }
+
+    /// The same, but for the listeners that the worker shares with others: `shared` names those, by
+    /// their place in the configuration.
+    ///
+    /// # Errors
+    /// The first one that the kernel refuses.
+    pub fn listen_beside<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        shared: &[(usize, ListenerId)],
+    ) -> Result<Vec<ListenerId>, ListenError> {
         let snapshot = Rc::clone(&self.snapshot);
         for (index, listener) in snapshot.config.listeners.iter().enumerate() {
+            if let Some((_, id)) = shared.iter().find(|(at, _)| *at == index) {
+                self.listeners.push((*id, index as u16));
+                continue;
+            }
             let tcp = matches!(listener.bind, model::Bind::Tcp(_));
             let options = ListenOptions {
                 backlog: listener.backlog,
@@ -184,15 +218,32 @@ impl Worker {
         self.listeners.iter().find(|(id, _)| *id == listener).map(|(_, index)| *index)
     }
 
-    /// What must be zero when nothing is connected: (connections, exchanges, productions, queued).
+    /// What is left of connections and requests; all zero once nothing is connected.
     #[must_use]
-    pub fn leftovers(&self) -> (usize, usize, usize, usize) {
-        (
-            self.conns.downstream_count() + self.conns.upstream_count(),
-            self.exchanges.len(),
-            self.productions.len(),
-            self.pools.iter().map(|pool| pool.queue.len()).sum(),
-        )
+    pub fn leftovers(&self) -> Leftovers {
+        Leftovers {
+            connections: self.conns.downstream_count() + self.conns.upstream_count(),
+            exchanges: self.exchanges.len(),
+            productions: self.productions.len(),
+            queued: self.pools.iter().map(|pool| pool.queue.len()).sum(),
+            idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
+            in_use: self.pools.iter().map(|pool| pool.state.in_use_total()).sum(),
+        }
+    }
+
+    /// The most bytes that one connection holds now: (of input not used yet, of output not sent yet).
+    #[must_use]
+    pub fn held_bytes_max<R: Reactor>(&mut self, reactor: &R) -> (usize, usize) {
+        let (mut input, mut output) = (0, 0);
+        for sock in self.conns.downstream_ids().into_iter().chain(self.conns.upstream_ids()) {
+            output = output.max(reactor.output_pending(sock));
+            let held = match self.conns.downstream(sock) {
+                Some(down) => down.input.len(),
+                None => self.conns.upstream(sock).map_or(0, |up| up.input.len()),
+            };
+            input = input.max(held);
+        }
+        (input, output)
     }
 
     /// How many downstream and upstream connections there are.

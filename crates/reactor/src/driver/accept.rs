@@ -39,6 +39,16 @@ impl<K: Kernel> Loop<K> {
         options: &ListenOptions,
     ) -> io::Result<ListenerId> {
         let (handle, address) = self.kernel.listen(address, options)?;
+        self.hang_door(handle, address, options.backlog)
+    }
+
+    /// Accepts from a handle that listens already.
+    pub(crate) fn hang_door(
+        &mut self,
+        handle: K::Handle,
+        address: Address,
+        backlog: u32,
+    ) -> io::Result<ListenerId> {
         let free = self.doors.iter().position(|door| door.handle.is_none());
         let index = free.unwrap_or(self.doors.len()) as u32;
         let generation = free.map_or(1, |free| self.doors[free].generation.wrapping_add(1));
@@ -52,7 +62,7 @@ impl<K: Kernel> Loop<K> {
             handle: Some(handle),
             address,
             backlogged: false,
-            backlog: options.backlog,
+            backlog,
             last_accepts: None,
         };
         match free {
