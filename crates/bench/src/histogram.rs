@@ -81,6 +81,19 @@ impl Times {
         if self.histogram.is_empty() { 0.0 } else { self.histogram.max() as f64 / 1000.0 }
     }
 
+    /// The sum of all times up to `most`.
+    #[must_use]
+    pub fn sum_up_to(&self, most: Duration) -> Duration {
+        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        let sum = self
+            .histogram
+            .iter_recorded()
+            .take_while(|step| step.value_iterated_to() <= most)
+            .map(|step| step.value_iterated_to().saturating_mul(step.count_at_value()))
+            .fold(0, u64::saturating_add);
+        Duration::from_nanos(sum)
+    }
+
     /// The mean, microseconds; 0 when nothing was counted.
     #[must_use]
     pub fn mean_us(&self) -> f64 {

@@ -87,6 +87,8 @@ pub struct Client<'a> {
     next_publish: Moment,
     /// Times of turns that waited for nothing and found nothing.
     spins: Times,
+    /// When the last turn began, when it was such a one.
+    spin_began: Option<Moment>,
     /// Whole answers, those that do not count included.
     answered_ever: u64,
     /// Completions and sends of the present turn.
@@ -133,6 +135,7 @@ impl<'a> Client<'a> {
             next_sweep: start,
             next_publish: start.after(PUBLISH_EVERY),
             spins: Times::coarse(),
+            spin_began: None,
             answered_ever: 0,
             busy_marks: 0,
         };
@@ -153,6 +156,9 @@ impl<'a> Client<'a> {
     /// Does what is due now, then one turn of at most `wait_max`; false when the plan is carried out.
     pub fn step<R: Reactor>(&mut self, reactor: &mut R, wait_max: Span) -> bool {
         let now = reactor.read_clock();
+        if let Some(begun) = self.spin_began.take() {
+            self.spins.record(now.since(begun));
+        }
         self.advance(reactor, now);
         if self.is_finished(now) {
             return false;
@@ -161,7 +167,7 @@ impl<'a> Client<'a> {
         let marks = self.busy_marks;
         reactor.turn(self, wait.min(wait_max));
         if wait.is_zero() && marks == self.busy_marks {
-            self.spins.record(reactor.read_clock().since(now));
+            self.spin_began = Some(now);
         }
         true
     }
@@ -407,8 +413,9 @@ impl<'a> Client<'a> {
     }
 }
 
-/// CPU time of all spins: their number times their median, since some of them lasted longer only
-/// because somebody else had the CPU.
+/// CPU time of all spins, but for those in which somebody else had the CPU: they lasted much longer
+/// than the others.
 fn spun_through(spins: &Times) -> Span {
-    Span::from_secs_f64(spins.percentile_us(50.0) / 1e6 * spins.count() as f64)
+    let usual = Span::from_secs_f64(spins.percentile_us(50.0) / 1e6);
+    spins.sum_up_to(usual * 16)
 }
