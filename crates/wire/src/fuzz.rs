@@ -13,11 +13,7 @@ use tidegate_base::limits::TRAILER_BYTES_MAX;
 pub fn fuzz_request(data: &[u8]) {
     let whole = feed(data, data.len(), decode_request);
     for step in [1, 2, 7] {
-        assert_eq!(
-            feed(data, step, decode_request),
-            whole,
-            "cut every {step} bytes"
-        );
+        assert_eq!(feed(data, step, decode_request), whole, "cut every {step} bytes");
     }
     if let Outcome::Complete(consumed, _) = whole {
         assert!(consumed > 0 && consumed <= data.len());
@@ -46,26 +42,10 @@ pub fn fuzz_chunked(data: &[u8]) {
 }
 
 const REQUEST_KINDS: [RequestKind; 4] = [
-    RequestKind {
-        is_head: false,
-        is_connect: false,
-        upgrade_asked: false,
-    },
-    RequestKind {
-        is_head: true,
-        is_connect: false,
-        upgrade_asked: false,
-    },
-    RequestKind {
-        is_head: false,
-        is_connect: true,
-        upgrade_asked: false,
-    },
-    RequestKind {
-        is_head: false,
-        is_connect: false,
-        upgrade_asked: true,
-    },
+    RequestKind { is_head: false, is_connect: false, upgrade_asked: false },
+    RequestKind { is_head: true, is_connect: false, upgrade_asked: false },
+    RequestKind { is_head: false, is_connect: true, upgrade_asked: false },
+    RequestKind { is_head: false, is_connect: false, upgrade_asked: true },
 ];
 
 /// How the decoding of a head ended.
@@ -142,10 +122,7 @@ fn check_request_again(data: &[u8]) {
     }
     canonical.extend_from_slice(b"\r\n");
     let mut storage = FieldStorage::new();
-    let roomy = HeadLimits {
-        head_bytes_max: limits.head_bytes_max * 2,
-        ..limits
-    };
+    let roomy = HeadLimits { head_bytes_max: limits.head_bytes_max * 2, ..limits };
     // The canonical line says HTTP/1.1, which asks for a Host and knows Transfer-Encoding.
     match decoder.decode_request(&canonical, &roomy, &mut storage) {
         Ok(Some((again, consumed))) => {
@@ -159,13 +136,7 @@ fn check_request_again(data: &[u8]) {
 
 fn check_same(again: &RequestHead<'_>, head: &RequestHead<'_>) {
     assert_eq!(
-        (
-            again.method,
-            again.path,
-            again.query,
-            again.host,
-            again.length
-        ),
+        (again.method, again.path, again.query, again.host, again.length),
         (head.method, head.path, head.query, head.host, head.length)
     );
     assert!(again.fields().eq(head.fields()));
@@ -174,12 +145,7 @@ fn check_same(again: &RequestHead<'_>, head: &RequestHead<'_>) {
 fn check_field(field: Field<'_>) {
     assert!(!field.name.is_empty() && field.name.bytes().all(|byte| byte.is_ascii_graphic()));
     assert!(!field.name.contains(':'));
-    assert!(
-        !field
-            .value
-            .iter()
-            .any(|&byte| byte < 0x20 && byte != b'\t' || byte == 0x7f)
-    );
+    assert!(!field.value.iter().any(|&byte| byte < 0x20 && byte != b'\t' || byte == 0x7f));
     assert_eq!(field.value.trim_ascii(), field.value);
 }
 
@@ -195,11 +161,7 @@ struct BodyOutcome {
 /// Gives `data` to a fresh decoder, at most `step` bytes at each call.
 fn feed_body(data: &[u8], step: usize) -> BodyOutcome {
     let mut decoder = BodyDecoder::new(BodyLength::Chunked);
-    let mut outcome = BodyOutcome {
-        data: Vec::new(),
-        trailers: Vec::new(),
-        end: Ok(None),
-    };
+    let mut outcome = BodyOutcome { data: Vec::new(), trailers: Vec::new(), end: Ok(None) };
     let mut at = 0;
     while at < data.len() {
         let piece = &data[at..(at + step).min(data.len())];

@@ -6,3 +6,4 @@
 
 pub mod fuzz;
 pub mod http1;
+pub mod tls;

@@ -43,23 +43,14 @@ fn the_data_path_allocates_nothing() {
     for cut in 1..request.len() {
         let mut decoder = HeadDecoder::default();
         let mut storage = FieldStorage::new();
-        assert!(
-            decoder
-                .decode_request(&request[..cut], &limits, &mut storage)
-                .unwrap()
-                .is_none()
-        );
+        assert!(decoder.decode_request(&request[..cut], &limits, &mut storage).unwrap().is_none());
         let mut storage = FieldStorage::new();
-        let decoded = decoder
-            .decode_request(request, &limits, &mut storage)
-            .unwrap();
+        let decoded = decoder.decode_request(request, &limits, &mut storage).unwrap();
         let (head, _) = decoded.unwrap();
         assert!(head.is_nominated("x") && head.find(FieldName::Accept).is_some());
         let mut storage = FieldStorage::new();
         let kind = RequestKind::new(&head.method, head.upgrade);
-        let decoded = decoder
-            .decode_response(response, &limits, kind, &mut storage)
-            .unwrap();
+        let decoded = decoder.decode_response(response, &limits, kind, &mut storage).unwrap();
         assert!(decoded.is_some());
         let mut decoder = BodyDecoder::new(BodyLength::Chunked);
         let mut at = 0;

@@ -12,11 +12,7 @@ fn verdict(input: &[u8], step: usize) -> String {
     let mut at = 0;
     while at < input.len() && !decoder.is_done() {
         match decoder.decode(&input[at..(at + step).min(input.len())]) {
-            Ok(BodyStep {
-                consumed,
-                data: piece,
-                ..
-            }) => {
+            Ok(BodyStep { consumed, data: piece, .. }) => {
                 assert!(consumed > 0);
                 data.extend_from_slice(piece);
                 at += consumed;
@@ -31,20 +27,12 @@ fn verdict(input: &[u8], step: usize) -> String {
     }
     assert!(decoder.handle_end().is_ok());
     let trailers = String::from_utf8(decoder.trailers().to_vec()).unwrap();
-    format!(
-        "{data} {}{}",
-        input.len() - at,
-        trailers.replace("\r\n", ";")
-    )
+    format!("{data} {}{}", input.len() - at, trailers.replace("\r\n", ";"))
 }
 
 fn check(input: &str, wanted: &str) {
     for step in [input.len(), 1, 2, 3, 5] {
-        assert_eq!(
-            verdict(input.as_bytes(), step),
-            wanted,
-            "{step} at once: {input:?}"
-        );
+        assert_eq!(verdict(input.as_bytes(), step), wanted, "{step} at once: {input:?}");
     }
 }
 
@@ -146,18 +134,9 @@ fn extensions() {
         check(&format!("1{extension}\r\na\r\n0\r\n\r\n"), wanted);
     }
     let longest = "a".repeat(CHUNK_EXTENSION_BYTES_MAX - 1);
-    check(
-        &format!("1;{longest}\r\na\r\n1;{longest}\r\nb\r\n0\r\n\r\n"),
-        "ab 0",
-    );
-    check(
-        &format!("1;{longest}a\r\na\r\n0\r\n\r\n"),
-        "ChunkExtensionTooLong",
-    );
-    check(
-        &format!("1{}", " ".repeat(CHUNK_EXTENSION_BYTES_MAX + 1)),
-        "ChunkExtensionTooLong",
-    );
+    check(&format!("1;{longest}\r\na\r\n1;{longest}\r\nb\r\n0\r\n\r\n"), "ab 0");
+    check(&format!("1;{longest}a\r\na\r\n0\r\n\r\n"), "ChunkExtensionTooLong");
+    check(&format!("1{}", " ".repeat(CHUNK_EXTENSION_BYTES_MAX + 1)), "ChunkExtensionTooLong");
 }
 
 #[test]
@@ -166,10 +145,7 @@ fn trailers() {
         ("A: b\r\n", "a 0A: b;"),
         ("A:b\r\nC:\t d \r\n", "a 0A: b;C: d;"),
         ("A:\r\n", "a 0A: ;"),
-        (
-            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\nA: b\r\n",
-            "a 0A: b;",
-        ),
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\nA: b\r\n", "a 0A: b;"),
         ("host: x\r\nAuthorization: y\r\nSet-Cookie: z\r\n", "a 0"),
         ("X-Forwarded-For: x\r\nif-none-match: y\r\n", "a 0"),
         ("A : b\r\n", "SpaceBeforeColon"),
@@ -186,15 +162,9 @@ fn trailers() {
     }
     let line = format!("A: {}\r\n", "b".repeat(TRAILER_BYTES_MAX));
     check(&format!("0\r\n{line}\r\n"), "TrailerTooLarge");
-    check(
-        &format!("0\r\n{}\r\n", "A: b\r\n".repeat(101)),
-        "TooManyFields",
-    );
+    check(&format!("0\r\n{}\r\n", "A: b\r\n".repeat(101)), "TooManyFields");
     let all = "A: b;".repeat(100);
-    check(
-        &format!("0\r\n{}\r\n", "A: b\r\n".repeat(100)),
-        &format!(" 0{all}"),
-    );
+    check(&format!("0\r\n{}\r\n", "A: b\r\n".repeat(100)), &format!(" 0{all}"));
 }
 
 #[test]
@@ -205,45 +175,17 @@ fn counted_and_closing_bodies_end_as_they_should() {
 
     let mut counted = BodyDecoder::new(BodyLength::Length(5));
     let step = counted.decode(b"hel").unwrap();
-    assert_eq!(
-        step,
-        BodyStep {
-            consumed: 3,
-            data: b"hel",
-            done: false
-        }
-    );
+    assert_eq!(step, BodyStep { consumed: 3, data: b"hel", done: false });
     let step = counted.decode(b"loGET").unwrap();
-    assert_eq!(
-        step,
-        BodyStep {
-            consumed: 2,
-            data: b"lo",
-            done: true
-        }
-    );
-    assert_eq!(
-        counted.decode(b"GET").unwrap(),
-        BodyStep {
-            consumed: 0,
-            data: b"",
-            done: true
-        }
-    );
+    assert_eq!(step, BodyStep { consumed: 2, data: b"lo", done: true });
+    assert_eq!(counted.decode(b"GET").unwrap(), BodyStep { consumed: 0, data: b"", done: true });
 
     let mut cut = BodyDecoder::new(BodyLength::Length(5));
     cut.decode(b"hel").unwrap();
     assert_eq!(cut.handle_end().unwrap_err().kind.name(), "BodyTruncated");
 
     let mut open = BodyDecoder::new(BodyLength::UntilClose);
-    assert_eq!(
-        open.decode(b"x").unwrap(),
-        BodyStep {
-            consumed: 1,
-            data: b"x",
-            done: false
-        }
-    );
+    assert_eq!(open.decode(b"x").unwrap(), BodyStep { consumed: 1, data: b"x", done: false });
     assert!(open.handle_end().is_ok() && open.is_done());
 }
 
@@ -251,12 +193,5 @@ fn counted_and_closing_bodies_end_as_they_should() {
 fn the_usual_end_comes_with_the_last_data() {
     let mut decoder = BodyDecoder::new(BodyLength::Chunked);
     let step = decoder.decode(b"5\r\nhello\r\n0\r\n\r\nGET").unwrap();
-    assert_eq!(
-        step,
-        BodyStep {
-            consumed: 15,
-            data: b"hello",
-            done: true
-        }
-    );
+    assert_eq!(step, BodyStep { consumed: 15, data: b"hello", done: true });
 }

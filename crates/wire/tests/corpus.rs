@@ -5,20 +5,14 @@ use std::path::Path;
 use tidegate_wire::fuzz::{fuzz_chunked, fuzz_request, fuzz_response};
 
 fn replay(target: &str, body: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus")
-        .join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut files = 0;
     for entry in fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
         let path = entry.unwrap().path();
         body(&fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())));
         files += 1;
     }
-    assert!(
-        files >= 5,
-        "the corpus in {} is nearly empty",
-        folder.display()
-    );
+    assert!(files >= 5, "the corpus in {} is nearly empty", folder.display());
 }
 
 #[test]

@@ -220,11 +220,7 @@ proptest! {
 fn a_dripping_peer_costs_work_in_proportion() {
     // A head that is longer than any limit, one byte more at each call: were each call to begin
     // at the first byte, this would take 2^27 steps a head instead of 2^14.
-    let head = [
-        b"GET / HTTP/1.1\r\nHost: h\r\nA: ".to_vec(),
-        vec![b'a'; 20_000],
-    ]
-    .concat();
+    let head = [b"GET / HTTP/1.1\r\nHost: h\r\nA: ".to_vec(), vec![b'a'; 20_000]].concat();
     let limits = HeadLimits::default();
     for _ in 0..50 {
         let mut decoder = HeadDecoder::default();

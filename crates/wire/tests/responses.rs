@@ -6,23 +6,10 @@ use tidegate_wire::http1::{
     BodyLength, FieldStorage, HeadDecoder, HeadLimits, RequestKind, ResponseHead,
 };
 
-const GET: RequestKind = RequestKind {
-    is_head: false,
-    is_connect: false,
-    upgrade_asked: false,
-};
-const HEAD: RequestKind = RequestKind {
-    is_head: true,
-    ..GET
-};
-const CONNECT: RequestKind = RequestKind {
-    is_connect: true,
-    ..GET
-};
-const UPGRADE: RequestKind = RequestKind {
-    upgrade_asked: true,
-    ..GET
-};
+const GET: RequestKind = RequestKind { is_head: false, is_connect: false, upgrade_asked: false };
+const HEAD: RequestKind = RequestKind { is_head: true, ..GET };
+const CONNECT: RequestKind = RequestKind { is_connect: true, ..GET };
+const UPGRADE: RequestKind = RequestKind { upgrade_asked: true, ..GET };
 
 fn summary(head: &ResponseHead<'_>) -> String {
     let length = match head.length {
@@ -53,22 +40,10 @@ fn verdict(input: &[u8], request: RequestKind, cuts: impl Iterator<Item = usize>
 /// The verdict on `input` must be `wanted`, however the input is cut.
 fn check(input: &[u8], request: RequestKind, wanted: &str) {
     let shown = input.escape_ascii().to_string();
-    assert_eq!(
-        verdict(input, request, core::iter::empty()),
-        wanted,
-        "whole: {shown}"
-    );
-    assert_eq!(
-        verdict(input, request, 1..input.len()),
-        wanted,
-        "byte by byte: {shown}"
-    );
+    assert_eq!(verdict(input, request, core::iter::empty()), wanted, "whole: {shown}");
+    assert_eq!(verdict(input, request, 1..input.len()), wanted, "byte by byte: {shown}");
     for cut in 1..input.len() {
-        assert_eq!(
-            verdict(input, request, [cut].into_iter()),
-            wanted,
-            "cut at {cut}: {shown}"
-        );
+        assert_eq!(verdict(input, request, [cut].into_iter()), wanted, "cut at {cut}: {shown}");
     }
 }
 
@@ -111,11 +86,7 @@ fn status_lines() {
         ("HTTP/1.1 200 O\rK", "BareCr"),
         ("HTTP/1.1 200 OK\n", "BareLf"),
     ] {
-        check(
-            format!("{line}\r\nContent-Length: 0\r\n\r\n").as_bytes(),
-            GET,
-            wanted,
-        );
+        check(format!("{line}\r\nContent-Length: 0\r\n\r\n").as_bytes(), GET, wanted);
     }
 }
 
@@ -135,44 +106,22 @@ fn fields_are_as_strict_as_in_requests() {
         ("A: \u{e9}", "200 until-close close"),
         ("Content-Length: 5", "200 5 keep"),
         ("Content-Length: 5, 5", "ContentLengthRepeated"),
-        (
-            "Content-Length: 5\r\nContent-Length: 5",
-            "ContentLengthRepeated",
-        ),
-        (
-            "Content-Length: 5\r\nContent-Length: 6",
-            "ContentLengthsDiffer",
-        ),
+        ("Content-Length: 5\r\nContent-Length: 5", "ContentLengthRepeated"),
+        ("Content-Length: 5\r\nContent-Length: 6", "ContentLengthsDiffer"),
         ("Content-Length: -1", "ContentLengthInvalid"),
-        (
-            "Content-Length: 99999999999999999999",
-            "ContentLengthInvalid",
-        ),
-        (
-            "Content-Length: 5\r\nTransfer-Encoding: chunked",
-            "ContentLengthWithTransferEncoding",
-        ),
+        ("Content-Length: 99999999999999999999", "ContentLengthInvalid"),
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked", "ContentLengthWithTransferEncoding"),
         ("Transfer-Encoding: chunked", "200 chunked keep"),
-        (
-            "Transfer-Encoding: gzip, chunked",
-            "TransferEncodingUnsupported",
-        ),
+        ("Transfer-Encoding: gzip, chunked", "TransferEncodingUnsupported"),
         ("Transfer-Encoding: gzip", "TransferEncodingNotChunked"),
         ("Transfer-Encoding: identity", "TransferEncodingNotChunked"),
-        (
-            "Transfer-Encoding: chunked, chunked",
-            "TransferEncodingInvalid",
-        ),
+        ("Transfer-Encoding: chunked, chunked", "TransferEncodingInvalid"),
         ("Transfer-Encoding: ,chunked", "TransferEncodingInvalid"),
         ("Server: x", "200 until-close close"),
         ("Connection: close", "200 until-close close"),
         ("Connection: close\r\nContent-Length: 1", "200 1 close"),
     ] {
-        check(
-            format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n").as_bytes(),
-            GET,
-            wanted,
-        );
+        check(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n").as_bytes(), GET, wanted);
     }
 }
 
@@ -180,132 +129,44 @@ fn fields_are_as_strict_as_in_requests() {
 fn lengths_depend_on_status_and_request() {
     for (request, head, wanted) in [
         (GET, "HTTP/1.1 100 Continue\r\n", "100 none keep"),
-        (
-            GET,
-            "HTTP/1.1 103 Early Hints\r\nLink: x\r\n",
-            "103 none keep",
-        ),
-        (
-            GET,
-            "HTTP/1.1 100 Continue\r\nContent-Length: 5\r\n",
-            "100 none close",
-        ),
-        (
-            GET,
-            "HTTP/1.1 100 Continue\r\nTransfer-Encoding: chunked\r\n",
-            "100 none close",
-        ),
+        (GET, "HTTP/1.1 103 Early Hints\r\nLink: x\r\n", "103 none keep"),
+        (GET, "HTTP/1.1 100 Continue\r\nContent-Length: 5\r\n", "100 none close"),
+        (GET, "HTTP/1.1 100 Continue\r\nTransfer-Encoding: chunked\r\n", "100 none close"),
         (GET, "HTTP/1.1 204 No Content\r\n", "204 none keep"),
-        (
-            GET,
-            "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n",
-            "204 none keep",
-        ),
-        (
-            GET,
-            "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n",
-            "204 none close",
-        ),
-        (
-            GET,
-            "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n",
-            "204 none close",
-        ),
+        (GET, "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n", "204 none keep"),
+        (GET, "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n", "204 none close"),
+        (GET, "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n", "204 none close"),
         (GET, "HTTP/1.0 204 No Content\r\n", "204 none close"),
         (GET, "HTTP/1.1 304 Not Modified\r\n", "304 none keep"),
-        (
-            GET,
-            "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n",
-            "304 none keep",
-        ),
-        (
-            GET,
-            "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n",
-            "304 none keep",
-        ),
-        (
-            GET,
-            "HTTP/1.1 205 Reset\r\nContent-Length: 0\r\n",
-            "205 0 keep",
-        ),
+        (GET, "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n", "304 none keep"),
+        (GET, "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n", "304 none keep"),
+        (GET, "HTTP/1.1 205 Reset\r\nContent-Length: 0\r\n", "205 0 keep"),
         (HEAD, "HTTP/1.1 200 OK\r\n", "200 none keep"),
-        (
-            HEAD,
-            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
-            "200 none keep",
-        ),
-        (
-            HEAD,
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n",
-            "200 none keep",
-        ),
-        (
-            HEAD,
-            "HTTP/1.1 200 OK\r\nConnection: close\r\n",
-            "200 none close",
-        ),
-        (
-            HEAD,
-            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n",
-            "ContentLengthInvalid",
-        ),
+        (HEAD, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", "200 none keep"),
+        (HEAD, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", "200 none keep"),
+        (HEAD, "HTTP/1.1 200 OK\r\nConnection: close\r\n", "200 none close"),
+        (HEAD, "HTTP/1.1 200 OK\r\nContent-Length: x\r\n", "ContentLengthInvalid"),
         (
             HEAD,
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
             "ContentLengthWithTransferEncoding",
         ),
-        (
-            GET,
-            "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n",
-            "200 5 close",
-        ),
-        (
-            GET,
-            "HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n",
-            "200 5 keep",
-        ),
-        (
-            GET,
-            "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n",
-            "200 until-close close",
-        ),
-        (
-            GET,
-            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n",
-            "TransferEncodingOnHttp10",
-        ),
-        (
-            GET,
-            "HTTP/1.1 200 OK\r\nConnection: upgrade\r\nUpgrade: x\r\n",
-            "200 until-close close",
-        ),
-        (
-            GET,
-            "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n",
-            "SwitchNotAsked",
-        ),
+        (GET, "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n", "200 5 close"),
+        (GET, "HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n", "200 5 keep"),
+        (GET, "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n", "200 until-close close"),
+        (GET, "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n", "TransferEncodingOnHttp10"),
+        (GET, "HTTP/1.1 200 OK\r\nConnection: upgrade\r\nUpgrade: x\r\n", "200 until-close close"),
+        (GET, "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n", "SwitchNotAsked"),
         (GET, "HTTP/1.1 101 Switching\r\n", "SwitchNotAsked"),
         (
             UPGRADE,
             "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n",
             "101 none keep upgrade",
         ),
-        (
-            UPGRADE,
-            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n",
-            "200 0 keep",
-        ),
+        (UPGRADE, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "200 0 keep"),
         (CONNECT, "HTTP/1.1 200 OK\r\n", "200 none keep upgrade"),
-        (
-            CONNECT,
-            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
-            "200 none close upgrade",
-        ),
-        (
-            CONNECT,
-            "HTTP/1.1 407 Auth\r\nContent-Length: 5\r\n",
-            "407 5 keep",
-        ),
+        (CONNECT, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", "200 none close upgrade"),
+        (CONNECT, "HTTP/1.1 407 Auth\r\nContent-Length: 5\r\n", "407 5 keep"),
     ] {
         check(format!("{head}\r\n").as_bytes(), request, wanted);
     }

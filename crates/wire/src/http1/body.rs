@@ -74,13 +74,7 @@ impl BodyDecoder {
             BodyLength::Chunked => (Phase::SizeStart, 0),
             BodyLength::UntilClose => (Phase::UntilClose, 0),
         };
-        Self {
-            remaining,
-            trailers: None,
-            extension_bytes: 0,
-            size_digits: 0,
-            phase,
-        }
+        Self { remaining, trailers: None, extension_bytes: 0, size_digits: 0, phase }
     }
 
     /// Whether the body is complete.
@@ -98,27 +92,15 @@ impl BodyDecoder {
     #[inline]
     pub fn decode<'b>(&mut self, input: &'b [u8]) -> Result<BodyStep<'b>, Fault> {
         match self.phase {
-            Phase::Done => Ok(BodyStep {
-                consumed: 0,
-                data: &[],
-                done: true,
-            }),
+            Phase::Done => Ok(BodyStep { consumed: 0, data: &[], done: true }),
             Phase::Counted => {
                 let (data, _) = self.take_data(input);
                 if self.remaining == 0 {
                     self.phase = Phase::Done;
                 }
-                Ok(BodyStep {
-                    consumed: data.len(),
-                    data,
-                    done: self.is_done(),
-                })
+                Ok(BodyStep { consumed: data.len(), data, done: self.is_done() })
             }
-            Phase::UntilClose => Ok(BodyStep {
-                consumed: input.len(),
-                data: input,
-                done: false,
-            }),
+            Phase::UntilClose => Ok(BodyStep { consumed: input.len(), data: input, done: false }),
             _ => self.decode_chunked(input).map_err(Fault::from),
         }
     }
@@ -133,9 +115,7 @@ impl BodyDecoder {
                 self.phase = Phase::Done;
                 Ok(())
             }
-            _ => Err(Fault {
-                kind: FaultKind::BodyTruncated,
-            }),
+            _ => Err(Fault { kind: FaultKind::BodyTruncated }),
         }
     }
 
@@ -155,17 +135,9 @@ impl BodyDecoder {
         while let [byte, after @ ..] = rest {
             if self.phase == Phase::ChunkData {
                 let (data, after) = self.take_data(rest);
-                rest = if self.remaining == 0 {
-                    self.skip_chunk_end(after)
-                } else {
-                    after
-                };
+                rest = if self.remaining == 0 { self.skip_chunk_end(after) } else { after };
                 let consumed = input.len() - rest.len();
-                return Ok(BodyStep {
-                    consumed,
-                    data,
-                    done: self.is_done(),
-                });
+                return Ok(BodyStep { consumed, data, done: self.is_done() });
             }
             self.phase = self.handle_frame_byte(*byte)?;
             rest = after;
@@ -173,11 +145,7 @@ impl BodyDecoder {
                 break;
             }
         }
-        Ok(BodyStep {
-            consumed: input.len() - rest.len(),
-            data: &[],
-            done: self.is_done(),
-        })
+        Ok(BodyStep { consumed: input.len() - rest.len(), data: &[], done: self.is_done() })
     }
 
     fn take_data<'b>(&mut self, input: &'b [u8]) -> (&'b [u8], &'b [u8]) {
@@ -259,11 +227,7 @@ impl BodyDecoder {
     fn begin_chunk(&mut self) -> Phase {
         self.size_digits = 0;
         self.extension_bytes = 0;
-        if self.remaining == 0 {
-            Phase::TrailerStart
-        } else {
-            Phase::ChunkData
-        }
+        if self.remaining == 0 { Phase::TrailerStart } else { Phase::ChunkData }
     }
 
     /// chunk-ext of RFC 9112 section 7.1.1; nobody reads extensions here, but what others may

@@ -21,10 +21,7 @@ impl DateField {
     /// The value at that second.
     #[must_use]
     pub fn new(unix_seconds: u64) -> Self {
-        let mut field = Self {
-            unix_seconds,
-            rendered: *b"Thu, 01 Jan 1970 00:00:00 GMT",
-        };
+        let mut field = Self { unix_seconds, rendered: *b"Thu, 01 Jan 1970 00:00:00 GMT" };
         field.render();
         field
     }

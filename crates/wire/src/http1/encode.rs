@@ -20,10 +20,7 @@ pub fn encode_status_line(out: &mut Vec<u8>, status: u16) {
 /// Appends `method target HTTP/1.1` with its CRLF.
 #[inline]
 pub fn encode_request_line(out: &mut Vec<u8>, method: &str, target: &str) {
-    debug_assert!(
-        !method.is_empty() && !target.is_empty(),
-        "a request line has three words"
-    );
+    debug_assert!(!method.is_empty() && !target.is_empty(), "a request line has three words");
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
     out.extend_from_slice(target.as_bytes());
@@ -76,10 +73,7 @@ pub fn encode_chunk_tail(out: &mut Vec<u8>) {
 /// `BodyDecoder::trailers` gives them; usually none) and the empty line.
 #[inline]
 pub fn encode_last_chunk(out: &mut Vec<u8>, trailers: &[u8]) {
-    debug_assert!(
-        trailers.is_empty() || trailers.ends_with(b"\r\n"),
-        "trailers are whole lines"
-    );
+    debug_assert!(trailers.is_empty() || trailers.ends_with(b"\r\n"), "trailers are whole lines");
     out.extend_from_slice(b"0\r\n");
     out.extend_from_slice(trailers);
     out.extend_from_slice(b"\r\n");

@@ -59,11 +59,7 @@ impl<'a> Iterator for Fields<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Field<'a>> {
-        self.pairs.next().map(|(header, &id)| Field {
-            id,
-            name: header.name,
-            value: header.value,
-        })
+        self.pairs.next().map(|(header, &id)| Field { id, name: header.name, value: header.value })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -95,19 +91,12 @@ impl<'a> FieldTable<'a> {
             repeated |= seen & bit;
             seen |= bit;
         }
-        Self {
-            headers,
-            ids,
-            seen,
-            repeated,
-        }
+        Self { headers, ids, seen, repeated }
     }
 
     #[inline]
     pub(super) fn iter(&self) -> Fields<'a> {
-        Fields {
-            pairs: self.headers.iter().zip(self.ids.iter()),
-        }
+        Fields { pairs: self.headers.iter().zip(self.ids.iter()) }
     }
 
     #[inline]
@@ -126,26 +115,18 @@ impl<'a> FieldTable<'a> {
         if !self.has(id) {
             return None;
         }
-        self.iter()
-            .find(|field| field.id == id)
-            .map(|field| field.value)
+        self.iter().find(|field| field.id == id).map(|field| field.value)
     }
 
     /// The first value of a field named `name_lower`, whatever the name's case.
     pub(super) fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
-        self.iter()
-            .find(|field| field.name.eq_ignore_ascii_case(name_lower))
-            .map(|f| f.value)
+        self.iter().find(|field| field.name.eq_ignore_ascii_case(name_lower)).map(|f| f.value)
     }
 
     /// Every element of every field of that name, list syntax undone (RFC 9110 section 5.6.1):
     /// without the white space around it, possibly empty.
     pub(super) fn elements(&self, id: FieldName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let fields = if self.has(id) {
-            Some(self.iter())
-        } else {
-            None
-        };
+        let fields = if self.has(id) { Some(self.iter()) } else { None };
         fields
             .into_iter()
             .flatten()
@@ -156,8 +137,7 @@ impl<'a> FieldTable<'a> {
 
     /// Whether a Connection field names `name` (RFC 9110 section 7.6.1).
     pub(super) fn is_nominated(&self, name: &str) -> bool {
-        self.elements(FieldName::Connection)
-            .any(|e| e.eq_ignore_ascii_case(name.as_bytes()))
+        self.elements(FieldName::Connection).any(|e| e.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
 
@@ -252,11 +232,7 @@ impl FieldName {
             return Self::Other;
         };
         let id = SLOTS[slot as usize];
-        if id.as_str().as_bytes().eq_ignore_ascii_case(name) {
-            id
-        } else {
-            Self::Other
-        }
+        if id.as_str().as_bytes().eq_ignore_ascii_case(name) { id } else { Self::Other }
     }
 
     /// The name in lower case; empty for `Other`.
@@ -269,11 +245,7 @@ impl FieldName {
     /// This name's bit in a set of names; none for `Other`.
     #[inline]
     const fn bit(self) -> u64 {
-        if matches!(self, Self::Other) {
-            0
-        } else {
-            1 << (self as u8)
-        }
+        if matches!(self, Self::Other) { 0 } else { 1 << (self as u8) }
     }
 }
 
@@ -303,13 +275,8 @@ const fn slots() -> [FieldName; 256] {
     let mut index = 0;
     while index < FieldName::ALL.len() {
         let id = FieldName::ALL[index];
-        let Some(place) = slot(id.as_str().as_bytes()) else {
-            panic!("a name is too short")
-        };
-        assert!(
-            matches!(table[place as usize], FieldName::Other),
-            "two names meet in a slot"
-        );
+        let Some(place) = slot(id.as_str().as_bytes()) else { panic!("a name is too short") };
+        assert!(matches!(table[place as usize], FieldName::Other), "two names meet in a slot");
         table[place as usize] = id;
         index += 1;
     }
@@ -325,27 +292,17 @@ mod tests {
         for &id in FieldName::ALL {
             let lower = id.as_str();
             assert_eq!(FieldName::classify(lower.as_bytes()), id);
-            assert_eq!(
-                FieldName::classify(lower.to_ascii_uppercase().as_bytes()),
-                id
-            );
+            assert_eq!(FieldName::classify(lower.to_ascii_uppercase().as_bytes()), id);
             assert_eq!(lower, lower.to_ascii_lowercase());
             for at in 0..lower.len() {
                 let mut near = lower.as_bytes().to_vec();
                 near[at] ^= 0x03;
                 assert_ne!(FieldName::classify(&near), id);
             }
-            assert_eq!(
-                FieldName::classify(format!("{lower}x").as_bytes()),
-                FieldName::Other
-            );
+            assert_eq!(FieldName::classify(format!("{lower}x").as_bytes()), FieldName::Other);
         }
         for name in ["", "a", "x-other", "content_length"] {
-            assert_eq!(
-                FieldName::classify(name.as_bytes()),
-                FieldName::Other,
-                "{name}"
-            );
+            assert_eq!(FieldName::classify(name.as_bytes()), FieldName::Other, "{name}");
         }
     }
 

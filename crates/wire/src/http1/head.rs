@@ -140,24 +140,11 @@ impl HeadDecoder {
         limits: &HeadLimits,
     ) -> Result<Option<Candidate<'b>>, Fault> {
         if !self.has_started() {
-            return Ok(Some(Candidate {
-                bytes: input,
-                is_scanned: false,
-            }));
+            return Ok(Some(Candidate { bytes: input, is_scanned: false }));
         }
         Ok(self
-            .finish(
-                role,
-                Candidate {
-                    bytes: input,
-                    is_scanned: false,
-                },
-                limits,
-            )?
-            .map(|bytes| Candidate {
-                bytes,
-                is_scanned: true,
-            }))
+            .finish(role, Candidate { bytes: input, is_scanned: false }, limits)?
+            .map(|bytes| Candidate { bytes, is_scanned: true }))
     }
 
     /// After the tokenizer gave up: finds out whether the head is incomplete or at fault. A head
@@ -216,13 +203,7 @@ impl<'a> RequestTokens<'a> {
             && length <= limits.head_bytes_max
             && line_end.wrapping_sub(start) <= limits.request_line_bytes_max
             && target.is_ascii();
-        is_strict.then_some(Self {
-            method,
-            target,
-            minor,
-            headers: request.headers,
-            length,
-        })
+        is_strict.then_some(Self { method, target, minor, headers: request.headers, length })
     }
 
     /// Splits a head that the scanner has accepted and the tokenizer would not.
@@ -234,18 +215,8 @@ impl<'a> RequestTokens<'a> {
         let (line, fields) = split_start_line(head);
         let line = RequestLine::parse(line)?;
         let headers = split_rare_fields(fields, rare)?;
-        let RequestLine {
-            method,
-            target,
-            minor,
-        } = line;
-        Ok(Self {
-            method,
-            target,
-            minor,
-            headers,
-            length: head.len(),
-        })
+        let RequestLine { method, target, minor } = line;
+        Ok(Self { method, target, minor, headers, length: head.len() })
     }
 }
 
@@ -281,13 +252,7 @@ impl<'a> ResponseTokens<'a> {
         let is_strict =
             input.starts_with(b"H") && length <= limits.head_bytes_max && is_status(status);
         let reason = response.reason.unwrap_or("");
-        is_strict.then_some(Self {
-            minor,
-            status,
-            reason,
-            headers: response.headers,
-            length,
-        })
+        is_strict.then_some(Self { minor, status, reason, headers: response.headers, length })
     }
 
     /// Splits a head that the scanner has accepted and the tokenizer would not.
@@ -299,18 +264,8 @@ impl<'a> ResponseTokens<'a> {
         let (line, fields) = split_start_line(head);
         let line = StatusLine::parse(line)?;
         let headers = split_rare_fields(fields, rare)?;
-        let StatusLine {
-            minor,
-            status,
-            reason,
-        } = line;
-        Ok(Self {
-            minor,
-            status,
-            reason,
-            headers,
-            length: head.len(),
-        })
+        let StatusLine { minor, status, reason } = line;
+        Ok(Self { minor, status, reason, headers, length: head.len() })
     }
 }
 

@@ -14,11 +14,7 @@ pub enum Version {
 impl Version {
     /// The version of minor number `minor`.
     pub(super) const fn from_minor(minor: u8) -> Self {
-        if minor == 0 {
-            Self::Http10
-        } else {
-            Self::Http11
-        }
+        if minor == 0 { Self::Http10 } else { Self::Http11 }
     }
 }
 
@@ -119,11 +115,7 @@ mod tests {
         ] {
             let method = Method::from_token(token);
             assert_eq!(method.as_str(), token);
-            assert_eq!(
-                (method.is_safe(), method.is_idempotent()),
-                (safe, idempotent),
-                "{token}"
-            );
+            assert_eq!((method.is_safe(), method.is_idempotent()), (safe, idempotent), "{token}");
         }
         assert_eq!(Method::from_token("get"), Method::Other("get"));
     }

@@ -136,7 +136,5 @@ fn effective_host<'a>(
 /// Other expectations are passed on: RFC 9110 section 10.1.1 lets a server ignore them.
 #[inline]
 fn expects_continue(fields: &FieldTable<'_>) -> bool {
-    fields
-        .elements(FieldName::Expect)
-        .any(|element| element.eq_ignore_ascii_case(b"100-continue"))
+    fields.elements(FieldName::Expect).any(|element| element.eq_ignore_ascii_case(b"100-continue"))
 }

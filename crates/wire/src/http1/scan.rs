@@ -40,10 +40,7 @@ impl Scanner {
         let head_bytes_max = limits.head_bytes_max.min(u32::MAX as usize);
         let line_start = start_of(input);
         let mut at = self.scanned as usize;
-        let mut previous = at
-            .checked_sub(1)
-            .and_then(|before| input.get(before))
-            .copied();
+        let mut previous = at.checked_sub(1).and_then(|before| input.get(before)).copied();
         while at < head_bytes_max
             && let Some(&byte) = input.get(at)
         {
@@ -72,11 +69,7 @@ impl Scanner {
             at += 1;
         }
         self.scanned = at as u32;
-        if at >= head_bytes_max {
-            Err(FaultKind::HeadTooLarge)
-        } else {
-            Ok(None)
-        }
+        if at >= head_bytes_max { Err(FaultKind::HeadTooLarge) } else { Ok(None) }
     }
 
     /// Judges the last line of `before`, the input up to that line's CR. True when it ends the head.
@@ -111,10 +104,7 @@ impl Scanner {
     }
 }
 
-const _: () = assert!(
-    HEADER_FIELDS_MAX < u16::MAX as usize,
-    "lines are counted in 16 bits"
-);
+const _: () = assert!(HEADER_FIELDS_MAX < u16::MAX as usize, "lines are counted in 16 bits");
 
 /// Where the start line begins: after the one empty line that may stand before it.
 #[inline]
@@ -178,22 +168,12 @@ impl<'a> StatusLine<'a> {
         if !digits.iter().all(u8::is_ascii_digit) {
             return Err(FaultKind::StatusInvalid);
         }
-        let status = digits
-            .iter()
-            .fold(0, |sum, &digit| sum * 10 + u16::from(digit - b'0'));
+        let status = digits.iter().fold(0, |sum, &digit| sum * 10 + u16::from(digit - b'0'));
         if !is_status(status) {
             return Err(FaultKind::StatusInvalid);
         }
-        let reason = if reason.is_ascii() {
-            from_utf8(reason).unwrap_or("")
-        } else {
-            ""
-        };
-        Ok(Self {
-            minor,
-            status,
-            reason,
-        })
+        let reason = if reason.is_ascii() { from_utf8(reason).unwrap_or("") } else { "" };
+        Ok(Self { minor, status, reason })
     }
 }
 
@@ -206,16 +186,7 @@ pub(super) const fn is_status(status: u16) -> bool {
 /// The minor version of `HTTP/1.x` (RFC 9112 section 2.3).
 fn parse_version(version: &[u8]) -> Result<u8, FaultKind> {
     match version {
-        [
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            b'1',
-            b'.',
-            minor @ b'0'..=b'9',
-        ] => Ok(minor - b'0'),
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9'] => Ok(minor - b'0'),
         [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
             Err(FaultKind::VersionUnsupported)
         }
@@ -226,10 +197,7 @@ fn parse_version(version: &[u8]) -> Result<u8, FaultKind> {
 /// A field line in name and value, the white space around the value off (RFC 9112 section 5).
 /// The caller has refused control characters before.
 pub(super) fn split_field_line(line: &[u8]) -> Result<(&[u8], &[u8]), FaultKind> {
-    let end = line
-        .iter()
-        .position(|&byte| !is_token_char(byte))
-        .unwrap_or(line.len());
+    let end = line.iter().position(|&byte| !is_token_char(byte)).unwrap_or(line.len());
     let (name, rest) = line.split_at(end);
     match (name, rest) {
         ([], [b' ' | b'\t', ..]) => Err(FaultKind::ObsFold),
@@ -283,15 +251,9 @@ mod tests {
         for end in 0..head.len() {
             let found = scanner.scan(Role::Request, &head[..end], &limits);
             assert_eq!(found, Ok(None));
-            assert_eq!(
-                scanner.scanned as usize, end,
-                "all that came has been scanned"
-            );
+            assert_eq!(scanner.scanned as usize, end, "all that came has been scanned");
         }
-        assert_eq!(
-            scanner.scan(Role::Request, head, &limits),
-            Ok(Some(head.len()))
-        );
+        assert_eq!(scanner.scan(Role::Request, head, &limits), Ok(Some(head.len())));
         assert_eq!(scanner.lines, 3);
     }
 

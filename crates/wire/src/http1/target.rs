@@ -40,12 +40,7 @@ impl<'a> Target<'a> {
         }
         if target.starts_with('/') {
             let (path, query) = split_query(target)?;
-            return Ok(Self {
-                form: TargetForm::Origin,
-                path,
-                query,
-                authority: None,
-            });
+            return Ok(Self { form: TargetForm::Origin, path, query, authority: None });
         }
         if target != "*" {
             return Self::parse_absolute_form(method, target);
@@ -53,12 +48,7 @@ impl<'a> Target<'a> {
         if !matches!(method, Method::Options) {
             return Err(FaultKind::TargetFormInvalid);
         }
-        Ok(Self {
-            form: TargetForm::Asterisk,
-            path: "*",
-            query: None,
-            authority: None,
-        })
+        Ok(Self { form: TargetForm::Asterisk, path: "*", query: None, authority: None })
     }
 
     /// `host:port`, the port being needed (RFC 9110 section 9.3.6).
@@ -68,12 +58,7 @@ impl<'a> Target<'a> {
             Some((host, Some(port))) if !port.is_empty() && is_host(host) && is_port(port) => {}
             _ => return Err(FaultKind::TargetAuthorityInvalid),
         }
-        Ok(Self {
-            form: TargetForm::Authority,
-            path: "",
-            query: None,
-            authority: Some(target),
-        })
+        Ok(Self { form: TargetForm::Authority, path: "", query: None, authority: Some(target) })
     }
 
     /// `http://authority/path?query` (RFC 9112 section 3.2.2). User information is refused, as
@@ -97,12 +82,7 @@ impl<'a> Target<'a> {
             ("", query) => ("/", query),
             parts => parts,
         };
-        Ok(Self {
-            form: TargetForm::Absolute,
-            path,
-            query,
-            authority: Some(authority),
-        })
+        Ok(Self { form: TargetForm::Absolute, path, query, authority: Some(authority) })
     }
 }
 
@@ -120,10 +100,7 @@ pub(super) fn parse_host(value: &[u8]) -> Option<&str> {
 #[inline]
 fn split_query(target: &str) -> Result<(&str, Option<&str>), FaultKind> {
     let bytes = target.as_bytes();
-    let end = bytes
-        .iter()
-        .position(|&byte| !has_class(byte, PATH))
-        .unwrap_or(bytes.len());
+    let end = bytes.iter().position(|&byte| !has_class(byte, PATH)).unwrap_or(bytes.len());
     let Some((path, rest)) = target.split_at_checked(end) else {
         return Err(FaultKind::TargetInvalid);
     };
@@ -151,10 +128,7 @@ fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let start = if value.first() == Some(&b'[') {
         value.iter().position(|&byte| byte == b']')? + 1
     } else {
-        value
-            .iter()
-            .position(|&byte| byte == b':')
-            .unwrap_or(value.len())
+        value.iter().position(|&byte| byte == b':').unwrap_or(value.len())
     };
     let (host, rest) = value.split_at_checked(start)?;
     match rest {
@@ -189,10 +163,7 @@ fn is_host(host: &[u8]) -> bool {
 fn is_port(port: &[u8]) -> bool {
     port.len() <= 5
         && port.iter().all(u8::is_ascii_digit)
-        && port
-            .iter()
-            .fold(0, |sum, &byte| sum * 10 + u32::from(byte - b'0'))
-            <= 65535
+        && port.iter().fold(0, |sum, &byte| sum * 10 + u32::from(byte - b'0')) <= 65535
 }
 
 const PATH: u8 = 1;
@@ -318,12 +289,7 @@ mod tests {
             ("CONNECT", "h:443", Authority, "", None, "h:443"),
             ("CONNECT", "[::1]:443", Authority, "", None, "[::1]:443"),
         ] {
-            let wanted = Some((
-                form,
-                path.into(),
-                query.map(str::to_owned),
-                authority.into(),
-            ));
+            let wanted = Some((form, path.into(), query.map(str::to_owned), authority.into()));
             assert_eq!(parts(method, target), wanted, "{method} {target}");
         }
     }

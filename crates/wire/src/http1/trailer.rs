@@ -56,15 +56,9 @@ impl TrailerSection {
 /// Whether a trailer must not have that name: framing, routing, request modifiers,
 /// authentication, response control data, and how to process the content.
 fn is_forbidden(name: &str) -> bool {
-    FORBIDDEN
-        .iter()
-        .any(|forbidden| forbidden.eq_ignore_ascii_case(name))
-        || name
-            .get(..12)
-            .is_some_and(|start| start.eq_ignore_ascii_case("x-forwarded-"))
-        || name
-            .get(..3)
-            .is_some_and(|start| start.eq_ignore_ascii_case("if-"))
+    FORBIDDEN.iter().any(|forbidden| forbidden.eq_ignore_ascii_case(name))
+        || name.get(..12).is_some_and(|start| start.eq_ignore_ascii_case("x-forwarded-"))
+        || name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("if-"))
 }
 
 const FORBIDDEN: [&str; 41] = [
@@ -124,13 +118,8 @@ mod tests {
     #[test]
     fn a_trailer_keeps_what_it_may_say() {
         let mut section = TrailerSection::default();
-        for line in [
-            "X-Sum:  1 ",
-            "Host: evil",
-            "TE: x",
-            "if-match: *",
-            "X-Forwarded-For: 1.1.1.1",
-        ] {
+        for line in ["X-Sum:  1 ", "Host: evil", "TE: x", "if-match: *", "X-Forwarded-For: 1.1.1.1"]
+        {
             line.bytes().for_each(|byte| section.push(byte).unwrap());
             section.end_line().unwrap();
         }

@@ -1,0 +1,147 @@
+//! Certificates of this side: decoding, and the choice among several by the name a client asks for.
+//! In: PEM bytes; a ClientHello's name and signature schemes. Out: the chain and key to sign with. RFC 6066.
+//! Never: a key beside a certificate that it does not belong to.
+//! Invariant: a name's candidates stand in the order given; an exact name goes before a wildcard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys, RootCertStore};
+
+use super::setup::{SetupFault, SetupKind};
+
+/// One certificate as its files hold it.
+#[derive(Clone, Default, Debug)]
+pub struct CertificateFiles {
+    /// PEM: the certificate itself first, then the intermediate ones.
+    pub chain_pem: Vec<u8>,
+    /// PEM: PKCS#8, PKCS#1 or SEC1.
+    pub key_pem: Vec<u8>,
+    /// An OCSP response (DER) to staple.
+    pub ocsp: Option<Vec<u8>>,
+}
+
+impl CertificateFiles {
+    pub(super) fn decode(&self, provider: &CryptoProvider) -> Result<CertifiedKey, SetupFault> {
+        let chain = decode_chain(&self.chain_pem)?;
+        let key = match PrivateKeyDer::from_pem_slice(&self.key_pem) {
+            Ok(key) => key,
+            Err(rustls::pki_types::pem::Error::NoItemsFound) => {
+                return Err(SetupFault::new(SetupKind::KeyMissing, ""));
+            }
+            Err(error) => return Err(SetupFault::new(SetupKind::KeyBroken, error)),
+        };
+        let mut certified =
+            CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+                Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                    SetupFault::new(SetupKind::KeyMismatch, "")
+                }
+                Error::InvalidCertificate(_) => SetupFault::new(SetupKind::ChainBroken, error),
+                error => SetupFault::new(SetupKind::KeyBroken, error),
+            })?;
+        certified.ocsp.clone_from(&self.ocsp);
+        Ok(certified)
+    }
+}
+
+fn decode_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SetupFault> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let chain = chain.map_err(|error| SetupFault::new(SetupKind::ChainBroken, error))?;
+    if chain.is_empty() { Err(SetupFault::new(SetupKind::ChainEmpty, "")) } else { Ok(chain) }
+}
+
+/// The authorities in `pem`.
+pub(super) fn decode_authorities(pem: &[u8]) -> Result<RootCertStore, SetupFault> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let broken =
+            |error: &dyn core::fmt::Display| SetupFault::new(SetupKind::AuthoritiesBroken, error);
+        let certificate = certificate.map_err(|error| broken(&error))?;
+        roots.add(certificate).map_err(|error| broken(&error))?;
+    }
+    if roots.is_empty() { Err(SetupFault::new(SetupKind::AuthoritiesEmpty, "")) } else { Ok(roots) }
+}
+
+/// The revocation lists in `pem`, at least one.
+pub(super) fn decode_revocations(
+    pem: &[u8],
+) -> Result<Vec<CertificateRevocationListDer<'static>>, SetupFault> {
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem).collect();
+    let lists = lists.map_err(|error| SetupFault::new(SetupKind::RevocationBroken, error))?;
+    if lists.is_empty() { Err(SetupFault::new(SetupKind::RevocationBroken, "")) } else { Ok(lists) }
+}
+
+/// All certificates of a listener, by name.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    all: Vec<Arc<CertifiedKey>>,
+    /// Lower-case names (wildcards without their `*`, so beginning with a dot) to indexes of `all`.
+    names: BTreeMap<String, Vec<usize>>,
+    /// Answer only to names that a certificate is for.
+    strict: bool,
+}
+
+impl Certificates {
+    pub(super) fn new(
+        files: &[CertificateFiles],
+        strict: bool,
+        provider: &CryptoProvider,
+    ) -> Result<Self, SetupFault> {
+        if files.is_empty() {
+            return Err(SetupFault::new(SetupKind::NoCertificate, ""));
+        }
+        let mut found = Self { all: Vec::new(), names: BTreeMap::new(), strict };
+        for (at, files) in files.iter().enumerate() {
+            let certified = files.decode(provider).map_err(|fault| fault.at(at))?;
+            for name in names_of(&certified).map_err(|fault| fault.at(at))? {
+                found.names.entry(name).or_default().push(at);
+            }
+            found.all.push(Arc::new(certified));
+        }
+        Ok(found)
+    }
+
+    /// The first candidate whose key the client can verify; the first of all when there is none such, so
+    /// that the handshake fails for its true reason.
+    fn choose(
+        &self,
+        name: Option<&str>,
+        can: impl Fn(&CertifiedKey) -> bool,
+    ) -> Option<Arc<CertifiedKey>> {
+        let candidates = name.and_then(|name| self.candidates(name));
+        let Some(candidates) = candidates else {
+            if self.strict {
+                return None;
+            }
+            return self.all.iter().find(|key| can(key)).or(self.all.first()).cloned();
+        };
+        let mut keys = candidates.iter().filter_map(|at| self.all.get(*at));
+        keys.clone().find(|key| can(key)).or(keys.next()).cloned()
+    }
+
+    fn candidates(&self, name: &str) -> Option<&Vec<usize>> {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        // RFC 6125 section 6.4.3: a wildcard stands for exactly one label, the leftmost.
+        self.names.get(&name).or_else(|| self.names.get(&name[name.find('.')?..]))
+    }
+}
+
+fn names_of(certified: &CertifiedKey) -> Result<Vec<String>, SetupFault> {
+    let broken = |error: &dyn core::fmt::Display| SetupFault::new(SetupKind::ChainBroken, error);
+    let own = certified.end_entity_cert().map_err(|error| broken(&error))?;
+    let own = webpki::EndEntityCert::try_from(own).map_err(|error| broken(&error))?;
+    let bare = |name: &str| name.strip_prefix('*').unwrap_or(name).to_ascii_lowercase();
+    Ok(own.valid_dns_names().map(bare).collect())
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let can = |key: &CertifiedKey| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        self.choose(hello.server_name(), can)
+    }
+}

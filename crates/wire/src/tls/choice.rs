@@ -1,0 +1,122 @@
+//! Versions, cipher suites and groups by the names people write.
+//! In: names. Out: the provider that offers exactly those, in that order.
+//! Never: an algorithm that is broken: what is not in the tables cannot be chosen.
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion, version};
+
+use super::setup::{SetupFault, SetupKind};
+
+/// A version of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Version {
+    /// RFC 5246, with forward secrecy and authenticated encryption only.
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
+
+impl Version {
+    /// Its name, as HAProxy and OpenSSL write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tls12 => "TLSv1.2",
+            Self::Tls13 => "TLSv1.3",
+        }
+    }
+
+    pub(super) fn of(version: ProtocolVersion) -> Option<Self> {
+        match version {
+            ProtocolVersion::TLSv1_2 => Some(Self::Tls12),
+            ProtocolVersion::TLSv1_3 => Some(Self::Tls13),
+            _ => None,
+        }
+    }
+
+    /// This version and those after it.
+    pub(super) fn and_later(self) -> &'static [&'static SupportedProtocolVersion] {
+        match self {
+            Self::Tls12 => &VERSIONS,
+            Self::Tls13 => &VERSIONS[..1],
+        }
+    }
+}
+
+/// The versions spoken, the newest first.
+static VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
+
+/// Cipher suites by IANA name, in the order they are preferred in.
+pub const CIPHER_NAMES: &[&str] = &[
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+
+/// Key exchange groups by name, in the order they are preferred in.
+pub const GROUP_NAMES: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"];
+
+/// The suites of `CIPHER_NAMES`, in its order.
+const CIPHERS: [SupportedCipherSuite; 9] = {
+    use aws_lc_rs::cipher_suite as suite;
+    [
+        suite::TLS13_AES_256_GCM_SHA384,
+        suite::TLS13_AES_128_GCM_SHA256,
+        suite::TLS13_CHACHA20_POLY1305_SHA256,
+        suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ]
+};
+const _: () = assert!(CIPHERS.len() == CIPHER_NAMES.len());
+
+/// The IANA name of a suite.
+pub(super) fn cipher_name(suite: SupportedCipherSuite) -> &'static str {
+    let found = CIPHERS.iter().position(|known| known.suite() == suite.suite());
+    found.and_then(|at| CIPHER_NAMES.get(at)).copied().unwrap_or("unknown")
+}
+
+/// The provider that offers `ciphers` and `groups`; an empty list means the default.
+pub(super) fn provider(
+    ciphers: &[String],
+    groups: &[String],
+) -> Result<CryptoProvider, SetupFault> {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites = CIPHERS.to_vec();
+    if !ciphers.is_empty() {
+        provider.cipher_suites.clear();
+        for name in ciphers {
+            let at = CIPHER_NAMES.iter().position(|known| known == name);
+            let suite = at.and_then(|at| CIPHERS.get(at)).copied();
+            provider
+                .cipher_suites
+                .push(suite.ok_or_else(|| unknown(SetupKind::CipherUnknown, name))?);
+        }
+    }
+    if !groups.is_empty() {
+        provider.kx_groups.clear();
+        for name in groups {
+            provider.kx_groups.push(match name.as_str() {
+                "X25519MLKEM768" => aws_lc_rs::kx_group::X25519MLKEM768,
+                "X25519" => aws_lc_rs::kx_group::X25519,
+                "P-256" => aws_lc_rs::kx_group::SECP256R1,
+                "P-384" => aws_lc_rs::kx_group::SECP384R1,
+                _ => return Err(unknown(SetupKind::GroupUnknown, name)),
+            });
+        }
+    }
+    Ok(provider)
+}
+
+fn unknown(kind: SetupKind, name: &str) -> SetupFault {
+    SetupFault { kind, certificate: None, detail: format!("{name:?}") }
+}

@@ -1,0 +1,205 @@
+//! What a pool needs to speak TLS to its servers: whom to trust, which name to ask for, what to show.
+//! In: `ConnectorSettings` (PEM as bytes). Out: a `Connector` that begins sessions.
+//! Never: trusts without verifying unless the settings say so in a word that cannot be overlooked.
+//! Limits: `SESSIONS_MAX` sessions are remembered for resumption.
+
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+
+use super::certificate::{CertificateFiles, decode_authorities, decode_revocations};
+use super::choice::{self, Version};
+use super::clock::TlsClock;
+use super::fault::Fault;
+use super::session::TlsSession;
+use super::setup::{SetupFault, SetupKind};
+
+/// Sessions remembered for resumption, over all servers of a pool.
+const SESSIONS_MAX: usize = 256;
+
+/// Whose word a server's certificate is believed on.
+#[derive(Clone, Debug)]
+pub enum Roots {
+    /// PEM of authorities: the system's, or those that a file names.
+    Authorities(Vec<u8>),
+    /// Anybody's: the connection is encrypted, but to whom is not known.
+    Nobody,
+}
+
+/// How a pool speaks TLS.
+#[derive(Clone, Debug)]
+pub struct ConnectorSettings {
+    /// Whom to trust.
+    pub roots: Roots,
+    /// PEM of revocation lists.
+    pub revocations_pem: Option<Vec<u8>>,
+    /// The certificate shown to servers that ask for one.
+    pub client_certificate: Option<CertificateFiles>,
+    /// The oldest version spoken.
+    pub version_min: Version,
+    /// The newest version spoken.
+    pub version_max: Version,
+    /// IANA names in order of preference; empty: all of `CIPHER_NAMES`.
+    pub ciphers: Vec<String>,
+    /// Names in order of preference; empty: all of `GROUP_NAMES`.
+    pub groups: Vec<String>,
+    /// Application protocols in order of preference; empty: none is asked for.
+    pub alpn: Vec<String>,
+    /// Resume earlier sessions.
+    pub resume: bool,
+}
+
+impl Default for ConnectorSettings {
+    fn default() -> Self {
+        Self {
+            roots: Roots::Authorities(Vec::new()),
+            revocations_pem: None,
+            client_certificate: None,
+            version_min: Version::Tls12,
+            version_max: Version::Tls13,
+            ciphers: Vec::new(),
+            groups: Vec::new(),
+            alpn: Vec::new(),
+            resume: true,
+        }
+    }
+}
+
+/// Why a name cannot be asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerNameFault;
+
+/// Begins client sessions.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    config: Arc<ClientConfig>,
+}
+
+impl Connector {
+    /// Checks and prepares `settings`; time is what `clock` shows.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub fn new(settings: &ConnectorSettings, clock: TlsClock) -> Result<Self, SetupFault> {
+        let provider = Arc::new(choice::provider(&settings.ciphers, &settings.groups)?);
+        let versions: &[_] = match (settings.version_min, settings.version_max) {
+            (Version::Tls12, Version::Tls12) => &Version::Tls12.and_later()[1..],
+            (least, _) => least.and_later(),
+        };
+        let builder = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(clock))
+            .with_protocol_versions(versions)
+            .map_err(|error| SetupFault::new(SetupKind::NothingLeft, error))?
+            .dangerous()
+            .with_custom_certificate_verifier(server_verifier(settings, &provider)?);
+        let mut config = match &settings.client_certificate {
+            None => builder.with_no_client_auth(),
+            Some(files) => {
+                let certified = Arc::new(files.decode(&provider).map_err(|fault| fault.at(0))?);
+                builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(
+                    certified,
+                )))
+            }
+        };
+        config.alpn_protocols = settings.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        config.resumption = match settings.resume {
+            true => Resumption::in_memory_sessions(SESSIONS_MAX),
+            false => Resumption::disabled(),
+        };
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// A connector of the same settings that remembers sessions of its own, so that no worker waits for
+    /// another's lock.
+    #[must_use]
+    pub fn with_own_sessions(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
+        Self { config: Arc::new(config) }
+    }
+
+    /// Checks a name that `connect` shall ask for: a DNS name or an IP address.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn check_name(name: &str) -> Result<(), ServerNameFault> {
+        ServerName::try_from(name).map(|_| ()).map_err(|_| ServerNameFault)
+    }
+
+    /// Begins the session of a connection to the server of that name; its first `handle_bytes` (with no
+    /// bytes) gives what to send.
+    ///
+    /// # Errors
+    /// `Bug` when the name is none or the library refuses its own settings.
+    pub fn connect(&self, name: &str) -> Result<TlsSession, Fault> {
+        let name = ServerName::try_from(name).map_err(|_| Fault::Bug)?.to_owned();
+        TlsSession::client(Arc::clone(&self.config), name)
+    }
+}
+
+fn server_verifier(
+    settings: &ConnectorSettings,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, SetupFault> {
+    let Roots::Authorities(pem) = &settings.roots else {
+        return Ok(Arc::new(Unverified(Arc::clone(provider))));
+    };
+    let roots = Arc::new(decode_authorities(pem)?);
+    let mut builder = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider));
+    if let Some(pem) = &settings.revocations_pem {
+        builder = builder
+            .with_crls(decode_revocations(pem)?)
+            .only_check_end_entity_revocation()
+            .allow_unknown_revocation_status();
+    }
+    let built = builder.build();
+    let verifier: Arc<dyn ServerCertVerifier> =
+        built.map_err(|error| SetupFault::new(SetupKind::RevocationBroken, error))?;
+    Ok(verifier)
+}
+
+/// Believes any certificate. The handshake's signatures are still checked, so that a broken server is
+/// told from a working one.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,154 @@
+//! Who the peer says it is: the subject and fingerprint of a certificate that was verified.
+//! In: DER of a certificate. Out: a line of text (RFC 4514) and SHA-256.
+//! Never: a byte that a header field could not carry: anything beyond printable ASCII is escaped.
+//! Limits: `SUBJECT_BYTES_MAX`; a longer subject is cut at an attribute's end.
+
+use aws_lc_rs::digest;
+
+/// Bytes of a subject's text.
+const SUBJECT_BYTES_MAX: usize = 512;
+
+/// A peer's verified certificate in short.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerIdentity {
+    /// The subject, most specific attribute first, e.g. `CN=client,O=Example`.
+    pub subject: String,
+    /// SHA-256 of the certificate's DER.
+    pub fingerprint: [u8; 32],
+}
+
+impl PeerIdentity {
+    pub(super) fn of(certificate_der: &[u8]) -> Self {
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(digest::digest(&digest::SHA256, certificate_der).as_ref());
+        let der = rustls::pki_types::CertificateDer::from(certificate_der);
+        let subject = webpki::EndEntityCert::try_from(&der)
+            .map(|certificate| subject_text(certificate.subject()))
+            .unwrap_or_default();
+        Self { subject, fingerprint }
+    }
+
+    /// The fingerprint as 64 lower-case hexadecimal digits.
+    #[must_use]
+    pub fn fingerprint_hex(&self) -> String {
+        let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble & 15)]);
+        self.fingerprint.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+    }
+}
+
+/// The text of a Name: a sequence of sets of (type, value), in reverse order (RFC 4514 section 2.1).
+fn subject_text(mut sets: &[u8]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    while let Some((0x31, set, rest)) = split_value(sets) {
+        sets = rest;
+        let mut set = set;
+        while let Some((0x30, pair, rest)) = split_value(set) {
+            set = rest;
+            let Some((0x06, oid, value)) = split_value(pair) else { continue };
+            let Some((_, value, _)) = split_value(value) else { continue };
+            parts.push(attribute_text(oid, value));
+        }
+    }
+    let mut text = String::new();
+    for part in parts.iter().rev() {
+        if text.len() + part.len() + 1 > SUBJECT_BYTES_MAX {
+            break;
+        }
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(part);
+    }
+    text
+}
+
+fn attribute_text(oid: &[u8], value: &[u8]) -> String {
+    let name = match oid {
+        [0x55, 4, 3] => "CN",
+        [0x55, 4, 5] => "serialNumber",
+        [0x55, 4, 6] => "C",
+        [0x55, 4, 7] => "L",
+        [0x55, 4, 8] => "ST",
+        [0x55, 4, 10] => "O",
+        [0x55, 4, 11] => "OU",
+        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25] => "DC",
+        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1] => "UID",
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1] => "emailAddress",
+        _ => "",
+    };
+    let mut text = String::new();
+    if name.is_empty() {
+        text.push_str("OID.");
+        oid.iter().for_each(|byte| push_hex(&mut text, *byte));
+    } else {
+        text.push_str(name);
+    }
+    text.push('=');
+    for byte in value {
+        match byte {
+            b'"' | b'+' | b',' | b';' | b'<' | b'>' | b'\\' | b'#' | b'=' => {
+                text.push('\\');
+                text.push(char::from(*byte));
+            }
+            b' '..=b'~' => text.push(char::from(*byte)),
+            _ => {
+                text.push('\\');
+                push_hex(&mut text, *byte);
+            }
+        }
+    }
+    text
+}
+
+fn push_hex(text: &mut String, byte: u8) {
+    use core::fmt::Write;
+    // Writing to a String does not fail.
+    let _ = write!(text, "{byte:02x}");
+}
+
+/// The first DER value: its tag, its content, and what follows it.
+fn split_value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = der.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
+        0x82 => (usize::from(u16::from_be_bytes([*rest.first()?, *rest.get(1)?])), rest.get(2..)?),
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(oid: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut inner = vec![0x06, oid.len() as u8];
+        inner.extend(oid);
+        inner.extend([0x0c, value.len() as u8]);
+        inner.extend(value);
+        let mut set = vec![0x31, inner.len() as u8 + 2, 0x30, inner.len() as u8];
+        set.extend(inner);
+        set
+    }
+
+    #[test]
+    fn a_subject_reads_most_specific_first_and_escapes_what_a_field_cannot_carry() {
+        let mut name = pair(&[0x55, 4, 10], b"Example, Inc.");
+        name.extend(pair(&[0x55, 4, 3], "caf\u{e9}\r\n".as_bytes()));
+        name.extend(pair(&[0x2a, 1], b"x"));
+        assert_eq!(subject_text(&name), "OID.2a01=x,CN=caf\\c3\\a9\\0d\\0a,O=Example\\, Inc.");
+    }
+
+    #[test]
+    fn a_cut_or_endless_name_gives_what_could_be_read() {
+        let name = pair(&[0x55, 4, 3], b"client");
+        for at in 0..name.len() {
+            assert_eq!(subject_text(&name[..at]), "", "cut at {at}");
+        }
+        let long = pair(&[0x55, 4, 3], &[b'a'; 100]).repeat(20);
+        assert!(subject_text(&long).len() <= SUBJECT_BYTES_MAX);
+    }
+}

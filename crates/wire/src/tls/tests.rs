@@ -1,0 +1,466 @@
+//! Sessions of both roles against each other in memory.
+
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SerialNumber, date_time_ymd,
+};
+
+use super::*;
+
+/// 2026-01-01, when the test certificates are good.
+const NOW: u64 = 1_767_225_600;
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: Vec<u8>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name = subject(name);
+        let certificate = params.self_signed(&key).unwrap();
+        Self { pem: certificate.pem().into_bytes(), issuer: Issuer::new(params, key) }
+    }
+
+    fn issue(&self, params: CertificateParams) -> CertificateFiles {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        CertificateFiles {
+            chain_pem: certificate.pem().into_bytes(),
+            key_pem: key.serialize_pem().into_bytes(),
+            ocsp: None,
+        }
+    }
+
+    fn server(&self, names: &[&str]) -> CertificateFiles {
+        self.issue(server_params(names))
+    }
+
+    fn client(&self, name: &str, serial: u64) -> CertificateFiles {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = subject(name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.serial_number = Some(SerialNumber::from(serial));
+        self.issue(params)
+    }
+}
+
+fn subject(name: &str) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, name);
+    subject
+}
+
+fn server_params(names: &[&str]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params
+}
+
+fn clock() -> TlsClock {
+    let clock = TlsClock::default();
+    clock.set(NOW);
+    clock
+}
+
+fn acceptor(settings: &AcceptorSettings) -> Acceptor {
+    let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
+    Acceptor::new(settings, Some(tickets), clock()).unwrap()
+}
+
+fn connector(authority: &Authority) -> ConnectorSettings {
+    let roots = Roots::Authorities(authority.pem.clone());
+    ConnectorSettings { roots, ..ConnectorSettings::default() }
+}
+
+fn connect(settings: &ConnectorSettings) -> TlsSession {
+    Connector::new(settings, clock()).unwrap().connect("a.example").unwrap()
+}
+
+/// One end, with what it received and what it still has to send.
+struct End {
+    session: TlsSession,
+    plain: Vec<u8>,
+    out: Vec<u8>,
+    fault: Option<Fault>,
+    closed: bool,
+}
+
+impl End {
+    fn new(session: TlsSession) -> Self {
+        Self { session, plain: Vec::new(), out: Vec::new(), fault: None, closed: false }
+    }
+
+    fn receive(&mut self, bytes: &mut [u8]) {
+        match self.session.handle_bytes(bytes, &mut self.plain, &mut self.out) {
+            Ok(progress) => self.closed |= progress.peer_closed,
+            Err(fault) => self.fault = Some(fault),
+        }
+    }
+
+    fn seal(&mut self, plain: &[u8]) {
+        self.session.seal(plain, &mut self.out).unwrap();
+    }
+}
+
+struct Pair {
+    client: End,
+    server: End,
+}
+
+impl Pair {
+    fn new(client: TlsSession, server: TlsSession) -> Self {
+        let mut pair = Self { client: End::new(client), server: End::new(server) };
+        pair.client.receive(&mut []);
+        pair
+    }
+
+    /// Passes bytes on in pieces of `size` until nobody has any.
+    fn run(&mut self, size: usize) {
+        loop {
+            let to_server = core::mem::take(&mut self.client.out);
+            let to_client = core::mem::take(&mut self.server.out);
+            if to_server.is_empty() && to_client.is_empty() {
+                return;
+            }
+            to_server.chunks(size).for_each(|part| self.server.receive(&mut part.to_vec()));
+            to_client.chunks(size).for_each(|part| self.client.receive(&mut part.to_vec()));
+        }
+    }
+
+    fn is_established(&self) -> bool {
+        self.client.session.is_established() && self.server.session.is_established()
+    }
+}
+
+fn settings(authority: &Authority) -> AcceptorSettings {
+    AcceptorSettings {
+        certificates: vec![authority.server(&["a.example"])],
+        ..AcceptorSettings::default()
+    }
+}
+
+#[test]
+fn any_split_of_the_bytes_gives_the_same_conversation() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    let body: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();
+    for version in [Version::Tls12, Version::Tls13] {
+        for size in [1, 2, 3, 5, 7, 63, 1000, 16_389, 1 << 20] {
+            let settings = ConnectorSettings { version_max: version, ..connector(&authority) };
+            let mut pair = Pair::new(connect(&settings), acceptor.accept().unwrap());
+            pair.run(size);
+            assert!(pair.is_established(), "{version:?} {size}: {:?}", pair.client.fault);
+            pair.client.seal(b"request");
+            pair.server.seal(&body);
+            pair.client.seal(b" and more");
+            pair.run(size);
+            assert_eq!(pair.server.plain, b"request and more", "{version:?} {size}");
+            assert_eq!(pair.client.plain, body, "{version:?} {size}");
+            let facts = pair.server.session.facts().unwrap();
+            assert_eq!(facts.version, version);
+            assert_ne!(facts.cipher, "unknown");
+            assert_eq!(pair.server.session.held_bytes(), 0);
+            pair.client.session.close_notify(&mut pair.client.out);
+            assert_eq!(pair.server.session.ending(), Ending::Truncated);
+            pair.run(size);
+            assert!(pair.server.closed);
+            assert_eq!(pair.server.session.ending(), Ending::Clean);
+            pair.server.seal(b"last words");
+            pair.run(size);
+            assert!(pair.client.plain.ends_with(b"last words"), "half-closed");
+        }
+    }
+}
+
+#[test]
+fn an_idle_session_holds_no_buffer_and_a_cut_record_is_held() {
+    let authority = Authority::new("authority");
+    let mut pair = Pair::new(
+        connect(&connector(&authority)),
+        acceptor(&settings(&authority)).accept().unwrap(),
+    );
+    pair.run(1 << 20);
+    pair.client.seal(&[7; 1000]);
+    let mut bytes = core::mem::take(&mut pair.client.out);
+    let (first, rest) = bytes.split_at_mut(100);
+    pair.server.receive(first);
+    assert_eq!(pair.server.session.held_bytes(), 100);
+    assert!(pair.server.plain.is_empty());
+    pair.server.seal(b"while a record is held");
+    pair.run(1 << 20);
+    assert_eq!(pair.client.plain, b"while a record is held");
+    pair.server.receive(rest);
+    assert_eq!(pair.server.plain, [7; 1000]);
+    assert_eq!(pair.server.session.held_bytes(), 0);
+}
+
+#[test]
+fn a_session_is_resumed_by_any_acceptor_with_the_same_ticket_keys() {
+    let authority = Authority::new("authority");
+    let settings = settings(&authority);
+    let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
+    let one = Acceptor::new(&settings, Some(Arc::clone(&tickets)), clock()).unwrap();
+    let two = Acceptor::new(&settings, Some(tickets), clock()).unwrap();
+    for version in [Version::Tls12, Version::Tls13] {
+        let settings = ConnectorSettings { version_max: version, ..connector(&authority) };
+        let connector = Connector::new(&settings, clock()).unwrap();
+        for (round, acceptor) in [&one, &two, &one].into_iter().enumerate() {
+            let client = connector.connect("a.example").unwrap();
+            let mut pair = Pair::new(client, acceptor.accept().unwrap());
+            pair.run(1 << 20);
+            assert!(pair.is_established());
+            let facts = pair.server.session.facts().unwrap();
+            assert_eq!(facts.resumed, round > 0, "{version:?} {round}");
+        }
+    }
+}
+
+#[test]
+fn the_certificate_is_chosen_by_name_and_strict_names_refuse_the_rest() {
+    let authority = Authority::new("authority");
+    let mut settings = AcceptorSettings {
+        certificates: vec![
+            authority.server(&["first.example"]),
+            authority.server(&["*.a.example"]),
+            authority.server(&["x.a.example"]),
+        ],
+        ..AcceptorSettings::default()
+    };
+    let wanted = Connector::new(&connector(&authority), clock()).unwrap();
+    let mut outcome = |strict: bool, name: &str| {
+        settings.strict_names = strict;
+        let acceptor = acceptor(&settings);
+        let mut pair = Pair::new(wanted.connect(name).unwrap(), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        (pair.client.fault, pair.server.fault)
+    };
+    for name in ["first.example", "x.a.example", "y.a.example", "Y.A.Example"] {
+        assert_eq!(outcome(true, name), (None, None), "{name}");
+    }
+    let wrong = Some(Fault::Certificate(CertificateFault::WrongName));
+    for name in ["other.example", "a.example", "z.y.a.example"] {
+        assert_eq!(outcome(false, name).0, wrong, "{name} gets the first certificate");
+        assert_eq!(outcome(true, name).1, Some(Fault::NameUnknown), "{name}");
+    }
+}
+
+#[test]
+fn alpn_is_the_servers_choice_and_nothing_in_common_is_told() {
+    let authority = Authority::new("authority");
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let settings = AcceptorSettings { alpn: names(&["h2", "http/1.1"]), ..settings(&authority) };
+    let acceptor = acceptor(&settings);
+    for (asked, chosen) in [
+        (names(&["http/1.1", "h2"]), Ok(Some("h2"))),
+        (names(&["http/1.1"]), Ok(Some("http/1.1"))),
+        (Vec::new(), Ok(None)),
+        (names(&["smtp"]), Err(Fault::NoProtocol)),
+    ] {
+        let asks = ConnectorSettings { alpn: asked, ..connector(&authority) };
+        let mut pair = Pair::new(connect(&asks), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        match chosen {
+            Ok(chosen) => {
+                let facts = pair.client.session.facts().unwrap();
+                assert_eq!(facts.alpn, chosen.map(str::as_bytes));
+            }
+            Err(fault) => {
+                assert_eq!(pair.server.fault, Some(fault));
+                assert_eq!(pair.client.fault, Some(Fault::Alert(120)));
+            }
+        }
+    }
+}
+
+#[test]
+fn faults_of_a_servers_certificate_are_told_apart() {
+    let authority = Authority::new("authority");
+    let mut expired = server_params(&["a.example"]);
+    expired.not_before = date_time_ymd(2020, 1, 1);
+    expired.not_after = date_time_ymd(2021, 1, 1);
+    let mut later = server_params(&["a.example"]);
+    later.not_before = date_time_ymd(2050, 1, 1);
+    let mut purpose = server_params(&["a.example"]);
+    purpose.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let cases = [
+        (authority.issue(expired), CertificateFault::Expired),
+        (authority.issue(later), CertificateFault::NotYetValid),
+        (authority.issue(purpose), CertificateFault::WrongPurpose),
+        (authority.server(&["b.example"]), CertificateFault::WrongName),
+        (Authority::new("other").server(&["a.example"]), CertificateFault::UnknownIssuer),
+    ];
+    for (files, fault) in cases {
+        let settings =
+            AcceptorSettings { certificates: vec![files], ..AcceptorSettings::default() };
+        let acceptor = acceptor(&settings);
+        let mut pair = Pair::new(connect(&connector(&authority)), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        assert_eq!(pair.client.fault, Some(Fault::Certificate(fault)));
+        assert!(matches!(pair.server.fault, Some(Fault::Alert(_))), "{:?}", pair.server.fault);
+        let unverified = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+        let mut pair = Pair::new(connect(&unverified), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        assert!(pair.is_established(), "not verified, so not refused: {fault:?}");
+    }
+}
+
+fn revocations(authority: &Authority, serial: u64) -> Vec<u8> {
+    let revoked = RevokedCertParams {
+        serial_number: SerialNumber::from(serial),
+        revocation_time: date_time_ymd(2025, 1, 1),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2025, 1, 1),
+        next_update: date_time_ymd(2040, 1, 1),
+        crl_number: SerialNumber::from(1u64),
+        issuing_distribution_point: None,
+        revoked_certs: vec![revoked],
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    list.signed_by(&authority.issuer).unwrap().pem().unwrap().into_bytes()
+}
+
+#[test]
+fn client_certificates_are_asked_for_judged_and_named() {
+    let authority = Authority::new("authority");
+    let mut settings = settings(&authority);
+    settings.client_authorities_pem.clone_from(&authority.pem);
+    settings.client_revocations_pem = Some(revocations(&authority, 13));
+    let good = authority.client("good client", 7);
+    let revoked = authority.client("revoked", 13);
+    let foreign = Authority::new("other").client("foreign", 7);
+    let mut outcome = |auth: ClientAuth, shown: Option<&CertificateFiles>| {
+        settings.client_auth = auth;
+        let acceptor = acceptor(&settings);
+        let mut shows = connector(&authority);
+        shows.client_certificate = shown.cloned();
+        let mut pair = Pair::new(connect(&shows), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        match pair.server.fault {
+            Some(fault) => Err(fault),
+            None => Ok(pair.server.session.peer_identity().map(|peer| peer.subject)),
+        }
+    };
+    let subject = Some("CN=good client".to_owned());
+    let refused = |fault| Err(Fault::Certificate(fault));
+    assert_eq!(outcome(ClientAuth::Off, Some(&good)), Ok(None));
+    assert_eq!(outcome(ClientAuth::Optional, None), Ok(None));
+    assert_eq!(outcome(ClientAuth::Optional, Some(&good)), Ok(subject.clone()));
+    assert_eq!(outcome(ClientAuth::Required, Some(&good)), Ok(subject));
+    assert_eq!(outcome(ClientAuth::Required, None), refused(CertificateFault::Absent));
+    for auth in [ClientAuth::Optional, ClientAuth::Required] {
+        assert_eq!(outcome(auth, Some(&revoked)), refused(CertificateFault::Revoked));
+        assert_eq!(outcome(auth, Some(&foreign)), refused(CertificateFault::UnknownIssuer));
+    }
+}
+
+#[test]
+fn plain_http_garbage_and_oversized_records_are_told_apart() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    let first = |bytes: &[u8]| {
+        let mut server = End::new(acceptor.accept().unwrap());
+        server.receive(&mut bytes.to_vec());
+        assert_eq!(server.session.held_bytes(), 0);
+        server.receive(&mut b"more".to_vec());
+        server.fault
+    };
+    assert_eq!(first(b"GET / HTTP/1.1\r\n"), Some(Fault::PlainHttp));
+    assert_eq!(first(b"G"), Some(Fault::PlainHttp), "one byte is enough");
+    assert_eq!(first(b"\x80\x2e\x01\x00\x02"), Some(Fault::NotTls), "SSL 2.0");
+    assert_eq!(first(b"\0\0\0\0"), Some(Fault::NotTls));
+    assert_eq!(first(b"\x16\x03\x01\xff\xff\x01"), Some(Fault::Oversized));
+    assert_eq!(first(b"\x16\x09\x09\x00\x05aaaaa"), Some(Fault::NotTls));
+    assert_eq!(first(b"\x16\x03\x01\x00\x06\x01\0\0\x02\x03\x03"), Some(Fault::Malformed));
+}
+
+#[test]
+fn a_damaged_record_ends_the_session_for_good() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    let mut pair = Pair::new(connect(&connector(&authority)), acceptor.accept().unwrap());
+    pair.run(1 << 20);
+    pair.client.seal(b"whole");
+    pair.run(1 << 20);
+    pair.client.seal(b"damaged");
+    *pair.client.out.last_mut().unwrap() ^= 1;
+    pair.run(1 << 20);
+    assert_eq!(pair.server.plain, b"whole");
+    assert_eq!(pair.server.fault, Some(Fault::Decrypt));
+    assert!(matches!(pair.client.fault, Some(Fault::Alert(_))), "{:?}", pair.client.fault);
+    assert_eq!(pair.server.session.seal(b"x", &mut Vec::new()), Err(Fault::Decrypt));
+}
+
+#[test]
+fn random_bytes_at_any_time_cause_no_panic_and_stay_within_the_bound() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    let connector = Connector::new(&connector(&authority), clock()).unwrap();
+    let mut random = tidegate_base::Prng::new(42);
+    for round in 0..300 {
+        let client = connector.connect("a.example").unwrap();
+        let mut pair = Pair::new(client, acceptor.accept().unwrap());
+        if round % 2 == 0 {
+            pair.run(1 << 20);
+        }
+        for _ in 0..20 {
+            let mut bytes: Vec<u8> =
+                (0..random.next_u64() % 300).map(|_| random.next_u64() as u8).collect();
+            if let [kind, major, minor, ..] = bytes.as_mut_slice() {
+                (*kind, *major, *minor) = (20 + *kind % 5, 3, *minor % 5);
+            }
+            pair.server.receive(&mut bytes.clone());
+            pair.client.receive(&mut bytes);
+            assert!(pair.server.session.held_bytes() <= HELD_BYTES_MAX);
+            assert!(pair.client.session.held_bytes() <= HELD_BYTES_MAX);
+        }
+    }
+}
+
+#[test]
+fn settings_that_cannot_work_say_why() {
+    let authority = Authority::new("authority");
+    let good = authority.server(&["a.example"]);
+    let other = authority.server(&["a.example"]);
+    let with = |chain_pem: &[u8], key_pem: &[u8]| AcceptorSettings {
+        certificates: vec![
+            good.clone(),
+            CertificateFiles { chain_pem: chain_pem.into(), key_pem: key_pem.into(), ocsp: None },
+        ],
+        ..AcceptorSettings::default()
+    };
+    let cut = &good.key_pem[..good.key_pem.len() / 2];
+    let none = AcceptorSettings::default();
+    let no_ca = AcceptorSettings { client_auth: ClientAuth::Required, ..settings(&authority) };
+    let cipher = AcceptorSettings { ciphers: vec!["RC4".into()], ..settings(&authority) };
+    let group = AcceptorSettings { groups: vec!["sect113r1".into()], ..settings(&authority) };
+    let only_12 = vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()];
+    let nothing =
+        AcceptorSettings { version_min: Version::Tls13, ciphers: only_12, ..settings(&authority) };
+    for (settings, kind, at) in [
+        (none, SetupKind::NoCertificate, None),
+        (with(b"", &good.key_pem), SetupKind::ChainEmpty, Some(1)),
+        (with(&good.key_pem, &good.key_pem), SetupKind::ChainEmpty, Some(1)),
+        (with(&good.chain_pem, &other.key_pem), SetupKind::KeyMismatch, Some(1)),
+        (with(&good.chain_pem, &good.chain_pem), SetupKind::KeyMissing, Some(1)),
+        (with(&good.chain_pem, cut), SetupKind::KeyBroken, Some(1)),
+        (no_ca, SetupKind::AuthoritiesEmpty, None),
+        (cipher, SetupKind::CipherUnknown, None),
+        (group, SetupKind::GroupUnknown, None),
+        (nothing, SetupKind::NothingLeft, None),
+    ] {
+        let fault = Acceptor::new(&settings, None, clock()).unwrap_err();
+        assert_eq!((fault.kind, fault.certificate), (kind, at), "{fault}");
+    }
+}

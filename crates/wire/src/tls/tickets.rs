@@ -1,0 +1,254 @@
+//! Session tickets that every worker, and every machine with the same key file, can open. RFC 5077, RFC 8446.
+//! In: session states to seal, tickets to open, keys. Out: tickets; nothing for a ticket of unknown key.
+//! Never: a state kept here: a ticket carries it. Never a key that lives longer than `KEY_SECONDS_MAX`.
+//! Limits: `KEYS_MAX` keys, `TICKET_BYTES_MAX` a ticket.
+//! Invariant: the first key seals, all open; a key's name tells nothing about the key.
+
+use std::sync::{Arc, RwLock};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::digest;
+use rustls::crypto::SecureRandom;
+use rustls::server::ProducesTickets;
+
+use super::setup::{SetupFault, SetupKind};
+
+/// Bytes of one ticket key (AES-256).
+pub const TICKET_KEY_BYTES: usize = 32;
+/// Bytes that name a key in a ticket.
+const NAME_BYTES: usize = 16;
+/// Keys kept at once: one that seals, older ones that open.
+const KEYS_MAX: usize = 8;
+/// A ticket larger than this is not opened.
+const TICKET_BYTES_MAX: usize = 16 * 1024;
+/// A key that was made here seals for this long.
+const SEALS_SECONDS: u64 = 8 * 3600;
+/// A key that was made here opens for this long.
+const KEY_SECONDS_MAX: u64 = 3 * SEALS_SECONDS;
+/// Keys made here that are alive at once.
+const ROTATED_KEYS: usize = (KEY_SECONDS_MAX / SEALS_SECONDS) as usize;
+const _: () = assert!(ROTATED_KEYS <= KEYS_MAX);
+
+struct Key {
+    name: [u8; NAME_BYTES],
+    aead: LessSafeKey,
+    made_unix_seconds: u64,
+}
+
+impl Key {
+    fn new(bytes: &[u8; TICKET_KEY_BYTES], made_unix_seconds: u64) -> Option<Self> {
+        let mut hash = digest::Context::new(&digest::SHA256);
+        hash.update(b"tidegate ticket key name\0");
+        hash.update(bytes);
+        let mut name = [0; NAME_BYTES];
+        name.copy_from_slice(hash.finish().as_ref().get(..NAME_BYTES)?);
+        let aead = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes).ok()?);
+        Some(Self { name, aead, made_unix_seconds })
+    }
+}
+
+/// The ticket keys that all workers share.
+pub struct TicketKeys {
+    keys: RwLock<Vec<Arc<Key>>>,
+    random: &'static dyn SecureRandom,
+    /// The keys come from a file, so only `replace` changes them.
+    given: bool,
+}
+
+impl TicketKeys {
+    /// Keys of this process's own, which `rotate` renews.
+    ///
+    /// # Errors
+    /// `TicketKeysBroken` when the system gives no randomness.
+    pub fn random(now_unix_seconds: u64) -> Result<Self, SetupFault> {
+        let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
+        let keys = Self { keys: RwLock::default(), random, given: false };
+        if keys.rotate(now_unix_seconds) {
+            Ok(keys)
+        } else {
+            Err(SetupFault::new(SetupKind::TicketKeysBroken, "no randomness"))
+        }
+    }
+
+    /// Keys from a file: lines of 64 hexadecimal digits, the one that seals first.
+    ///
+    /// # Errors
+    /// `TicketKeysBroken` when a line is anything else, or there is none or too many.
+    pub fn from_text(text: &str) -> Result<Self, SetupFault> {
+        let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
+        let keys = Self { keys: RwLock::default(), random, given: true };
+        keys.replace(text)?;
+        Ok(keys)
+    }
+
+    /// Takes the keys of a changed file.
+    ///
+    /// # Errors
+    /// As `from_text`; the keys stay as they were then.
+    pub fn replace(&self, text: &str) -> Result<(), SetupFault> {
+        let broken = |detail: String| SetupFault::new(SetupKind::TicketKeysBroken, detail);
+        let mut keys = Vec::new();
+        for (at, line) in text.lines().map(str::trim).enumerate() {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let key = parse_hex(line).and_then(|bytes| Key::new(&bytes, 0));
+            keys.push(Arc::new(key.ok_or_else(|| broken(format!("line {}", at + 1)))?));
+        }
+        if keys.is_empty() || keys.len() > KEYS_MAX {
+            return Err(broken(format!("{} keys, allowed are 1 to {KEYS_MAX}", keys.len())));
+        }
+        if let Ok(mut current) = self.keys.write() {
+            *current = keys;
+        }
+        Ok(())
+    }
+
+    /// Makes a new key when the one that seals is old, and drops those that are too old; cheap when there
+    /// is nothing to do. Returns false only when the system gave no randomness.
+    pub fn rotate(&self, now_unix_seconds: u64) -> bool {
+        if self.given || !self.is_rotation_due(now_unix_seconds) {
+            return true;
+        }
+        let mut bytes = [0; TICKET_KEY_BYTES];
+        if self.random.fill(&mut bytes).is_err() {
+            return false;
+        }
+        let Some(key) = Key::new(&bytes, now_unix_seconds) else { return false };
+        if let Ok(mut keys) = self.keys.write() {
+            keys.insert(0, Arc::new(key));
+            keys.truncate(ROTATED_KEYS);
+            keys.retain(|key| {
+                now_unix_seconds.saturating_sub(key.made_unix_seconds) < KEY_SECONDS_MAX
+            });
+        }
+        true
+    }
+
+    fn is_rotation_due(&self, now_unix_seconds: u64) -> bool {
+        let keys = self.keys.read();
+        let made = keys.ok().and_then(|keys| keys.first().map(|key| key.made_unix_seconds));
+        made.is_none_or(|made| now_unix_seconds.saturating_sub(made) >= SEALS_SECONDS)
+    }
+
+    fn key_of(&self, name: Option<&[u8]>) -> Option<Arc<Key>> {
+        let keys = self.keys.read().ok()?;
+        match name {
+            None => keys.first().cloned(),
+            Some(name) => keys.iter().find(|key| key.name == name).cloned(),
+        }
+    }
+}
+
+fn parse_hex(line: &str) -> Option<[u8; TICKET_KEY_BYTES]> {
+    let digits = line.as_bytes();
+    if digits.len() != 2 * TICKET_KEY_BYTES {
+        return None;
+    }
+    let mut bytes = [0; TICKET_KEY_BYTES];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let pair = core::str::from_utf8(pair).ok()?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+impl core::fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("TicketKeys").field("given", &self.given).finish_non_exhaustive()
+    }
+}
+
+impl ProducesTickets for TicketKeys {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        (KEY_SECONDS_MAX - SEALS_SECONDS) as u32
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let key = self.key_of(None)?;
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill(&mut nonce).ok()?;
+        let start = NAME_BYTES + NONCE_LEN;
+        let mut ticket = Vec::with_capacity(start + plain.len() + AES_256_GCM.tag_len());
+        ticket.extend_from_slice(&key.name);
+        ticket.extend_from_slice(&nonce);
+        ticket.extend_from_slice(plain);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let sealed = ticket.get_mut(start..)?;
+        let tag = key.aead.seal_in_place_separate_tag(nonce, Aad::from(key.name), sealed).ok()?;
+        ticket.extend_from_slice(tag.as_ref());
+        Some(ticket)
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        if ticket.len() > TICKET_BYTES_MAX {
+            return None;
+        }
+        let (name, rest) = ticket.split_at_checked(NAME_BYTES)?;
+        let (nonce, sealed) = rest.split_at_checked(NONCE_LEN)?;
+        let key = self.key_of(Some(name))?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut state = sealed.to_vec();
+        let length = key.aead.open_in_place(nonce, Aad::from(key.name), &mut state).ok()?.len();
+        state.truncate(length);
+        Some(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3600;
+
+    #[test]
+    fn tickets_of_an_older_key_open_until_its_time_is_over() {
+        let keys = TicketKeys::random(HOUR).unwrap();
+        let ticket = keys.encrypt(b"state").unwrap();
+        for hours in [2, 9, 17] {
+            assert!(keys.rotate(hours * HOUR));
+            assert_eq!(keys.decrypt(&ticket).as_deref(), Some(b"state".as_slice()), "{hours} h");
+        }
+        assert!(keys.rotate(26 * HOUR));
+        assert_eq!(keys.decrypt(&ticket), None);
+    }
+
+    #[test]
+    fn machines_with_the_same_file_open_each_others_tickets() {
+        let (old, new) = ("11".repeat(32), "22".repeat(32));
+        let one = TicketKeys::from_text(&format!("{old}\n")).unwrap();
+        let two = TicketKeys::from_text(&format!("# newest first\n{new}\n{old}\n")).unwrap();
+        let ticket = one.encrypt(b"state").unwrap();
+        assert_eq!(two.decrypt(&ticket).as_deref(), Some(b"state".as_slice()));
+        assert_eq!(one.decrypt(&two.encrypt(b"state").unwrap()), None, "sealed by the new key");
+        one.replace(&format!("{new}\n{old}\n")).unwrap();
+        assert!(one.decrypt(&two.encrypt(b"state").unwrap()).is_some());
+    }
+
+    #[test]
+    fn a_damaged_or_short_ticket_opens_to_nothing() {
+        let keys = TicketKeys::random(1).unwrap();
+        let ticket = keys.encrypt(b"state").unwrap();
+        for at in 0..ticket.len() {
+            let mut damaged = ticket.clone();
+            damaged[at] ^= 1;
+            assert_eq!(keys.decrypt(&damaged), None, "byte {at}");
+            assert_eq!(keys.decrypt(&ticket[..at]), None, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_broken_key_file_leaves_the_keys_that_were() {
+        let keys = TicketKeys::from_text(&"ab".repeat(32)).unwrap();
+        let ticket = keys.encrypt(b"state").unwrap();
+        for text in ["", "zz", &"ab".repeat(31), &format!("{}\n", "cd".repeat(32)).repeat(9)] {
+            assert!(keys.replace(text).is_err(), "{text:?}");
+        }
+        assert!(keys.decrypt(&ticket).is_some());
+        assert!(!format!("{keys:?}").contains("abab"), "no key in a log");
+    }
+}
