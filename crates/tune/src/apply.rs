@@ -10,7 +10,7 @@ use crate::undo;
 use std::fmt;
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Places where a test may end the work as a kill would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub(crate) fn run(host: &Host, argv: &[String]) -> Result<(), Unreadable> {
 pub(crate) fn replace_file(host: &Host, path: &str, text: &str) -> Result<(), Unreadable> {
     let target = host.locate(path);
     let folder = target.parent().unwrap_or(Path::new("/")).to_owned();
-    let draft = target.with_extension("tidegate-new");
+    let draft = draft_of(&target);
     let written = fs::File::create(&draft)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&draft, &target))
@@ -146,6 +146,15 @@ pub(crate) fn replace_file(host: &Host, path: &str, text: &str) -> Result<(), Un
         let _ = fs::remove_file(&draft);
         Unreadable::file(path, &error)
     })
+}
+
+/// Removes what a kill between writing and renaming left.
+pub(crate) fn remove_draft(host: &Host, path: &str) {
+    let _ = fs::remove_file(draft_of(&host.locate(path)));
+}
+
+fn draft_of(target: &Path) -> PathBuf {
+    target.with_extension("tidegate-new")
 }
 
 /// Names the running boot, so that `undo` can say that the machine was restarted since.

@@ -184,19 +184,24 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     }
     let host = args.workload.host();
     let report = check(&host, &args.workload.workload());
-    let (chosen, refused) = choose(&report, args);
+    let in_place = in_place(&report, args)?;
+    let (chosen, mut refused) = choose(&report, args);
+    refused.retain(|line| !in_place.iter().any(|(entry, _)| line.starts_with(entry.item.id)));
     let mut out = io::stdout().lock();
     for line in &refused {
         writeln!(out, "{line}")?;
     }
-    if chosen.is_empty() {
+    if chosen.is_empty() && in_place.is_empty() {
         writeln!(out, "Nothing to apply.")?;
         return Ok(if refused.is_empty() { DONE } else { LEFT_OVER });
     }
-    let works: Vec<(&Entry, Vec<Action>)> = chosen
+    let mut works: Vec<(&Entry, Vec<Action>)> = chosen
         .iter()
         .map(|entry| (*entry, actions_of(&host, entry, args.persist, &mut out)))
         .collect();
+    for (entry, actions) in &in_place {
+        works.push((entry, kept_actions(&host, entry.item.id, actions, &entry.finding.kept).0));
+    }
     if !args.yes {
         for (entry, actions) in &works {
             show(&mut out, &host, entry, actions)?;
@@ -222,6 +227,20 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     journal.tidy().map_err(io::Error::other)?;
     writeln!(out, "\n`tidegate tune undo` puts everything back.")?;
     Ok(if failed || !refused.is_empty() { LEFT_OVER } else { DONE })
+}
+
+/// Named items that are good because they were applied before: with `--persist` they can still be kept.
+fn in_place<'a>(report: &'a Report, args: &ApplyArgs) -> io::Result<Vec<(&'a Entry, Vec<Action>)>> {
+    if !args.persist || !journal::exists(&args.state) {
+        return Ok(Vec::new());
+    }
+    let journal = Journal::open(&args.state).map_err(io::Error::other)?;
+    Ok(report
+        .in_state("good")
+        .filter(|entry| args.items.iter().any(|name| name == entry.item.id))
+        .map(|entry| (entry, journal.actions_of(entry.item.id)))
+        .filter(|(_, actions)| !actions.is_empty())
+        .collect())
 }
 
 /// The entries that are to be applied, and a line for each that was asked for but is not.

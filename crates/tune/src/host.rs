@@ -250,6 +250,8 @@ pub struct Unreadable {
 /// The causes that a report tells apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
+    /// The host has none of it; what it has none of.
+    Absent(&'static str),
     /// No right to read it.
     Denied,
     /// The tool ran and failed; its last line.
@@ -294,6 +296,7 @@ impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = &self.what;
         match &self.cause {
+            Cause::Absent(what_of) => write!(f, "there is no {what_of}"),
             Cause::Denied => write!(f, "{what} needs more rights: run as root"),
             Cause::Failed(line) => write!(f, "the tool {what} failed: {line}"),
             Cause::Missing => write!(f, "{what} does not exist on this kernel"),

@@ -3,7 +3,7 @@
 //! Never: fails; what cannot be read is absent.
 
 use crate::cpu_list::parse_list;
-use crate::host::{Host, Unreadable};
+use crate::host::{Cause, Host, Unreadable};
 use crate::workload::Workload;
 
 /// A network interface.
@@ -55,7 +55,9 @@ pub fn data_interfaces(host: &Host, workload: &Workload) -> Result<Vec<Interface
         }
     }
     if found.is_empty() {
-        return Err(Unreadable::odd("/sys/class/net", "no interface with a device behind it"));
+        let cause =
+            Cause::Absent("network interface with a device behind it (--interface names one)");
+        return Err(Unreadable { what: "/sys/class/net".to_owned(), cause });
     }
     Ok(found)
 }

@@ -141,6 +141,19 @@ impl Journal {
         &self.steps
     }
 
+    /// What was done for an item to settings and by tools, and is in place: what `--persist` keeps when the
+    /// item is good by now.
+    #[must_use]
+    pub fn actions_of(&self, item: &str) -> Vec<Action> {
+        let lasting =
+            |action: &Action| matches!(action, Action::Run { .. } | Action::Setting { .. });
+        self.steps
+            .iter()
+            .filter(|step| step.item == item && lasting(&step.action))
+            .map(|step| step.action.clone())
+            .collect()
+    }
+
     /// Announces a step. When this returns, the state before it is on disk.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 
 use crate::action::{Action, sysctl_key};
 use crate::finding::KeptFile;
-use crate::host::Host;
+use crate::host::{Host, find_tool};
 use std::path::Path;
 
 /// What keeps an item's changes: sysctl.d for /proc/sys, udev rules for interfaces, tmpfiles.d for the
@@ -30,7 +30,7 @@ pub fn kept_actions(
             },
             Action::Run { argv, .. } => match device_of(argv) {
                 Some(name) => {
-                    udev.push_str(&format!("{}, RUN+=\"{}\"\n", udev_match(name), argv.join(" ")));
+                    udev.push_str(&format!("{}, RUN+=\"{}\"\n", udev_match(name), call(argv)));
                 }
                 None => not_kept.push(argv.join(" ")),
             },
@@ -70,6 +70,14 @@ fn add_folders(host: &Host, path: &str, actions: &mut Vec<Action>) {
             actions.push(folder);
         }
     }
+}
+
+/// A call as udev wants it: the tool by its full path.
+fn call(argv: &[String]) -> String {
+    let name = argv.first().map(String::as_str).unwrap_or_default();
+    let tool = find_tool(name).map_or_else(|| name.to_owned(), |tool| tool.display().to_string());
+    let rest = argv.iter().skip(1).cloned();
+    std::iter::once(tool).chain(rest).collect::<Vec<_>>().join(" ")
 }
 
 fn udev_match(name: &str) -> String {

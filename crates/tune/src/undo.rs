@@ -3,7 +3,7 @@
 //! Never: overwrites a value that somebody changed after us: it is reported and stays in the journal.
 
 use crate::action::{Action, same};
-use crate::apply::{boot_id, replace_file, run};
+use crate::apply::{boot_id, remove_draft, replace_file, run};
 use crate::host::{Host, Unreadable};
 use crate::journal::{Journal, JournalError, Progress, Step};
 use std::fs;
@@ -68,6 +68,9 @@ pub fn undo_after(
 
 fn put_back(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
     let action = &step.action;
+    if let Action::File { path, .. } = action {
+        remove_draft(host, path);
+    }
     let now = action.state(host)?;
     if agree(action, now.as_deref(), step.before.as_deref()) {
         return Ok(Fate::AlreadyBack);

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use support::Scratch;
 use tidegate_tune::action::Action;
-use tidegate_tune::apply::{ApplyError, apply};
+use tidegate_tune::apply::{ApplyError, Point, apply};
 use tidegate_tune::check::{Hand, check};
 use tidegate_tune::host::Host;
 use tidegate_tune::journal::{Journal, JournalError, Progress};
@@ -220,6 +220,43 @@ fn files_that_persist_name_their_origin_and_go_with_undo() {
     );
     let journal = Journal::open(&state.0).unwrap();
     assert!(journal.outstanding().iter().all(|step| matches!(step.progress, Progress::Done(_))));
+    drop(journal);
+    undo_all(&host, &state.0);
+    assert_eq!(before, tree.contents());
+}
+
+#[test]
+fn a_file_that_was_written_but_not_yet_put_in_place_goes_with_undo() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    fs::create_dir_all(tree.0.join("etc/sysctl.d")).unwrap();
+    let before = tree.contents();
+    let path = "/etc/sysctl.d/90-tidegate-x.conf".to_owned();
+    let file = Action::File { path, text: "a = 1\n".to_owned() };
+    let mut journal = Journal::open(&state.0).unwrap();
+    let mut killer = |point| point == Point::BeforeAction;
+    assert!(apply(&host, &mut journal, "x", &[file], &mut killer).is_err());
+    drop(journal);
+    // The next thing a kill could interrupt.
+    fs::write(tree.0.join("etc/sysctl.d/90-tidegate-x.tidegate-new"), "a = ").unwrap();
+    undo_all(&host, &state.0);
+    assert_eq!(before, tree.contents());
+}
+
+#[test]
+fn what_is_in_place_already_can_still_be_kept_over_restarts() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let before = tree.contents();
+    let path = "/proc/sys/net/core/somaxconn";
+    let actions = vec![Action::setting(path, 4096)];
+    let mut journal = Journal::open(&state.0).unwrap();
+    apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
+    let known = journal.actions_of("x");
+    assert_eq!(known, actions);
+    let (kept, _) = kept_actions(&host, "x", &known, &[]);
+    apply(&host, &mut journal, "x", &kept, &mut |_| false).unwrap();
+    assert!(tree.0.join("etc/sysctl.d/90-tidegate-x.conf").exists());
     drop(journal);
     undo_all(&host, &state.0);
     assert_eq!(before, tree.contents());

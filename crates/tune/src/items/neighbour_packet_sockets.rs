@@ -50,7 +50,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     ))
     .percent(if taps > 0 { 6.0 } else { 3.0 })
     .advise("end what is not needed (sudo ss --packet --processes shows them too)")
-    .advise("for dhclient: make the lease permanent (ip addr change ADDRESS dev IF valid_lft forever preferred_lft forever), then dhclient -x"))
+    .advise(
+        "for dhclient: make the lease permanent, then dhclient -x: \
+         ip addr change ADDRESS dev IF valid_lft forever preferred_lft forever",
+    ))
 }
 
 /// Names and numbers of the processes that hold these sockets.

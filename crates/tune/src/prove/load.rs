@@ -25,6 +25,9 @@ const REQUESTS_MIN: u64 = 100;
 /// What puts load on the server.
 #[derive(Clone, Debug)]
 pub enum Client {
+    /// A command that prints what `tidegate bench http --json` prints, such as one run by ssh on another
+    /// host; `{url}`, `{connections}` and `{seconds}` in it are replaced.
+    Command(String),
     /// `tidegate bench http` of this binary.
     Own(PathBuf),
     /// wrk, a foreign one.
@@ -78,6 +81,10 @@ impl Measure for Load {
 impl Load {
     fn ask(&self, url: &str) -> Result<Sample, String> {
         let argv = match &self.client {
+            Client::Command(command) => command
+                .replace("{url}", url)
+                .replace("{connections}", &self.connections.to_string())
+                .replace("{seconds}", &self.duration_s.to_string()),
             Client::Own(binary) => format!(
                 "{} bench http {url} --connections {} --duration {}s --json",
                 binary.display(),
@@ -102,7 +109,7 @@ impl Load {
         let status = client.wait().map_err(|error| error.to_string())?;
         let after = busy_ticks(&self.server_cpus)?;
         let seen = match &self.client {
-            Client::Own(_) => read_own(&output),
+            Client::Command(_) | Client::Own(_) => read_own(&output),
             Client::Wrk(_) => read_wrk(&output),
         };
         let seen =

@@ -54,6 +54,10 @@ pub struct ProveArgs {
     /// The tidegate whose `run` and `bench http` are used [default: this one]
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Load by this command instead, such as "ssh HOST tidegate bench http {url} --connections
+    /// {connections} --duration {seconds}s --json": the way to put the network card into the path
+    #[arg(long, value_name = "COMMAND", requires = "url")]
+    client: Option<String>,
     /// Path of the URL for a started server
     #[arg(long, default_value = "/json")]
     path: String,
@@ -197,8 +201,8 @@ type Chosen = (Vec<Candidate>, Vec<(String, String)>);
 
 fn candidates(args: &ProveArgs, host: &Host) -> Result<Chosen, String> {
     let report = check(host, &args.workload.workload());
-    let on_loopback =
-        args.url.as_deref().is_none_or(|url| url.contains("//127.") || url.contains("//localhost"));
+    // A client on this host reaches every address of it over loopback, whatever the URL says.
+    let on_loopback = args.client.is_none();
     let (mut found, mut not_tried) = (Vec::new(), Vec::new());
     for entry in &report.entries {
         let id = entry.item.id;
@@ -246,7 +250,7 @@ fn reason_against(entry: &Entry, args: &ProveArgs, on_loopback: bool) -> Option<
     }
     if on_loopback && item.scope == Scope::Card {
         return Some(
-            "the load goes over loopback, past the card: use --url with a client elsewhere"
+            "the load goes over loopback, past the card: use --url with --client on another host"
                 .to_owned(),
         );
     }
@@ -270,7 +274,9 @@ fn load_of(args: &ProveArgs, host: &Host) -> Result<Load, String> {
         None => env::current_exe().map_err(|error| error.to_string())?,
     };
     let is_tidegate = run_tool(&[&binary.to_string_lossy(), "bench", "http", "--help"]).is_ok();
-    let client = if is_tidegate {
+    let client = if let Some(command) = &args.client {
+        Client::Command(command.clone())
+    } else if is_tidegate {
         Client::Own(binary.clone())
     } else {
         Client::Wrk(
@@ -334,6 +340,7 @@ fn own_command() -> Vec<String> {
 
 fn method_of(args: &ProveArgs, load: &Load) -> String {
     let client = match &load.client {
+        Client::Command(command) => command,
         Client::Own(_) => "tidegate bench http",
         Client::Wrk(_) => "wrk",
     };
