@@ -1,6 +1,7 @@
 //! The repository's own jobs: `cargo xtask tidy`, `cargo xtask test-summary`.
 //! In: the working tree. Out: findings, one a line; exit code 1 when there are any.
 //! Never: needs a tool besides cargo.
+#![forbid(unsafe_code)]
 
 mod summary;
 mod tidy;

@@ -102,6 +102,11 @@ fn check_source(path: &str, text: &str) -> Vec<String> {
     if BANNED_NAMES.contains(&stem) {
         find(1, "this name says nothing: name the file after its one noun");
     }
+    let is_root = path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
+    let may_be_unsafe = path.starts_with("crates/reactor/") || path.starts_with("fuzz/");
+    if is_root && !may_be_unsafe && !text.contains("#![forbid(unsafe_code)]") {
+        find(1, "no `#![forbid(unsafe_code)]`: only the reactor may use unsafe");
+    }
     let own = path == "xtask/src/tidy.rs";
     let sans_io = path
         .strip_prefix("crates/")
@@ -191,6 +196,7 @@ mod tests {
         finds("crates/gate/src/a.rs", &format!("{card}// let x = 1;\n"), "commented-out");
         finds("crates/gate/src/a.rs", &format!("{card}// FIXME later\n"), "left open");
         finds("crates/gate/src/a.rs", &card.repeat(FILE_LINES_MAX + 1), "one noun");
+        finds("crates/gate/src/lib.rs", card, "forbid(unsafe_code)");
         let long = format!("{card}{}\n", "x".repeat(141));
         finds("crates/gate/src/a.rs", &long, "columns");
     }
