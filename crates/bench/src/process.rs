@@ -66,6 +66,11 @@ impl Running {
         }
     }
 
+    /// How it ended, when it has.
+    pub fn ended(&mut self) -> Option<String> {
+        self.child.try_wait().ok().flatten().map(|status| format!("it ended: {status}"))
+    }
+
     fn stop(&mut self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
         if let (Ok(None), Some(pid)) = (self.child.try_wait(), pid) {

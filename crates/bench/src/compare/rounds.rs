@@ -21,9 +21,9 @@ impl Bench {
         connections: u32,
         pipeline: u16,
     ) -> Result<Record, String> {
-        let contenders = self.start_all(work)?;
+        let mut contenders = self.start_all(work)?;
         let load = Load { path, connections, pipeline, rate_per_s: None };
-        let rows = self.rounds(&contenders, &load)?;
+        let rows = self.rounds(&mut contenders, &load)?;
         let measure = match (what, self.by) {
             ("bodies", By::Cpu) => Measure::CpuPerByte,
             ("bodies", By::Process) => Measure::ProcessPerByte,
@@ -42,16 +42,16 @@ impl Bench {
         if self.client != Client::Tidegate {
             return Err("latency at a fixed rate needs --client tidegate (open loop)".to_owned());
         }
-        let contenders = self.start_all(Work::Proxy(origin))?;
+        let mut contenders = self.start_all(Work::Proxy(origin))?;
         let mut slowest = f64::INFINITY;
         let mut load = Load { path: "/json", connections, pipeline: 1, rate_per_s: None };
-        for contender in &contenders {
+        for contender in &mut contenders {
             let counted = self.load_once(contender, &load)?;
             slowest = slowest.min(counted.requests as f64 / counted.seconds);
         }
         let rate_per_s = (slowest / 2.0).max(1.0);
         load.rate_per_s = Some(rate_per_s);
-        let rows = self.rounds(&contenders, &load)?;
+        let rows = self.rounds(&mut contenders, &load)?;
         let mut record = self.record("latency", Measure::Tail, connections, rows);
         record.rate_per_s = Some(rate_per_s);
         Ok(record)
@@ -94,14 +94,14 @@ impl Bench {
         Ok(self.record("client", Measure::ClientCpuPerRequest, connections, rows))
     }
 
-    fn rounds(&self, contenders: &[Contender], load: &Load<'_>) -> Result<Vec<Row>, String> {
+    fn rounds(&self, contenders: &mut [Contender], load: &Load<'_>) -> Result<Vec<Row>, String> {
         let mut rows: Vec<Row> = contenders
             .iter()
             .map(|contender| Row::new(contender.name, contender.version.clone()))
             .collect();
         // Round 0 warms up: caches, connections of the proxies, branch predictors.
         for round in 0..=self.rounds {
-            for (contender, row) in contenders.iter().zip(&mut rows) {
+            for (contender, row) in contenders.iter_mut().zip(&mut rows) {
                 self.show_progress(round, contender.name);
                 let own = machine::spent(contender.running.pid()).unwrap_or_default();
                 let busy = machine::busy_time(&self.server_cpus);
@@ -117,15 +117,19 @@ impl Bench {
         Ok(rows)
     }
 
-    fn load_once(&self, contender: &Contender, load: &Load<'_>) -> Result<Counted, String> {
-        let counted = self
-            .client
-            .run(&self.round(contender, load))
-            .map_err(|why| format!("{}: {why}", contender.name))?;
-        if counted.requests == 0 {
-            return Err(format!("{}: no request was answered", contender.name));
-        }
-        Ok(counted)
+    fn load_once(&self, contender: &mut Contender, load: &Load<'_>) -> Result<Counted, String> {
+        let counted = self.client.run(&self.round(contender, load)).and_then(|counted| {
+            if counted.requests == 0 {
+                Err("no request was answered".to_owned())
+            } else {
+                Ok(counted)
+            }
+        });
+        counted.map_err(|why| {
+            let ended =
+                contender.running.ended().map_or(String::new(), |ended| format!("; {ended}"));
+            format!("{}: {why}{ended}", contender.name)
+        })
     }
 
     fn round<'a>(&'a self, contender: &Contender, load: &Load<'a>) -> Round<'a> {
