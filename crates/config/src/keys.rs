@@ -579,9 +579,10 @@ pub static REUSE: Section = Section {
         key(
             "idle-max",
             Number(0, 100_000),
-            Value("256"),
+            Value("16384"),
             "Idle connections kept for each server and worker; 0 keeps none.",
-            "Covers a burst's worth of requests without filling the server's own table.",
+            "As many as a busy moment needed are kept, for reconnecting costs several times a request; \
+             idle-timeout gives them back. Lower it for servers with few connection slots of their own.",
         ),
         key(
             "idle-timeout",

@@ -398,7 +398,7 @@ impl Default for ServerTimeouts {
 
 impl Default for Reuse {
     fn default() -> Self {
-        Self { idle_max: 256, idle_timeout: Span::from_secs(30), requests_max: None }
+        Self { idle_max: 16_384, idle_timeout: Span::from_secs(30), requests_max: None }
     }
 }
 
