@@ -256,6 +256,35 @@ fn each_connection_keeps_a_rhythm_of_its_own() {
 }
 
 #[test]
+fn a_connection_that_the_ramp_opens_late_has_nothing_to_catch_up_with() {
+    let plan = Plan {
+        connections: 10,
+        duration: Some(MS(1000)),
+        ramp: MS(2000),
+        pace: Pace::PerConnection { per_second: 20.0, arrivals: Arrivals::Constant },
+        ..Plan::default()
+    };
+    let (carried, answered) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(2)));
+    assert!(answered.abs_diff(420) <= 20, "half of the rate in the ramp, then all: {answered}");
+    assert_is(&carried.tally.latency, 99.0, MS(2));
+}
+
+#[test]
+fn a_number_of_requests_begins_after_the_warm_up() {
+    let plan = Plan {
+        connections: 2,
+        requests: Some(50),
+        duration: None,
+        warm_up: MS(100),
+        ..Plan::default()
+    };
+    let (carried, answered) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(5)));
+    // Two requests may have been in flight when figures began to count.
+    assert!(carried.tally.requests.abs_diff(50) <= 2, "{}", carried.tally.requests);
+    assert!(answered > 80, "{answered}");
+}
+
+#[test]
 fn a_rest_between_requests_is_kept() {
     let plan = Plan { connections: 5, duration: Some(MS(2000)), think: MS(8), ..Plan::default() };
     let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(2)));

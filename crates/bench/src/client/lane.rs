@@ -55,16 +55,18 @@ pub(super) struct Lane {
     pub(super) has_wake: bool,
     /// Its own rhythm, where the pace is one for each connection.
     pub(super) schedule: Option<Box<Schedule>>,
+    /// When that rhythm begins: with the connection, which a ramp may open late.
+    pub(super) rhythm_began: Moment,
     /// The next planned send time of that rhythm.
     pub(super) next_planned: Moment,
 }
 
 impl Lane {
-    pub(super) fn new(schedule: Option<Schedule>, start: Moment) -> Self {
+    pub(super) fn new(schedule: Option<Schedule>, opened_at: Moment) -> Self {
         let mut schedule = schedule.map(Box::new);
         let next_planned = schedule
             .as_mut()
-            .map_or(Moment::NEVER, |schedule| start.after(schedule.next_arrival()));
+            .map_or(Moment::NEVER, |schedule| opened_at.after(schedule.next_arrival()));
         Self {
             sock: SockId::NONE,
             phase: Phase::Absent,
@@ -78,6 +80,7 @@ impl Lane {
             is_listed: false,
             has_wake: false,
             schedule,
+            rhythm_began: opened_at,
             next_planned,
         }
     }

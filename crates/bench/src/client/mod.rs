@@ -73,6 +73,8 @@ pub struct Client<'a> {
     next_arrival: Moment,
     /// Requests that may still be sent.
     quota: u64,
+    /// Requests that may be sent once figures count.
+    requests: u64,
     outstanding: u64,
     open: u64,
     templates: Vec<Template>,
@@ -110,6 +112,8 @@ impl<'a> Client<'a> {
         let next_arrival = schedule
             .as_mut()
             .map_or(Moment::NEVER, |schedule| start.after(schedule.next_arrival()));
+        let counts_at_once = plan.counted_from().is_zero();
+        let requests = share.requests.unwrap_or(u64::MAX);
         let mut client = Self {
             plan,
             mix,
@@ -122,14 +126,15 @@ impl<'a> Client<'a> {
             wakes: BinaryHeap::with_capacity(share.connections as usize),
             schedule,
             next_arrival,
-            quota: share.requests.unwrap_or(u64::MAX),
+            quota: if counts_at_once { requests } else { u64::MAX },
+            requests,
             outstanding: 0,
             open: 0,
             templates: vec![Template::default(); mix.len()],
             prng: Prng::new(plan.seed.wrapping_add(u64::from(share.thread))),
             tally: Tally::default(),
             interval: Interval::default(),
-            is_counting: plan.counted_from().is_zero(),
+            is_counting: counts_at_once,
             draining_since: None,
             last_reached: start,
             next_sweep: start,
@@ -141,8 +146,9 @@ impl<'a> Client<'a> {
         };
         for number in 0..share.connections {
             let connection = share.connection_first + number;
-            client.lanes.push(Lane::new(plan.connection_schedule(connection), start));
-            client.wake_at(number, start.after(plan.opened_at(connection)));
+            let opened_at = start.after(plan.opened_at(connection));
+            client.lanes.push(Lane::new(plan.connection_schedule(connection), opened_at));
+            client.wake_at(number, opened_at);
         }
         client
     }
@@ -208,6 +214,7 @@ impl<'a> Client<'a> {
 
     fn begin_counting(&mut self) {
         self.is_counting = true;
+        self.quota = self.requests;
         let notes = core::mem::take(&mut self.tally.notes);
         self.tally = Tally { notes, ..Tally::default() };
         for lane in &mut self.lanes {
@@ -328,7 +335,7 @@ impl<'a> Client<'a> {
             let Some(schedule) = &mut lane.schedule else {
                 return;
             };
-            lane.next_planned = self.start.after(schedule.next_arrival());
+            lane.next_planned = lane.rhythm_began.after(schedule.next_arrival());
             self.send(reactor, number, planned, now);
         }
     }

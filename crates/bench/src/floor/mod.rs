@@ -16,7 +16,7 @@ use std::io;
 /// Connections beyond this number are closed as they come.
 pub const CONNECTIONS_MAX: usize = 65_536;
 /// Bytes taken from a socket at once.
-const READ_BYTES: usize = 64 * 1024;
+const READ_BYTES: usize = 256 * 1024;
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 512;
 /// The base case of MEASURE.md: 27 bytes.

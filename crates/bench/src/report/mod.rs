@@ -99,3 +99,97 @@ impl Run {
 fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Arrivals;
+    use crate::tally::{Errors, Tally};
+    use core::time::Duration;
+
+    fn run(pace: Pace) -> Run {
+        let mut tally = Tally { requests: 100, in_time: 100, ..Tally::default() };
+        tally.errors = Errors { reset: 2, ..Errors::default() };
+        tally.note("reset", || "the server reset the connection".to_owned());
+        for micros in 1..=100 {
+            tally.latency.record(Duration::from_micros(micros));
+            tally.service.record(Duration::from_micros(micros));
+        }
+        let outcome = Outcome {
+            tally,
+            reference: None,
+            counted: Duration::from_secs(2),
+            threads: vec![crate::drive::ThreadUse::default()],
+            server: None,
+            server_busy: Some(Duration::from_micros(500)),
+            saturated: Vec::new(),
+            points: Vec::new(),
+            was_stopped: false,
+        };
+        Run {
+            name: "one".to_owned(),
+            url: "http://h/".to_owned(),
+            plan: Plan { pace, ..Plan::default() },
+            outcome,
+            rounds: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_first_line_says_when_the_client_was_saturated() {
+        let mut run = run(Pace::Closed);
+        assert!(to_text(core::slice::from_ref(&run)).starts_with("one\n"));
+        run.outcome.saturated.push("thread 0 was busy 99 % of the time".to_owned());
+        assert!(to_text(&[run]).starts_with("CLIENT SATURATED: thread 0 was busy"));
+    }
+
+    #[test]
+    fn each_loop_says_where_its_clock_starts() {
+        let closed = to_text(&[run(Pace::Closed)]);
+        assert!(closed.contains("A closed loop sends nothing while the server stalls"), "{closed}");
+        let pace = Pace::Total { per_second: 50.0, arrivals: Arrivals::Constant };
+        let open = to_text(&[run(pace)]);
+        assert!(open.contains("planned send to last byte"), "{open}");
+        assert!(open.contains("actual send to last byte"), "{open}");
+    }
+
+    #[test]
+    fn errors_are_told_in_words_and_cpu_per_request() {
+        let text = to_text(&[run(Pace::Closed)]);
+        assert!(text.contains("reset 2: the server reset the connection"), "{text}");
+        assert!(text.contains("server CPUs 5.00 µs a request"), "{text}");
+        let json = to_json(&[run(Pace::Closed)], "command");
+        assert_eq!(
+            (json["errors"]["reset"].as_u64(), json["rate_per_s"].as_f64()),
+            (Some(2), Some(50.0))
+        );
+        assert_eq!(json["server_cpu_us_per_request"], 5.0);
+    }
+
+    #[test]
+    fn the_percentile_dump_rises() {
+        let dump = percentile_dump(&run(Pace::Closed));
+        let points: Vec<(f64, f64)> = dump
+            .lines()
+            .skip(1)
+            .map(|line| {
+                let numbers: Vec<f64> = line.split(' ').map(|text| text.parse().unwrap()).collect();
+                (numbers[0], numbers[2])
+            })
+            .collect();
+        assert!(points.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1));
+        assert!((points.last().unwrap().1 - 100.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn two_runs_are_compared_within_their_rounds() {
+        let round = |rate_per_s| RoundFigures { rate_per_s, ..RoundFigures::default() };
+        let (mut one, mut other) = (run(Pace::Closed), run(Pace::Closed));
+        one.rounds = vec![round(10.0), round(20.0)];
+        other.name = "other".to_owned();
+        other.rounds = vec![round(20.0), round(40.0)];
+        let text = to_text(&[one.clone(), other.clone()]);
+        assert!(text.contains("requests/s             2.000   2.000 to 2.000"), "{text}");
+        assert_eq!(to_json(&[one, other], "")["ratios"][0]["rate_per_s"]["median"], 2.0);
+    }
+}
