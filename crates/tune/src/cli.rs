@@ -225,7 +225,11 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         }
     }
     journal.tidy().map_err(io::Error::other)?;
-    writeln!(out, "\n`tidegate tune undo` puts everything back.")?;
+    if journal.outstanding().is_empty() {
+        writeln!(out, "\nNothing was changed.")?;
+    } else {
+        writeln!(out, "\n`tidegate tune undo` puts everything back.")?;
+    }
     Ok(if failed || !refused.is_empty() { LEFT_OVER } else { DONE })
 }
 

@@ -86,6 +86,41 @@ fn killed_at_any_time_undo_leaves_every_setting_as_it_was() {
 }
 
 #[test]
+fn a_change_by_a_tool_is_undone_by_the_tool() {
+    // /sys shows the interfaces of the namespace that mounted it: so this one mounts its own.
+    let text = passes(
+        "unshare -m sh -euc '
+        mount -t sysfs none /sys
+        ip link add tide0 numtxqueues 4 numrxqueues 4 type veth peer name tide1
+        ip link set tide0 up; ip link set tide1 up
+        tc qdisc replace dev tide0 root pfifo_fast
+        $TUNE apply lock-qdisc --interface tide0 --yes --state $STATE
+        tc qdisc show dev tide0 | grep -q \"qdisc mq\"
+        $TUNE undo --state $STATE
+        tc qdisc show dev tide0 | grep -q \"qdisc pfifo_fast .* root\"
+        ! tc qdisc show dev tide0 | grep -q \"qdisc mq\"'",
+    );
+    assert!(text.contains("tc qdisc replace dev tide0 root mq"), "{text}");
+    assert!(text.contains("Everything is as it was."), "{text}");
+}
+
+#[test]
+fn on_read_only_settings_nothing_is_half_done() {
+    let text = passes(
+        "unshare -m sh -euc '
+        echo 99 > /proc/sys/net/core/somaxconn
+        mount --bind /proc/sys /proc/sys
+        mount -o remount,ro,bind /proc/sys
+        code=0
+        $TUNE apply capacity-somaxconn --yes --state $STATE || code=$?
+        test $code = 1
+        $TUNE undo --state $STATE'",
+    );
+    assert!(text.contains("read-only file system"), "{text}");
+    assert!(text.contains("Nothing to undo"), "{text}");
+}
+
+#[test]
 fn without_yes_nothing_is_changed() {
     let text = passes(&format!(
         "{SNAPSHOT}

@@ -178,13 +178,22 @@ fn busy_ticks(cpus: &[u32]) -> Result<u64, String> {
 fn start(argv: &[String], cpus: &[u32]) -> Result<Child, String> {
     let name = argv.first().map(String::as_str).unwrap_or_default();
     let tool = find_tool(name).ok_or_else(|| format!("{name} is not installed"))?;
+    // What a kill of this process leaves is ended by the kernel, where setpriv (util-linux) can ask for it.
+    let mut command = match find_tool("setpriv") {
+        Some(setpriv) => {
+            let mut command = Command::new(setpriv);
+            command.args(["--pdeathsig", "TERM", "--"]).arg(tool);
+            command
+        }
+        None => Command::new(tool),
+    };
     let own = sched_getaffinity(None).map_err(|error| error.to_string())?;
     let mut set = CpuSet::new();
     for cpu in cpus {
         set.set(*cpu as usize);
     }
     sched_setaffinity(None, &set).map_err(|error| format!("CPUs {cpus:?}: {error}"))?;
-    let child = Command::new(tool)
+    let child = command
         .args(argv.iter().skip(1))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
