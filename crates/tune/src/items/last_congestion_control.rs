@@ -12,7 +12,8 @@ pub const ITEM: Item = Item {
     group: Group::LastPercent,
     title: "congestion control",
     mechanism: "bbr paces each connection with timers, which costs CPU per packet and pays on long, lossy ways. reno and \
-        cubic do next to nothing on a short clean way: part of the last 4 % in the founding article.",
+        cubic do next to nothing on a short clean way: part of the last 4 % in the founding article. \
+        A server may also choose it per listener (TCP_CONGESTION, out of tcp_allowed_congestion_control).",
     avoid: "Towards clients on the open internet bbr often delivers faster: change it for back-end links and benchmarks.",
     gain: Gain { benefit: Benefit::Throughput, percent: 2.0, source: NINE_STEPS },
     risk: Risk::Trade,
