@@ -1,0 +1,455 @@
+//! What a seed stands for: a configuration, origins' manners, clients' scripts, faults, a stop.
+//! In: a seed. Out: a `Plan`, the same on every machine.
+//! Never: asks for what the server may not be asked for in good faith, but for marked garbage.
+
+use core::fmt::Write;
+
+use tidegate_base::{Address, Moment, Prng, Span};
+use tidegate_reactor::Faults;
+
+use crate::client::{Habits, Op};
+use crate::ledger::{Request, Wants};
+use crate::origin::Manner;
+use crate::peer::body;
+
+/// A whole run, decided.
+pub struct Plan {
+    pub config: String,
+    pub workers: usize,
+    pub window_bytes: usize,
+    pub faults: Faults,
+    /// Nothing goes wrong in this run, so nothing may fail.
+    pub is_calm: bool,
+    pub tries_max: usize,
+    pub origins: Vec<(Address, Option<Manner>)>,
+    pub clients: Vec<(Vec<Op>, Habits)>,
+    pub requests: Vec<Request>,
+    /// When every worker is told to stop, and the grace.
+    pub stop: Option<(Moment, Span)>,
+}
+
+pub const LISTEN: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
+
+impl Plan {
+    pub fn new(seed: u64) -> Self {
+        let mut prng = Prng::new(seed ^ 0x7469_6465);
+        let is_calm = prng.below(6) == 0;
+        let pools = 1 + prng.below(3) as usize;
+        let faults = match prng.below(4) {
+            _ if is_calm => calm_faults(&mut prng),
+            0 => Faults::none(),
+            1 => Faults::swarm_harmless(&mut prng),
+            _ => Faults::swarm(&mut prng),
+        };
+        let mut maker = Maker { prng, is_calm, pools, requests: Vec::new(), body_limited: false };
+        let (config, origins, tries_max) = maker.make_config();
+        let clients = (0..1 + maker.prng.below(12)).map(|_| maker.make_client()).collect();
+        let mut prng = maker.prng;
+        let stop = (!is_calm && prng.below(4) == 0).then(|| {
+            let at = Moment::from_nanos(1_000_000_000 + prng.below(8_000_000_000));
+            (at, Span::from_millis(prng.below(20_000)))
+        });
+        Self {
+            config,
+            workers: 1 + prng.below(3) as usize,
+            window_bytes: match prng.below(3) {
+                0 if !is_calm => 1 + prng.below(3000) as usize,
+                0 | 1 => 3000 + prng.below(30_000) as usize,
+                _ => 64 * 1024,
+            },
+            faults,
+            is_calm,
+            tries_max,
+            origins,
+            clients,
+            requests: maker.requests,
+            stop,
+        }
+    }
+}
+
+/// A number below `top`, small ones as likely as large ones: `top` is halved up to `halvings - 1` times.
+pub fn below_skewed(prng: &mut Prng, top: u64, halvings: u64) -> u64 {
+    let bound = top >> prng.below(halvings);
+    prng.below(bound.max(1))
+}
+
+fn calm_faults(prng: &mut Prng) -> Faults {
+    if prng.chance(300_000) {
+        return Faults::none();
+    }
+    Faults { stall_ppm: 0, accept_shortage_ppm: 0, ..Faults::swarm_harmless(prng) }
+}
+
+struct Maker {
+    prng: Prng,
+    is_calm: bool,
+    pools: usize,
+    requests: Vec<Request>,
+    body_limited: bool,
+}
+
+impl Maker {
+    fn make_config(&mut self) -> (String, Vec<(Address, Option<Manner>)>, usize) {
+        let mut text = String::new();
+        let (ip, port) = LISTEN;
+        let _ = writeln!(text, "[[listener]]\nbind = \"{}:{port}\"", core::net::Ipv4Addr::from(ip));
+        if !self.is_calm && self.prng.below(3) == 0 {
+            let _ = writeln!(text, "requests-per-connection-max = {}", 1 + self.prng.below(5));
+        }
+        self.body_limited = !self.is_calm && self.prng.below(6) == 0;
+        if self.body_limited {
+            let _ = writeln!(text, "limits = {{ body = \"20KiB\" }}");
+        }
+        let _ = writeln!(
+            text,
+            "timeouts = {{ head = \"{}s\", idle = \"{}s\", body = \"{}s\" }}",
+            2 + self.prng.below(8),
+            if self.is_calm { 30 } else { 1 + self.prng.below(20) },
+            2 + self.prng.below(20)
+        );
+        text.push_str(ROUTES);
+        let mut origins = Vec::new();
+        let mut tries_max = 0;
+        for pool in 0..self.pools {
+            let _ = writeln!(text, "[[route]]\npath = \"/p{pool}/*\"\nproxy = \"p{pool}\"");
+        }
+        for pool in 0..self.pools {
+            let retries = self.prng.below(4);
+            tries_max = tries_max.max(1 + retries as usize);
+            self.make_pool(&mut text, pool, retries, &mut origins);
+        }
+        (text, origins, tries_max)
+    }
+
+    fn make_pool(
+        &mut self,
+        text: &mut String,
+        pool: usize,
+        retries: u64,
+        origins: &mut Vec<(Address, Option<Manner>)>,
+    ) {
+        let prng = &mut self.prng;
+        let balance = [
+            "\"random\"",
+            "\"round-robin\"",
+            "\"least-connections\"",
+            "{ hash = \"path\" }",
+            "{ hash = \"header:x-id\" }",
+            "{ hash = \"client-address\" }",
+        ][prng.below(6) as usize];
+        let mut servers = Vec::new();
+        let limited = prng.below(3) == 0;
+        for server in 0..1 + prng.below(4) {
+            let unix = prng.below(4) == 0;
+            let (name, address) = if unix {
+                let path = format!("/run/{pool}-{server}.sock");
+                (format!("unix:{path}"), Address::Unix(path))
+            } else {
+                let at = core::net::SocketAddr::from(([10, 0, 1 + pool as u8, server as u8], 8000));
+                (at.to_string(), Address::Tcp(at))
+            };
+            let limit = if limited { 1 + prng.below(3) } else { 1_000_000 };
+            let weight = 1 + prng.below(3);
+            servers
+                .push(format!("{{ address = \"{name}\", weight = {weight}, maxconn = {limit} }}"));
+            let is_down = !self.is_calm && prng.below(8) == 0;
+            let manner = if self.is_calm { calm_manner(prng) } else { swarm_manner(prng) };
+            origins.push((address, (!is_down).then_some(manner)));
+        }
+        let queue = if self.is_calm { 1000 } else { prng.below(6) };
+        let slow = if self.is_calm { 1000 } else { 1 };
+        let _ = writeln!(
+            text,
+            "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
+             queue-max = {queue}\n\
+             timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
+             queue = \"{}s\", tunnel = \"{}s\" }}\n\
+             reuse = {{ idle-max = {}, idle-timeout = \"{}s\" }}",
+            servers.join(", "),
+            1 + prng.below(3),
+            2 + slow + prng.below(6),
+            2 + slow + prng.below(6),
+            1 + slow + prng.below(4),
+            2 + slow + prng.below(6),
+            prng.below(4),
+            1 + prng.below(10),
+        );
+    }
+
+    fn make_client(&mut self) -> (Vec<Op>, Habits) {
+        let piece_bytes = match self.prng.below(4) {
+            0 => 1 + self.prng.below(3) as usize,
+            1 => 1 + self.prng.below(200) as usize,
+            _ => usize::MAX,
+        };
+        let reads = (self.prng.below(4) == 0).then(|| {
+            let most = if self.is_calm { 20 } else { 200 };
+            let pause = Span::from_millis(1 + self.prng.below(most));
+            (300 + self.prng.below(6000) as usize, pause)
+        });
+        let habits = Habits {
+            start_at: Moment::from_nanos(1_000_000_000 + self.prng.below(3_000_000_000)),
+            piece_bytes,
+            reads,
+        };
+        let mut ops = Vec::new();
+        let pipelines = self.prng.below(3) == 0;
+        let tiny = piece_bytes < 10;
+        for _ in 0..1 + self.prng.below(8) {
+            if self.add_request(&mut ops, tiny) {
+                return (ops, habits);
+            }
+            if !self.is_calm && self.prng.below(25) == 0 {
+                ops.push(Op::Garbage(self.make_garbage()));
+                return (ops, habits);
+            }
+            if !pipelines || self.prng.below(4) == 0 {
+                ops.push(Op::AwaitAnswers);
+            }
+            if self.prng.below(5) == 0 {
+                ops.push(Op::Pause(Span::from_millis(self.prng.below(1500))));
+            }
+        }
+        self.add_end(&mut ops);
+        (ops, habits)
+    }
+
+    fn add_end(&mut self, ops: &mut Vec<Op>) {
+        match self.prng.below(6) {
+            0 => ops.push(Op::Finish),
+            1 => ops.extend([Op::AwaitAnswers, Op::Leave]),
+            2 if !self.is_calm => {
+                // Anywhere in the script.
+                let at = self.prng.below(ops.len() as u64 + 1) as usize;
+                ops.truncate(at);
+                self.cut_last_send(ops);
+                ops.push(Op::Pause(Span::from_millis(self.prng.below(300))));
+                ops.push(match self.prng.below(4) {
+                    0 => Op::Reset,
+                    1 => Op::Finish,
+                    _ => Op::Leave,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn cut_last_send(&mut self, ops: &mut [Op]) {
+        if let Some(Op::Send { bytes, .. }) = ops.last_mut() {
+            let at = 1 + self.prng.below(bytes.len() as u64) as usize;
+            bytes.truncate(at);
+        }
+    }
+
+    /// Adds one request; true when nothing may follow it.
+    fn add_request(&mut self, ops: &mut Vec<Op>, tiny: bool) -> bool {
+        match self.prng.below(10) {
+            0 => self.add_local(ops, "/hello", Wants::Fixed(200, "hello".to_owned())),
+            1 => {
+                let moved = Wants::Fixed(302, "302 Found: see Location\n".to_owned());
+                self.add_local(ops, "/moved", moved);
+            }
+            2 => {
+                let size = below_skewed(&mut self.prng, 200_000, 10);
+                let chunks = if self.prng.below(2) == 0 { "" } else { "&k=700" };
+                let delay = self.prng.below(200);
+                let path = format!("/synthetic?s={size}{chunks}&t={delay}");
+                self.add_local(ops, &path, Wants::Bytes(size));
+            }
+            3 => self.add_local(ops, "/nowhere", Wants::Fixed(404, NO_ROUTE.to_owned())),
+            4 if self.prng.below(3) == 0 => {
+                self.add_tunnel(ops, tiny);
+                return true;
+            }
+            _ => return self.add_proxied(ops, tiny),
+        }
+        false
+    }
+
+    fn add_local(&mut self, ops: &mut Vec<Op>, path: &str, wants: Wants) {
+        let method = if self.prng.below(5) == 0 { "HEAD" } else { "GET" };
+        let id = self.note(method, path, 0, false, wants);
+        let text = format!("{method} {path} HTTP/1.1\r\nhost: example\r\nx-id: {id}\r\n\r\n");
+        ops.push(Op::Send { id: Some(id), bytes: text.into_bytes() });
+    }
+
+    fn add_tunnel(&mut self, ops: &mut Vec<Op>, tiny: bool) {
+        let path = format!("/p{}/up", self.prng.below(self.pools as u64));
+        let id = self.note("GET", &path, 0, false, Wants::Tunnel);
+        let text = format!(
+            "GET {path} HTTP/1.1\r\nhost: example\r\nx-id: {id}\r\nconnection: upgrade\r\n\
+             upgrade: echo\r\n\r\n"
+        );
+        ops.push(Op::Send { id: Some(id), bytes: text.into_bytes() });
+        let mut at = 0;
+        let early = self.is_calm && self.prng.below(2) == 0;
+        for _ in 0..self.prng.below(6) {
+            let count = self.prng.below(if tiny { 50 } else { 40_000 }) as usize;
+            ops.push(Op::Tunnel { bytes: body::make(id, at, count), early });
+            at += count as u64;
+            if self.prng.below(3) == 0 {
+                ops.push(Op::Pause(Span::from_millis(self.prng.below(300))));
+            }
+        }
+        if self.is_calm || self.prng.below(2) == 0 {
+            ops.push(Op::AwaitAnswers);
+            ops.push(Op::Finish);
+        }
+    }
+
+    /// Adds a request for an origin; true when nothing may follow it.
+    fn add_proxied(&mut self, ops: &mut Vec<Op>, tiny: bool) -> bool {
+        let prng = &mut self.prng;
+        let old = prng.below(8) == 0;
+        let method =
+            ["GET", "GET", "GET", "HEAD", "POST", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
+                [prng.below(10) as usize];
+        let has_body = matches!(method, "POST" | "PUT" | "PATCH") || prng.below(20) == 0;
+        let most = if tiny { 300 } else { 200_000 };
+        let count = if has_body { below_skewed(prng, most, 8) } else { 0 };
+        let chunked = has_body && !old && prng.below(2) == 0;
+        let expect = has_body && !old && prng.below(4) == 0;
+        let close = prng.below(10) == 0;
+        let keep_old = old && prng.below(2) == 0;
+        let path = format!("/p{}/{}", prng.below(self.pools as u64), prng.below(50));
+        let id = self.note(method, &path, count, old, Wants::Origin);
+        let version = if old { "1.0" } else { "1.1" };
+        let mut head = format!("{method} {path} HTTP/{version}\r\nHost: example\r\nx-id: {id}\r\n");
+        if chunked {
+            head.push_str("Transfer-Encoding: chunked\r\n");
+        } else if has_body {
+            let _ = write!(head, "Content-Length: {count}\r\n");
+        }
+        if expect {
+            head.push_str("Expect: 100-continue\r\n");
+        }
+        if close {
+            head.push_str("Connection: close\r\n");
+        } else if keep_old {
+            head.push_str("Connection: keep-alive\r\n");
+        }
+        head.push_str("\r\n");
+        let mut bytes = head.into_bytes();
+        if expect {
+            ops.push(Op::Send { id: Some(id), bytes });
+            ops.push(Op::AwaitContinue);
+            ops.push(Op::Send { id: None, bytes: self.frame(id, count, chunked) });
+        } else {
+            bytes.extend(self.frame(id, count, chunked));
+            ops.push(Op::Send { id: Some(id), bytes });
+        }
+        close || (old && !keep_old)
+    }
+
+    fn frame(&mut self, id: u64, count: u64, chunked: bool) -> Vec<u8> {
+        if !chunked {
+            return body::make(id, 0, count as usize);
+        }
+        let mut bytes = Vec::new();
+        let mut at = 0;
+        while at < count {
+            let size = (1 + below_skewed(&mut self.prng, 1 << 15, 15)).min(count - at);
+            let extension = if self.prng.below(8) == 0 { ";a=b" } else { "" };
+            bytes.extend(format!("{size:X}{extension}\r\n").into_bytes());
+            bytes.extend(body::make(id, at, size as usize));
+            bytes.extend(b"\r\n");
+            at += size;
+        }
+        let trailer =
+            if self.prng.below(4) == 0 { format!("X-Trailer: {id}\r\n") } else { String::new() };
+        bytes.extend(format!("0\r\n{trailer}\r\n").into_bytes());
+        bytes
+    }
+
+    fn note(
+        &mut self,
+        method: &'static str,
+        path: &str,
+        body_bytes: u64,
+        old_version: bool,
+        wants: Wants,
+    ) -> u64 {
+        let id = 1 + self.requests.len() as u64;
+        self.requests.push(Request {
+            id,
+            method,
+            path: path.to_owned(),
+            body_bytes,
+            idempotent: !matches!(method, "POST" | "PATCH"),
+            old_version,
+            wants,
+            begun: false,
+            answered: false,
+            seen: Vec::new(),
+        });
+        id
+    }
+
+    fn make_garbage(&mut self) -> Vec<u8> {
+        let kinds: [&[u8]; 8] = [
+            b"\0\0\0\0\r\n\r\n",
+            b"GET /p0/evil\r\n\r\n",
+            b"GET  /p0/evil HTTP/1.1\r\nhost: a\r\n\r\n",
+            b"GET /p0/evil HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+            b"POST /p0/evil HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\
+              \r\n\r\n0\r\n\r\nGET /p0/evil HTTP/1.1\r\nhost: a\r\n\r\n",
+            b"GET /p0/evil HTTP/1.1\r\nhost : a\r\n\r\n",
+            b"GET /p0/evil HTTP/2.0\r\nhost: a\r\n\r\n",
+            b"POST /p0/evil HTTP/1.1\r\nhost: a\r\ncontent-length: 1, 2\r\n\r\n",
+        ];
+        kinds[self.prng.below(kinds.len() as u64) as usize].to_vec()
+    }
+}
+
+fn calm_manner(prng: &mut Prng) -> Manner {
+    Manner {
+        interim: pick(prng, 400_000),
+        delayed: pick(prng, 500_000),
+        close_after: 0,
+        dribble: pick(prng, 800_000),
+        answer_bytes_max: 1 + prng.below(300_000),
+        ..Manner::default()
+    }
+}
+
+/// Each vice is off in two of three origins, and else from rare to common.
+fn swarm_manner(prng: &mut Prng) -> Manner {
+    Manner {
+        drop_at_accept: pick(prng, 300_000),
+        early_answer: pick(prng, 900_000),
+        interim: pick(prng, 600_000),
+        delayed: pick(prng, 900_000),
+        cut: pick(prng, 600_000),
+        malformed: pick(prng, 500_000),
+        silent: pick(prng, 300_000),
+        not_reading: pick(prng, 300_000),
+        close_after: pick(prng, 900_000),
+        trailing_garbage: pick(prng, 500_000),
+        dribble: pick(prng, 900_000),
+        answer_bytes_max: 1 + prng.below(300_000),
+        idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
+        lie: None,
+    }
+}
+
+fn pick(prng: &mut Prng, top: u64) -> u32 {
+    if prng.below(3) > 0 {
+        return 0;
+    }
+    (1 + below_skewed(prng, top, 5)) as u32
+}
+
+const NO_ROUTE: &str = "404 Not Found: no route matches this request\n";
+
+const ROUTES: &str = r#"
+[[route]]
+path = "/hello"
+respond = { body = "hello" }
+[[route]]
+path = "/moved"
+redirect = { to = "http://elsewhere{path}" }
+[[route]]
+path = "/synthetic"
+synthetic = true
+"#;
