@@ -363,9 +363,7 @@ impl Client {
             if let Err(error) = self.end_answer(ledger) {
                 ledger.violate(format!("c{}: {error}", self.index));
             }
-        } else if self.answer.is_some() {
-            ledger.answers_cut += 1;
-        } else if !self.reader.rest().is_empty() && !self.garbage {
+        } else if self.answer.is_some() || !(self.reader.rest().is_empty() || self.garbage) {
             ledger.answers_cut += 1;
         }
         self.end(ledger, "the server finished");

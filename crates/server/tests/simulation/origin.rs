@@ -21,6 +21,8 @@ pub struct Manner {
     pub early_answer: u32,
     pub interim: u32,
     pub delayed: u32,
+    /// Ends the connection as soon as the request's head is there.
+    pub abandon: u32,
     pub cut: u32,
     pub malformed: u32,
     pub silent: u32,
@@ -64,6 +66,8 @@ struct Conn {
     reading: bool,
     idle_since: Moment,
     tunnel: bool,
+    /// Something follows the answer: meanwhile the next request may come in good faith.
+    garbled: bool,
 }
 
 struct Arrived {
@@ -127,6 +131,7 @@ impl Origin {
                 reading,
                 idle_since: ledger.now,
                 tunnel: false,
+                garbled: false,
             });
         }
         let mut conns = core::mem::take(&mut self.conns);
@@ -181,7 +186,7 @@ impl Origin {
     }
 
     fn read(&mut self, conn: &mut Conn, ledger: &mut Ledger) {
-        loop {
+        while conn.peer.is_some() {
             if conn.tunnel {
                 let early = conn.reader.take_rest();
                 if !early.is_empty() {
@@ -205,7 +210,7 @@ impl Origin {
                         conn.idle_since = ledger.now;
                         continue;
                     }
-                    if !conn.reader.rest().is_empty() {
+                    if !conn.reader.rest().is_empty() && !conn.garbled {
                         let text =
                             format!("o{}: bytes after a request not yet answered", self.index);
                         ledger.violate(text);
@@ -256,7 +261,14 @@ impl Origin {
             whole: false,
             answered: false,
         });
-        if self.prng.chance(self.manner.early_answer) {
+        if self.prng.chance(self.manner.abandon) {
+            ledger.trace(|| format!("o{} abandons r{id:?}", self.index));
+            let by_reset = self.prng.chance(500_000);
+            if let Some(peer) = conn.peer.take_if(|_| by_reset) {
+                peer.reset();
+            }
+            conn.peer = None;
+        } else if self.prng.chance(self.manner.early_answer) {
             self.answer(conn, ledger);
         }
     }
@@ -383,6 +395,7 @@ impl Origin {
             return;
         }
         if framing != Framing::UntilClose && self.prng.chance(self.manner.trailing_garbage) {
+            conn.garbled = true;
             bytes.extend(b"\0garbage\r\n\r\n");
         }
         ledger.trace(|| format!("o{} answers r{id:?} with {} bytes", self.index, bytes.len()));

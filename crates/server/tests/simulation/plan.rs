@@ -420,6 +420,7 @@ fn swarm_manner(prng: &mut Prng) -> Manner {
         early_answer: pick(prng, 900_000),
         interim: pick(prng, 600_000),
         delayed: pick(prng, 900_000),
+        abandon: pick(prng, 600_000),
         cut: pick(prng, 600_000),
         malformed: pick(prng, 500_000),
         silent: pick(prng, 300_000),
