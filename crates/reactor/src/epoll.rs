@@ -20,8 +20,8 @@ use tidegate_base::{Address, Moment, Span};
 use crate::driver::Loop;
 use crate::interface::{CloseReason, ListenOptions, ListenerId, Peer, Shortage};
 use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending, WAKER_TOKEN};
-use crate::steering;
 use crate::waker::Waker;
+use crate::{source, steering};
 
 /// Edges one wait brings at most.
 const EDGES_MAX: usize = 512;
@@ -101,7 +101,11 @@ impl Kernel for Epoll {
         }
     }
 
-    fn connect(&mut self, address: &Address) -> Result<OwnedFd, ConnectFault> {
+    fn connect(
+        &mut self,
+        address: &Address,
+        source: Option<core::net::IpAddr>,
+    ) -> Result<OwnedFd, ConnectFault> {
         let family = match address {
             Address::Tcp(tcp) => family(*tcp),
             Address::Unix(_) => AddressFamily::UNIX,
@@ -114,6 +118,11 @@ impl Kernel for Epoll {
             Address::Tcp(tcp) => {
                 // Without it a small request may wait 40 ms for the peer's delayed ACK.
                 let _ = sockopt::set_tcp_nodelay(&handle, true);
+                if let Some(source) = source {
+                    // Ports are not at stake here, so EADDRNOTAVAIL is not a shortage.
+                    source::bind(handle.as_fd(), source)
+                        .map_err(|_| ConnectFault::Refused(CloseReason::ConnectUnreachable))?;
+                }
                 rustix::net::connect(&handle, tcp)
             }
             Address::Unix(path) => SocketAddrUnix::new(path.as_str())

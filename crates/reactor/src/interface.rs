@@ -172,7 +172,23 @@ pub trait Reactor: Sized {
     fn stop_listening(&mut self, listener: ListenerId);
 
     /// Starts a connection; ends in `Connected` or `Closed`. Output may be queued at once.
-    fn connect(&mut self, address: &Address) -> Result<SockId, Shortage>;
+    ///
+    /// # Errors
+    /// When this side lacks something, which is known before anything left.
+    fn connect(&mut self, address: &Address) -> Result<SockId, Shortage> {
+        self.connect_from(address, None)
+    }
+    /// `connect` from the local address `source` (`None`: the kernel's choice; nothing to a unix socket).
+    /// An address that this host does not have, or of the other IP version, ends in `Closed`
+    /// (`ConnectUnreachable`).
+    ///
+    /// # Errors
+    /// As `connect`.
+    fn connect_from(
+        &mut self,
+        address: &Address,
+        source: Option<core::net::IpAddr>,
+    ) -> Result<SockId, Shortage>;
 
     /// The connection's output buffer, to append to; it is sent once, at the turn's end. `None` when the
     /// id is stale or its sending side was ended: the answer has nowhere to go.

@@ -93,11 +93,16 @@ pub trait Kernel {
     ) -> std::io::Result<(Self::Handle, Address)>;
     /// Takes one connection from the backlog.
     fn accept(&mut self, listener: &Self::Handle) -> Accepting<Self::Handle>;
-    /// Begins a connection; the first writable or error edge tells that `connect_outcome` is known.
+    /// Begins a connection, from the address `source` where one is given; the first writable or error
+    /// edge tells that `connect_outcome` is known.
     ///
     /// # Errors
     /// What is known at once.
-    fn connect(&mut self, address: &Address) -> Result<Self::Handle, ConnectFault>;
+    fn connect(
+        &mut self,
+        address: &Address,
+        source: Option<core::net::IpAddr>,
+    ) -> Result<Self::Handle, ConnectFault>;
     /// How a begun connection ended; `None` while it is still under way.
     fn connect_outcome(&mut self, handle: &Self::Handle) -> Option<Result<(), CloseReason>>;
     /// Asks for edges with `token`, from now until the handle is closed.

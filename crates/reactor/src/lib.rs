@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod mailbox;
 pub mod signals;
 pub mod sim;
+mod source;
 mod steering;
 pub mod waker;
 pub mod worker;

@@ -330,11 +330,15 @@ impl<K: Kernel> Reactor for Loop<K> {
         self.stop_door(listener);
     }
 
-    fn connect(&mut self, address: &Address) -> Result<SockId, Shortage> {
+    fn connect_from(
+        &mut self,
+        address: &Address,
+        source: Option<core::net::IpAddr>,
+    ) -> Result<SockId, Shortage> {
         if self.slots.is_full() {
             return Err(Shortage::Slots);
         }
-        match self.kernel.connect(address) {
+        match self.kernel.connect(address, source) {
             Ok(handle) => {
                 let sock = self.slots.insert(Some(handle), State::Connecting);
                 self.register(sock)?;

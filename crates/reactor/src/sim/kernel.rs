@@ -113,7 +113,11 @@ impl Kernel for Sim {
         })
     }
 
-    fn connect(&mut self, address: &Address) -> Result<SimHandle, ConnectFault> {
+    fn connect(
+        &mut self,
+        address: &Address,
+        source: Option<core::net::IpAddr>,
+    ) -> Result<SimHandle, ConnectFault> {
         let owner = Owner::Worker(self.worker);
         self.net.with(|world| {
             let faults = world.faults.clone();
@@ -135,7 +139,10 @@ impl Kernel for Sim {
                 world.connect_in_vain(owner, None)
             } else {
                 let delay = world.prng.below(u64::from(faults.connect_delay_ms_max) + 1);
-                let peer = world.make_peer(address);
+                let peer = match (world.make_peer(address), source) {
+                    (Peer::Tcp(made), Some(source)) => Peer::Tcp((source, made.port()).into()),
+                    (peer, _) => peer,
+                };
                 world.connect(owner, address, peer, Span::from_millis(delay))
             };
             Ok(SimHandle(Socket::End(id)))

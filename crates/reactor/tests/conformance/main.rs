@@ -386,6 +386,20 @@ mod cases {
         assert_eq!(rig.reactor.sock_count(), 0);
     }
 
+    pub fn a_connect_comes_from_the_address_it_was_given<H: Harness>() {
+        let mut rig = Rig::<H>::new();
+        let (listener, address) = rig.listen(&loopback());
+        let source = core::net::IpAddr::from([127, 0, 0, 7]);
+        let sock = rig.reactor.connect_from(&address, Some(source)).expect("nothing is short");
+        rig.until_seen(&Seen::Connected(sock));
+        rig.until("the accept", |rig| !rig.accepts().is_empty());
+        let has_that_peer = |seen: &Seen| {
+            matches!(seen, Seen::Accepted(of, _, Peer::Tcp(peer))
+                if *of == listener && peer.ip() == source)
+        };
+        assert_eq!(rig.count(has_that_peer), 1);
+    }
+
     pub fn a_unix_connect_talks<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (server, address) = rig.harness.serve(&unix_path());
@@ -692,6 +706,7 @@ conformance! {
     output_queued_before_connected_is_sent,
     a_refused_connect_says_so,
     a_connect_without_a_way_says_so,
+    a_connect_comes_from_the_address_it_was_given,
     a_unix_connect_talks,
     a_cancelled_connect_says_nothing,
     stale_ids_do_nothing,
