@@ -8,6 +8,7 @@ use crate::machine::{self, Spent};
 use crate::plan::{Arrivals, Pace, Plan};
 use crate::tally::{Interval, Tally};
 use crate::target::RequestMix;
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::mpsc;
@@ -23,6 +24,8 @@ const DESCRIPTORS_SPARE: u64 = 64;
 const BUSY_MAX: f64 = 0.95;
 /// An open loop whose sends were later than this (p99) did not keep its plan.
 const LATE_MAX_US: f64 = 1000.0;
+/// A run up to this long has a point of its curves with each tick instead of each second.
+const SHORT_MAX: Duration = Duration::from_secs(12);
 /// From the threads' start to the plan's start, so that all begin together.
 const HEAD_START: Duration = Duration::from_millis(2);
 
@@ -86,7 +89,7 @@ pub struct Outcome {
     pub server_busy: Option<Duration>,
     /// Why the client itself limited the figures; empty: it did not.
     pub saturated: Vec<String>,
-    /// Figures over time, one point a second.
+    /// Figures over time: a point each second, or more often in a short run.
     pub points: Vec<Point>,
     /// Whether the operator ended it.
     pub was_stopped: bool,
@@ -137,7 +140,7 @@ impl Outcome {
     }
 }
 
-/// A second of a run, reduced to what a curve shows.
+/// A stretch of a run, reduced to what a curve shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Its end, seconds since the start.
@@ -374,8 +377,14 @@ impl<'a> Overseer<'a> {
             is_counting: self.is_counting,
             second: ends_second.then_some((&self.second, second_over)),
         });
+        let is_short = self.job.plan.ends_at().is_some_and(|end| end <= SHORT_MAX);
+        if is_short {
+            self.points.push(Point::new(&interval, now, over));
+        }
         if ends_second {
-            self.points.push(Point::new(&self.second, now, second_over));
+            if !is_short {
+                self.points.push(Point::new(&self.second, now, second_over));
+            }
             self.second.clear();
             self.second_began = now;
         }
@@ -483,6 +492,8 @@ fn reference_plan(plan: &Plan, reference: &Reference) -> Plan {
         think: Duration::ZERO,
         pipeline: 1,
         timeout: plan.timeout,
+        // The probe may go to another network than the load.
+        sources: Vec::new(),
         seed: plan.seed,
     }
 }
@@ -503,13 +514,38 @@ fn check_room(job: &Job) -> Result<(), String> {
             u64::from(plan.connections).div_ceil(room)
         ));
     }
-    let ports = machine::local_ports();
-    if matches!(job.address, Address::Tcp(_)) && u64::from(plan.connections) > ports {
+    let Address::Tcp(address) = job.address else {
+        return Ok(());
+    };
+    check_sources(&plan.sources, address.ip())?;
+    let ports = machine::local_ports().max(1);
+    let sources = plan.sources.len().max(1) as u64;
+    if u64::from(plan.connections) > ports * sources {
+        let needed = u64::from(plan.connections).div_ceil(ports);
         return Err(format!(
-            "{} connections to one address need as many local ports and there are {ports}; use \
-             --connections {ports} or widen net.ipv4.ip_local_port_range",
-            plan.connections
+            "{} connections to one address need as many local ports and there are {ports} for each \
+             source address; use --connections {}, give {needed} addresses (--source 127.0.0.2-127.0.0.{} \
+             on loopback, say) or widen net.ipv4.ip_local_port_range",
+            plan.connections,
+            ports * sources,
+            needed + 1
         ));
+    }
+    Ok(())
+}
+
+/// Tries each source address before the run: connects that fail in the middle of it say less.
+fn check_sources(sources: &[IpAddr], destination: IpAddr) -> Result<(), String> {
+    for &source in sources {
+        if source.is_ipv4() != destination.is_ipv4() {
+            return Err(format!(
+                "--source {source}: {destination} is of the other IP version; give a source of the same one"
+            ));
+        }
+        // Nothing is sent: a datagram socket shows whether the address is this host's.
+        std::net::UdpSocket::bind((source, 0)).map_err(|error| {
+            format!("--source {source}: {error}; `ip address` shows the addresses of this host")
+        })?;
     }
     Ok(())
 }
@@ -588,6 +624,38 @@ mod tests {
         assert_eq!(outcome.tally.requests, 0);
         assert!(outcome.tally.errors.connect > 0);
         assert!(outcome.tally.notes[0].1.contains("refused"), "{:?}", outcome.tally.notes);
+    }
+
+    #[test]
+    fn connections_come_from_the_sources_that_were_given() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = thread::spawn(move || {
+            let mut seen: Vec<IpAddr> = (0..4).map(|_| listener.accept().unwrap().1.ip()).collect();
+            seen.sort();
+            seen
+        });
+        let sources: Vec<IpAddr> = vec![[127, 0, 0, 8].into(), [127, 0, 0, 9].into()];
+        let plan = Plan {
+            connections: 4,
+            duration: Some(Duration::from_millis(300)),
+            sources: sources.clone(),
+            timeout: Duration::from_millis(200),
+            ..Plan::default()
+        };
+        let outcome = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        assert!(outcome.tally.connects >= 4);
+        assert_eq!(seen.join().unwrap(), [sources[0], sources[0], sources[1], sources[1]]);
+    }
+
+    #[test]
+    fn a_source_that_is_not_ours_is_refused_before_the_run() {
+        for source in ["203.0.113.7", "::1"] {
+            let plan = Plan { sources: vec![source.parse().unwrap()], ..Plan::default() };
+            let address = crate::process::free_address().unwrap();
+            let error = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+            assert!(error.contains(&format!("--source {source}: ")), "{error}");
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The plan of a load: how many connections, when each request is due, when it ends. Pure.
 //! In: what the operator asked. Out: each thread's share of it and its arrival schedule.
 //! Never: a clock or a socket; arrivals are times since the start.
-//! Limits: `CONNECTIONS_MAX`, `THREADS_MAX`, `PIPELINE_MAX`.
+//! Limits: `CONNECTIONS_MAX`, `THREADS_MAX`, `PIPELINE_MAX`, `SOURCES_MAX`.
 //! Invariant: shares add up to the whole; an arrival never lies before the one before it.
 
+use core::net::IpAddr;
 use tidegate_base::{Prng, Span};
 
 /// Connections of one run.
@@ -12,6 +13,8 @@ pub const CONNECTIONS_MAX: u32 = 4_000_000;
 pub const THREADS_MAX: u16 = 256;
 /// Requests in flight on one connection.
 pub const PIPELINE_MAX: u16 = 1024;
+/// Source addresses of one run.
+pub const SOURCES_MAX: usize = 65_536;
 
 /// A whole load.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +41,8 @@ pub struct Plan {
     pub pipeline: u16,
     /// Time a request or a connect may take.
     pub timeout: Span,
+    /// Local addresses that connections take in turn; empty: the kernel's choice.
+    pub sources: Vec<IpAddr>,
     /// Seed of all that is random.
     pub seed: u64,
 }
@@ -56,6 +61,7 @@ impl Default for Plan {
             think: Span::ZERO,
             pipeline: 1,
             timeout: Span::from_secs(10),
+            sources: Vec::new(),
             seed: 1,
         }
     }
@@ -129,6 +135,13 @@ impl Plan {
     #[must_use]
     pub fn opened_at(&self, connection: u32) -> Span {
         self.ramp.mul_f64(f64::from(connection) / f64::from(self.connections.max(1)))
+    }
+
+    /// The local address of connection number `connection`; the same one each time it is made anew.
+    #[must_use]
+    pub fn source(&self, connection: u32) -> Option<IpAddr> {
+        let at = (connection as usize).checked_rem(self.sources.len())?;
+        self.sources.get(at).copied()
     }
 
     /// When figures begin to count, since the start.
@@ -300,6 +313,15 @@ mod tests {
         assert_eq!(plan.opened_at(5), Span::from_millis(2500));
         assert!(plan.opened_at(9) < plan.ramp);
         assert_eq!(plan.ends_at(), Some(Span::from_secs(15)));
+    }
+
+    #[test]
+    fn connections_take_the_sources_in_turn() {
+        let sources: Vec<IpAddr> = vec![[127, 0, 0, 2].into(), [127, 0, 0, 3].into()];
+        let plan = Plan { sources: sources.clone(), ..Plan::default() };
+        let taken: Vec<Option<IpAddr>> = (0..3).map(|number| plan.source(number)).collect();
+        assert_eq!(taken, [Some(sources[0]), Some(sources[1]), Some(sources[0])]);
+        assert_eq!(Plan::default().source(7), None);
     }
 
     proptest! {

@@ -1,6 +1,8 @@
 //! Quantities as operators write and read them: times, rates, large numbers.
 //! In: text with a unit, or a number. Out: a value, or a sentence that says what may be written.
 
+use crate::plan::SOURCES_MAX;
+use core::net::IpAddr;
 use core::time::Duration;
 
 /// A time: `10s`, `500ms`, `2m`, `1h`, `50us`; a bare number is seconds.
@@ -51,6 +53,41 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
         return Err(format!("`{text}`: a rate lies above 0 and at most at 1000M/s"));
     }
     Ok(rate)
+}
+
+/// Local addresses, in the order in which they are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sources(pub Vec<IpAddr>);
+
+/// Reads `ADDR`, `ADDR-ADDR` (both ends included) and lists of them with commas.
+///
+/// # Errors
+/// A sentence that says what was wrong with which part.
+pub fn parse_sources(text: &str) -> Result<Sources, String> {
+    let mut sources = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let address = |text: &str| {
+            text.trim().parse::<IpAddr>().map_err(|_| {
+                format!("`{text}` is not an IP address; write 127.0.0.2 or 127.0.0.2-127.0.0.9")
+            })
+        };
+        match (address(first)?, address(last)?) {
+            (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => {
+                let range = u32::from(first)..=u32::from(last);
+                sources.extend(range.take(SOURCES_MAX + 1).map(|bits| IpAddr::V4(bits.into())));
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => {
+                let range = u128::from(first)..=u128::from(last);
+                sources.extend(range.take(SOURCES_MAX + 1).map(|bits| IpAddr::V6(bits.into())));
+            }
+            _ => return Err(format!("`{part}` ends before it begins; write LOWEST-HIGHEST")),
+        }
+        if sources.len() > SOURCES_MAX {
+            return Err(format!("more than {SOURCES_MAX} addresses; give fewer"));
+        }
+    }
+    Ok(Sources(sources))
 }
 
 /// A number with three or four digits and a unit of thousand: `17.9k`, `294k`, `1.20M`.
@@ -125,5 +162,15 @@ mod tests {
             assert_eq!(short(value), text);
         }
         assert_eq!((micros(12.34), micros(4567.0)), ("12.3 µs".to_owned(), "4.57 ms".to_owned()));
+    }
+
+    #[test]
+    fn sources_are_single_addresses_and_ranges() {
+        let sources = parse_sources("127.0.0.2-127.0.0.4,::1,10.0.0.1").unwrap();
+        let texts: Vec<String> = sources.0.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["127.0.0.2", "127.0.0.3", "127.0.0.4", "::1", "10.0.0.1"]);
+        for bad in ["", "eth0", "127.0.0.9-127.0.0.2", "127.0.0.1-::1", "0.0.0.0-255.255.255.255"] {
+            assert!(parse_sources(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -71,7 +71,8 @@ impl Client<'_> {
     }
 
     pub(super) fn connect<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
-        match reactor.connect(self.address) {
+        let source = self.plan.source(self.connection_first + number);
+        match reactor.connect_from(self.address, source) {
             Ok(sock) => {
                 let at = sock.index as usize;
                 if self.lane_by_socket.len() <= at {

@@ -63,6 +63,8 @@ pub struct Client<'a> {
     shared: &'a Shared,
     start: Moment,
     lanes: Vec<Lane>,
+    /// Number of the first lane among all connections of the plan.
+    connection_first: u32,
     /// Which lane a socket index belongs to.
     lane_by_socket: Vec<u32>,
     /// Connections that wait for an arrival, longest first.
@@ -121,6 +123,7 @@ impl<'a> Client<'a> {
             shared,
             start,
             lanes: Vec::with_capacity(share.connections as usize),
+            connection_first: share.connection_first,
             lane_by_socket: Vec::new(),
             idle: VecDeque::new(),
             wakes: BinaryHeap::with_capacity(share.connections as usize),
@@ -291,10 +294,7 @@ impl<'a> Client<'a> {
         match lane.phase {
             Phase::Absent if self.draining_since.is_some() => lane.phase = Phase::Over,
             Phase::Absent => self.connect(reactor, number, now),
-            Phase::Open => {
-                self.fill(reactor, number, now);
-                reactor.flush(self.lanes[number as usize].sock);
-            }
+            Phase::Open => self.fill(reactor, number, now),
             Phase::Connecting | Phase::Over => {}
         }
     }
@@ -304,6 +304,15 @@ impl<'a> Client<'a> {
         if self.draining_since.is_some() {
             return;
         }
+        let issued = self.tally.issued;
+        self.fill_by_pace(reactor, number, now);
+        if self.tally.issued != issued {
+            // At the turn's end would be later than the time that was noted for it.
+            reactor.flush(self.lanes[number as usize].sock);
+        }
+    }
+
+    fn fill_by_pace<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         match self.plan.pace {
             Pace::Closed => {
                 while self.has_room(number) {

@@ -3,7 +3,7 @@
 //! Never: a silent default where two arguments contradict each other.
 
 use crate::plan::{Arrivals, CONNECTIONS_MAX, PIPELINE_MAX, Pace, Plan, THREADS_MAX};
-use crate::quantity::{parse_duration, parse_rate};
+use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
 use crate::target::{RequestOptions, Url};
 use core::time::Duration;
 use std::path::PathBuf;
@@ -79,6 +79,9 @@ pub struct HttpArgs {
     /// Requests with weights from a file: lines of [WEIGHT] [METHOD] PATH
     #[arg(long = "urls", value_name = "FILE")]
     pub(super) urls_file: Option<PathBuf>,
+    /// Local addresses that connections take in turn: ADDR, ADDR-ADDR, with commas
+    #[arg(long, value_name = "ADDR[,ADDR..]", value_parser = parse_sources)]
+    source: Option<Sources>,
     /// Seed of all that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -176,6 +179,7 @@ impl HttpArgs {
             think: self.think,
             pipeline: self.pipeline,
             timeout: self.timeout,
+            sources: self.source.as_ref().map_or_else(Vec::new, |sources| sources.0.clone()),
             seed: self.seed,
         })
     }

@@ -89,14 +89,35 @@ impl Placing {
         ((at - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
+    /// What stands beside the tick at `value`. On a linear axis the step decides how many digits are
+    /// needed to tell neighbours apart; elsewhere they differ by much.
+    fn label(&self, value: f64, axis: &Axis) -> String {
+        if self.scale != Scale::Linear {
+            return without_zeros(&(axis.write)(value));
+        }
+        let step = self.step();
+        let (unit, name) = match step {
+            step if step >= 1e6 => (1e6, "M"),
+            step if step >= 1e3 => (1e3, "k"),
+            _ => (1.0, ""),
+        };
+        let decimals = (-(step / unit).log10()).ceil().clamp(0.0, 9.0) as usize;
+        let name = if value == 0.0 { "" } else { name };
+        format!("{:.decimals$}{name}", value / unit)
+    }
+
+    /// Distance of the ticks of a linear axis.
+    fn step(&self) -> f64 {
+        round_step(self.high / 5.0)
+    }
+
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
             Scale::Linear => {
-                let step = round_step(self.high / 5.0);
-                (0..=10)
-                    .map(|index| f64::from(index) * step)
-                    .filter(|&at| at <= self.high)
-                    .collect()
+                let step = self.step();
+                // Half a step more, for what the division rounds away.
+                let most = self.high + step / 2.0;
+                (0..=10).map(|index| f64::from(index) * step).filter(|&at| at < most).collect()
             }
             Scale::Log => {
                 let (low, high) = (self.low as i32, self.high as i32);
@@ -117,6 +138,16 @@ fn decade(value: f64) -> f64 {
 /// 90 % is 1, 99 % is 2, 99.9 % is 3.
 fn nines(percent: f64) -> f64 {
     -(1.0 - percent / 100.0).max(1e-12).log10()
+}
+
+/// `1 ms` for `1.00 ms`.
+fn without_zeros(text: &str) -> String {
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => text.to_owned(),
+    }
 }
 
 /// 1, 2 or 5 times a power of ten, at least `least`.
@@ -151,7 +182,7 @@ pub(super) fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Strin
             WIDTH - RIGHT,
             LEFT - 8.0,
             at + 4.0,
-            escape(&(y.write)(tick))
+            escape(&ys.label(tick, y))
         );
     }
     for tick in xs.ticks() {
@@ -162,7 +193,7 @@ pub(super) fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Strin
              <text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
             HEIGHT - BOTTOM,
             HEIGHT - BOTTOM + 17.0,
-            escape(&(x.write)(tick))
+            escape(&xs.label(tick, x))
         );
     }
     let _ = write!(
@@ -280,6 +311,24 @@ mod tests {
             [Series { name: "<a>".into(), colour: 0, stroke: Stroke::Solid, points: vec![] }];
         let svg = lines("t", &axis, &axis, &nothing);
         assert!(svg.contains("&lt;a&gt;") && !svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn labels_of_a_linear_axis_differ() {
+        let axis = Axis { label: "x", scale: Scale::Linear, write: |value| format!("{value:.0}") };
+        for most in [0.0003, 0.26, 1.0, 2.3, 2.5, 7.0, 10.0, 99.0, 1234.0, 107_000.0, 3.2e6] {
+            let placing = Placing::new(Scale::Linear, [most].into_iter());
+            let labels: Vec<String> =
+                placing.ticks().into_iter().map(|tick| placing.label(tick, &axis)).collect();
+            let mut different = labels.clone();
+            different.dedup();
+            assert_eq!(labels, different, "{most}");
+            assert!((3..=8).contains(&labels.len()), "{most}: {labels:?}");
+        }
+        let placing = Placing::new(Scale::Linear, [2.3].into_iter());
+        assert_eq!(placing.label(1.5, &axis), "1.5");
+        assert_eq!(without_zeros("1.00 ms"), "1 ms");
+        assert_eq!(without_zeros("100 µs"), "100 µs");
     }
 
     #[test]
