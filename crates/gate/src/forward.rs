@@ -129,6 +129,23 @@ pub fn forwards_upgrade(head: &RequestHead<'_>) -> bool {
     head.upgrade && upgrades(head).next().is_some()
 }
 
+/// Whether a 101 switches to what was asked for (RFC 9110 section 7.8): `request` is the head that
+/// [`encode_upstream_request`] appended, with or without what follows it.
+#[must_use]
+pub fn switches_as_asked(request: &[u8], head: &ResponseHead<'_>) -> bool {
+    let mut lines = request.split(|&byte| byte == b'\n').take_while(|line| *line != b"\r");
+    let asked = lines.find_map(|line| line.strip_prefix(b"Upgrade: "));
+    let Some(asked) = asked else { return false };
+    let name = |protocol: &[u8]| {
+        let protocol = protocol.trim_ascii();
+        let end = protocol.iter().position(|&byte| byte == b'/').unwrap_or(protocol.len());
+        protocol.get(..end).unwrap_or_default().to_ascii_lowercase()
+    };
+    elements(head.fields(), FieldName::Upgrade).all(|protocol| {
+        asked.split(|&byte| byte == b',').any(|asked| name(asked) == name(protocol))
+    })
+}
+
 /// How a response's body is framed towards the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {

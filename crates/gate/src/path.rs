@@ -1,6 +1,6 @@
 //! One spelling for each path, so that no route is dodged by another one. RFC 3986 section 6.2.2.
-//! In: a path as sent. Out: the same, an equivalent one to match by, one to match by and forward, or
-//! a refusal. Never: decodes `%2F` or anything else that is reserved, merges slashes.
+//! In: a path as sent. Out: the same, an equivalent one to match by, both readings of its dot segments,
+//! or a refusal. Never: decodes `%2F` or anything else that is reserved, merges slashes.
 //! Invariant: what is forwarded resolves, by RFC 3986, to what was matched.
 
 /// What became of a path.
@@ -11,8 +11,13 @@ pub enum Normalized<'s> {
     /// Only percent-encodings differed: to be matched by, while the path is forwarded as sent (a
     /// signature over it holds).
     Equivalent(&'s str),
-    /// Dot segments were removed: to be matched by and forwarded.
-    Changed(&'s str),
+    /// It has dot segments: to be matched without them.
+    Changed {
+        /// Without dot segments.
+        resolved: &'s str,
+        /// With them, as a server sees it that leaves them alone.
+        literal: &'s str,
+    },
     /// It climbs above the root, or would for a server that takes `%2F`, `%5C` or `\` for a slash.
     Refused(&'static str),
 }
@@ -52,10 +57,14 @@ pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s
             _ => {}
         }
     }
-    match core::str::from_utf8(scratch) {
-        Ok(normal) if changed => Normalized::Changed(normal),
-        Ok(normal) if normal == path => Normalized::Same,
-        Ok(normal) => Normalized::Equivalent(normal),
+    let end = scratch.len();
+    if changed {
+        decode_unreserved(path.as_bytes(), scratch);
+    }
+    match core::str::from_utf8(scratch).map(|text| text.split_at(end)) {
+        Ok((resolved, literal)) if changed => Normalized::Changed { resolved, literal },
+        Ok((normal, _)) if normal == path => Normalized::Same,
+        Ok((normal, _)) => Normalized::Equivalent(normal),
         // Only ASCII is decoded, so what was text stays text.
         Err(_) => Normalized::Refused(HIDDEN_DOTS),
     }

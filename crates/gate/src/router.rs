@@ -18,7 +18,8 @@ pub enum Routed<'s> {
     Route {
         /// Its index in the configuration's routes.
         index: usize,
-        /// The path to forward in place of the one sent: dot segments were removed from it.
+        /// The path to forward in place of the one sent: without dot segments, where with them it
+        /// would be another route's.
         path: Option<&'s str>,
     },
     /// Nowhere: 404.
@@ -74,10 +75,25 @@ impl Router {
         match path::normalize_path(head.path, scratch) {
             Normalized::Same => routed(table.find(head, host, Some(head.path)), None),
             Normalized::Equivalent(path) => routed(table.find(head, host, Some(path)), None),
-            Normalized::Changed(path) => routed(table.find(head, host, Some(path)), Some(path)),
+            Normalized::Changed { resolved, literal } => {
+                let route = table.find(head, host, Some(resolved));
+                // RFC 9110 section 7.7: a path goes on as it came. Not where a server that leaves dots
+                // alone would take it for another route's.
+                let same = route == table.find(head, host, Some(literal));
+                routed(route, if same { None } else { Some(resolved) })
+            }
             Normalized::Refused(text) => Routed::Refused(text),
         }
     }
+}
+
+/// Whether the request is for a URI that its connection must not answer for (RFC 9110 section 7.4):
+/// an https one that came by plain `scheme`.
+#[must_use]
+pub fn is_misdirected(head: &RequestHead<'_>, scheme: &str) -> bool {
+    head.form == TargetForm::Absolute
+        && scheme == "http"
+        && head.target.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("https:"))
 }
 
 fn routed(route: Option<usize>, path: Option<&str>) -> Routed<'_> {

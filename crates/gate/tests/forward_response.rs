@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use tidegate_gate::forward::{
-    BodyFraming, ResponseContext, encode_downstream_response, encode_interim,
+    BodyFraming, ResponseContext, encode_downstream_response, encode_interim, switches_as_asked,
 };
 use tidegate_wire::http1::{
     BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestKind, ResponseHead,
@@ -303,4 +303,22 @@ proptest! {
             assert_eq!(again.fields().filter(|field| field.id == FieldName::Via).count(), 1);
         });
     }
+}
+
+#[test]
+fn a_switch_must_be_to_what_was_asked_for() {
+    let upgrade = RequestKind { upgrade_asked: true, ..RequestKind::default() };
+    let request = b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: a/1, websocket\r\n\r\nUpgrade: body\r\n";
+    for (protocols, wanted) in
+        [("websocket", true), ("WebSocket", true), ("a/2", true), ("b", false), ("a, b", false)]
+    {
+        let given = format!("HTTP/1.1 101 S\r\nUpgrade: {protocols}\r\n\r\n");
+        let judged = with_head(given.as_bytes(), upgrade, |head| switches_as_asked(request, head));
+        assert_eq!(judged, wanted, "{protocols}");
+    }
+    let given = b"HTTP/1.1 101 S\r\nUpgrade: body\r\n\r\n";
+    assert!(!with_head(given, upgrade, |head| switches_as_asked(
+        b"GET / HTTP/1.1\r\nHost: h\r\n\r\nUpgrade: body\r\n",
+        head
+    )));
 }

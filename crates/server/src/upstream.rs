@@ -119,6 +119,12 @@ impl Worker {
             Ok(Some((head, head_bytes))) => {
                 up.decoder = HeadDecoder::default();
                 match head.status {
+                    101 if !self.is_switch_asked(id, &head) => {
+                        self.accounts.counters.upstream_faults.add(1);
+                        let text = "the server switches to a protocol that was not asked for";
+                        self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
+                        return bytes.len();
+                    }
                     101 => self.begin_tunnel(reactor, id, &head),
                     100..=199 => self.relay_interim(reactor, id, &head),
                     _ => {
@@ -135,6 +141,12 @@ impl Worker {
                 bytes.len()
             }
         }
+    }
+
+    /// Whether a 101 fits the request, whose head is what `replay` begins with.
+    fn is_switch_asked(&self, id: Id<Exchange>, head: &ResponseHead<'_>) -> bool {
+        let exchange = self.exchanges.get(id);
+        exchange.is_some_and(|exchange| forward::switches_as_asked(&exchange.replay, head))
     }
 
     fn relay_interim<R: Reactor>(

@@ -163,6 +163,7 @@ fn lengths_depend_on_status_and_request() {
             "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n",
             "101 none keep upgrade",
         ),
+        (UPGRADE, "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\n", "SwitchUnnamed"),
         (UPGRADE, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "200 0 keep"),
         (CONNECT, "HTTP/1.1 200 OK\r\n", "200 none keep upgrade"),
         (CONNECT, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", "200 none close upgrade"),

@@ -88,6 +88,7 @@ fault_kinds! {
     StatusLineMalformed 400 "The status line must be version, status and reason.",
     StatusInvalid 400 "The status must be a number from 100 to 599.",
     SwitchNotAsked 400 "A 101 came though the request asked for no upgrade.",
+    SwitchUnnamed 400 "A 101 must say in Upgrade to which protocol it switches.",
     // Request targets and hosts (RFC 9112 section 3.2).
     TargetInvalid 400 "The request target has a character that no URI may have.",
     TargetFormInvalid 400 "The request target has a form that this method does not allow.",

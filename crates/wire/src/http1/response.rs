@@ -1,6 +1,6 @@
 //! A response's head, judged: length and persistence (RFC 9112 sections 4, 6 and 9).
 //! In: tokens whose syntax is in order, and what the request was. Out: `ResponseHead`, or a fault.
-//! Never: hands on a 101 nobody asked for.
+//! Never: hands on a 101 nobody asked for, or one that does not say to what.
 
 use super::fault::FaultKind;
 use super::field::{FieldName, FieldTable, Fields};
@@ -40,6 +40,9 @@ impl<'a> ResponseHead<'a> {
     ) -> Result<Self, FaultKind> {
         if status == 101 && !request.upgrade_asked {
             return Err(FaultKind::SwitchNotAsked);
+        }
+        if status == 101 && !fields.has(FieldName::Upgrade) {
+            return Err(FaultKind::SwitchUnnamed);
         }
         let (length, is_delimited) = response_length(&fields, version, status, request)?;
         let options = ConnectionOptions::new(&fields);
