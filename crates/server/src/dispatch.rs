@@ -415,8 +415,8 @@ impl Worker {
         text: &str,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (down, relayed, framing) =
-            (exchange.down, exchange.response_relayed, exchange.response_framing);
+        let (down, relayed, framing, is_head) =
+            (exchange.down, exchange.response_relayed, exchange.response_framing, exchange.is_head);
         self.accounts.counters.requests_refused.add(1);
         self.abort_exchange(reactor, id);
         if let Some(conn) = self.conns.downstream(down) {
@@ -425,7 +425,7 @@ impl Worker {
         if relayed {
             self.cut_downstream(reactor, down, framing);
         } else {
-            self.refuse_with(reactor, down, status, text);
+            self.refuse_with(reactor, down, status, text, is_head);
         }
     }
 

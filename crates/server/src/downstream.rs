@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use tidegate_config::model::{Action, Listener};
 use tidegate_gate::respond::{self, AnswerContext};
-use tidegate_gate::router::Routed;
+use tidegate_gate::router::{self, Routed};
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
 use tidegate_wire::http1::{
     BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, Method, RequestHead,
@@ -205,7 +205,7 @@ impl Worker {
                 head_bytes
             }
             Err(fault) => {
-                self.refuse(reactor, sock, fault);
+                self.refuse(reactor, sock, fault, is_head_request(bytes));
                 bytes.len()
             }
         }
@@ -223,6 +223,10 @@ impl Worker {
         if matches!(head.method, Method::Connect) {
             let text = "CONNECT is not supported: this server opens no tunnels for clients";
             return self.answer_error(reactor, sock, head, 501, text, true);
+        }
+        if router::is_misdirected(head, "http") && !self.is_trusted(sock, listener) {
+            let text = "an https URI is answered on an encrypted connection only";
+            return self.answer_error(reactor, sock, head, 421, text, false);
         }
         if let (BodyLength::Length(length), Some(most)) =
             (head.length, listener.limits.body_bytes_max)
@@ -318,6 +322,16 @@ impl Worker {
         self.after_answer(reactor, sock, head, status, close);
     }
 
+    /// Whether the listener believes what this client says of the connection before it.
+    pub(crate) fn is_trusted(&mut self, sock: SockId, listener: &Listener) -> bool {
+        match self.conns.downstream(sock).map(|down| &down.peer) {
+            Some(Peer::Tcp(address)) => {
+                listener.trusted.iter().any(|net| net.contains(address.ip()))
+            }
+            Some(Peer::Local) | None => false,
+        }
+    }
+
     /// Whether the connection must end after the answer to this request.
     pub(crate) fn must_close(&mut self, sock: SockId, head: &RequestHead<'_>) -> bool {
         let stopping = self.stopping;
@@ -391,24 +405,26 @@ impl Worker {
     }
 
     /// Answers a malformed head and ends the connection: where the next message begins is unknown.
-    fn refuse<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, fault: Fault) {
+    fn refuse<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, fault: Fault, is_head: bool) {
         self.accounts.counters.requests_refused.add(1);
-        self.refuse_with(reactor, sock, fault.status(), fault.reason());
+        self.refuse_with(reactor, sock, fault.status(), fault.reason(), is_head);
     }
 
-    /// Answers without a request to go by, and ends the connection.
+    /// Answers without a whole request to go by, and ends the connection. `is_head`: its method was
+    /// HEAD, as far as it can be told (RFC 9110 section 9.3.2).
     pub(crate) fn refuse_with<R: Reactor>(
         &mut self,
         reactor: &mut R,
         sock: SockId,
         status: u16,
         text: &str,
+        is_head: bool,
     ) {
         self.date.update(reactor.unix_seconds());
         let context = AnswerContext {
             date: self.date.as_bytes(),
             server: &self.snapshot.config.server.server_name,
-            is_head: false,
+            is_head,
             version: Version::Http11,
             close: true,
         };
@@ -496,7 +512,8 @@ impl Worker {
                 counters.head_timeouts.add(1);
                 if down.head_started {
                     let text = "the request's head did not come in time";
-                    self.refuse_with(reactor, sock, 408, text);
+                    let is_head = is_head_request(down.input.as_slice());
+                    self.refuse_with(reactor, sock, 408, text, is_head);
                 } else {
                     self.close_downstream(reactor, sock);
                 }
@@ -531,6 +548,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// Whether a request that cannot be decoded begins as a HEAD: no content may answer that.
+fn is_head_request(bytes: &[u8]) -> bool {
+    bytes.strip_prefix(b"\r\n").unwrap_or(bytes).starts_with(b"HEAD ")
 }
 
 /// Whether the rest of this request is not worth reading to keep its connection: a client that waits

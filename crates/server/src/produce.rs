@@ -98,6 +98,9 @@ impl Worker {
                 }
                 if body_awaited == 0 {
                     self.begin_delay(reactor, id);
+                } else if head.expect_continue {
+                    // RFC 9110 section 10.1.1: who wants the body must say so.
+                    reactor.send(sock, b"HTTP/1.1 100 Continue\r\n\r\n");
                 }
             }
             Err(_) => {
@@ -121,11 +124,12 @@ impl Worker {
         let down = production.down;
         let Ok(step) = production.body.decode(bytes) else {
             let text = "the request's body is malformed";
+            let bodyless = production.framing == SyntheticFraming::None;
             self.productions.remove(id);
             if let Some(conn) = self.conns.downstream(down) {
                 conn.state = DownstreamState::ExpectHead;
             }
-            self.refuse_with(reactor, down, 400, text);
+            self.refuse_with(reactor, down, 400, text, bodyless);
             return bytes.len();
         };
         production.body_awaited = production.body_awaited.saturating_sub(step.data.len() as u64);
