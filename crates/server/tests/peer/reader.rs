@@ -131,6 +131,11 @@ impl Reader {
         rest
     }
 
+    /// Passes over bytes that were not read yet.
+    pub fn skip(&mut self, count: usize) {
+        self.at += count.min(self.rest().len());
+    }
+
     /// Whether it stands between two messages with nothing of the next one.
     pub fn is_between(&self) -> bool {
         matches!(self.expect, Expect::Head) && self.rest().is_empty()

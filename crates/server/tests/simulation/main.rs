@@ -6,6 +6,7 @@
 mod client;
 mod ledger;
 mod origin;
+#[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
 #[path = "../peer/mod.rs"]
 mod peer;
 mod plan;

@@ -3,19 +3,14 @@
 //! Limits: `TURNS_MAX`, `TURNS_AT_ONE_MOMENT_MAX`, `TIME_MAX` of virtual time.
 //! Invariant: after it, no worker holds anything.
 
-use std::rc::Rc;
-use std::sync::Arc;
-
 use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Moment, Prng, Span};
-use tidegate_config::model::{Config, ServerAddress};
 use tidegate_reactor::{Reactor, SimNet, SimReactor};
-use tidegate_server::counters::Accounts;
-use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 
 use crate::client::Client;
 use crate::ledger::Ledger;
 use crate::origin::{Lie, Origin};
+use crate::peer::seat::Seat;
 use crate::plan::{LISTEN, Plan};
 
 const TURNS_MAX: u64 = 3_000_000;
@@ -24,64 +19,10 @@ const TIME_MAX: Span = Span::from_secs(1200);
 /// What one connection may hold of received bytes: two reads.
 const INPUT_BYTES_MAX: usize = 2 * READ_BUFFER_BYTES;
 
-/// A worker and its reactor.
-pub struct Seat {
-    pub worker: Worker,
-    pub reactor: SimReactor,
-    pub accounts: Arc<Accounts>,
-}
-
-impl Seat {
-    pub fn new(net: &SimNet, config: &Config, socks_max: usize, seed: u64) -> Self {
-        let mut reactor = SimReactor::new(net, socks_max);
-        let accounts = Arc::new(Accounts::default());
-        let snapshot = Rc::new(Snapshot::new(config.clone(), addresses(config)));
-        let limits = WorkerLimits { exchanges_max: socks_max, steer_by_cpu_over: None };
-        let mut worker = Worker::new(snapshot, Arc::clone(&accounts), limits, seed);
-        if let Err(error) = worker.listen(&mut reactor) {
-            panic!("{error}");
-        }
-        Self { worker, reactor, accounts }
-    }
-
-    pub fn turn(&mut self) {
-        self.worker.turn(&mut self.reactor, Span::ZERO);
-    }
-
-    /// What is wrong with the worker now that nothing is connected.
-    pub fn find_leak(&self) -> Option<String> {
-        let left = self.worker.leftovers();
-        let counters = &self.accounts.counters;
-        let gauges = [&counters.downstream_now, &counters.upstream_now, &counters.exchanges_now]
-            .map(|gauge| gauge.load());
-        let outputs = self.reactor.outputs_count();
-        let socks = self.reactor.sock_count();
-        if left != Leftovers::default() || gauges != [0; 3] || outputs + socks > 0 {
-            return Some(format!(
-                "a worker still holds {left:?}, gauges {gauges:?}, {outputs} outputs, {socks} socks"
-            ));
-        }
-        (counters.bugs.load() > 0).then(|| "a worker counted a bug of its own".to_owned())
-    }
-}
-
-/// The addresses that a configuration without names stands for.
-pub fn addresses(config: &Config) -> Vec<Vec<Vec<Address>>> {
-    let address = |at: &ServerAddress| match at {
-        ServerAddress::Ip(at) => vec![Address::Tcp(*at)],
-        ServerAddress::Unix(path) => vec![Address::Unix(path.clone())],
-        ServerAddress::Name(name, _) => panic!("{name}: there are no names in the simulator"),
-    };
-    let servers = |pool: &tidegate_config::model::Pool| {
-        pool.servers.iter().map(|server| address(&server.address)).collect()
-    };
-    config.pools.iter().map(servers).collect()
-}
-
 /// A run in the middle.
 struct Run {
     net: SimNet,
-    seats: Vec<Seat>,
+    seats: Vec<Seat<SimReactor>>,
     origins: Vec<Origin>,
     clients: Vec<Client>,
     ledger: Ledger,
@@ -107,8 +48,9 @@ impl Run {
         net.set_window_bytes(plan.window_bytes);
         let config = tidegate_config::parse(&plan.config, "the plan")
             .map_err(|errors| format!("{errors}\n{}", plan.config))?;
-        let seats: Vec<Seat> =
-            (0..plan.workers as u64).map(|at| Seat::new(&net, &config, 64, seed ^ at)).collect();
+        let seats: Vec<Seat<SimReactor>> = (0..plan.workers as u64)
+            .map(|at| Seat::simulated(&net, &config, 64, seed ^ at))
+            .collect();
         let mut origins = Vec::new();
         for (index, (address, manner)) in plan.origins.into_iter().enumerate() {
             let Some(mut manner) = manner else { continue };
