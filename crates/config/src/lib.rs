@@ -18,6 +18,7 @@ pub mod report;
 mod routes;
 mod schema;
 mod table;
+mod tls;
 mod units;
 
 pub use embedded::{embedded, embedded_text};

@@ -11,6 +11,7 @@ use crate::nearest::nearest;
 use crate::pattern::{self, Complaint};
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, describe};
+use crate::tls;
 
 /// The listeners of a file.
 pub(crate) struct Listeners {
@@ -92,6 +93,7 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
         timeouts: read_timeouts(table, notes),
         requests_per_connection_max: None,
         trusted: read_trusted(table, notes),
+        tls: tls::read_listener(table, notes),
     };
     table.set_number("backlog", &mut listener.backlog, notes);
     let requests = &mut listener.requests_per_connection_max;

@@ -66,6 +66,117 @@ pub struct Listener {
     /// Peers whose X-Forwarded-* and Forwarded fields are believed and extended; from all others
     /// they are replaced.
     pub trusted: Vec<Network>,
+    /// How it speaks TLS; `None`: it speaks plain HTTP.
+    pub tls: Option<ListenerTls>,
+}
+
+impl Listener {
+    /// How its clients' URLs begin.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// `tls` of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerTls {
+    /// What it shows to clients.
+    pub identity: TlsIdentity,
+    /// Names that no certificate is for are refused instead of shown the first certificate.
+    pub strict_sni: bool,
+    /// The oldest version spoken.
+    pub version_min: TlsVersion,
+    /// Cipher suites, the preferred first; empty: all.
+    pub ciphers: Vec<String>,
+    /// Key exchange groups, the preferred first; empty: all.
+    pub curves: Vec<String>,
+    /// Application protocols, the preferred first.
+    pub alpn: Vec<String>,
+    /// Whether clients show certificates.
+    pub client_auth: ClientAuth,
+    /// Path of the authorities that judge them.
+    pub client_ca: Option<String>,
+    /// Path of revocation lists.
+    pub client_crl: Option<String>,
+    /// What seals session tickets.
+    pub tickets: TicketSource,
+    /// From accept to the end of the handshake.
+    pub handshake_timeout: Span,
+}
+
+/// What a listener shows to clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsIdentity {
+    /// A certificate made at start, for development.
+    SelfSigned,
+    /// Certificates from files, the default first; at least one.
+    Files(Vec<CertificatePaths>),
+}
+
+/// Where a certificate and its key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificatePaths {
+    /// PEM: the certificate, then intermediate ones.
+    pub cert: String,
+    /// PEM: its private key.
+    pub key: String,
+    /// DER: an OCSP response to staple.
+    pub ocsp: Option<String>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// 1.2.
+    Tls12,
+    /// 1.3.
+    Tls13,
+}
+
+/// Whether clients show certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// They are not asked.
+    Off,
+    /// They are asked; one that is shown must be good.
+    Optional,
+    /// Without a good one there is no connection.
+    Required,
+}
+
+/// What seals session tickets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TicketSource {
+    /// Keys that this process makes, renews and shares among its workers.
+    Own,
+    /// Keys in a file, which several machines may share.
+    File(String),
+    /// No tickets.
+    Off,
+}
+
+/// `tls` of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolTls {
+    /// Whether a server's certificate is verified.
+    pub verify: bool,
+    /// Path of the authorities trusted; `None`: the system's.
+    pub ca: Option<String>,
+    /// The name asked for and verified; `None`: each server's own, as its address names it.
+    pub server_name: Option<String>,
+    /// What is shown to servers that ask for a certificate.
+    pub client_cert: Option<CertificatePaths>,
+    /// The oldest version spoken.
+    pub version_min: TlsVersion,
+    /// Cipher suites, the preferred first; empty: all.
+    pub ciphers: Vec<String>,
+    /// Key exchange groups, the preferred first; empty: all.
+    pub curves: Vec<String>,
+    /// Application protocols asked for; empty: none.
+    pub alpn: Vec<String>,
+    /// Resume earlier sessions.
+    pub resume: bool,
 }
 
 /// Where a listener sits.
@@ -280,6 +391,8 @@ pub struct Pool {
     pub retries: u32,
     /// Requests that wait for a server below its `connections-max`, per worker.
     pub queue_max: u32,
+    /// How its servers are spoken to in TLS; `None`: in plain HTTP.
+    pub tls: Option<PoolTls>,
 }
 
 /// `balance`: which server is next.
@@ -381,6 +494,40 @@ impl Default for RequestLimits {
 impl Default for ClientTimeouts {
     fn default() -> Self {
         Self { head: Span::from_secs(10), idle: Span::from_secs(60), body: Span::from_secs(30) }
+    }
+}
+
+impl Default for ListenerTls {
+    fn default() -> Self {
+        Self {
+            identity: TlsIdentity::SelfSigned,
+            strict_sni: false,
+            version_min: TlsVersion::Tls12,
+            ciphers: Vec::new(),
+            curves: Vec::new(),
+            alpn: vec!["http/1.1".to_owned()],
+            client_auth: ClientAuth::Off,
+            client_ca: None,
+            client_crl: None,
+            tickets: TicketSource::Own,
+            handshake_timeout: Span::from_secs(10),
+        }
+    }
+}
+
+impl Default for PoolTls {
+    fn default() -> Self {
+        Self {
+            verify: true,
+            ca: None,
+            server_name: None,
+            client_cert: None,
+            version_min: TlsVersion::Tls12,
+            ciphers: Vec::new(),
+            curves: Vec::new(),
+            alpn: Vec::new(),
+            resume: true,
+        }
     }
 }
 

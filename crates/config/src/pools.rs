@@ -11,6 +11,7 @@ use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts,
 use crate::pattern::{self, Complaint};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, Value, describe, wrong_sort};
+use crate::tls;
 
 /// The pools of a file.
 pub(crate) struct Pools {
@@ -63,6 +64,7 @@ fn named(name: String) -> Pool {
         reuse: Reuse::default(),
         retries: 2,
         queue_max: 1024,
+        tls: None,
     }
 }
 
@@ -84,6 +86,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
         reuse.set_duration("idle-timeout", &mut pool.reuse.idle_timeout, notes);
         reuse.set_bound("requests-max", &mut pool.reuse.requests_max, notes);
     }
+    pool.tls = tls::read_pool(table, notes);
     pool
 }
 

@@ -163,6 +163,18 @@ impl<'t> Table<'t> {
         self.value(name).is_some() && self.scalar(name, notes).is_some()
     }
 
+    /// `true` or `false`.
+    pub(crate) fn is_true(&self, name: &str, notes: &mut Notes) -> Option<bool> {
+        self.scalar(name, notes)?;
+        self.value(name)?.get_ref().as_bool()
+    }
+
+    /// A string under a name that not every section read by the caller has.
+    pub(crate) fn text_if_known(&self, name: &str, notes: &mut Notes) -> Option<Located> {
+        self.section.key(name)?;
+        self.text(name, notes)
+    }
+
     /// Strings: one, or an array of them.
     pub(crate) fn texts(&self, name: &str, notes: &mut Notes) -> Vec<Located> {
         let Some(value) = self.value(name) else {

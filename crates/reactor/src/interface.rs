@@ -147,7 +147,7 @@ impl core::fmt::Display for ListenError {
 }
 impl std::error::Error for ListenError {}
 
-/// One worker's way to the kernel; see each method for what it promises on both drivers.
+/// The operations of one worker's way to the kernel; see each method for what it promises on both drivers.
 pub trait Reactor: Sized {
     /// The clock, read once a turn (after the wait), so that all of a turn happens at one moment.
     fn now(&self) -> Moment;
@@ -190,6 +190,12 @@ pub trait Reactor: Sized {
         source: Option<core::net::IpAddr>,
     ) -> Result<SockId, Shortage>;
 
+    /// As `connect`, through a layer that secures the connection by its settings of that number. A bare
+    /// reactor has no such layer and refuses, so that nothing goes out in the clear.
+    fn connect_secured(&mut self, _address: &Address, _profile: u32) -> Result<SockId, Shortage> {
+        Err(Shortage::Slots)
+    }
+
     /// The connection's output buffer, to append to; it is sent once, at the turn's end. `None` when the
     /// id is stale or its sending side was ended: the answer has nowhere to go.
     fn output(&mut self, sock: SockId) -> Option<&mut Vec<u8>>;
@@ -226,7 +232,11 @@ pub trait Reactor: Sized {
     fn sock_count(&self) -> usize;
     /// Whether that id still names a connection.
     fn is_live(&self, sock: SockId) -> bool;
+}
 
+/// A reactor that a worker's loop can run: the operations and the pass that completes them. Layers above
+/// the kernel offer the operations alone.
+pub trait Driver: Reactor {
     /// One pass: waits until something completes, a deadline or timer comes, the waker rings or `wait_max`
     /// passes; hands each completion to `handler`; flushes each output once.
     fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: tidegate_base::Span);

@@ -19,8 +19,8 @@ pub mod worker;
 pub use driver::Loop;
 pub use epoll::EpollReactor;
 pub use interface::{
-    CloseReason, Completion, Handler, ListenError, ListenOptions, ListenerId, Peer, Reactor,
-    Shortage, Sock, SockId,
+    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer,
+    Reactor, Shortage, Sock, SockId,
 };
 pub use mailbox::{Mailbox, Sender};
 pub use sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};

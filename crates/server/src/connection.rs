@@ -7,6 +7,7 @@
 use tidegate_base::Id;
 use tidegate_reactor::{Peer, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder};
+use tidegate_wire::tls::PeerIdentity;
 
 use crate::buffers::Input;
 use crate::exchange::Exchange;
@@ -26,6 +27,8 @@ pub(crate) struct Downstream {
     pub(crate) requests: u32,
     pub(crate) decoder: HeadDecoder,
     pub(crate) input: Input,
+    /// Who the client proved to be by a certificate.
+    pub(crate) certificate: Option<Box<PeerIdentity>>,
     pub(crate) state: DownstreamState,
 }
 

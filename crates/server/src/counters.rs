@@ -3,6 +3,7 @@
 
 use tidegate_base::counters;
 use tidegate_base::handlers::HandlerCounters;
+use tidegate_wire::tls::Fault;
 
 counters! {
     /// A worker's counters; names ending in `_now` are gauges.
@@ -65,12 +66,50 @@ counters! {
         tunnel_timeouts,
         /// Tunnels opened.
         tunnels,
+        /// TLS sessions that exist, of clients and of servers.
+        tls_sessions_now,
+        /// TLS handshakes done, of both sides.
+        tls_handshakes,
+        /// Those of them that resumed an earlier session.
+        tls_resumptions,
+        /// Handshakes that did not come to their end: refused, malformed, left.
+        tls_handshake_failures,
+        /// Handshakes that took too long.
+        tls_handshake_timeouts,
+        /// Handshakes that waited for a later turn because this one had had enough of them.
+        tls_handshakes_put_off,
+        /// Plain HTTP that came in on a port for TLS.
+        tls_plain_http,
+        /// Certificates of clients or servers that were refused.
+        tls_certificate_refusals,
+        /// Peers that gave up with an alert.
+        tls_alerts,
+        /// Records that were damaged, oversized, malformed or out of place.
+        tls_record_faults,
+        /// Connections that ended without saying so: their last message may have been cut.
+        tls_truncations,
         /// Faults of our own: an invariant that did not hold, survived by closing.
         bugs,
     }
 }
 
 impl WorkerCounters {
+    /// Counts what ended a TLS connection.
+    pub(crate) fn count_tls_fault(&self, fault: Fault) {
+        match fault {
+            Fault::PlainHttp => self.tls_plain_http.add(1),
+            Fault::Certificate(_) => self.tls_certificate_refusals.add(1),
+            Fault::Alert(_) => self.tls_alerts.add(1),
+            Fault::Oversized | Fault::Malformed | Fault::Misbehaved | Fault::Decrypt => {
+                self.tls_record_faults.add(1);
+            }
+            Fault::NotTls | Fault::Incompatible | Fault::NoProtocol | Fault::NameUnknown => {
+                self.tls_handshake_failures.add(1);
+            }
+            Fault::Exhausted | Fault::Bug => self.bugs.add(1),
+        }
+    }
+
     /// Counts an answer by its class.
     pub(crate) fn count_answer(&self, status: u16) {
         match status / 100 {

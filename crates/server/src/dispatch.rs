@@ -19,6 +19,7 @@ use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
 use crate::downstream::is_blocked;
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
+use crate::secure;
 use crate::worker::{Work, Worker};
 
 /// Why an exchange cannot go on, as the client is told.
@@ -48,7 +49,7 @@ impl Worker {
         let context = RequestContext {
             peer,
             trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
-            scheme: "http",
+            scheme: listener.scheme(),
             via: &snapshot.config.server.via,
             host: &proxy.host,
             path_override: path,
@@ -201,7 +202,12 @@ impl Worker {
         counters.upstream_connects.add(1);
         let addresses = &self.snapshot.addresses[usize::from(pool)][server];
         let preferred = self.pools[usize::from(pool)].preferred_address[server];
-        let Ok(up) = reactor.connect(&addresses[preferred % addresses.len()]) else {
+        let address = &addresses[preferred % addresses.len()];
+        let begun = match &self.snapshot.config.pools[usize::from(pool)].tls {
+            None => reactor.connect(address),
+            Some(_) => reactor.connect_secured(address, secure::profile(pool, server)),
+        };
+        let Ok(up) = begun else {
             counters.upstream_connect_failures.add(1);
             return None;
         };

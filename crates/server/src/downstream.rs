@@ -59,6 +59,7 @@ impl Worker {
                 requests: 0,
                 decoder: HeadDecoder::default(),
                 input: Input::default(),
+                certificate: None,
                 state: DownstreamState::ExpectHead,
             },
         );
@@ -243,9 +244,10 @@ impl Worker {
                 Action::Respond(_) => self.respond(reactor, sock, head, index),
                 Action::Redirect(redirect) => {
                     let close = self.must_close(sock, head);
+                    let scheme = listener.scheme();
                     let context = self.answer_context(reactor, head, close);
                     let Some(out) = reactor.output(sock) else { return };
-                    let status = respond::encode_redirect(out, redirect, head, "http", &context);
+                    let status = respond::encode_redirect(out, redirect, head, scheme, &context);
                     self.after_answer(reactor, sock, head, status, close);
                 }
                 Action::Synthetic => self.begin_synthetic(reactor, sock, head),

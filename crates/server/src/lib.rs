@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod buffers;
+pub mod certificates;
 mod connection;
 pub mod counters;
 mod dispatch;
@@ -12,6 +13,8 @@ mod downstream;
 mod exchange;
 mod flow;
 mod produce;
+mod reload;
+pub mod secure;
 pub mod snapshot;
 pub mod start;
 mod tunnel;

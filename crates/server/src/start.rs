@@ -21,7 +21,10 @@ use tidegate_reactor::{
     worker as thread_setup,
 };
 
+use crate::certificates::{TlsFault, TlsKeeper};
 use crate::counters::Accounts;
+use crate::reload::{self, Reloader};
+use crate::secure::{TlsLayer, TlsPlan};
 use crate::snapshot::Snapshot;
 use crate::worker::{Worker, WorkerLimits};
 
@@ -46,6 +49,8 @@ pub enum StartError {
     },
     /// A listener could not be opened.
     Listen(String),
+    /// Certificates, keys or lists cannot be used.
+    Tls(Vec<TlsFault>),
     /// A thread, descriptor or signal could not be had.
     System {
         /// What was wanted.
@@ -62,6 +67,13 @@ impl core::fmt::Display for StartError {
                 write!(f, "pool {pool}: server {name:?} cannot be looked up: {cause}")
             }
             Self::Listen(text) => write!(f, "{text}"),
+            Self::Tls(faults) => {
+                for (index, fault) in faults.iter().enumerate() {
+                    let lead = if index == 0 { "" } else { "\nerror: " };
+                    write!(f, "{lead}{fault}")?;
+                }
+                Ok(())
+            }
             Self::System { what, cause } => write!(f, "{what}: {cause}"),
         }
     }
@@ -69,10 +81,12 @@ impl core::fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// What other threads tell a worker.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Mail {
     /// Finish what is in flight, then end; what is left after the span is reset.
     Stop(Span),
+    /// Begin TLS sessions by this plan from now on.
+    Tls(Arc<TlsPlan>),
 }
 
 struct WorkerThread {
@@ -88,6 +102,8 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     signals::block().map_err(system("blocking signals"))?;
     let descriptors =
         thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
+    let mut keeper = TlsKeeper::default();
+    let tls = keeper.load(&config, reload::unix_seconds(), true).map_err(StartError::Tls)?;
     let addresses = resolve(&config)?;
     let unix_listeners = open_unix_listeners(&config)?;
     let cpus = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
@@ -95,8 +111,14 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
     let steer = steers(&config, &cpus, count).then_some(count as u32);
     let grace = config.server.shutdown_grace;
-    let mut plan =
-        Plan { config: Arc::new(config), addresses: Arc::new(addresses), steer, descriptors };
+    let uses_tls = !tls.is_empty();
+    let mut plan = Plan {
+        config: Arc::new(config),
+        addresses: Arc::new(addresses),
+        tls: Arc::new(tls),
+        steer,
+        descriptors,
+    };
 
     // All wakers exist before the first worker has a descriptor table of its own: each worker's
     // table then holds a copy of every waker's descriptor under the same number.
@@ -122,10 +144,15 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
         }
     }
     announce(&plan.config, count);
-    wait_for_stop();
+    let reloader = uses_tls.then(|| Arc::new(reloader(&plan, keeper, &workers)));
+    if let Some(reloader) = &reloader {
+        let watching = Arc::clone(reloader).watch();
+        watching.map_err(system("starting the thread that watches certificates"))?;
+    }
+    wait_for_stop(reloader.as_deref());
     // Whoever asks again does not want to wait for the grace.
     thread::spawn(|| {
-        wait_for_stop();
+        wait_for_stop(None);
         std::process::exit(1);
     });
     // Who comes by path from here on must find nobody rather than wait for nobody.
@@ -135,11 +162,23 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Delivers changed certificates to the workers.
+fn reloader(plan: &Plan, keeper: TlsKeeper, workers: &[WorkerThread]) -> Reloader {
+    let senders: Vec<_> = workers.iter().map(|worker| worker.sender.clone()).collect();
+    Reloader::new(Arc::clone(&plan.config), keeper, move |plan| {
+        for sender in &senders {
+            // A full mailbox is a worker that stands still; the next reload finds it again.
+            let _ = sender.send(Mail::Tls(Arc::clone(plan)));
+        }
+    })
+}
+
 /// What every worker is made from.
 #[derive(Clone)]
 struct Plan {
     config: Arc<Config>,
     addresses: Arc<Vec<Vec<Vec<Address>>>>,
+    tls: Arc<TlsPlan>,
     steer: Option<u32>,
     descriptors: u64,
 }
@@ -161,9 +200,10 @@ fn start_worker(
     let handle = thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || match prepare(index, cpu, &plan, waker, shared) {
-            Ok((mut reactor, mut worker, bound)) => {
+            Ok(mut prepared) => {
+                let bound = core::mem::take(&mut prepared.bound);
                 let _ = report.send(Ok(bound));
-                serve(&mut reactor, &mut worker, &mailbox);
+                serve(&mut prepared, &mailbox);
             }
             Err(error) => {
                 let _ = report.send(Err(error));
@@ -180,13 +220,22 @@ fn start_worker(
     }
 }
 
+/// A worker that is ready to serve.
+struct Prepared {
+    reactor: EpollReactor,
+    worker: Worker,
+    /// `None`: nothing is TLS, and the worker runs on the bare reactor.
+    tls: Option<TlsLayer>,
+    bound: Bound,
+}
+
 fn prepare(
     index: usize,
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
     shared: Vec<SharedListener>,
-) -> Result<(EpollReactor, Worker, Bound), StartError> {
+) -> Result<Prepared, StartError> {
     if let Some(cpu) = cpu {
         thread_setup::pin_to_cpu(cpu).map_err(system("pinning a worker to its CPU"))?;
     }
@@ -198,7 +247,8 @@ fn prepare(
     let limits = WorkerLimits { exchanges_max: socks_max, steer_by_cpu_over: plan.steer };
     let seed = random_seed();
     let accounts = Arc::new(Accounts::default());
-    let mut worker = Worker::new(Rc::new(snapshot), accounts, limits, seed ^ index as u64);
+    let mut worker =
+        Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed ^ index as u64);
     let mut adopted = Vec::new();
     for SharedListener { place, address, backlog, socket } in shared {
         let id = reactor
@@ -210,7 +260,8 @@ fn prepare(
         .listen_beside(&mut reactor, &adopted)
         .map_err(|error| StartError::Listen(error.to_string()))?;
     let bound = listeners.iter().map(|id| reactor.listener_address(*id)).collect();
-    Ok((reactor, worker, bound))
+    let tls = (!plan.tls.is_empty()).then(|| TlsLayer::new(&plan.tls, listeners, accounts));
+    Ok(Prepared { reactor, worker, tls, bound })
 }
 
 /// `config` with the addresses that its listeners really got.
@@ -224,13 +275,22 @@ fn with_addresses(config: &Config, bound: &Bound) -> Config {
     config
 }
 
-fn serve(reactor: &mut EpollReactor, worker: &mut Worker, mailbox: &Mailbox<Mail>) {
+fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
+    let Prepared { reactor, worker, tls, .. } = prepared;
     while !worker.is_stopped(reactor) {
-        worker.turn(reactor, Span::from_secs(1));
+        match tls {
+            None => worker.turn(reactor, Span::from_secs(1)),
+            Some(layer) => layer.turn(reactor, worker, Span::from_secs(1)),
+        }
         for _ in 0..limits::MAILS_PER_TURN_MAX {
-            match mailbox.take() {
-                Some(Mail::Stop(grace)) => worker.stop(reactor, grace),
-                None => break,
+            match (mailbox.take(), tls.as_mut()) {
+                (Some(Mail::Stop(grace)), None) => worker.stop(reactor, grace),
+                (Some(Mail::Stop(grace)), Some(layer)) => {
+                    layer.between_turns(reactor, worker, |worker, view| worker.stop(view, grace));
+                }
+                (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
+                (Some(Mail::Tls(_)), None) => {}
+                (None, _) => break,
             }
         }
     }
@@ -337,18 +397,23 @@ fn announce(config: &Config, workers: usize) {
     let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
     for listener in &config.listeners {
         let place = match &listener.bind {
-            Bind::Tcp(address) => format!("http://{address}/"),
+            Bind::Tcp(address) => format!("{}://{address}/", listener.scheme()),
             Bind::Unix(path) => format!("unix:{path}"),
         };
         eprintln!("tidegate: listening on {place} ({}), {workers}", listener.name);
     }
 }
 
-fn wait_for_stop() {
+fn wait_for_stop(reloader: Option<&Reloader>) {
     loop {
         match signals::wait() {
             Ok(signals::Signal::Terminate | signals::Signal::Interrupt) | Err(_) => return,
-            Ok(signals::Signal::HangUp | signals::Signal::User1) => {}
+            Ok(signals::Signal::HangUp) => {
+                if let Some(reloader) = reloader {
+                    reloader.reload();
+                }
+            }
+            Ok(signals::Signal::User1) => {}
         }
     }
 }

@@ -11,8 +11,9 @@ use tidegate_config::model;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::queue::WaitQueue;
-use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
+use tidegate_reactor::{Driver, ListenError, ListenOptions, ListenerId, Reactor, SockId};
 use tidegate_wire::http1::DateField;
+use tidegate_wire::tls::PeerIdentity;
 
 use crate::buffers::BufferPool;
 use crate::connection::Connections;
@@ -173,9 +174,19 @@ impl Worker {
     }
 
     /// One turn of the reactor, and what producers had left over.
-    pub fn turn<R: Reactor>(&mut self, reactor: &mut R, wait_max: Span) {
-        let wait = if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO };
+    pub fn turn<R: Driver>(&mut self, reactor: &mut R, wait_max: Span) {
+        let wait = self.wait(wait_max);
         reactor.turn(self, wait);
+        self.continue_after_turn(reactor);
+    }
+
+    /// How long the next turn may wait.
+    pub(crate) fn wait(&self, wait_max: Span) -> Span {
+        if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
+    }
+
+    /// Goes on with producers that used up their share of the turn.
+    pub(crate) fn continue_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
         if !self.yielded.is_empty() {
             self.continue_yielded(reactor);
         }
@@ -212,6 +223,13 @@ impl Worker {
             self.discard_upstream(reactor, sock);
         }
         self.work.clear();
+    }
+
+    /// Remembers who the client of a connection proved to be.
+    pub(crate) fn note_client_certificate(&mut self, sock: SockId, identity: PeerIdentity) {
+        if let Some(down) = self.conns.downstream(sock) {
+            down.certificate = Some(Box::new(identity));
+        }
     }
 
     pub(crate) fn listener_index(&self, listener: ListenerId) -> Option<u16> {

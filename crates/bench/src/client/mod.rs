@@ -20,7 +20,7 @@ use reader::Template;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Mutex;
 use tidegate_base::{Address, Moment, Prng, Span};
-use tidegate_reactor::Reactor;
+use tidegate_reactor::{Driver, Reactor};
 
 /// How long answers are waited for after the last request was sent.
 pub const DRAIN_MAX: Span = Span::from_secs(2);
@@ -157,13 +157,13 @@ impl<'a> Client<'a> {
     }
 
     /// Carries the plan out.
-    pub fn run<R: Reactor>(mut self, reactor: &mut R) -> Carried {
+    pub fn run<R: Driver>(mut self, reactor: &mut R) -> Carried {
         while self.step(reactor, Span::MAX) {}
         self.finish(reactor.read_clock())
     }
 
     /// Does what is due now, then one turn of at most `wait_max`; false when the plan is carried out.
-    pub fn step<R: Reactor>(&mut self, reactor: &mut R, wait_max: Span) -> bool {
+    pub fn step<R: Driver>(&mut self, reactor: &mut R, wait_max: Span) -> bool {
         let now = reactor.read_clock();
         if let Some(begun) = self.spin_began.take() {
             self.spins.record(now.since(begun));

@@ -16,8 +16,8 @@ use tidegate_base::wheel::Wheel;
 use tidegate_base::{Address, Moment, Span};
 
 use crate::interface::{
-    CloseReason, Completion, Handler, ListenError, ListenOptions, ListenerId, Reactor, Shortage,
-    SockId,
+    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Reactor,
+    Shortage, SockId,
 };
 use crate::kernel::{ConnectFault, Kernel, Ready, WAKER_TOKEN};
 use crate::waker::Waker;
@@ -416,7 +416,9 @@ impl<K: Kernel> Reactor for Loop<K> {
     fn is_live(&self, sock: SockId) -> bool {
         self.slots.find(sock).is_some()
     }
+}
 
+impl<K: Kernel> Driver for Loop<K> {
     fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: Span) {
         // What was queued between two turns (a first request, a farewell) must not wait for an edge.
         self.flush_dirty();

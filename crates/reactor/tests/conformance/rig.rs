@@ -38,7 +38,7 @@ pub trait Far {
 
 /// What differs between the drivers.
 pub trait Harness: Sized {
-    type R: Reactor;
+    type R: Driver;
     type Far: Far;
     type Server;
     fn start(socks_max: usize) -> (Self, Self::R);

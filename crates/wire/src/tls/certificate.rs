@@ -67,6 +67,13 @@ pub(super) fn decode_authorities(pem: &[u8]) -> Result<RootCertStore, SetupFault
     if roots.is_empty() { Err(SetupFault::new(SetupKind::AuthoritiesEmpty, "")) } else { Ok(roots) }
 }
 
+/// The authorities in `pem` that are sound.
+pub(super) fn decode_system_authorities(pem: &[u8]) -> Result<RootCertStore, SetupFault> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
+    if roots.is_empty() { Err(SetupFault::new(SetupKind::NoSystemRoots, "")) } else { Ok(roots) }
+}
+
 /// The revocation lists in `pem`, at least one.
 pub(super) fn decode_revocations(
     pem: &[u8],

@@ -12,7 +12,9 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-use super::certificate::{CertificateFiles, decode_authorities, decode_revocations};
+use super::certificate::{
+    CertificateFiles, decode_authorities, decode_revocations, decode_system_authorities,
+};
 use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::fault::Fault;
@@ -25,8 +27,10 @@ const SESSIONS_MAX: usize = 256;
 /// Whose word a server's certificate is believed on.
 #[derive(Clone, Debug)]
 pub enum Roots {
-    /// PEM of authorities: the system's, or those that a file names.
+    /// PEM of authorities, each of which must be sound.
     Authorities(Vec<u8>),
+    /// PEM of the system's authorities: what is unsound among them is left out.
+    System(Vec<u8>),
     /// Anybody's: the connection is encrypted, but to whom is not known.
     Nobody,
 }
@@ -145,10 +149,12 @@ fn server_verifier(
     settings: &ConnectorSettings,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, SetupFault> {
-    let Roots::Authorities(pem) = &settings.roots else {
-        return Ok(Arc::new(Unverified(Arc::clone(provider))));
+    let roots = match &settings.roots {
+        Roots::Authorities(pem) => decode_authorities(pem)?,
+        Roots::System(pem) => decode_system_authorities(pem)?,
+        Roots::Nobody => return Ok(Arc::new(Unverified(Arc::clone(provider)))),
     };
-    let roots = Arc::new(decode_authorities(pem)?);
+    let roots = Arc::new(roots);
     let mut builder = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider));
     if let Some(pem) = &settings.revocations_pem {
         builder = builder

@@ -28,6 +28,13 @@ impl PeerIdentity {
         Self { subject, fingerprint }
     }
 
+    /// That of the first certificate in `pem`; `None` when there is none.
+    #[must_use]
+    pub fn of_pem(pem: &[u8]) -> Option<Self> {
+        use rustls::pki_types::{CertificateDer, pem::PemObject};
+        CertificateDer::from_pem_slice(pem).ok().map(|certificate| Self::of(&certificate))
+    }
+
     /// The fingerprint as 64 lower-case hexadecimal digits.
     #[must_use]
     pub fn fingerprint_hex(&self) -> String {

@@ -1,0 +1,171 @@
+//! Reads `tls` of a listener and of a pool.
+//! In: the file's tables. Out: checked settings, files by path.
+//! Never: opens a certificate, key or list: that they are there and fit is the server's to say.
+//! Invariant: client certificates are asked for only where something is there to judge them by.
+
+use crate::keys::{CIPHERS, GROUPS, LISTENER_TLS};
+use crate::listeners::refused;
+use crate::model::{
+    CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity, TlsVersion,
+};
+use crate::nearest::nearest;
+use crate::pattern::Complaint;
+use crate::report::{Kind, Note, Notes};
+use crate::table::{Table, describe, wrong_sort};
+
+/// `tls` of a listener.
+pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<ListenerTls> {
+    let value = table.value("tls")?;
+    if value.get_ref().as_table().is_none() {
+        table.word("tls", notes)?;
+        return Some(ListenerTls::default());
+    }
+    let table = table.open_table("tls", notes)?;
+    let mut tls = ListenerTls::default();
+    let certificates = read_certificates(&table, notes);
+    if !certificates.is_empty() {
+        tls.identity = TlsIdentity::Files(certificates);
+    }
+    tls.strict_sni = table.is_true("strict-sni", notes).unwrap_or(false);
+    tls.version_min = read_version(&table, notes);
+    tls.ciphers = read_words(&table, "ciphers", CIPHERS, notes);
+    tls.curves = read_words(&table, "curves", GROUPS, notes);
+    if table.value("alpn").is_some() {
+        tls.alpn = read_words(&table, "alpn", &["http/1.1"], notes);
+    }
+    tls.client_auth = match table.word("client-auth", notes) {
+        Some("optional") => ClientAuth::Optional,
+        Some("required") => ClientAuth::Required,
+        Some(_) | None => ClientAuth::Off,
+    };
+    tls.client_ca = read_path(&table, "client-ca", notes);
+    tls.client_crl = read_path(&table, "client-crl", notes);
+    match (tls.client_auth, &tls.client_ca) {
+        (ClientAuth::Off, Some(_)) => {
+            let what = "`client-ca` judges client certificates, but none are asked for";
+            let note = Note::new(Kind::Conflict, table.key_place("client-ca"), what);
+            notes.error(note.mend("add client-auth = \"required\", or leave it out"));
+        }
+        (ClientAuth::Optional | ClientAuth::Required, None) => {
+            let what = "client certificates are asked for, but there is nothing to judge them by";
+            let note = Note::new(Kind::Missing, table.key_place("client-auth"), what);
+            notes.error(note.mend("add client-ca = \"clients-ca.pem\""));
+        }
+        (ClientAuth::Off, None) | (_, Some(_)) => {}
+    }
+    if let Some(text) = table.text("tickets", notes) {
+        tls.tickets = match text.text.as_str() {
+            "own" => TicketSource::Own,
+            "off" => TicketSource::Off,
+            path => TicketSource::File(path.to_owned()),
+        };
+    }
+    table.set_duration("handshake-timeout", &mut tls.handshake_timeout, notes);
+    Some(tls)
+}
+
+/// `tls` of a pool.
+pub(crate) fn read_pool(table: &Table<'_>, notes: &mut Notes) -> Option<PoolTls> {
+    let value = table.value("tls")?;
+    if value.get_ref().as_table().is_none() {
+        table.flag("tls", notes).then_some(())?;
+        return Some(PoolTls::default());
+    }
+    let table = table.open_table("tls", notes)?;
+    let mut tls = PoolTls {
+        verify: table.is_true("verify", notes).unwrap_or(true),
+        ca: read_path(&table, "ca", notes),
+        ..PoolTls::default()
+    };
+    if !tls.verify && tls.ca.is_some() {
+        let what = "`ca` says whom to trust, but verify = false trusts anybody";
+        let note = Note::new(Kind::Conflict, table.key_place("verify"), what);
+        notes.error(note.mend("leave `verify` out"));
+    }
+    tls.server_name = table.text("server-name", notes).map(|text| text.text);
+    if let Some(client) = table.open_table("client-cert", notes) {
+        tls.client_cert = read_certificate(&client, notes);
+    }
+    tls.version_min = read_version(&table, notes);
+    tls.ciphers = read_words(&table, "ciphers", CIPHERS, notes);
+    tls.curves = read_words(&table, "curves", GROUPS, notes);
+    tls.alpn = read_words(&table, "alpn", &["http/1.1"], notes);
+    tls.resume = table.is_true("resume", notes).unwrap_or(true);
+    Some(tls)
+}
+
+fn read_version(table: &Table<'_>, notes: &mut Notes) -> TlsVersion {
+    match table.word("min-version", notes) {
+        Some("1.3") => TlsVersion::Tls13,
+        Some(_) | None => TlsVersion::Tls12,
+    }
+}
+
+fn read_certificates(table: &Table<'_>, notes: &mut Notes) -> Vec<CertificatePaths> {
+    let Some(value) = table.value("certificates") else {
+        return Vec::new();
+    };
+    let rows = table.open_rows("certificates", notes);
+    if value.get_ref().as_array().is_some_and(|rows| rows.is_empty()) {
+        let note = Note::new(Kind::Missing, value.span(), "there is no certificate");
+        notes.error(note.mend(
+            "add { cert = \"site.pem\", key = \"site.key\" }, or write tls = \"self-signed\"",
+        ));
+    }
+    rows.iter().filter_map(|row| read_certificate(row, notes)).collect()
+}
+
+fn read_certificate(table: &Table<'_>, notes: &mut Notes) -> Option<CertificatePaths> {
+    let cert = read_path(table, "cert", notes);
+    let key = read_path(table, "key", notes);
+    let ocsp = table.text_if_known("ocsp", notes).map(|text| text.text);
+    Some(CertificatePaths { cert: cert?, key: key?, ocsp })
+}
+
+fn read_path(table: &Table<'_>, name: &str, notes: &mut Notes) -> Option<String> {
+    let text = table.text(name, notes)?;
+    if text.text.is_empty() || text.text.contains('\0') {
+        let complaint = Complaint {
+            what: "it is no file's path".to_owned(),
+            mend: format!("write {name} = \"/etc/tidegate/site.pem\""),
+        };
+        notes.error(refused(name, &text, complaint));
+        return None;
+    }
+    Some(text.text)
+}
+
+fn read_words(
+    table: &Table<'_>,
+    name: &str,
+    words: &'static [&'static str],
+    notes: &mut Notes,
+) -> Vec<String> {
+    let Some(value) = table.value(name) else {
+        return Vec::new();
+    };
+    if value.get_ref().as_array().is_none() {
+        let allowed = LISTENER_TLS.key(name).map(|key| describe(&key.shape)).unwrap_or_default();
+        notes.error(wrong_sort(&format!("`{name}` is"), value, &allowed));
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for text in table.texts(name, notes) {
+        if words.contains(&text.text.as_str()) {
+            found.push(text.text);
+            continue;
+        }
+        let h2 = name == "alpn" && text.text == "h2";
+        let kind = if h2 { Kind::NotYet } else { Kind::Value };
+        let what = match h2 {
+            true => "HTTP/2 is not in this version yet".to_owned(),
+            false => format!("`{name}` cannot hold {:?}", text.text),
+        };
+        let note = Note::new(kind, text.place.clone(), what).allowed(words.join(", "));
+        notes.error(match nearest(&text.text, words.iter().copied()) {
+            Some(near) if !h2 => note.mend(format!("write {near:?}")),
+            _ => note.mend("leave it out"),
+        });
+    }
+    found
+}

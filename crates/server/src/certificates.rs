@@ -1,0 +1,393 @@
+//! Brings in what TLS is made of: certificates, keys, authorities, lists, ticket keys.
+//! In: a configuration. Out: a `TlsPlan`, or every file that cannot be used and why.
+//! Never: serves half of it: a plan is whole, or the one before it stays.
+//! Limits: `FILE_BYTES_MAX` a file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidegate_config::model::{
+    CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ServerAddress, TicketSource,
+    TlsIdentity, TlsVersion,
+};
+use tidegate_wire::tls::{
+    self, Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, PeerIdentity,
+    Roots, SetupFault, TicketKeys, TlsClock, Version,
+};
+
+use crate::secure::{ListenerPlan, PoolPlan, TlsPlan};
+
+/// Bytes of one file; bundles of authorities are the largest.
+const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Where systems keep their authorities, in the order they are looked for.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// A file, or a setting, that TLS cannot be made of.
+#[derive(Debug)]
+pub struct TlsFault {
+    /// The listener or pool.
+    pub place: String,
+    /// The file, or the setting where there is none.
+    pub subject: String,
+    /// What is wrong, and the mend.
+    pub what: String,
+}
+
+impl core::fmt::Display for TlsFault {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}: {}: {}", self.place, self.subject, self.what)
+    }
+}
+impl std::error::Error for TlsFault {}
+
+/// What outlives a reload: the clock, and ticket keys by the file they come from.
+#[derive(Debug, Default)]
+pub struct TlsKeeper {
+    clock: TlsClock,
+    own_tickets: Option<Arc<TicketKeys>>,
+    file_tickets: BTreeMap<String, Arc<TicketKeys>>,
+    self_signed: Option<CertificateFiles>,
+}
+
+impl TlsKeeper {
+    /// Reads every file that `config` names. With `make` a missing self-signed certificate is made and
+    /// kept; without (to check only) it is not.
+    ///
+    /// # Errors
+    /// All that is wrong.
+    pub fn load(
+        &mut self,
+        config: &Config,
+        now_unix_seconds: u64,
+        make: bool,
+    ) -> Result<TlsPlan, Vec<TlsFault>> {
+        self.clock.set(now_unix_seconds);
+        let mut plan = TlsPlan { clock: self.clock.clone(), ..TlsPlan::default() };
+        let mut faults = Vec::new();
+        for listener in &config.listeners {
+            plan.listeners.push(listener.tls.as_ref().and_then(|tls| {
+                let mut reading = Reading::new(format!("listener {}", listener.name), &mut faults);
+                self.load_listener(tls, &mut reading, now_unix_seconds, make)
+            }));
+        }
+        for pool in &config.pools {
+            plan.pools.push(pool.tls.as_ref().and_then(|tls| {
+                let mut reading = Reading::new(format!("pool {}", pool.name), &mut faults);
+                load_pool(pool, tls, &mut reading, &self.clock)
+            }));
+        }
+        if faults.is_empty() { Ok(plan) } else { Err(faults) }
+    }
+
+    /// Renews own ticket keys when they are old.
+    pub fn rotate_tickets(&self, now_unix_seconds: u64) {
+        if let Some(keys) = &self.own_tickets {
+            keys.rotate(now_unix_seconds);
+        }
+    }
+
+    fn load_listener(
+        &mut self,
+        tls: &ListenerTls,
+        reading: &mut Reading<'_>,
+        now_unix_seconds: u64,
+        make: bool,
+    ) -> Option<ListenerPlan> {
+        let (certificates, paths) = match &tls.identity {
+            TlsIdentity::SelfSigned if !make => return None,
+            TlsIdentity::SelfSigned => (vec![self.self_signed(reading)?], Vec::new()),
+            TlsIdentity::Files(paths) => {
+                let files: Vec<_> = paths.iter().map(|paths| reading.certificate(paths)).collect();
+                (files.into_iter().collect::<Option<Vec<_>>>()?, paths.clone())
+            }
+        };
+        let client_authorities_pem = match &tls.client_ca {
+            Some(path) => reading.file(path)?,
+            None => Vec::new(),
+        };
+        let client_revocations_pem = match &tls.client_crl {
+            Some(path) => Some(reading.file(path)?),
+            None => None,
+        };
+        let settings = AcceptorSettings {
+            certificates,
+            strict_names: tls.strict_sni,
+            version_min: version(tls.version_min),
+            ciphers: tls.ciphers.clone(),
+            groups: tls.curves.clone(),
+            alpn: tls.alpn.clone(),
+            client_auth: match tls.client_auth {
+                ClientAuth::Off => tls::ClientAuth::Off,
+                ClientAuth::Optional => tls::ClientAuth::Optional,
+                ClientAuth::Required => tls::ClientAuth::Required,
+            },
+            client_authorities_pem,
+            client_revocations_pem,
+            ..AcceptorSettings::default()
+        };
+        let tickets = match &tls.tickets {
+            TicketSource::Off => None,
+            TicketSource::Own => Some(self.own_tickets(reading, now_unix_seconds)?),
+            TicketSource::File(path) => Some(self.file_tickets(path, reading)?),
+        };
+        match Acceptor::new(&settings, tickets, self.clock.clone()) {
+            Ok(acceptor) => {
+                Some(ListenerPlan { acceptor, handshake_timeout: tls.handshake_timeout })
+            }
+            Err(fault) => {
+                let other = tls.client_ca.clone().unwrap_or_else(|| "tls".to_owned());
+                reading.fault(subject_of(&fault, &paths).unwrap_or(other), fault);
+                None
+            }
+        }
+    }
+
+    fn own_tickets(&mut self, reading: &mut Reading<'_>, now: u64) -> Option<Arc<TicketKeys>> {
+        if self.own_tickets.is_none() {
+            match TicketKeys::random(now) {
+                Ok(keys) => self.own_tickets = Some(Arc::new(keys)),
+                Err(fault) => reading.fault("tickets".to_owned(), fault),
+            }
+        }
+        self.own_tickets.clone()
+    }
+
+    fn file_tickets(&mut self, path: &str, reading: &mut Reading<'_>) -> Option<Arc<TicketKeys>> {
+        let text = String::from_utf8_lossy(&reading.file(path)?).into_owned();
+        let read = match self.file_tickets.get(path) {
+            Some(keys) => keys.replace(&text).map(|()| Arc::clone(keys)),
+            None => TicketKeys::from_text(&text).map(Arc::new),
+        };
+        match read {
+            Ok(keys) => {
+                self.file_tickets.insert(path.to_owned(), Arc::clone(&keys));
+                Some(keys)
+            }
+            Err(fault) => {
+                reading.fault(path.to_owned(), fault);
+                None
+            }
+        }
+    }
+
+    fn self_signed(&mut self, reading: &mut Reading<'_>) -> Option<CertificateFiles> {
+        if self.self_signed.is_none() {
+            match self_signed_in(&state_folder()) {
+                Ok(files) => self.self_signed = Some(files),
+                Err(error) => {
+                    let what = format!("the self-signed certificate cannot be kept: {error}");
+                    reading.note(state_folder().display().to_string(), what);
+                }
+            }
+        }
+        self.self_signed.clone()
+    }
+}
+
+fn load_pool(
+    pool: &Pool,
+    tls: &PoolTls,
+    reading: &mut Reading<'_>,
+    clock: &TlsClock,
+) -> Option<PoolPlan> {
+    let roots = match (&tls.ca, tls.verify) {
+        (_, false) => Roots::Nobody,
+        (Some(path), true) => Roots::Authorities(reading.file(path)?),
+        (None, true) => Roots::System(system_roots()),
+    };
+    let client_certificate = match &tls.client_cert {
+        Some(paths) => Some(reading.certificate(paths)?),
+        None => None,
+    };
+    let mut server_names = Vec::new();
+    for server in &pool.servers {
+        let name = tls.server_name.clone().unwrap_or_else(|| match &server.address {
+            ServerAddress::Ip(address) => address.ip().to_string(),
+            ServerAddress::Name(name, _) => name.clone(),
+            ServerAddress::Unix(_) => String::new(),
+        });
+        if Connector::check_name(&name).is_err() {
+            let what = format!("{name:?} is no name to verify: add server-name = \"app.internal\"");
+            reading.note("server-name".to_owned(), what);
+            return None;
+        }
+        server_names.push(name);
+    }
+    let settings = ConnectorSettings {
+        roots,
+        client_certificate,
+        version_min: version(tls.version_min),
+        ciphers: tls.ciphers.clone(),
+        groups: tls.curves.clone(),
+        alpn: tls.alpn.clone(),
+        resume: tls.resume,
+        ..ConnectorSettings::default()
+    };
+    match Connector::new(&settings, clock.clone()) {
+        Ok(connector) => Some(PoolPlan { name: pool.name.clone(), connector, server_names }),
+        Err(fault) => {
+            let own: Vec<_> = tls.client_cert.iter().cloned().collect();
+            let other = tls.ca.clone().unwrap_or_else(|| "tls".to_owned());
+            reading.fault(subject_of(&fault, &own).unwrap_or(other), fault);
+            None
+        }
+    }
+}
+
+/// Every file that TLS of `config` is made of.
+#[must_use]
+pub fn paths(config: &Config) -> Vec<PathBuf> {
+    let mut found: Vec<&String> = Vec::new();
+    for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+        if let TlsIdentity::Files(files) = &tls.identity {
+            for paths in files {
+                found.extend([&paths.cert, &paths.key]);
+                found.extend(&paths.ocsp);
+            }
+        }
+        found.extend(&tls.client_ca);
+        found.extend(&tls.client_crl);
+        if let TicketSource::File(path) = &tls.tickets {
+            found.push(path);
+        }
+    }
+    for tls in config.pools.iter().filter_map(|pool| pool.tls.as_ref()) {
+        found.extend(&tls.ca);
+        if let Some(paths) = &tls.client_cert {
+            found.extend([&paths.cert, &paths.key]);
+        }
+    }
+    found.into_iter().map(PathBuf::from).collect()
+}
+
+fn version(version: TlsVersion) -> Version {
+    match version {
+        TlsVersion::Tls12 => Version::Tls12,
+        TlsVersion::Tls13 => Version::Tls13,
+    }
+}
+
+/// The file that a fault is about.
+fn subject_of(fault: &SetupFault, paths: &[CertificatePaths]) -> Option<String> {
+    use tidegate_wire::tls::SetupKind::{KeyBroken, KeyMismatch, KeyMissing};
+    let paths = paths.get(fault.certificate?)?;
+    let key = matches!(fault.kind, KeyBroken | KeyMismatch | KeyMissing);
+    Some(if key { paths.key.clone() } else { paths.cert.clone() })
+}
+
+fn system_roots() -> Vec<u8> {
+    let named = std::env::var("SSL_CERT_FILE").ok();
+    let mut places = named.iter().map(String::as_str).chain(SYSTEM_ROOTS);
+    places.find_map(|path| read(Path::new(path)).ok()).unwrap_or_default()
+}
+
+/// The files of one listener or pool as they are read.
+struct Reading<'a> {
+    place: String,
+    faults: &'a mut Vec<TlsFault>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(place: String, faults: &'a mut Vec<TlsFault>) -> Self {
+        Self { place, faults }
+    }
+
+    fn note(&mut self, subject: String, what: String) {
+        self.faults.push(TlsFault { place: self.place.clone(), subject, what });
+    }
+
+    fn fault(&mut self, subject: String, fault: SetupFault) {
+        self.note(subject, fault.to_string());
+    }
+
+    fn file(&mut self, path: &str) -> Option<Vec<u8>> {
+        match read(Path::new(path)) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                self.note(path.to_owned(), format!("it cannot be read: {error}"));
+                None
+            }
+        }
+    }
+
+    fn certificate(&mut self, paths: &CertificatePaths) -> Option<CertificateFiles> {
+        let (chain_pem, key_pem) = (self.file(&paths.cert), self.file(&paths.key));
+        let ocsp = match &paths.ocsp {
+            Some(path) => Some(self.file(path)?),
+            None => None,
+        };
+        Some(CertificateFiles { chain_pem: chain_pem?, key_pem: key_pem?, ocsp })
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("it is larger than 16 MiB"));
+    }
+    Ok(bytes)
+}
+
+/// Where what is made at start is kept: the service manager's folder, or the user's.
+fn state_folder() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = variable("STATE_DIRECTORY") {
+        return PathBuf::from(folder);
+    }
+    if let Some(folder) = variable("XDG_STATE_HOME") {
+        return PathBuf::from(folder).join("tidegate");
+    }
+    match variable("HOME") {
+        Some(home) => PathBuf::from(home).join(".local/state/tidegate"),
+        None => PathBuf::from("/var/lib/tidegate"),
+    }
+}
+
+/// The certificate kept in `folder`, made when there is none.
+fn self_signed_in(folder: &Path) -> io::Result<CertificateFiles> {
+    let (cert, key) = (folder.join("self-signed.pem"), folder.join("self-signed.key"));
+    let kept = read(&cert).and_then(|chain_pem| Ok((chain_pem, read(&key)?)));
+    let (chain_pem, key_pem) = match kept {
+        Ok(kept) => kept,
+        Err(_) => {
+            let (chain_pem, key_pem) = make_self_signed().map_err(io::Error::other)?;
+            fs::create_dir_all(folder)?;
+            write_private(&key, &key_pem)?;
+            write_private(&cert, &chain_pem)?;
+            (chain_pem, key_pem)
+        }
+    };
+    let fingerprint = PeerIdentity::of_pem(&chain_pem).map(|identity| identity.fingerprint_hex());
+    eprintln!(
+        "tidegate: self-signed certificate {} (SHA-256 {})",
+        cert.display(),
+        fingerprint.unwrap_or_default()
+    );
+    Ok(CertificateFiles { chain_pem, key_pem, ocsp: None })
+}
+
+fn make_self_signed() -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    let key = rcgen::KeyPair::generate()?;
+    let mut params = rcgen::CertificateParams::new(names)?;
+    params.distinguished_name.push(rcgen::DnType::CommonName, "tidegate self-signed");
+    params.not_before = rcgen::date_time_ymd(2024, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2044, 1, 1);
+    let certificate = params.self_signed(&key)?;
+    Ok((certificate.pem().into_bytes(), key.serialize_pem().into_bytes()))
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
+}
