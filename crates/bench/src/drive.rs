@@ -26,6 +26,8 @@ const BUSY_MAX: f64 = 0.95;
 const LATE_MAX_US: f64 = 1000.0;
 /// A run up to this long has a point of its curves with each tick instead of each second.
 const SHORT_MAX: Duration = Duration::from_secs(12);
+/// How long after the threads' beat is looked for what they published.
+const TICK_AFTER: Duration = Duration::from_millis(60);
 /// From the threads' start to the plan's start, so that all begin together.
 const HEAD_START: Duration = Duration::from_millis(2);
 
@@ -271,6 +273,8 @@ struct Overseer<'a> {
     busy_before: Duration,
     second: Interval,
     second_began: Duration,
+    /// End of the last stretch that was taken.
+    ticked: Duration,
     points: Vec<Point>,
 }
 
@@ -284,6 +288,7 @@ impl<'a> Overseer<'a> {
             busy_before: Duration::ZERO,
             second: Interval::default(),
             second_began: Duration::ZERO,
+            ticked: Duration::ZERO,
             points: Vec::new(),
         }
     }
@@ -298,7 +303,7 @@ impl<'a> Overseer<'a> {
         let (mut carried, mut threads) = (Vec::new(), Vec::new());
         let mut reference = None;
         let mut failure = None;
-        let mut ticked = Duration::ZERO;
+        let mut next_tick = PUBLISH_EVERY + TICK_AFTER;
         let counted_from = self.job.plan.counted_from();
         let mut was_stopped = false;
         loop {
@@ -306,7 +311,7 @@ impl<'a> Overseer<'a> {
             if !self.is_counting && now >= counted_from {
                 self.begin_counting();
             }
-            let mut next = ticked + PUBLISH_EVERY;
+            let mut next = next_tick;
             if !self.is_counting {
                 next = next.min(counted_from);
             }
@@ -321,7 +326,10 @@ impl<'a> Overseer<'a> {
                     stop.store(true, Ordering::Relaxed);
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    self.tick(&shares[..shares.len() - 1], true, watch);
+                    break;
+                }
             }
             let load_is_over = carried.len() == usize::from(self.job.plan.threads);
             if stop.load(Ordering::Relaxed) || load_is_over {
@@ -331,9 +339,11 @@ impl<'a> Overseer<'a> {
                 }
             }
             let now = monotonic_now().since(self.start);
-            if now >= ticked + PUBLISH_EVERY {
-                self.tick(&shares[..shares.len() - 1], now, now - ticked, watch);
-                ticked = now;
+            if now >= next_tick {
+                self.tick(&shares[..shares.len() - 1], false, watch);
+            }
+            while next_tick <= now {
+                next_tick += PUBLISH_EVERY;
             }
         }
         match failure {
@@ -348,13 +358,9 @@ impl<'a> Overseer<'a> {
         self.busy_before = machine::busy_time(&self.job.server_cpus);
     }
 
-    fn tick(
-        &mut self,
-        shares: &[Shared],
-        now: Duration,
-        over: Duration,
-        watch: &mut dyn FnMut(&Tick<'_>),
-    ) {
+    /// Takes what the threads published since the last look, if they did. The stretch is as long as they
+    /// say: a look that came late would stretch or squeeze it.
+    fn tick(&mut self, shares: &[Shared], is_last: bool, watch: &mut dyn FnMut(&Tick<'_>)) {
         let mut interval = Interval::default();
         for shared in shares {
             // A thread that panicked leaves numbers that are still right.
@@ -366,10 +372,16 @@ impl<'a> Overseer<'a> {
             interval.connections += taken.connections;
             taken.clear();
         }
+        let now = interval.until;
+        if now <= self.ticked {
+            return;
+        }
+        let over = now - core::mem::replace(&mut self.ticked, now);
         self.second.add(&interval);
         self.second.connections = interval.connections;
         let second_over = now - self.second_began;
-        let ends_second = second_over + PUBLISH_EVERY / 2 >= Duration::from_secs(1);
+        let second_min = if is_last { PUBLISH_EVERY } else { Duration::from_secs(1) };
+        let ends_second = second_over + PUBLISH_EVERY / 2 >= second_min;
         watch(&Tick {
             at: now,
             over,
@@ -378,7 +390,7 @@ impl<'a> Overseer<'a> {
             second: ends_second.then_some((&self.second, second_over)),
         });
         let is_short = self.job.plan.ends_at().is_some_and(|end| end <= SHORT_MAX);
-        if is_short {
+        if is_short && over >= PUBLISH_EVERY / 2 {
             self.points.push(Point::new(&interval, now, over));
         }
         if ends_second {

@@ -196,8 +196,11 @@ impl Client<'_> {
         if !self.has_room(number) {
             return;
         }
-        if self.plan.think.is_zero() || self.plan.pace != Pace::Closed {
+        if self.plan.pace != Pace::Closed {
             return self.fill(reactor, number, now);
+        }
+        if self.plan.think.is_zero() {
+            return self.ready.push(number);
         }
         // ±3 %, so that connections that began together do not stay together.
         let jitter = self.prng.below(60_001) as f64 / 1e6 - 0.03;

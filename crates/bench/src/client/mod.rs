@@ -69,6 +69,8 @@ pub struct Client<'a> {
     lane_by_socket: Vec<u32>,
     /// Connections that wait for an arrival, longest first.
     idle: VecDeque<u32>,
+    /// Connections of a closed loop that got their answer in the present turn.
+    ready: Vec<u32>,
     /// When a lane has to be looked at: connect, end of a rest, a planned send.
     wakes: BinaryHeap<Reverse<(Moment, u32)>>,
     schedule: Option<Schedule>,
@@ -126,6 +128,7 @@ impl<'a> Client<'a> {
             connection_first: share.connection_first,
             lane_by_socket: Vec::new(),
             idle: VecDeque::new(),
+            ready: Vec::new(),
             wakes: BinaryHeap::with_capacity(share.connections as usize),
             schedule,
             next_arrival,
@@ -175,6 +178,7 @@ impl<'a> Client<'a> {
         let wait = self.wait(now);
         let marks = self.busy_marks;
         reactor.turn(self, wait.min(wait_max));
+        self.serve_ready(reactor);
         if wait.is_zero() && marks == self.busy_marks {
             self.spin_began = Some(now);
         }
@@ -299,6 +303,17 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// Sends the next requests of a closed loop, each noted at the moment it leaves. All receives of a
+    /// turn before all sends: taking turns between them costs 5 % more CPU time a request.
+    fn serve_ready<R: Reactor>(&mut self, reactor: &mut R) {
+        let mut ready = core::mem::take(&mut self.ready);
+        for number in ready.drain(..) {
+            let now = reactor.read_clock();
+            self.fill(reactor, number, now);
+        }
+        self.ready = ready;
+    }
+
     /// Sends on a connection all that its pace allows now, or says when it has to be looked at.
     fn fill<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         if self.draining_since.is_some() {
@@ -414,7 +429,10 @@ impl<'a> Client<'a> {
     }
 
     fn publish(&mut self, now: Moment) {
-        self.next_publish = now.after(PUBLISH_EVERY);
+        // On a fixed beat, so that those who look between the beats find one stretch each time.
+        while self.next_publish <= now {
+            self.next_publish = self.next_publish.after(PUBLISH_EVERY);
+        }
         self.interval.until = now.since(self.start);
         self.interval.connections = self.open;
         // A watcher that panicked leaves numbers that are still right.

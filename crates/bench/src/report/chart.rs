@@ -18,6 +18,8 @@ const LABELS_MAX: usize = 400;
 pub(super) enum Scale {
     /// From zero, evenly.
     Linear,
+    /// From zero, evenly, and no further than the values go.
+    Span,
     /// Decades.
     Log,
     /// Percentiles: each step of the same width is one more nine.
@@ -65,6 +67,7 @@ impl Placing {
                 let step = round_step(most / 5.0);
                 (0.0, (most / step).ceil() * step)
             }
+            Scale::Span => (0.0, finite.fold(0.0, f64::max)),
             Scale::Log => {
                 let positive = finite.filter(|&value| value > 0.0);
                 let low = positive.clone().fold(f64::INFINITY, f64::min);
@@ -81,7 +84,7 @@ impl Placing {
 
     fn place(&self, value: f64) -> f64 {
         let at = match self.scale {
-            Scale::Linear => value,
+            Scale::Linear | Scale::Span => value,
             Scale::Log => decade(value.max(1e-12)),
             Scale::Nines if value >= 100.0 => self.high,
             Scale::Nines => nines(value),
@@ -92,7 +95,7 @@ impl Placing {
     /// What stands beside the tick at `value`. On a linear axis the step decides how many digits are
     /// needed to tell neighbours apart; elsewhere they differ by much.
     fn label(&self, value: f64, axis: &Axis) -> String {
-        if self.scale != Scale::Linear {
+        if !matches!(self.scale, Scale::Linear | Scale::Span) {
             return without_zeros(&(axis.write)(value));
         }
         let step = self.step();
@@ -113,10 +116,10 @@ impl Placing {
 
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
-            Scale::Linear => {
+            Scale::Linear | Scale::Span => {
                 let step = self.step();
-                // Half a step more, for what the division rounds away.
-                let most = self.high + step / 2.0;
+                // A little more, for what the division rounds away.
+                let most = self.high + step / 1000.0;
                 (0..=10).map(|index| f64::from(index) * step).filter(|&at| at < most).collect()
             }
             Scale::Log => {

@@ -94,7 +94,7 @@ fn cards(runs: &[Run]) -> String {
             ("longest", micros(latency.max_us())),
         ];
         if let Some(cpu) = run.server_cpu_us_per_request() {
-            values.push(("server CPU/request", micros(cpu)));
+            values.push(("CPU/request", micros(cpu)));
         }
         values.push(("errors", run.outcome.tally.errors.total().to_string()));
         text.push_str("<section class=\"cards\">");
@@ -161,8 +161,9 @@ fn percentile_chart(runs: &[Run]) -> String {
         }
         if let Some(reference) = &run.outcome.reference {
             let points = reference.latency.curve();
-            let name = "reference probe".to_owned();
-            series.push(Series { name, colour: COLOURS - 1, stroke: Stroke::Dotted, points });
+            let name = format!("{prefix}reference probe");
+            let colour = if runs.len() == 1 { COLOURS - 1 } else { index % COLOURS };
+            series.push(Series { name, colour, stroke: Stroke::Dotted, points });
         }
     }
     let x = Axis {
@@ -192,8 +193,8 @@ fn prefix(runs: &[Run], run: &Run) -> String {
 fn seconds_axis() -> Axis {
     Axis {
         label: "seconds since the start",
-        scale: Scale::Linear,
-        write: |seconds| format!("{seconds:.0}"),
+        scale: Scale::Span,
+        write: |seconds| format!("{seconds:.2} s"),
     }
 }
 
@@ -232,7 +233,14 @@ fn latency_chart(runs: &[Run]) -> String {
                 },
                 colour: colour(step),
                 stroke: if runs.len() == 1 { Stroke::Solid } else { stroke },
-                points: run.outcome.points.iter().map(|point| (point.at_s, of(point))).collect(),
+                // A stretch without an answer has no latency.
+                points: run
+                    .outcome
+                    .points
+                    .iter()
+                    .filter(|point| point.max_us > 0.0)
+                    .map(|point| (point.at_s, of(point)))
+                    .collect(),
             });
         }
     }
@@ -244,7 +252,9 @@ fn cpu_chart(runs: &[Run]) -> String {
     let mut values = Vec::new();
     for (index, run) in runs.iter().enumerate() {
         if let Some(cpu) = run.server_cpu_us_per_request() {
-            values.push((format!("{}: server", run.name), cpu, index % COLOURS));
+            let name =
+                if runs.len() == 1 { "server".to_owned() } else { format!("{}: server", run.name) };
+            values.push((name, cpu, index % COLOURS));
         }
     }
     for run in runs {
@@ -282,7 +292,7 @@ fn percentile_table(runs: &[Run]) -> String {
         row(&format!("{prefix}first byte"), &tally.first_byte);
         row(&format!("{prefix}connect"), &tally.connect);
         if let Some(reference) = &run.outcome.reference {
-            row("reference probe", &reference.latency);
+            row(&format!("{prefix}reference probe"), &reference.latency);
         }
     }
     format!(
@@ -292,7 +302,11 @@ fn percentile_table(runs: &[Run]) -> String {
 }
 
 fn environment(command: &str) -> String {
-    let mut rows = String::new();
+    let made_at = httpdate::fmt_http_date(std::time::SystemTime::now());
+    let mut rows = format!(
+        "<tr><th>made</th><td class=\"text\">{made_at} by tidegate {}</td></tr>",
+        env!("CARGO_PKG_VERSION")
+    );
     for (name, text) in machine::environment() {
         let _ = write!(rows, "<tr><th>{name}</th><td class=\"text\">{}</td></tr>", escape(&text));
     }
