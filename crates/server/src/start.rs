@@ -4,8 +4,8 @@
 //! Never: serves with some listeners missing: any refusal ends the start.
 //! Limits: `WORKERS_MAX` threads.
 
-use std::io;
-use std::net::ToSocketAddrs;
+use std::io::{self, ErrorKind::AddrInUse};
+use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -105,6 +105,7 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     let mut keeper = TlsKeeper::default();
     let tls = keeper.load(&config, reload::unix_seconds(), true).map_err(StartError::Tls)?;
     let addresses = resolve(&config)?;
+    tell_shared_ports(&config);
     let unix_listeners = open_unix_listeners(&config)?;
     let cpus = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
     let count = usize::from(options.workers.or(config.server.workers).unwrap_or(0));
@@ -389,6 +390,24 @@ fn unlink_unix_listeners(config: &Config) {
     for listener in &config.listeners {
         if let Bind::Unix(path) = &listener.bind {
             let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// SO_REUSEPORT lets a second process of the same user listen on the same port, which is how a new
+/// process takes over from an old one. The kernel then deals connections to both, which nobody
+/// wants who merely forgot the first: so it is said.
+fn tell_shared_ports(config: &Config) {
+    for listener in &config.listeners {
+        let Bind::Tcp(address) = listener.bind else { continue };
+        // A bind that does not offer to share is refused when anybody listens there. Where nobody
+        // does, the port is free again before the first client could notice.
+        let taken = TcpListener::bind(address).is_err_and(|error| error.kind() == AddrInUse);
+        if taken {
+            eprintln!(
+                "tidegate: {address} is in use by another process; if it is a tidegate of the same user, \
+                 both get a share of the connections until one is stopped (SIGTERM)"
+            );
         }
     }
 }

@@ -22,8 +22,13 @@ use crate::exchange::Exchange;
 use crate::produce::Produce;
 use crate::snapshot::Snapshot;
 
-/// The only timer of the worker's own: the end of a stop's grace.
+/// The timer that ends the grace of a stop.
 pub(crate) const TIMER_GRACE: u32 = 0;
+/// The timer by which a stop closes what is idle.
+pub(crate) const TIMER_IDLE: u32 = 1;
+/// How long a stop leaves idle connections open. A client that has just got its answer sends its next
+/// request without knowing of the stop (RFC 9112 section 9.6): it is answered rather than lost.
+const STOP_IDLE_SPAN: Span = Span::from_millis(250);
 /// A turn waits at most this long, so that a lost wake-up costs latency and never a stall.
 const TURN_WAIT_MAX: Span = Span::from_secs(1);
 
@@ -192,8 +197,8 @@ impl Worker {
         }
     }
 
-    /// Begins to stop: no new connections, idle ones closed, those at work closed after their answer,
-    /// what is left after `grace` reset.
+    /// Begins to stop: no new connections, idle ones closed after `STOP_IDLE_SPAN`, those at work
+    /// closed after their answer, what is left after `grace` reset.
     pub fn stop<R: Reactor>(&mut self, reactor: &mut R, grace: Span) {
         if self.stopping {
             return;
@@ -203,7 +208,10 @@ impl Worker {
             reactor.stop_listening(*listener);
         }
         reactor.set_timer(TIMER_GRACE, reactor.now().after(grace));
-        self.close_idle(reactor);
+        if self.conns.downstream_count() == 0 {
+            return self.close_idle(reactor);
+        }
+        reactor.set_timer(TIMER_IDLE, reactor.now().after(STOP_IDLE_SPAN.min(grace)));
     }
 
     /// Whether a stop has come to its end: nothing is left open.
