@@ -1,0 +1,189 @@
+//! The data path allocates nothing per request once it is warm: answers made here, and forwarded ones.
+//! In: requests over real sockets, one worker turned in this thread. Out: allocations within its turns.
+//! Never: counts what the test's own clients and origins allocate.
+
+#[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
+#[path = "peer/mod.rs"]
+mod peer;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use tidegate_base::{Address, Span};
+use tidegate_reactor::{EpollReactor, make_wakers};
+
+use peer::seat::Seat;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; the counter is a plain thread-local cell
+// without a destructor, so touching it allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const WARM_ROUNDS: usize = 40;
+const ROUNDS: usize = 150;
+/// Rounds in which a table may still grow: the list of due deadlines grows when the first one comes,
+/// seconds after the start, and a slow machine gets there at any round. A request is in every round.
+const GROWING_ROUNDS_MAX: usize = 4;
+
+/// A worker over sockets, an origin, and clients, all in this thread.
+struct Bench {
+    seat: Seat<EpollReactor>,
+    origin: TcpListener,
+    upstreams: Vec<TcpStream>,
+    answer: Vec<u8>,
+    /// Bytes of a request after which the origin answers.
+    mark: &'static [u8],
+    heard: Vec<Vec<u8>>,
+    within_turns: u64,
+}
+
+impl Bench {
+    fn new(answer: &[u8], mark: &'static [u8]) -> Self {
+        let origin = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        origin.set_nonblocking(true).expect("a listener can be non-blocking");
+        let config = format!(
+            "[[listener]]\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\npath = \"/hello\"\nrespond = {{ body = \"hello\" }}\n\
+             [[route]]\nproxy = \"p\"\n\
+             [pool.p]\nservers = [\"{}\"]\n",
+            origin.local_addr().expect("it is bound")
+        );
+        let config = tidegate_config::parse(&config, "the test").expect("it is right");
+        let waker = make_wakers(1).expect("an eventfd").remove(0);
+        let reactor = EpollReactor::new(100, waker).expect("an epoll instance");
+        Self {
+            seat: Seat::new(reactor, &config, 100, 1),
+            origin,
+            upstreams: Vec::new(),
+            answer: answer.to_vec(),
+            mark,
+            heard: Vec::new(),
+            within_turns: 0,
+        }
+    }
+
+    fn dial(&self) -> TcpStream {
+        let Address::Tcp(address) = self.seat.bound[0] else { panic!("TCP") };
+        let client = TcpStream::connect(address).expect("it listens");
+        client.set_nonblocking(true).expect("a socket can be non-blocking");
+        client
+    }
+
+    fn turn(&mut self) {
+        let before = ALLOCATIONS.with(Cell::get);
+        self.seat.worker.turn(&mut self.seat.reactor, Span::from_millis(1));
+        self.within_turns += ALLOCATIONS.with(Cell::get) - before;
+    }
+
+    /// The origin answers whatever is whole.
+    fn serve(&mut self) {
+        while let Ok((stream, _)) = self.origin.accept() {
+            stream.set_nonblocking(true).expect("a socket can be non-blocking");
+            self.upstreams.push(stream);
+            self.heard.push(Vec::new());
+        }
+        let mut buffer = [0; 65536];
+        for (stream, heard) in self.upstreams.iter_mut().zip(&mut self.heard) {
+            if let Ok(count) = stream.read(&mut buffer) {
+                heard.extend_from_slice(&buffer[..count]);
+            }
+            if heard.ends_with(self.mark) {
+                heard.clear();
+                stream.write_all(&self.answer).expect("a short answer fits");
+            }
+        }
+    }
+
+    /// Sends `request` on every client and takes an answer of `answer_bytes` bytes or more on each.
+    fn round(&mut self, clients: &mut [TcpStream], request: &[u8], ends_with: &[u8]) {
+        for client in clients.iter_mut() {
+            client.write_all(request).expect("it is up");
+        }
+        let mut buffer = [0; 65536];
+        for client in clients {
+            let mut got: Vec<u8> = Vec::new();
+            while !got.ends_with(ends_with) {
+                self.turn();
+                self.serve();
+                match client.read(&mut buffer) {
+                    Ok(0) => panic!("closed after {:?}", String::from_utf8_lossy(&got)),
+                    Ok(count) => got.extend_from_slice(&buffer[..count]),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                }
+            }
+        }
+    }
+
+    /// Plays all rounds; after the warm ones turns must not allocate.
+    fn check(&mut self, request: &[u8], ends_with: &[u8]) {
+        let mut clients: Vec<TcpStream> = (0..8).map(|_| self.dial()).collect();
+        for _ in 0..WARM_ROUNDS {
+            self.round(&mut clients, request, ends_with);
+        }
+        let mut growing = 0;
+        for _ in 0..ROUNDS {
+            self.within_turns = 0;
+            self.round(&mut clients, request, ends_with);
+            growing += usize::from(self.within_turns > 0);
+        }
+        assert!(growing <= GROWING_ROUNDS_MAX, "{growing} of {ROUNDS} rounds allocated");
+    }
+}
+
+#[test]
+fn a_warm_respond_allocates_nothing() {
+    let mut bench = Bench::new(b"", b"\r\n\r\n");
+    bench.check(b"GET /hello HTTP/1.1\r\nHost: a\r\nUser-Agent: x\r\n\r\n", b"hello");
+}
+
+#[test]
+fn warm_pipelined_responds_allocate_nothing() {
+    let mut bench = Bench::new(b"", b"\r\n\r\n");
+    let request = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n".repeat(15);
+    let last = b"HEAD /hello HTTP/1.1\r\nHost: b\r\n\r\n";
+    bench.check(&[request.as_slice(), last].concat(), b"\r\n\r\n");
+}
+
+#[test]
+fn a_warm_proxied_get_allocates_nothing() {
+    let mut bench = Bench::new(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nend", b"\r\n\r\n");
+    bench.check(b"GET /p HTTP/1.1\r\nHost: a\r\nCookie: a=b\r\n\r\n", b"end");
+}
+
+#[test]
+fn a_warm_proxied_post_with_a_chunked_answer_allocates_nothing() {
+    let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nend\r\n0\r\n\r\n";
+    let mut bench = Bench::new(answer, b"request");
+    let request = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\nrequest";
+    bench.check(request, b"\r\n0\r\n\r\n");
+}
+
+#[test]
+fn a_warm_proxied_answer_of_64_kib_allocates_nothing() {
+    let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 65536\r\n\r\n".to_vec();
+    answer.resize(answer.len() + 65533, b'.');
+    answer.extend(b"end");
+    let mut bench = Bench::new(&answer, b"\r\n\r\n");
+    bench.check(b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n", b"end");
+}
