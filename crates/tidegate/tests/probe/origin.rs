@@ -1,0 +1,242 @@
+//! The server behind the proxy: writes down every request it gets, and answers as told.
+//! In: connections. Out: records of what came; scripted answers, byte for byte.
+//! Never: forgives a request that is not canonical: that is a finding.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::message::{Broken, Framing, Message, MessageReader, stated_framing};
+
+/// One step of an answer.
+#[derive(Clone, Debug)]
+pub enum Play {
+    /// Before the request's body is read, where it comes first; else as if it were not there.
+    Early,
+    /// Bytes, as they are.
+    Send(Vec<u8>),
+    /// Ends the connection in order.
+    Close,
+    /// Resets the connection.
+    Reset,
+    /// Waits until the proxy ends the connection.
+    Hold,
+    /// Lets the proxy see what was sent apart from what follows.
+    Rest,
+    /// Sends back what comes until the other side ends.
+    Echo,
+}
+
+/// What came over a connection, one by one.
+#[derive(Clone, Debug)]
+pub enum Record {
+    Request(Message),
+    /// The connection ended within a request.
+    Cut,
+    /// What came is no request that an intermediary may send.
+    Malformed(String),
+}
+
+#[derive(Default)]
+struct Shared {
+    scripts: Mutex<VecDeque<Vec<Play>>>,
+    records: Mutex<Vec<Record>>,
+    /// Scripts begun and not ended.
+    playing: AtomicUsize,
+}
+
+/// The recording server.
+pub struct Origin {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Origin {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared::default());
+        let for_thread = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = Arc::clone(&for_thread);
+                std::thread::spawn(move || serve(stream, &shared));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// The next requests are answered by these scripts, later ones plainly.
+    pub fn set_scripts(&self, scripts: Vec<Vec<Play>>) {
+        *self.shared.scripts.lock().expect("no panic under it") = scripts.into();
+        self.shared.records.lock().expect("no panic under it").clear();
+    }
+
+    /// Returns once no script is being played: all that its steps send has been sent.
+    pub fn wait_until_played(&self) {
+        for _ in 0..500 {
+            if self.shared.playing.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn records(&self) -> Vec<Record> {
+        self.shared.records.lock().expect("no panic under it").clone()
+    }
+}
+
+/// What a plain answer says.
+pub fn plain_body(target: &str) -> String {
+    format!("answer to {target}")
+}
+
+fn serve(stream: TcpStream, shared: &Shared) {
+    let _ = stream.set_nodelay(true);
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(30)));
+    let note = |record| shared.records.lock().expect("no panic under it").push(record);
+    let mut reader = MessageReader::new(stream);
+    loop {
+        let mut request = match reader.read_head() {
+            Ok(request) => request,
+            Err(Broken::Malformed(what)) => return note(Record::Malformed(what)),
+            Err(Broken::Cut) => return note(Record::Cut),
+            Err(Broken::Ended | Broken::Io(_)) => return,
+        };
+        let framing = match judge(&request) {
+            Ok(framing) => framing,
+            Err(what) => return note(Record::Malformed(what)),
+        };
+        let is_plain = request.start.contains("/sentinel");
+        let mut script = if is_plain {
+            None
+        } else {
+            shared.scripts.lock().expect("no panic under it").pop_front()
+        };
+        let early = matches!(script.as_deref(), Some([Play::Early, ..]));
+        if !early {
+            let awaits_100 = request.lists("expect", "100-continue");
+            if awaits_100 && script.is_none() {
+                let _ = reader.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+            }
+            if let (true, Some([Play::Send(interim), ..])) = (awaits_100, script.as_deref()) {
+                let _ = reader.stream.write_all(interim);
+                script = script.map(|script| script[1..].to_vec());
+            }
+            match reader.read_body(&mut request, framing) {
+                Ok(()) if request.whole => note(Record::Request(request.clone())),
+                Err(Broken::Malformed(what)) => return note(Record::Malformed(what)),
+                Ok(()) | Err(_) => return note(Record::Cut),
+            }
+        } else {
+            request.framing = framing;
+            note(Record::Request(request.clone()));
+        }
+        let script = script.unwrap_or_else(|| vec![plain_answer(&request)]);
+        shared.playing.fetch_add(1, Ordering::SeqCst);
+        let stays = play(&mut reader, &script, shared);
+        if !stays {
+            return;
+        }
+    }
+}
+
+fn plain_answer(request: &Message) -> Play {
+    let target = request.start.split(' ').nth(1).unwrap_or_default();
+    let body = plain_body(target);
+    let content = if request.start.starts_with("HEAD ") { "" } else { &body };
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{content}", body.len());
+    Play::Send(head.into_bytes())
+}
+
+/// Plays an answer; false when the connection is over. Waiting for the proxy is no playing.
+fn play(reader: &mut MessageReader<TcpStream>, script: &[Play], shared: &Shared) -> bool {
+    let waits = |step: &Play| matches!(step, Play::Close | Play::Hold | Play::Echo);
+    let sends = script.iter().take_while(|step| !waits(step)).count();
+    let stays = play_steps(reader, &script[..sends]);
+    shared.playing.fetch_sub(1, Ordering::SeqCst);
+    stays && play_steps(reader, &script[sends..])
+}
+
+fn play_steps(reader: &mut MessageReader<TcpStream>, script: &[Play]) -> bool {
+    for step in script {
+        match step {
+            Play::Early => {}
+            Play::Send(bytes) => {
+                if reader.stream.write_all(bytes).is_err() {
+                    return false;
+                }
+            }
+            Play::Rest => std::thread::sleep(Duration::from_millis(20)),
+            Play::Close => {
+                let _ = reader.stream.shutdown(Shutdown::Write);
+                let _ = reader.stream.read_to_end(&mut Vec::new());
+                return false;
+            }
+            Play::Reset => {
+                let zero = Some(Duration::ZERO);
+                let _ = rustix::net::sockopt::set_socket_linger(&reader.stream, zero);
+                return false;
+            }
+            Play::Hold => {
+                let _ = reader.stream.read_to_end(&mut Vec::new());
+                return false;
+            }
+            Play::Echo => {
+                let early = std::mem::take(&mut reader.buffer);
+                let _ = reader.stream.write_all(&early);
+                let mut piece = [0; 4096];
+                while let Ok(count @ 1..) = reader.stream.read(&mut piece) {
+                    let _ = reader.stream.write_all(&piece[..count]);
+                }
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// What every request of an intermediary must keep, whatever the client sent.
+fn judge(request: &Message) -> Result<Framing, String> {
+    let words: Vec<&str> = request.start.split(' ').collect();
+    let [_, target, "HTTP/1.1"] = words.as_slice() else {
+        return Err(format!("request line {:?}", request.start));
+    };
+    if !target.starts_with('/') && *target != "*" {
+        return Err(format!("target {target:?} (RFC 9112 section 3.2.1)"));
+    }
+    for single in ["host", "content-length", "transfer-encoding", "x-forwarded-for", "forwarded"] {
+        if request.values(single).len() > 1 {
+            return Err(format!("{single} more than once"));
+        }
+    }
+    if request.values("host").len() != 1 {
+        return Err("no Host (RFC 9112 section 3.2)".into());
+    }
+    for hop in ["keep-alive", "proxy-connection", "proxy-authorization", "http2-settings"] {
+        if !request.values(hop).is_empty() {
+            return Err(format!("{hop} of the client's hop (RFC 9110 section 7.6.1)"));
+        }
+    }
+    for option in request.values("connection").into_iter().flat_map(|value| value.split(',')) {
+        if !["te", "upgrade"].iter().any(|ours| option.trim().eq_ignore_ascii_case(ours)) {
+            return Err(format!("the connection option {option:?} was passed on"));
+        }
+    }
+    for option in ["te", "upgrade"] {
+        let (field, named) = (request.values(option), request.lists("connection", option));
+        if field.is_empty() == named {
+            return Err(format!("{option} and Connection disagree (RFC 9110 section 7.6.1)"));
+        }
+    }
+    let via = request.values("via").join(", ");
+    if !via.ends_with("1.1 tidegate") && !via.ends_with("1.0 tidegate") {
+        return Err(format!("Via is {via:?} (RFC 9110 section 7.6.3)"));
+    }
+    let framing = stated_framing(request).map_err(|broken| format!("{broken:?}"))?;
+    Ok(framing.unwrap_or(Framing::None))
+}
