@@ -5,6 +5,7 @@
 
 mod client;
 mod ledger;
+mod named;
 mod origin;
 #[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
 #[path = "../peer/mod.rs"]

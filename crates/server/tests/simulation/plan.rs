@@ -17,6 +17,8 @@ pub struct Plan {
     pub config: String,
     pub workers: usize,
     pub window_bytes: usize,
+    /// Connections that each worker may hold.
+    pub socks_max: usize,
     pub faults: Faults,
     /// Nothing goes wrong in this run, so nothing may fail.
     pub is_calm: bool,
@@ -57,6 +59,7 @@ impl Plan {
                 0 | 1 => 3000 + prng.below(30_000) as usize,
                 _ => 64 * 1024,
             },
+            socks_max: if is_calm || prng.below(3) > 0 { 64 } else { 2 + prng.below(10) as usize },
             faults,
             is_calm,
             tries_max,
@@ -165,7 +168,7 @@ impl Maker {
              queue-max = {queue}\n\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
-             reuse = {{ idle-max = {}, idle-timeout = \"{}s\" }}",
+             reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
             servers.join(", "),
             1 + prng.below(3),
             2 + slow + prng.below(6),
@@ -174,6 +177,7 @@ impl Maker {
             2 + slow + prng.below(6),
             prng.below(4),
             1 + prng.below(10),
+            1 + below_skewed(prng, 1000, 10),
         );
     }
 

@@ -49,7 +49,7 @@ impl Run {
         let config = tidegate_config::parse(&plan.config, "the plan")
             .map_err(|errors| format!("{errors}\n{}", plan.config))?;
         let seats: Vec<Seat<SimReactor>> = (0..plan.workers as u64)
-            .map(|at| Seat::simulated(&net, &config, 64, seed ^ at))
+            .map(|at| Seat::simulated(&net, &config, plan.socks_max, seed ^ at))
             .collect();
         let mut origins = Vec::new();
         for (index, (address, manner)) in plan.origins.into_iter().enumerate() {

@@ -1,0 +1,416 @@
+//! Named cases that need virtual time, faults or a look inside; the others are scene files.
+//! In: one worker, peers moved by hand. Out: what each test's name says.
+//! Limits: `TURNS_MAX` turns for each thing awaited.
+
+use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
+use tidegate_base::{Address, Span};
+use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor, SimServer};
+
+use crate::peer::body;
+use crate::peer::reader::{Piece, Reader, response_framing};
+use crate::peer::seat::Seat;
+
+const TURNS_MAX: u32 = 200_000;
+/// Bytes of a body that no buffer could hold.
+const LARGE_BYTES: u64 = 64 << 20;
+
+/// One worker and one origin.
+struct Stage {
+    net: SimNet,
+    seat: Seat<SimReactor>,
+    origin: SimServer,
+    /// The most that one connection held: of input, of output.
+    held: (usize, usize),
+}
+
+impl Stage {
+    fn new(listener: &str, pool: &str) -> Self {
+        Self::with_slots(listener, pool, 100)
+    }
+
+    fn with_slots(listener: &str, pool: &str, socks_max: usize) -> Self {
+        let text = format!(
+            "[[listener]]\nbind = \"10.0.0.1:80\"\n{listener}\n\
+             [[route]]\npath = \"/hello\"\nrespond = {{ body = \"hello\" }}\n\
+             [[route]]\npath = \"/synthetic\"\nsynthetic = true\n\
+             [[route]]\nproxy = \"p\"\n\
+             [pool.p]\nservers = [\"10.0.1.1:8000\"]\n{pool}\n"
+        );
+        let config = match tidegate_config::parse(&text, "the test") {
+            Ok(config) => config,
+            Err(errors) => panic!("{errors}"),
+        };
+        let net = SimNet::new(1, Faults::none());
+        let origin = Address::Tcp(([10, 0, 1, 1], 8000).into());
+        let origin = net.serve(&origin).expect("nobody else serves there");
+        let seat = Seat::simulated(&net, &config, socks_max, 1);
+        Self { net, seat, origin, held: (0, 0) }
+    }
+
+    fn dial(&self) -> SimPeer {
+        self.net.dial(&self.seat.bound[0]).expect("it listens")
+    }
+
+    /// Turns until `look` finds what it looks for; moves the clock on when nothing else moves.
+    fn until<T>(&mut self, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+        for _ in 0..TURNS_MAX {
+            if let Some(found) = look(self) {
+                return found;
+            }
+            self.turn();
+            if let Some(found) = look(self) {
+                return found;
+            }
+            self.net.advance_to_next_event();
+        }
+        panic!("it never came; the worker holds {:?}", self.seat.worker.leftovers());
+    }
+
+    fn turn(&mut self) {
+        self.seat.turn();
+        let (input, output) = self.seat.worker.held_bytes_max(&self.seat.reactor);
+        self.held = (self.held.0.max(input), self.held.1.max(output));
+    }
+
+    fn accept(&mut self) -> SimPeer {
+        self.until(|stage| stage.origin.accept())
+    }
+
+    /// The next bytes at `peer`, `end` among them.
+    fn hear(&mut self, peer: &SimPeer, end: &str) -> String {
+        let mut heard = Vec::new();
+        self.until(|_| {
+            heard.extend(peer.receive());
+            let text = String::from_utf8_lossy(&heard);
+            text.contains(end).then(|| text.into_owned())
+        })
+    }
+
+    fn assert_bounded(&self) {
+        let (input, output) = self.held;
+        assert!(input <= 2 * READ_BUFFER_BYTES, "{input} bytes of input were held");
+        assert!(output <= OUTPUT_BYTES_MAX, "{output} bytes of output were held");
+    }
+
+    /// With every peer gone, nothing may be left.
+    fn end(mut self) {
+        drop(self.origin);
+        for _ in 0..TURNS_MAX {
+            self.seat.turn();
+            if self.seat.reactor.sock_count() == 0 || !self.net.advance_to_next_event() {
+                break;
+            }
+        }
+        assert_eq!(self.seat.find_leak(), None);
+    }
+}
+
+const GET: &[u8] = b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[test]
+fn a_connect_that_never_ends_is_504_after_its_time() {
+    let mut stage = Stage::new("", "timeouts = { connect = \"2s\" }\nretries = 1");
+    stage.net.set_faults(Faults { connect_silent_ppm: 1_000_000, ..Faults::none() });
+    let began = stage.net.now();
+    let client = stage.dial();
+    client.send(GET);
+    let answer = stage.hear(&client, "in time\n");
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    let took = stage.net.now().since(began);
+    assert!(took >= Span::from_secs(2) && took < Span::from_secs(5), "{took:?}");
+    drop(client);
+    stage.end();
+}
+
+#[test]
+fn accepting_pauses_without_descriptors_and_goes_on_when_there_are_some() {
+    let mut stage = Stage::new("", "");
+    stage.net.set_faults(Faults { accept_shortage_ppm: 1_000_000, ..Faults::none() });
+    let client = stage.dial();
+    client.send(b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+    let began = stage.net.now();
+    let mut turns = 0;
+    while stage.net.now() < began.after(Span::from_secs(2)) {
+        stage.turn();
+        stage.net.advance_to_next_event();
+        turns += 1;
+    }
+    let counters = &stage.seat.accounts.counters;
+    assert!(counters.accept_pauses.load() > 0);
+    assert!(turns < 1000, "{turns} turns in two seconds of shortage: it spins");
+    stage.net.set_faults(Faults::none());
+    let answer = stage.hear(&client, "hello");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    drop(client);
+    stage.end();
+}
+
+#[test]
+fn with_all_slots_taken_the_next_client_waits_for_one() {
+    let mut stage = Stage::with_slots("", "", 2);
+    let clients = [stage.dial(), stage.dial(), stage.dial()];
+    for client in &clients {
+        client.send(b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
+    }
+    stage.hear(&clients[0], "hello");
+    stage.hear(&clients[1], "hello");
+    assert_eq!(clients[2].arrived_bytes(), 0);
+    let [first, second, third] = clients;
+    drop(first);
+    stage.hear(&third, "hello");
+    drop((second, third));
+    stage.end();
+}
+
+#[test]
+fn without_a_slot_for_the_server_a_request_is_502() {
+    let mut stage = Stage::with_slots("", "", 1);
+    let client = stage.dial();
+    client.send(GET);
+    let answer = stage.hear(&client, "\n\r\n502");
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    drop(client);
+    stage.end();
+}
+
+/// Takes a body of `LARGE_BYTES` at `peer`, a little at a time, and checks every byte.
+fn take_slowly(stage: &mut Stage, peer: &SimPeer, mut feed: impl FnMut()) {
+    let mut reader = Reader::default();
+    let (mut at, mut begun) = (0, false);
+    stage.until(|_| {
+        feed();
+        reader.push(&peer.receive_some(50_000));
+        while !begun {
+            let head = reader.next_head().expect("a canonical head")?;
+            reader.begin_body(response_framing(&head, false).expect("one framing"));
+            begun = true;
+        }
+        loop {
+            match reader.next_piece().expect("a canonical body") {
+                Piece::Data(data) => {
+                    assert!(at > 1 << 20 || body::matches(7, at, &data), "other bytes at {at}");
+                    at += data.len() as u64;
+                }
+                Piece::End(_) => return Some(()),
+                Piece::Need => return None,
+            }
+        }
+    });
+    assert_eq!(at, LARGE_BYTES);
+}
+
+/// Sends as much of body 7 at `peer` as there is room for.
+fn feed(peer: &SimPeer, at: &mut u64) {
+    while *at < LARGE_BYTES {
+        let size = (LARGE_BYTES - *at).min(100_000) as usize;
+        // Only the first part of the body is checked; making all of it would take the test's time.
+        let bytes = if *at < 2 << 20 { body::make(7, *at, size) } else { vec![0; size] };
+        let sent = peer.send(&bytes);
+        *at += sent as u64;
+        if sent < size {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_slow_client_makes_a_fast_server_wait() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    origin.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").as_bytes());
+    let mut at = 0;
+    take_slowly(&mut stage, &client, || feed(&origin, &mut at));
+    stage.assert_bounded();
+    drop((client, origin));
+    stage.end();
+}
+
+#[test]
+fn a_slow_client_makes_a_fast_chunked_server_wait() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    let size = LARGE_BYTES;
+    origin.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    origin.send(format!("{size:x}\r\n").as_bytes());
+    let (mut at, mut ended) = (0, false);
+    take_slowly(&mut stage, &client, || {
+        feed(&origin, &mut at);
+        if at == LARGE_BYTES && !ended {
+            ended = origin.send(b"\r\n0\r\n\r\n") == 7;
+        }
+    });
+    stage.assert_bounded();
+    drop((client, origin));
+    stage.end();
+}
+
+#[test]
+fn a_slow_client_makes_a_synthetic_answer_wait() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(b"GET /synthetic?s=64m HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut got = 0;
+    stage.until(|_| {
+        got += client.receive_some(50_000).len() as u64;
+        (got >= LARGE_BYTES).then_some(())
+    });
+    stage.assert_bounded();
+    drop(client);
+    stage.end();
+}
+
+#[test]
+fn a_slow_server_makes_a_fast_client_wait() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(
+        format!("POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").as_bytes(),
+    );
+    let origin = stage.accept();
+    let (mut at, mut got) = (0, 0);
+    stage.until(|_| {
+        feed(&client, &mut at);
+        got += origin.receive_some(50_000).len() as u64;
+        (got > LARGE_BYTES).then_some(())
+    });
+    stage.assert_bounded();
+    origin.send(b"HTTP/1.1 204 No Content\r\n\r\n");
+    let answer = stage.hear(&client, "\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+    drop((client, origin));
+    stage.end();
+}
+
+#[test]
+fn a_body_before_its_server_has_room_waits_at_the_client() {
+    let mut stage = Stage::new("", "");
+    stage.net.set_faults(Faults { connect_delay_ms_max: 1500, ..Faults::none() });
+    let client = stage.dial();
+    client.send(
+        format!("POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").as_bytes(),
+    );
+    let mut at = 0;
+    for _ in 0..200 {
+        feed(&client, &mut at);
+        stage.turn();
+    }
+    stage.assert_bounded();
+    drop(client);
+    stage.end();
+}
+
+#[test]
+fn a_tunnel_holds_no_more_than_its_buffers() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(b"GET /p HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    origin.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    stage.hear(&client, "\r\n\r\n");
+    let (mut up, mut down, mut up_got, mut down_got) = (0, 0, 0, 0);
+    stage.until(|_| {
+        feed(&client, &mut up);
+        feed(&origin, &mut down);
+        up_got += origin.receive_some(50_000).len() as u64;
+        down_got += client.receive_some(30_000).len() as u64;
+        (up_got == LARGE_BYTES && down_got == LARGE_BYTES).then_some(())
+    });
+    stage.assert_bounded();
+    drop((client, origin));
+    stage.end();
+}
+
+#[test]
+fn a_client_that_pipelines_without_reading_is_bounded_and_let_go() {
+    let mut stage = Stage::new("timeouts = { body = \"2s\" }", "");
+    let client = stage.dial();
+    let requests = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n".repeat(10_000);
+    let mut at = 0;
+    stage.until(|_| {
+        at += client.send(&requests[at..]);
+        client.was_reset().then_some(())
+    });
+    assert!(at < requests.len(), "it was not made to wait");
+    stage.assert_bounded();
+    drop(client);
+    stage.end();
+}
+
+#[test]
+fn a_client_that_stops_reading_an_answer_is_let_go() {
+    let mut stage = Stage::new("timeouts = { body = \"2s\" }", "");
+    let client = stage.dial();
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    origin.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").as_bytes());
+    let mut at = 0;
+    stage.until(|_| {
+        feed(&origin, &mut at);
+        (client.was_reset() && origin.was_reset()).then_some(())
+    });
+    stage.assert_bounded();
+    drop((client, origin));
+    stage.end();
+}
+
+#[test]
+fn a_reset_of_the_client_in_a_large_answer_resets_the_server() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    origin.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").as_bytes());
+    let mut at = 0;
+    for _ in 0..50 {
+        feed(&origin, &mut at);
+        stage.turn();
+    }
+    client.reset();
+    stage.until(|_| origin.was_reset().then_some(()));
+    drop((client, origin));
+    stage.end();
+}
+
+#[test]
+fn a_stop_with_nothing_open_is_over_at_once() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+    stage.hear(&client, "hello");
+    stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
+    let began = stage.net.now();
+    stage.until(|_| client.is_finished_by_other().then_some(()));
+    drop(client);
+    stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
+    assert!(stage.net.now().since(began) < Span::from_secs(1));
+    assert_eq!(stage.net.open_listeners(), 0);
+    stage.end();
+}
+
+#[test]
+fn an_idle_upstream_connection_is_closed_at_its_age() {
+    let mut stage = Stage::new("", "reuse = { idle-timeout = \"2s\" }");
+    let client = stage.dial();
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    stage.hear(&client, "ok");
+    stage.until(|_| origin.is_finished_by_other().then_some(()));
+    client.send(GET);
+    let second = stage.accept();
+    stage.hear(&second, "\r\n\r\n");
+    second.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    stage.hear(&client, "ok");
+    drop((client, origin, second));
+    stage.end();
+}
