@@ -32,12 +32,23 @@ pub struct RequestContext<'a> {
     pub trusted: bool,
     /// How the client's request came: `http` or `https`.
     pub scheme: &'a str,
+    /// The certificate that the client proved to have; its fields replace any that came.
+    pub client_certificate: Option<ClientCertificate<'a>>,
     /// This server's name in `Via`; empty: none is added.
     pub via: &'a str,
     /// What the server sees as Host.
     pub host: &'a UpstreamHost,
     /// The path to send in place of the one that came, as the router normalised it.
     pub path_override: Option<&'a str>,
+}
+
+/// Who a client proved to be, as servers are told.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientCertificate<'a> {
+    /// The certificate's subject (RFC 4514, printable ASCII): `X-Client-Cert-Subject`.
+    pub subject: &'a str,
+    /// SHA-256 of the certificate in hexadecimal digits: `X-Client-Cert-Sha256`.
+    pub fingerprint: &'a str,
 }
 
 /// Why a request is not passed on.
@@ -104,7 +115,9 @@ pub fn encode_upstream_request(
     encode_target_line(out, head, context);
     encode_host(out, head, context);
     for (index, field) in head.fields().enumerate() {
-        if passes_upstream(&field, head, context.trusted) && !nominated.has(index) {
+        let proven = context.client_certificate.is_some();
+        let replaced = proven && is_claim(field.name, CERTIFICATE_CLAIM);
+        if passes_upstream(&field, head, context.trusted) && !nominated.has(index) && !replaced {
             encode_field(out, field.name, field.value);
         }
     }
@@ -118,6 +131,10 @@ pub fn encode_upstream_request(
     encode_hop_fields(out, head);
     encode_via(out, head.fields(), head.version, context.via);
     encode_forwarded(out, head, context);
+    if let Some(certificate) = context.client_certificate {
+        encode_field(out, "X-Client-Cert-Subject", certificate.subject.as_bytes());
+        encode_field(out, "X-Client-Cert-Sha256", certificate.fingerprint.as_bytes());
+    }
     out.extend_from_slice(b"\r\n");
     Ok(())
 }
@@ -315,21 +332,29 @@ fn passes_upstream(field: &Field<'_>, head: &RequestHead<'_>, trusted: bool) -> 
         // HTTP/1.0 has no expectations (RFC 9110 section 10.1.1).
         FieldName::Expect => !head.expect_continue && head.version == Version::Http11,
         FieldName::XForwardedPort => trusted,
-        _ => trusted || !is_forwarding_claim(field.name),
+        _ => {
+            trusted
+                || !is_claim(field.name, FORWARDING_CLAIM)
+                    && !is_claim(field.name, CERTIFICATE_CLAIM)
+        }
     }
 }
 
-/// Whether a name is one of X-Forwarded-*, also where `_` stands for `-`: gateway interfaces map both
-/// to the same variable.
-fn is_forwarding_claim(name: &str) -> bool {
-    const PREFIX: &[u8] = b"x-forwarded-";
-    let Some(start) = name.as_bytes().get(..PREFIX.len()) else {
+/// How fields begin that say what a proxy in front has seen.
+const FORWARDING_CLAIM: &[u8] = b"x-forwarded-";
+/// How fields begin that say which certificate a client has shown.
+const CERTIFICATE_CLAIM: &[u8] = b"x-client-cert-";
+
+/// Whether a name begins so, also where `_` stands for `-`: gateway interfaces map both to the same
+/// variable.
+fn is_claim(name: &str, prefix: &[u8]) -> bool {
+    let Some(start) = name.as_bytes().get(..prefix.len()) else {
         return false;
     };
     let lower = |byte: &u8| {
         if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
     };
-    start.iter().map(lower).eq(PREFIX.iter().copied())
+    start.iter().map(lower).eq(prefix.iter().copied())
 }
 
 /// The one framing field (RFC 9112 section 6.3).

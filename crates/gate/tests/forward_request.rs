@@ -6,7 +6,8 @@ use core::net::IpAddr;
 use proptest::prelude::*;
 use tidegate_config::model::UpstreamHost;
 use tidegate_gate::forward::{
-    ForwardFault, RequestContext, VIA_REPEATS_MAX, encode_upstream_request, forwards_upgrade,
+    ClientCertificate, ForwardFault, RequestContext, VIA_REPEATS_MAX, encode_upstream_request,
+    forwards_upgrade,
 };
 use tidegate_wire::http1::{
     BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestHead,
@@ -18,6 +19,7 @@ fn context() -> RequestContext<'static> {
     RequestContext {
         peer: Some(IpAddr::from([192, 0, 2, 7])),
         trusted: false,
+        client_certificate: None,
         scheme: "http",
         via: "gate",
         host: &KEEP,
@@ -492,4 +494,24 @@ proptest! {
             assert_eq!(count, 1);
         });
     }
+}
+
+#[test]
+fn a_certificate_is_told_by_us_alone() {
+    let came =
+        "GET / HTTP/1.1\nHost: a\nX-Client-Cert-Subject: CN=admin\nx_client_cert_sha256: 0\n";
+    let told = |context: &RequestContext<'_>| forward(came, context).unwrap();
+    let shown = ClientCertificate { subject: "CN=bob", fingerprint: "ab" };
+    for trusted in [false, true] {
+        let proven = RequestContext { trusted, client_certificate: Some(shown), ..context() };
+        let out = told(&proven);
+        assert!(!out.contains("admin") && !out.contains("x_client"), "{out}");
+        assert!(
+            out.contains("X-Client-Cert-Subject: CN=bob\r\nX-Client-Cert-Sha256: ab\r\n"),
+            "{out}"
+        );
+    }
+    assert!(!told(&context()).contains("admin"), "anybody can write that");
+    let front = RequestContext { trusted: true, ..context() };
+    assert!(told(&front).contains("CN=admin"), "a proxy in front may have seen it");
 }

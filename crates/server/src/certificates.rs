@@ -243,6 +243,14 @@ fn load_pool(
     }
 }
 
+/// Whether everything that TLS of `config` is made of is there and fits; nothing is made or kept.
+///
+/// # Errors
+/// All that is wrong.
+pub fn check(config: &Config) -> Result<(), Vec<TlsFault>> {
+    TlsKeeper::default().load(config, crate::reload::unix_seconds(), false).map(|_| ())
+}
+
 /// Every file that TLS of `config` is made of.
 #[must_use]
 pub fn paths(config: &Config) -> Vec<PathBuf> {

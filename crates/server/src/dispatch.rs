@@ -10,7 +10,7 @@ use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
-use tidegate_gate::forward::{self, ForwardFault, RequestContext};
+use tidegate_gate::forward::{self, ClientCertificate, ForwardFault, RequestContext};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::http1::{self, BodyDecoder, BodyLength, HeadDecoder, Method, RequestHead};
@@ -46,10 +46,15 @@ impl Worker {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Local => None,
         };
+        let certificate =
+            down.certificate.as_ref().map(|known| (known.subject.clone(), known.fingerprint_hex()));
         let context = RequestContext {
             peer,
             trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
             scheme: listener.scheme(),
+            client_certificate: certificate
+                .as_ref()
+                .map(|(subject, fingerprint)| ClientCertificate { subject, fingerprint }),
             via: &snapshot.config.server.via,
             host: &proxy.host,
             path_override: path,

@@ -1,6 +1,6 @@
 //! `tidegate check FILE`: reads a configuration as `run` would and says what is wrong with it.
 //! In: a path. Out: a line on stdout, or all errors on stderr and exit code 2; `--json` for scripts.
-//! Never: opens a listener or looks a name up.
+//! Never: opens a listener or looks a name up; certificates and keys it does read.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tidegate_config::model::Config;
 use tidegate_config::report::Mistake;
+use tidegate_server::certificates::TlsFault;
 
 use crate::source::{self, Refusal};
 use crate::{USAGE, print_message, print_result};
@@ -26,7 +27,13 @@ pub struct CheckArgs {
 /// Checks the file and says how it went.
 pub fn run(args: &CheckArgs) -> ExitCode {
     let file = args.file.display().to_string();
-    match source::load(&args.file) {
+    let loaded = source::load(&args.file).and_then(|(config, warnings)| {
+        match tidegate_server::certificates::check(&config) {
+            Ok(()) => Ok((config, warnings)),
+            Err(faults) => Err(Refusal::Certificates(faults)),
+        }
+    });
+    match loaded {
         Ok((config, warnings)) if args.json => {
             let result = json!({
                 "file": file,
@@ -51,6 +58,10 @@ pub fn run(args: &CheckArgs) -> ExitCode {
                         vec![json!({ "kind": "unreadable", "what": text })]
                     }
                     Refusal::Wrong(errors) => all_as_json(errors.mistakes()),
+                    Refusal::Certificates(faults) => {
+                        let what = |fault: &TlsFault| json!({ "kind": "certificate", "what": fault.to_string() });
+                        faults.iter().map(what).collect()
+                    }
                 };
                 let result = json!({ "file": file, "ok": false, "errors": errors, "warnings": [] });
                 print_result(&format!("{result}\n"));

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use tidegate_config::model::Config;
 use tidegate_config::{Errors, FILE_BYTES_MAX, Warnings};
+use tidegate_server::certificates::TlsFault;
 
 /// Why there is no configuration.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub enum Refusal {
     Unreadable(String),
     /// The file is wrong.
     Wrong(Errors),
+    /// Certificates or keys that it names cannot be used.
+    Certificates(Vec<TlsFault>),
 }
 
 impl std::fmt::Display for Refusal {
@@ -23,6 +26,9 @@ impl std::fmt::Display for Refusal {
         match self {
             Self::Unreadable(text) => writeln!(f, "error: {text}"),
             Self::Wrong(errors) => write!(f, "{errors}"),
+            Self::Certificates(faults) => {
+                faults.iter().try_for_each(|fault| writeln!(f, "error: {fault}"))
+            }
         }
     }
 }

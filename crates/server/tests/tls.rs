@@ -1,0 +1,301 @@
+//! TLS on simulated sockets: a worker under the layer, clients of the codec's own, virtual time, faults.
+//! In: seeds. Out: the same answers whatever the net does; counters; nothing left behind.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_base::{Address, Moment, Prng, Span};
+use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor};
+use tidegate_server::counters::{Accounts, WorkerCounters};
+use tidegate_server::secure::{ListenerPlan, PoolPlan, TlsLayer, TlsPlan};
+use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
+use tidegate_wire::tls::{
+    Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
+    TlsClock, TlsSession,
+};
+
+const NOW: u64 = 1_767_225_600;
+const CONFIG: &str = r#"
+[[listener]]
+name = "front"
+bind = "10.0.0.1:443"
+tls = "self-signed"
+[[listener]]
+name = "origin"
+bind = "10.0.0.1:444"
+tls = "self-signed"
+[[route]]
+path = "/json"
+respond = { body = "Hello, World!" }
+[[route]]
+path = "/synthetic"
+synthetic = true
+[[route]]
+path = "/wrong"
+proxy = "wrong"
+[[route]]
+listener = "origin"
+path = "/proxied"
+respond = { body = "From the origin" }
+[[route]]
+path = "/proxied"
+proxy = "origin"
+[pool.origin]
+servers = ["10.0.0.1:444"]
+tls = { server-name = "a.example" }
+[pool.wrong]
+servers = ["10.0.0.1:444"]
+tls = { server-name = "b.example" }
+"#;
+
+struct House {
+    net: SimNet,
+    reactor: SimReactor,
+    worker: Worker,
+    layer: TlsLayer,
+    accounts: Arc<Accounts>,
+    connector: Connector,
+}
+
+impl House {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let net = SimNet::new(seed, faults);
+        let clock = TlsClock::default();
+        clock.set(NOW);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        let pem = params.self_signed(&key).unwrap().pem().into_bytes();
+        let files = CertificateFiles {
+            chain_pem: pem.clone(),
+            key_pem: key.serialize_pem().into_bytes(),
+            ocsp: None,
+        };
+        let settings =
+            AcceptorSettings { certificates: vec![files], ..AcceptorSettings::default() };
+        let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
+        let acceptor = Acceptor::new(&settings, Some(tickets), clock.clone()).unwrap();
+        let settings =
+            ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
+        let connector = Connector::new(&settings, clock.clone()).unwrap();
+        let pool = |name: &str| {
+            let server_names = vec![name.to_owned()];
+            Some(PoolPlan { name: name.to_owned(), connector: connector.clone(), server_names })
+        };
+        let listener = ListenerPlan { acceptor, handshake_timeout: Span::from_secs(5) };
+        let plan = TlsPlan {
+            listeners: vec![Some(listener.clone()), Some(listener)],
+            pools: vec![pool("a.example"), pool("b.example")],
+            clock,
+        };
+        let config = tidegate_config::parse(CONFIG, "the test").unwrap();
+        let origin = vec![vec![Address::Tcp("10.0.0.1:444".parse().unwrap())]];
+        let snapshot = Snapshot::new(config, vec![origin.clone(), origin]);
+        let accounts = Arc::new(Accounts::default());
+        let limits = WorkerLimits { exchanges_max: 64, steer_by_cpu_over: None };
+        let mut reactor = SimReactor::new(&net, 64);
+        let mut worker = Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed);
+        let listeners = worker.listen(&mut reactor).unwrap();
+        let layer = TlsLayer::new(&plan, listeners, Arc::clone(&accounts));
+        Self { net, reactor, worker, layer, accounts, connector }
+    }
+
+    fn turn(&mut self) {
+        self.layer.turn(&mut self.reactor, &mut self.worker, Span::ZERO);
+    }
+
+    fn client(&self) -> Client {
+        let session = self.connector.connect("a.example").unwrap();
+        Client::new(self.net.dial(&server()).unwrap(), session)
+    }
+
+    /// Goes on until `done`, at most for two minutes of virtual time.
+    fn run(&mut self, clients: &mut [Client], done: impl Fn(&[Client]) -> bool) {
+        let end = self.net.now().after(Span::from_secs(120));
+        while !done(clients) {
+            self.turn();
+            let moved = clients.iter_mut().fold(false, |moved, client| client.step() || moved);
+            if !moved {
+                assert!(self.net.advance_to_next_event(), "nothing will ever happen");
+            }
+            assert!(self.net.now() < end, "it takes too long");
+        }
+    }
+
+    fn counters(&self) -> &WorkerCounters {
+        &self.accounts.counters
+    }
+
+    /// Lets everything time out, and looks for what is left.
+    fn assert_empty(mut self) {
+        let end: Moment = self.net.now().after(Span::from_secs(600));
+        while self.net.now() < end && self.net.advance_to_next_event() {
+            self.turn();
+        }
+        self.turn();
+        assert_eq!(self.worker.leftovers(), Leftovers::default());
+        assert_eq!(self.layer.session_count(), 0);
+        assert_eq!(self.reactor.sock_count(), 0);
+        assert_eq!(self.counters().tls_sessions_now.load(), 0);
+        assert_eq!(self.counters().bugs.load(), 0);
+    }
+}
+
+fn server() -> Address {
+    Address::Tcp("10.0.0.1:443".parse().unwrap())
+}
+
+struct Client {
+    peer: SimPeer,
+    session: TlsSession,
+    /// Sealed bytes on their way out.
+    out: Vec<u8>,
+    to_say: Vec<u8>,
+    heard: Vec<u8>,
+    closed: bool,
+    begun: bool,
+}
+
+impl Client {
+    fn new(peer: SimPeer, session: TlsSession) -> Self {
+        let (out, to_say, heard) = (Vec::new(), Vec::new(), Vec::new());
+        Self { peer, session, out, to_say, heard, closed: false, begun: false }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.to_say.extend_from_slice(text.as_bytes());
+    }
+
+    fn step(&mut self) -> bool {
+        let mut came = self.peer.receive();
+        let mut moved = !came.is_empty() || !self.begun;
+        if moved {
+            self.begun = true;
+            let outcome = self.session.handle_bytes(&mut came, &mut self.heard, &mut self.out);
+            self.closed |= outcome.expect("an honest server").peer_closed;
+        }
+        if self.session.is_established() && !self.to_say.is_empty() {
+            let said = core::mem::take(&mut self.to_say);
+            self.session.seal(&said, &mut self.out).unwrap();
+            moved = true;
+        }
+        let sent = self.peer.send(&self.out);
+        self.out.drain(..sent);
+        moved || sent > 0
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.heard).into_owned()
+    }
+}
+
+#[test]
+fn answers_are_the_same_whatever_the_net_does_to_the_records() {
+    for seed in 0..30 {
+        let mut house = House::new(seed, Faults::swarm_harmless(&mut Prng::new(seed)));
+        let mut clients: Vec<Client> = (0..4).map(|_| house.client()).collect();
+        for (at, client) in clients.iter_mut().enumerate() {
+            client.say("GET /json HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.say("GET /proxied HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.say(&format!("GET /synthetic?s={}k HTTP/1.1\r\nHost: a\r\n", 40 * at + 1));
+            client.say("Connection: close\r\n\r\n");
+        }
+        house.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
+        for (at, client) in clients.iter().enumerate() {
+            let text = client.text();
+            assert!(text.contains("\r\n\r\nHello, World!"), "{seed}: {text}");
+            assert!(text.contains("\r\n\r\nFrom the origin"), "{seed}: {text}");
+            let long = text.rsplit("\r\n\r\n").next().unwrap().len();
+            assert_eq!(long, (40 * at + 1) * 1024, "{seed}");
+        }
+        assert!(house.counters().upstream_connects.load() > 0);
+        drop(clients);
+        house.assert_empty();
+    }
+}
+
+#[test]
+fn a_server_of_another_name_is_502_and_counted() {
+    let mut house = House::new(1, Faults::none());
+    let mut clients = [house.client()];
+    clients[0].say("GET /wrong HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    house.run(&mut clients, |clients| clients[0].closed);
+    assert!(clients[0].text().starts_with("HTTP/1.1 502 "), "{}", clients[0].text());
+    assert!(house.counters().tls_certificate_refusals.load() > 0);
+    drop(clients);
+    house.assert_empty();
+}
+
+#[test]
+fn plain_http_is_answered_in_plain() {
+    let mut house = House::new(1, Faults::none());
+    let peer = house.net.dial(&server()).unwrap();
+    peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut answer = Vec::new();
+    for _ in 0..50 {
+        house.turn();
+        answer.extend(peer.receive());
+        house.net.advance_by(Span::from_millis(1));
+    }
+    let text = String::from_utf8(answer).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("https://"), "{text}");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{text}");
+    assert_eq!(house.counters().tls_plain_http.load(), 1);
+    drop(peer);
+    house.assert_empty();
+}
+
+#[test]
+fn who_only_holds_the_door_is_sent_away_in_time() {
+    let mut house = House::new(1, Faults::none());
+    let peer = house.net.dial(&server()).unwrap();
+    peer.send(b"\x16\x03\x01\x02\x00\x01");
+    house.turn();
+    house.net.advance_by(Span::from_secs(4));
+    house.turn();
+    assert!(!peer.is_finished_by_other());
+    house.net.advance_by(Span::from_secs(2));
+    house.turn();
+    house.net.advance_by(Span::from_secs(1));
+    house.turn();
+    assert!(peer.is_finished_by_other() || peer.was_reset());
+    assert_eq!(house.counters().tls_handshake_timeouts.load(), 1);
+    drop(peer);
+    house.assert_empty();
+}
+
+#[test]
+fn an_end_without_close_notify_is_told_from_a_clean_one() {
+    let mut house = House::new(1, Faults::none());
+    let mut clients = [house.client(), house.client()];
+    clients.iter_mut().for_each(|client| client.say("GET /json HTTP/1.1\r\nHost: a\r\n\r\n"));
+    house.run(&mut clients, |clients| clients.iter().all(|client| !client.heard.is_empty()));
+    let [mut clean, cut] = clients;
+    clean.session.close_notify(&mut clean.out);
+    clean.step();
+    clean.peer.finish();
+    cut.peer.finish();
+    for _ in 0..50 {
+        house.turn();
+        house.net.advance_by(Span::from_millis(1));
+    }
+    clean.step();
+    assert!(clean.closed, "the farewell is answered");
+    assert_eq!(house.counters().tls_truncations.load(), 1);
+    drop((clean, cut));
+    house.assert_empty();
+}
+
+#[test]
+fn a_flood_of_handshakes_is_spread_over_turns() {
+    let mut house = House::new(1, Faults::none());
+    let mut clients: Vec<Client> = (0..40).map(|_| house.client()).collect();
+    for client in &mut clients {
+        client.say("GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    }
+    house.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
+    assert!(clients.iter().all(|client| client.text().ends_with("Hello, World!")));
+    assert!(house.counters().tls_handshakes_put_off.load() > 0);
+    drop(clients);
+    house.assert_empty();
+}
