@@ -113,7 +113,7 @@ impl House {
         let end = self.net.now().after(Span::from_secs(120));
         while !done(clients) {
             self.turn();
-            let moved = clients.iter_mut().fold(false, |moved, client| client.step() || moved);
+            let moved = clients.iter_mut().map(Client::step).filter(|moved| *moved).count() > 0;
             if !moved {
                 assert!(self.net.advance_to_next_event(), "nothing will ever happen");
             }
