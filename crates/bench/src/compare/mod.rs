@@ -4,12 +4,15 @@
 //! Limits: `ROUNDS_MAX`. Invariant: all contenders are up during all rounds and take turns.
 
 mod contender;
+mod goals;
 mod load;
 mod record;
 mod rounds;
 mod single;
 
 use crate::machine;
+use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use contender::{Contender, Ours, Work};
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -48,6 +51,25 @@ enum What {
     Client,
 }
 
+/// One work, or (`None`) all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Selection(Option<What>);
+
+/// What `all` runs, and on how many connections; in less than ten minutes with the default rounds.
+const ALL: [(What, u32); 11] = [
+    (What::Json, 64),
+    (What::Json, 4000),
+    (What::Proxy, 64),
+    (What::Proxy, 4000),
+    (What::Bodies, 16),
+    (What::Pipeline, 64),
+    (What::Latency, 64),
+    (What::Memory, 18_000),
+    (What::Start, 1),
+    (What::Client, 64),
+    (What::Client, 4000),
+];
+
 /// Whose CPU time decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum By {
@@ -61,21 +83,21 @@ enum By {
 #[derive(clap::Args, Debug)]
 pub struct CompareArgs {
     /// What is compared
-    #[arg(value_enum)]
-    what: What,
+    #[arg(default_value = "all", value_parser = selection())]
+    what: Selection,
     /// Rounds that count, after one that warms up
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=i64::from(ROUNDS_MAX)))]
     rounds: u32,
     /// Seconds of a round
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Connections; several, with commas, make several tables
+    /// Connections; several, with commas, make several tables [default: what suits each work]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<u32>,
     /// Who sends the requests
     #[arg(long, value_enum, default_value = "tidegate")]
     client: Client,
-    /// Take only these, with commas: tidegate, floor, nginx, haproxy
+    /// Take only these, with commas: tidegate, floor, nginx, haproxy; for `client`: the server that answers
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The tidegate binary [default: the one that runs, or the one beside it]
@@ -121,23 +143,25 @@ pub fn run(args: &CompareArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut connections = args.connections.clone();
-    if connections.is_empty() {
-        connections.push(default_connections(args.what));
-    }
     let mut code = ExitCode::SUCCESS;
-    for connections in connections {
-        match bench.compare(args.what, connections) {
+    let mut records = Vec::new();
+    for (what, connections) in cases(args) {
+        match bench.compare(what, connections) {
             Ok(record) => {
                 if !publish(&record, args) {
                     code = ExitCode::FAILURE;
                 }
+                records.push(record);
             }
             Err(why) => {
                 eprintln!("tidegate bench compare: {why}");
                 code = ExitCode::FAILURE;
             }
         }
+    }
+    if args.what == Selection(None) && !args.json {
+        // A reader that went away has what it wanted.
+        let _ = writeln!(io::stdout(), "{}", goals::summary(&records));
     }
     // A scratch folder that stays behind harms nobody.
     let _ = fs::remove_dir_all(&bench.folder);
@@ -153,7 +177,7 @@ pub fn measure_floor(json: bool) -> ExitCode {
         return ExitCode::from(2);
     };
     let args = CompareArgs {
-        what: What::Json,
+        what: Selection(Some(What::Json)),
         rounds: 3,
         seconds: 2.0,
         connections: vec![64],
@@ -194,13 +218,31 @@ pub fn measure_floor(json: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn default_connections(what: What) -> u32 {
-    match what {
-        What::Memory => 18_000,
-        What::Start => 1,
-        What::Json | What::Proxy | What::Pipeline | What::Latency | What::Client => 64,
-        What::Bodies => 16,
+/// `all`, or the name of one work.
+fn selection() -> impl TypedValueParser<Value = Selection> {
+    let all =
+        PossibleValue::new("all").help("All of them, one after the other, and what was asked");
+    let each = What::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    PossibleValuesParser::new(core::iter::once(all).chain(each))
+        .map(|name| Selection(What::from_str(&name, false).ok()))
+}
+
+/// Each work that is asked for, with its connections.
+fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
+    let each = ALL.into_iter().filter(|&(what, _)| args.what.0.is_none_or(|only| only == what));
+    if args.connections.is_empty() {
+        // One work alone is measured in its base case.
+        return each.take(if args.what.0.is_some() { 1 } else { ALL.len() }).collect();
     }
+    let mut cases = Vec::new();
+    for (what, _) in each {
+        for &connections in &args.connections {
+            if !cases.contains(&(what, connections)) {
+                cases.push((what, connections));
+            }
+        }
+    }
+    cases
 }
 
 fn publish(record: &Record, args: &CompareArgs) -> bool {
@@ -339,4 +381,36 @@ fn find_ours(given: Option<PathBuf>) -> Result<Ours, String> {
     let tidegate =
         if is_tidegate { Some(bench.clone()) } else { beside.filter(|path| path.is_file()) };
     Ok(Ours { tidegate, bench })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CompareArgs,
+    }
+
+    fn cases_of(line: &str) -> Vec<(What, u32)> {
+        let words = core::iter::once("compare").chain(line.split_ascii_whitespace());
+        cases(&<Line as clap::Parser>::parse_from(words).args)
+    }
+
+    #[test]
+    fn all_is_what_runs_when_nothing_is_chosen() {
+        assert_eq!(cases_of(""), ALL);
+        assert_eq!(cases_of("all"), ALL);
+        for what in What::value_variants() {
+            assert!(ALL.iter().any(|(one, _)| one == what), "{what:?}");
+        }
+    }
+
+    #[test]
+    fn one_work_has_its_own_connections_or_those_that_are_given() {
+        assert_eq!(cases_of("bodies"), [(What::Bodies, 16)]);
+        assert_eq!(cases_of("json"), [(What::Json, 64)]);
+        assert_eq!(cases_of("json --connections 1,512"), [(What::Json, 1), (What::Json, 512)]);
+    }
 }

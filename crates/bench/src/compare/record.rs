@@ -35,7 +35,7 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
-    fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::CpuPerRequest => "CPU µs/request",
             Self::CpuPerByte => "CPU ns/KiB",
@@ -158,17 +158,33 @@ pub(crate) struct Record {
     pub(crate) rounds: u32,
     pub(crate) seconds: f64,
     pub(crate) client: &'static str,
+    /// Who answered, where clients are compared.
+    pub(crate) server: Option<&'static str>,
     pub(crate) rows: Vec<Row>,
 }
 
 impl Record {
     /// What the ratios are taken against: the floor where it took part.
     fn base(&self) -> Option<&Row> {
-        self.rows.iter().find(|row| row.name == "floor")
+        self.row("floor")
     }
 
-    fn ours(&self) -> Option<&Row> {
-        self.rows.iter().find(|row| row.name == "tidegate")
+    pub(crate) fn ours(&self) -> Option<&Row> {
+        self.row("tidegate")
+    }
+
+    fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// Our measure.
+    pub(crate) fn ours_estimate(&self) -> Option<Estimate> {
+        Some(statistics::estimate(&self.ours()?.measures(self.measure)))
+    }
+
+    /// Our measure over that of `name`, within the rounds.
+    pub(crate) fn ours_over(&self, name: &str) -> Option<Estimate> {
+        self.ratio(self.ours(), self.row(name))
     }
 
     fn ratio(&self, these: Option<&Row>, those: Option<&Row>) -> Option<Estimate> {
@@ -192,6 +208,7 @@ impl Record {
             "rounds": self.rounds,
             "seconds": self.seconds,
             "client": self.client,
+            "server": self.server,
             "disturbed": self.is_disturbed(),
             "contenders": self.rows.iter().map(|row| self.row_to_json(row)).collect::<Vec<_>>(),
             "environment": environment,
@@ -226,7 +243,7 @@ impl Record {
     }
 
     /// Whether so much of the watched CPUs' time was not the contenders' that ratios mislead.
-    fn is_disturbed(&self) -> bool {
+    pub(crate) fn is_disturbed(&self) -> bool {
         matches!(self.measure, Measure::CpuPerRequest | Measure::CpuPerByte)
             && self.rows.iter().any(|row| row.strangers_part() > STRANGERS_MAX)
     }
@@ -265,7 +282,11 @@ impl fmt::Display for Record {
             write!(f, ", {rate:.0} requests/s (open loop)")?;
         }
         if self.is_of_requests() {
-            write!(f, "; {} rounds of {} s, client {}", self.rounds, self.seconds, self.client)?;
+            write!(f, "; {} rounds of {} s, ", self.rounds, self.seconds)?;
+            match self.server {
+                Some(server) => write!(f, "server {server}")?,
+                None => write!(f, "client {}", self.client)?,
+            }
         }
         writeln!(f)?;
         write!(
@@ -368,6 +389,7 @@ mod tests {
             rounds: 3,
             seconds: 2.0,
             client: "wrk",
+            server: None,
             rows: vec![row("tidegate", &[6.0, 12.0, 6.6]), row("floor", &[5.0, 10.0, 5.5])],
         };
         let line = record.to_json();

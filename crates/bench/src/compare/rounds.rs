@@ -59,8 +59,11 @@ impl Bench {
 
     /// Requests per client CPU second of all clients, on the floor server.
     pub(super) fn client_rounds(&self, connections: u32) -> Result<Record, String> {
+        let chosen =
+            contender::NAMES.into_iter().find(|name| self.only.iter().any(|only| only == name));
+        let name = chosen.unwrap_or("floor");
         let server =
-            contender::start("floor", Work::Json, &self.ours, &self.folder, &self.server_cpus)?;
+            contender::start(name, Work::Json, &self.ours, &self.folder, &self.server_cpus)?;
         let load = Load { path: "/json", connections, pipeline: 1, rate_per_s: None };
         let mut rows = Vec::new();
         let clients: Vec<Client> = Client::all()
@@ -91,7 +94,8 @@ impl Bench {
                 }
             }
         }
-        Ok(self.record("client", Measure::ClientCpuPerRequest, connections, rows))
+        let record = self.record("client", Measure::ClientCpuPerRequest, connections, rows);
+        Ok(Record { server: Some(name), ..record })
     }
 
     fn rounds(&self, contenders: &mut [Contender], load: &Load<'_>) -> Result<Vec<Row>, String> {
@@ -175,6 +179,7 @@ impl Bench {
             rounds: self.rounds,
             seconds: self.duration.as_secs_f64(),
             client: self.client.name(),
+            server: None,
             rows,
         }
     }

@@ -58,10 +58,10 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
             if stop.load(Ordering::Relaxed) && run.is_some() {
                 continue;
             }
-            let label = if is_comparison {
-                format!("{name} round {round}/{rounds} ")
-            } else {
-                String::new()
+            let label = match round {
+                _ if !is_comparison => String::new(),
+                0 => format!("{name} warm-up"),
+                _ => format!("{name} {round}/{rounds}"),
             };
             let outcome = drive::run(job, stop, &mut |tick| shower.show(&label, tick))?;
             shower.clear();

@@ -34,8 +34,10 @@ impl Live {
             );
         }
         let phase = if tick.is_counting { "" } else { "  warming up" };
+        let name = if name.is_empty() { String::new() } else { format!("{name}  ") };
+        // Without line wrap (DECAWM) meanwhile: what a narrow terminal cuts off must not make a new line.
         format!(
-            "\r\x1b[K{name} {} {}/s  {} errors  {}{phase}",
+            "\r\x1b[K\x1b[?7l{name}{} {}/s  {} errors  {}{phase}\x1b[?7h",
             bar(self.progress(plan, tick)),
             short(self.rate_per_s),
             self.errors,

@@ -1,0 +1,153 @@
+//! What the project wants of each work, set beside what a comparison found.
+//! In: records. Out: one table, a line for each goal: asked, reached.
+//! Never: decides by itself that a goal was missed for a good reason.
+
+use super::record::Record;
+use core::fmt::Write as _;
+
+/// What a goal is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Against {
+    /// Our measure over that contender's, within the rounds.
+    Contender(&'static str),
+    /// Our measure itself, in this unit.
+    Value(&'static str),
+    /// Our resident memory, MB.
+    Resident,
+}
+
+/// The most that the figure may be.
+struct Goal {
+    what: &'static str,
+    against: Against,
+    most: f64,
+}
+
+const fn goal(what: &'static str, against: Against, most: f64) -> Goal {
+    Goal { what, against, most }
+}
+
+/// All of them are upper bounds: "2.5 times the requests per CPU second" is 0.4 times the CPU time.
+const GOALS: [Goal; 14] = [
+    goal("json", Against::Contender("floor"), 1.15),
+    goal("json", Against::Contender("nginx"), 0.78),
+    goal("proxy", Against::Contender("nginx"), 0.80),
+    goal("proxy", Against::Contender("haproxy"), 0.69),
+    goal("bodies", Against::Contender("nginx"), 1.0),
+    goal("bodies", Against::Contender("haproxy"), 1.0),
+    goal("pipeline", Against::Contender("nginx"), 1.0 / 2.5),
+    goal("latency", Against::Contender("haproxy"), 1.0),
+    goal("memory", Against::Value("bytes"), 512.0),
+    goal("start", Against::Value("ms"), 50.0),
+    goal("start", Against::Resident, 24.0),
+    goal("client", Against::Contender("wrk"), 1.0 / 1.15),
+    goal("client", Against::Contender("h2load"), 1.0 / 1.5),
+    goal("client", Against::Contender("hey"), 1.0 / 3.0),
+];
+
+/// The table of all goals of `records`.
+pub(super) fn summary(records: &[Record]) -> String {
+    let mut text = format!(
+        "{:<10} {:>11}  {:<38} {:>9} {:>16}",
+        "", "connections", "measure", "asked", "reached"
+    );
+    for record in records {
+        for goal in GOALS.iter().filter(|goal| goal.what == record.what) {
+            // Writing to a String cannot fail.
+            let _ = write!(
+                text,
+                "\n{:<10} {:>11}  {:<38} {:>9} {}",
+                record.what,
+                record.connections,
+                goal.measure(record),
+                format!("≤ {:.2}", goal.most),
+                goal.reached(record)
+            );
+        }
+    }
+    text
+}
+
+impl Goal {
+    fn measure(&self, record: &Record) -> String {
+        match self.against {
+            Against::Contender(name) => format!("{}, ours ÷ {name}", record.measure.title()),
+            Against::Value(unit) => format!("{} ({unit})", record.measure.title()),
+            Against::Resident => "resident memory (MB)".to_owned(),
+        }
+    }
+
+    fn reached(&self, record: &Record) -> String {
+        let found = match self.against {
+            Against::Contender(name) => record
+                .ours_over(name)
+                .map(|ratio| (ratio.median, (ratio.high - ratio.low) / 2.0))
+                .ok_or(name),
+            Against::Value(_) => record
+                .ours_estimate()
+                .map(|value| (value.median, (value.high - value.low) / 2.0))
+                .ok_or("tidegate"),
+            Against::Resident => {
+                record.ours().map(|row| (row.resident_bytes as f64 / 1e6, 0.0)).ok_or("tidegate")
+            }
+        };
+        let (median, half) = match found {
+            Ok(found) => found,
+            Err(absent) => return format!("{:>16}  {absent} or tidegate did not take part", "-"),
+        };
+        let digits = if median < 10.0 { 3 } else { 1 };
+        let figure = format!("{median:.digits$} ±{half:.digits$}");
+        let verdict = if median <= self.most { "yes" } else { "NO" };
+        let doubt = if record.is_disturbed() { " (disturbed)" } else { "" };
+        format!("{figure:>16}  {verdict}{doubt}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{Measure, Row, Sample};
+    use super::*;
+
+    #[test]
+    fn each_goal_of_a_work_is_set_beside_what_was_found() {
+        let row = |name, value| {
+            let mut row = Row::new(name, "1".to_owned());
+            row.resident_bytes = 30_000_000;
+            row.samples.push(Sample { value, ..Sample::default() });
+            row
+        };
+        let record = Record {
+            what: "start",
+            measure: Measure::StartTime,
+            connections: 1,
+            pipeline: 1,
+            rate_per_s: None,
+            rounds: 1,
+            seconds: 1.0,
+            client: "tidegate",
+            server: None,
+            rows: vec![row("tidegate", 12.0), row("nginx", 20.0)],
+        };
+        let table = summary(&[record]);
+        assert!(table.contains("12.0 ±0.0  yes"), "{table}");
+        assert!(table.contains("30.0 ±0.0  NO"), "{table}");
+    }
+
+    #[test]
+    fn who_is_absent_is_named() {
+        let record = Record {
+            what: "json",
+            measure: Measure::CpuPerRequest,
+            connections: 64,
+            pipeline: 1,
+            rate_per_s: None,
+            rounds: 1,
+            seconds: 1.0,
+            client: "tidegate",
+            server: None,
+            rows: vec![Row::new("tidegate", String::new()), Row::new("floor", String::new())],
+        };
+        let table = summary(&[record]);
+        assert!(table.contains("nginx or tidegate did not take part"), "{table}");
+    }
+}
