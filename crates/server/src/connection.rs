@@ -19,7 +19,7 @@ pub(crate) struct Downstream {
     pub(crate) listener: u16,
     /// The head came in part and its deadline runs.
     pub(crate) head_started: bool,
-    /// The client is not taking its answers; nothing more is decoded until it does.
+    /// The client is not taking its answers; no further request is decoded until it does.
     pub(crate) blocked: bool,
     /// The client will send no more.
     pub(crate) finished: bool,
@@ -30,6 +30,14 @@ pub(crate) struct Downstream {
     /// Who the client proved to be by a certificate.
     pub(crate) certificate: Option<Box<PeerIdentity>>,
     pub(crate) state: DownstreamState,
+}
+
+impl Downstream {
+    /// Whether nothing more is decoded until the client takes its answers. A request under way is
+    /// passed on regardless: its client may read only once it has sent all of it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.blocked && !matches!(self.state, DownstreamState::Exchange(_))
+    }
 }
 
 /// What a downstream connection expects next.

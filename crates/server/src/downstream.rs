@@ -75,7 +75,7 @@ impl Worker {
         bytes: &[u8],
     ) {
         let Some(down) = self.conns.downstream(sock) else { return };
-        if !down.input.is_empty() || down.blocked {
+        if !down.input.is_empty() || down.is_held() {
             down.input.push(bytes, &mut self.buffers);
             self.resume_downstream(reactor, sock);
             return;
@@ -92,7 +92,7 @@ impl Worker {
     /// Decodes what waits in the connection's input, as far as its state allows.
     pub(crate) fn resume_downstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
-        if !down.blocked && !down.input.is_empty() {
+        if !down.is_held() && !down.input.is_empty() {
             let mut input = core::mem::take(&mut down.input);
             let used = self.decode_downstream(reactor, sock, input.as_slice());
             input.consume(used);
@@ -109,7 +109,7 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return };
         let timeouts = &self.snapshot.config.listeners[usize::from(down.listener)].timeouts;
         let now = reactor.now();
-        if down.blocked {
+        if down.is_held() {
             reactor.set_receiving(sock, false);
             reactor.set_deadline(sock, now.after(timeouts.body));
             return;
@@ -156,7 +156,7 @@ impl Worker {
         let mut used = 0;
         while used < bytes.len() {
             let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
-            if down.blocked {
+            if down.is_held() {
                 break;
             }
             let rest = &bytes[used..];

@@ -11,6 +11,8 @@ use crate::peer::reader::{Piece, Reader, response_framing};
 use crate::peer::seat::Seat;
 
 const TURNS_MAX: u32 = 200_000;
+/// Turns in which nothing happened and nothing ever will, after which it is over.
+const QUIET_TURNS_MAX: u32 = 100;
 /// Bytes of a body that no buffer could hold.
 const LARGE_BYTES: u64 = 64 << 20;
 
@@ -53,6 +55,7 @@ impl Stage {
 
     /// Turns until `look` finds what it looks for; moves the clock on when nothing else moves.
     fn until<T>(&mut self, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+        let mut quiet_turns = 0;
         for _ in 0..TURNS_MAX {
             if let Some(found) = look(self) {
                 return found;
@@ -61,7 +64,10 @@ impl Stage {
             if let Some(found) = look(self) {
                 return found;
             }
-            self.net.advance_to_next_event();
+            quiet_turns = if self.net.advance_to_next_event() { 0 } else { quiet_turns + 1 };
+            if quiet_turns > QUIET_TURNS_MAX {
+                break;
+            }
         }
         panic!("it never came; the worker holds {:?}", self.seat.worker.leftovers());
     }
@@ -412,5 +418,50 @@ fn an_idle_upstream_connection_is_closed_at_its_age() {
     second.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     stage.hear(&client, "ok");
     drop((client, origin, second));
+    stage.end();
+}
+
+#[test]
+fn a_client_that_reads_only_after_its_whole_body_is_not_kept_from_sending_it() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    // More than the client's window and all buffers on the way, before the request is whole.
+    let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 500000\r\n\r\n".to_vec();
+    answer.resize(answer.len() + 500_000, b'.');
+    let (mut sent, mut answered, mut got) = (0, 0, 0);
+    stage.until(|_| {
+        answered += origin.send(&answer[answered..]);
+        sent += client.send(&vec![b'x'; 1_000_000 - sent]);
+        got += origin.receive().len();
+        (got == 1_000_000).then_some(())
+    });
+    let mut read = 0;
+    stage.until(|_| {
+        answered += origin.send(&answer[answered..]);
+        read += client.receive().len();
+        (read > 500_000).then_some(())
+    });
+    stage.assert_bounded();
+    drop((client, origin));
+    stage.end();
+}
+
+#[test]
+fn a_switch_before_the_request_is_whole_is_refused() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(
+        b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhalf",
+    );
+    let origin = stage.accept();
+    stage.hear(&origin, "half");
+    origin.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    let answer = stage.hear(&client, "\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    stage.until(|_| origin.was_reset().then_some(()));
+    drop((client, origin));
     stage.end();
 }
