@@ -11,6 +11,7 @@ use tidegate_reactor::{SimNet, SimPeer};
 use crate::ledger::{Ledger, Wants};
 use crate::peer::body;
 use crate::peer::reader::{Framing, Head, Piece, Reader, response_framing};
+use crate::plan::BODY_BYTES_MAX;
 
 /// How long a client waits for its connection to stand.
 const CONNECT_PATIENCE: Span = Span::from_secs(10);
@@ -308,8 +309,11 @@ impl Client {
                     return Err(format!("r{id}'s answer looks whole with {got} of {wanted} bytes"));
                 }
             }
-            // A head that came in pieces may have come too slowly.
-            Wants::Fixed(..) | Wants::Bytes(_) if status == 408 && !ledger.is_calm => {
+            // A head that came in pieces may have come too slowly, a body may be too large.
+            Wants::Fixed(..) | Wants::Bytes(_)
+                if !ledger.is_calm
+                    && (status == 408 || status == 413 && request.body_bytes > BODY_BYTES_MAX) =>
+            {
                 ledger.answers_failed += 1;
             }
             Wants::Fixed(wanted, body) => {

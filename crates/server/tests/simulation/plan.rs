@@ -12,6 +12,9 @@ use crate::ledger::{Request, Wants};
 use crate::origin::Manner;
 use crate::peer::body;
 
+/// Bytes of a request's body, where a plan limits them.
+pub const BODY_BYTES_MAX: u64 = 20_480;
+
 /// A whole run, decided.
 pub struct Plan {
     pub config: String,
@@ -102,7 +105,7 @@ impl Maker {
         }
         self.body_limited = !self.is_calm && self.prng.below(6) == 0;
         if self.body_limited {
-            let _ = writeln!(text, "limits = {{ body = \"20KiB\" }}");
+            let _ = writeln!(text, "limits = {{ body = \"{BODY_BYTES_MAX}B\" }}");
         }
         let _ = writeln!(
             text,
@@ -249,19 +252,19 @@ impl Maker {
     /// Adds one request; true when nothing may follow it.
     fn add_request(&mut self, ops: &mut Vec<Op>, tiny: bool) -> bool {
         match self.prng.below(10) {
-            0 => self.add_local(ops, "/hello", Wants::Fixed(200, "hello".to_owned())),
+            0 => self.add_local(ops, "/hello", Wants::Fixed(200, "hello".to_owned()), tiny),
             1 => {
                 let moved = Wants::Fixed(302, "302 Found: see Location\n".to_owned());
-                self.add_local(ops, "/moved", moved);
+                self.add_local(ops, "/moved", moved, tiny);
             }
             2 => {
                 let size = below_skewed(&mut self.prng, 200_000, 10);
                 let chunks = if self.prng.below(2) == 0 { "" } else { "&k=700" };
                 let delay = self.prng.below(200);
                 let path = format!("/synthetic?s={size}{chunks}&t={delay}");
-                self.add_local(ops, &path, Wants::Bytes(size));
+                self.add_local(ops, &path, Wants::Bytes(size), tiny);
             }
-            3 => self.add_local(ops, "/nowhere", Wants::Fixed(404, NO_ROUTE.to_owned())),
+            3 => self.add_local(ops, "/nowhere", Wants::Fixed(404, NO_ROUTE.to_owned()), tiny),
             4 if self.prng.below(3) == 0 => {
                 self.add_tunnel(ops, tiny);
                 return true;
@@ -271,11 +274,26 @@ impl Maker {
         false
     }
 
-    fn add_local(&mut self, ops: &mut Vec<Op>, path: &str, wants: Wants) {
-        let method = if self.prng.below(5) == 0 { "HEAD" } else { "GET" };
-        let id = self.note(method, path, 0, false, wants);
-        let text = format!("{method} {path} HTTP/1.1\r\nhost: example\r\nx-id: {id}\r\n\r\n");
-        ops.push(Op::Send { id: Some(id), bytes: text.into_bytes() });
+    /// Adds a request that is answered here, some of them with a body that nobody wants.
+    fn add_local(&mut self, ops: &mut Vec<Op>, path: &str, wants: Wants, tiny: bool) {
+        let methods = ["GET", "GET", "GET", "HEAD", "POST"];
+        let method = methods[self.prng.below(methods.len() as u64) as usize];
+        let most = if self.is_calm { 8_000 } else { 150_000 };
+        let most = if tiny { 300 } else { most };
+        let count = if method == "POST" { below_skewed(&mut self.prng, most, 6) } else { 0 };
+        let chunked = self.prng.below(2) == 0;
+        let id = self.note(method, path, count, false, wants);
+        let framing = match method {
+            "POST" if chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
+            "POST" => format!("Content-Length: {count}\r\n"),
+            _ => String::new(),
+        };
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: a\r\nx-id: {id}\r\n{framing}\r\n");
+        let mut bytes = head.into_bytes();
+        if method == "POST" {
+            bytes.extend(self.frame(id, count, chunked));
+        }
+        ops.push(Op::Send { id: Some(id), bytes });
     }
 
     fn add_tunnel(&mut self, ops: &mut Vec<Op>, tiny: bool) {
