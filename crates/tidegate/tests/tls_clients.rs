@@ -1,0 +1,180 @@
+//! The binary with TLS against clients that share no code with it: curl and openssl s_client.
+//! In: a self-signed listener on any free port. Out: what those clients say of it.
+//! Never: skips; a missing client fails and names its package.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+struct Server {
+    child: Child,
+    port: String,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts the binary in a folder of its own; `name` tells tests apart.
+    fn start(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self::start_in(folder, "\"self-signed\"")
+    }
+
+    /// Starts the binary in `folder` with that setting of `tls`.
+    fn start_in(folder: PathBuf, tls: &str) -> Self {
+        let config = "[server]\nworkers = 2\n[[listener]]\nbind = \"127.0.0.1:0\"\ntls = TLS\n\
+                      [[route]]\npath = \"/json\"\nrespond = { body = \"Hello, World!\" }\n\
+                      [[route]]\npath = \"/synthetic\"\nsynthetic = true\n";
+        std::fs::write(folder.join("site.toml"), config.replace("TLS", tls)).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["run", "-c", "site.toml"])
+            .current_dir(&folder)
+            .env("STATE_DIRECTORY", &folder)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let place = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| Some(line.split_once("https://127.0.0.1:")?.1.to_owned()))
+            .expect("it says where it listens");
+        let port = place.split('/').next().unwrap().to_owned();
+        // What it says later is read, so that it never waits for a reader.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        Self { child, port, folder }
+    }
+
+    fn authority(&self) -> String {
+        let own = self.folder.join("site.pem");
+        let own = if own.exists() { own } else { self.folder.join("self-signed.pem") };
+        own.display().to_string()
+    }
+
+    fn curl(&self, arguments: &[&str], path: &str) -> Output {
+        let url = format!("https://localhost:{}{path}", self.port);
+        Command::new("curl")
+            .args(["-sS", "--max-time", "20", "--cacert", &self.authority()])
+            .args(arguments)
+            .arg(url)
+            .output()
+            .expect("curl runs (package curl)")
+    }
+
+    /// What openssl s_client prints while it asks for `/json`.
+    fn s_client(&self, arguments: &[&str]) -> String {
+        let mut client = Command::new("openssl")
+            .args(["s_client", "-connect", &format!("127.0.0.1:{}", self.port)])
+            .args(["-servername", "localhost", "-ign_eof", "-CAfile", &self.authority()])
+            .args(arguments)
+            .current_dir(&self.folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl runs (package openssl)");
+        let request = b"GET /json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        client.stdin.as_mut().unwrap().write_all(request).unwrap();
+        let output = client.wait_with_output().unwrap();
+        // Names are printed with blanks around the sign by some versions.
+        String::from_utf8_lossy(&output.stdout).replace(" = ", "=")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn curl_verifies_the_certificate_and_gets_whole_answers() {
+    let server = Server::start("curl");
+    for version in [["--tlsv1.2", "--tls-max=1.2"], ["--tlsv1.3", "--tls-max=1.3"]] {
+        let [least, most] = version;
+        let (flag, value) = most.split_once('=').unwrap();
+        let output = server.curl(&[least, flag, value], "/json");
+        assert_eq!(text(&output), "Hello, World!", "{version:?} {output:?}");
+    }
+    assert_eq!(server.curl(&[], "/synthetic?s=3m").stdout.len(), 3 << 20);
+    let old = server.curl(&["--tlsv1.0", "--tls-max", "1.1"], "/json");
+    assert!(!old.status.success(), "TLS 1.1 is refused");
+    let unknown = Command::new("curl")
+        .args(["-sS", "--max-time", "20", &format!("https://localhost:{}/json", server.port)])
+        .output()
+        .unwrap();
+    assert!(!unknown.status.success(), "nobody vouches for it");
+    let plain = Command::new("curl")
+        .args(["-sS", "--max-time", "20", &format!("http://localhost:{}/json", server.port)])
+        .output()
+        .unwrap();
+    assert!(text(&plain).contains("https://"), "{plain:?}");
+}
+
+#[test]
+fn openssl_resumes_sessions_whichever_worker_it_meets() {
+    let server = Server::start("openssl");
+    for version in ["-tls1_2", "-tls1_3"] {
+        let first = server.s_client(&[version, "-sess_out", "session.pem"]);
+        assert!(first.contains("Hello, World!") && first.contains("New, TLS"), "{first}");
+        assert!(first.contains("Verify return code: 0"), "{first}");
+        for _ in 0..6 {
+            let again = server.s_client(&[version, "-sess_in", "session.pem"]);
+            assert!(again.contains("Reused, TLS"), "{version} {again}");
+            assert!(again.contains("Hello, World!"), "{version} {again}");
+        }
+    }
+}
+
+/// Writes a certificate of that name, and its key, over `site.pem` and `site.key`.
+fn renew(folder: &Path, name: &str) {
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args([
+            "-days",
+            "2",
+            "-subj",
+            &format!("/CN={name}"),
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ])
+        .args(["-keyout", "new.key", "-out", "new.pem"])
+        .current_dir(folder)
+        .output()
+        .expect("openssl runs (package openssl)");
+    assert!(made.status.success(), "{made:?}");
+    std::fs::rename(folder.join("new.key"), folder.join("site.key")).unwrap();
+    std::fs::rename(folder.join("new.pem"), folder.join("site.pem")).unwrap();
+}
+
+#[test]
+fn a_renewed_certificate_is_served_without_losing_a_request_and_a_broken_one_is_not() {
+    let folder = std::env::temp_dir().join(format!("tidegate-renew-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    renew(&folder, "first");
+    let server = Server::start_in(
+        folder.clone(),
+        "{ certificates = [{ cert = \"site.pem\", key = \"site.key\" }] }",
+    );
+    assert!(server.s_client(&[]).contains("CN=first"));
+    std::fs::write(folder.join("site.key"), "broken").unwrap();
+    let hang_up = format!("kill -HUP {}", server.child.id());
+    assert!(Command::new("sh").args(["-c", &hang_up]).status().unwrap().success());
+    for _ in 0..20 {
+        let answer = server.s_client(&[]);
+        assert!(answer.contains("CN=first") && answer.contains("Hello, World!"), "{answer}");
+    }
+    renew(&folder, "second");
+    let served = (0..2000).any(|_| {
+        let answer = server.s_client(&[]);
+        assert!(answer.contains("Hello, World!"), "a request was lost: {answer}");
+        answer.contains("CN=second")
+    });
+    assert!(served, "the change was noticed");
+}
