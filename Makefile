@@ -1,5 +1,5 @@
 # Two commands matter: `make run` and `make test`. The rest is for those who change Tidegate.
-.PHONY: run test lint fuzz soak compare build peers
+.PHONY: run test lint fuzz soak compare figures build peers
 SHELL := /bin/bash
 LOGS := target/test-logs
 SEEDS ?= 5000
@@ -33,3 +33,6 @@ fuzz:           ## each fuzz target for FUZZ_SECONDS (needs the nightly toolchai
 
 compare: build  ## paired rounds against the peers that are installed: make compare WHAT=proxy
 	target/release/tidegate bench compare $(WHAT)
+
+figures:        ## the newest recorded runs as the table in README.md
+	scripts/figures.py

@@ -4,13 +4,15 @@
 set -euo pipefail
 
 declare -A package=(
-  [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nginx]=nginx-light [haproxy]=haproxy [python3]=python3
+  [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nginx]=nginx-light [haproxy]=haproxy
 )
 missing=()
 for program in "${!package[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null || missing+=("${package[$program]}")
 done
-PATH="$PATH:/usr/sbin:/sbin" python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)
+# The distribution's own Python is asked, and used by the tests: another one first in PATH does not see its packages.
+[ -x /usr/bin/python3 ] || missing+=(python3)
+/usr/bin/python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)
 [ "${#missing[@]}" -eq 0 ] && exit 0
 
 if [ "$(id -u)" -eq 0 ]; then as_root=(); elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo)

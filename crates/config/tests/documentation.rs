@@ -1,5 +1,6 @@
-//! Holds `docs/configuration.md` to the table of settings.
-//! In: the document. Out: its examples parse without a warning; its reference part is the table's.
+//! Holds the documents to what the file format is.
+//! In: README.md and docs/. Out: every TOML block is a file that parses without a warning; the reference part
+//! of `docs/configuration.md` is the table of settings.
 //! `TIDEGATE_BLESS=1` writes the reference part anew.
 
 use std::path::{Path, PathBuf};
@@ -13,21 +14,40 @@ fn document() -> (PathBuf, String) {
     (path, text)
 }
 
-#[test]
-fn every_example_parses_without_a_warning() {
-    let (_, text) = document();
-    let examples: Vec<&str> = text
-        .split("```toml\n")
-        .skip(1)
-        .map(|rest| rest.split("```").next().unwrap_or_default())
-        .collect();
-    assert_eq!(examples.len(), 3);
-    for example in examples {
-        match tidegate_config::parse_with_warnings(example, "docs/configuration.md") {
-            Ok((_, warnings)) => assert!(warnings.is_empty(), "{warnings}"),
-            Err(errors) => panic!("{errors}"),
+/// README.md and every page of docs/, folders of it included.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut documents = vec![root.join("README.md")];
+    let mut folders = vec![root.join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the folder can be listed") {
+            let path = entry.expect("the folder can be listed").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                documents.push(path);
+            }
         }
     }
+    documents
+}
+
+#[test]
+fn every_example_parses_without_a_warning() {
+    let mut count = 0;
+    for path in documents() {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(&path).expect("the document can be read");
+        for rest in text.split("```toml\n").skip(1) {
+            let example = rest.split("```").next().unwrap_or_default();
+            match tidegate_config::parse_with_warnings(example, &name) {
+                Ok((_, warnings)) => assert!(warnings.is_empty(), "{example}\n{warnings}"),
+                Err(errors) => panic!("{example}\n{errors}"),
+            }
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "only {count} examples were found");
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! What the documents say, done as they say it: the files of README.md and docs/, the embedded page.
+//! In: the documents, their addresses exchanged for free ones. Out: the answers that they promise.
+
+use std::path::Path;
+
+use crate::gate::Gate;
+use crate::origins::{FileServer, Nginx};
+use crate::process::{Folder, free_address, run_well};
+use crate::requests::curl;
+
+/// The first TOML block of a document after the heading.
+fn example(document: &str, heading: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    let text = std::fs::read_to_string(&path).expect("the document is there");
+    let (_, rest) = text.split_once(heading).unwrap_or_else(|| panic!("{document}: {heading}"));
+    let (_, block) = rest.split_once("```toml\n").expect("a TOML block follows");
+    block.split("```").next().unwrap_or_default().to_owned()
+}
+
+fn exchange(text: &str, from: &str, to: impl std::fmt::Display) -> String {
+    assert!(text.contains(from), "{from} is not in\n{text}");
+    text.replace(from, &to.to_string())
+}
+
+#[test]
+fn the_first_file_of_the_readme_serves_pythons_file_server() {
+    let folder = Folder::new("readme");
+    folder.file("index.html", "<p>hello from python");
+    let server = FileServer::start(&folder);
+    let config = example("README.md", "## Your first file");
+    let config = exchange(&config, "0.0.0.0:8080", "127.0.0.1:0");
+    let gate = Gate::start(&folder, &exchange(&config, "127.0.0.1:8000", server.address));
+    assert_eq!(run_well(curl().arg(gate.url("/"))), "<p>hello from python");
+}
+
+#[test]
+fn the_file_of_getting_started_serves_nginx_and_python_by_path() {
+    let folder = Folder::new("started");
+    let nginx = Nginx::start(&folder);
+    nginx.file(&folder, "index.html", "<p>hello from nginx");
+    let api = Folder::new("started-api");
+    std::fs::create_dir_all(api.path().join("api")).expect("a folder can be made");
+    api.file("api/users.json", "[]");
+    let server = FileServer::start(&api);
+    let config = example("docs/getting-started.md", "## Two servers, one address");
+    let config = exchange(&config, "0.0.0.0:8080", "127.0.0.1:0");
+    let config = exchange(&config, "127.0.0.1:8000", server.address);
+    let gate = Gate::start(&folder, &exchange(&config, "127.0.0.1:8081", nginx.address));
+    assert_eq!(run_well(curl().arg(gate.url("/"))), "<p>hello from nginx");
+    assert_eq!(run_well(curl().arg(gate.url("/api/users.json"))), "[]");
+    assert_eq!(run_well(curl().arg(gate.url("/healthz"))), "ok\n");
+}
+
+#[test]
+fn the_embedded_configuration_serves_what_its_page_names() {
+    let folder = Folder::new("embedded");
+    let text = tidegate_config::embedded_text();
+    let config = exchange(&text, "127.0.0.1:8080", free_address());
+    let gate = Gate::start(&folder, &exchange(&config, "127.0.0.1:8081", free_address()));
+    let page = run_well(curl().arg(gate.url("/")));
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>"), "{page}");
+    assert_eq!(run_well(curl().arg(gate.url("/json"))), "{\"message\":\"Hello, World!\"}");
+    assert_eq!(run_well(curl().arg(gate.url("/plaintext"))), "Hello, World!");
+    let proxied = run_well(curl().arg(gate.url("/proxied/json")));
+    assert_eq!(proxied, "{\"message\":\"Hello from the origin, through the proxy!\"}");
+    let sizes = ["-o", "/dev/null", "-w", "%{http_code} %{size_download}"];
+    for path in ["/synthetic?s=20k&t=50", "/proxied/synthetic?s=20k&c=1"] {
+        let said = run_well(curl().args(sizes).arg(gate.url(path)));
+        assert!(said.starts_with("200 20"), "{path}: {said}");
+    }
+}

@@ -1,0 +1,102 @@
+//! wrk and h2load in front, nginx behind: no error, and the same count at both ends.
+//! In: the closing report of a load generator. Out: its numbers; nginx's log beside them.
+
+use std::process::Command;
+
+use crate::gate::Gate;
+use crate::origins::{LogLine, Nginx};
+use crate::process::{Folder, program, run_well};
+
+/// What wrk says at its end.
+#[derive(Debug)]
+pub struct WrkReport {
+    pub requests: u64,
+    /// Lines on errors of sockets and on statuses of 400 and above.
+    pub errors: Vec<String>,
+    pub text: String,
+}
+
+pub fn wrk() -> Command {
+    let mut command = Command::new(program("wrk", "wrk"));
+    command.args(["--threads", "1", "--timeout", "30s"]);
+    command
+}
+
+pub fn parse_wrk(text: String) -> WrkReport {
+    let first_word = |line: &str| line.split_whitespace().next()?.parse().ok();
+    let requests = text.lines().find(|line| line.contains(" requests in "));
+    let requests = requests.and_then(first_word).unwrap_or_else(|| panic!("no count in\n{text}"));
+    let is_error = |line: &&str| line.contains("Socket errors") || line.contains("Non-2xx");
+    let errors = text.lines().filter(is_error).map(str::to_owned).collect();
+    WrkReport { requests, errors, text }
+}
+
+fn house(name: &str) -> (Folder, Nginx, Gate) {
+    let folder = Folder::new(name);
+    let nginx = Nginx::start(&folder);
+    nginx.file(&folder, "page", "page of the load tests\n");
+    let gate = Gate::in_front_of(&folder, nginx.address);
+    (folder, nginx, gate)
+}
+
+fn distinct_connections(log: &[LogLine]) -> usize {
+    let mut connections: Vec<u64> = log.iter().map(|line| line.connection).collect();
+    connections.sort_unstable();
+    connections.dedup();
+    connections.len()
+}
+
+#[test]
+fn wrk_with_512_connections_sees_no_error_and_counts_as_nginx_does() {
+    const CONNECTIONS: u64 = 512;
+    let (_folder, nginx, gate) = house("wrk");
+    let url = gate.url("/page");
+    let arguments = ["--connections", "512", "--duration", "3s", &url];
+    let report = parse_wrk(run_well(wrk().args(arguments)));
+    assert!(report.errors.is_empty(), "{}", report.text);
+    assert!(report.requests > CONNECTIONS, "{}", report.text);
+    gate.terminate();
+    assert!(gate.wait().0.success());
+    let log = nginx.end();
+    assert!(log.iter().all(|line| line.status == 200 || line.status == 499));
+    // wrk stops in the middle: what is in flight then is with nginx but not in its count.
+    let seen = log.len() as u64;
+    let possible = report.requests..=report.requests + CONNECTIONS;
+    assert!(possible.contains(&seen), "nginx saw {seen}, wrk counted {}", report.requests);
+    let connections = distinct_connections(&log);
+    assert!(log.len() > 2 * connections, "{seen} requests took {connections} connections");
+}
+
+#[test]
+fn h2load_over_http_1_counts_exactly_as_nginx_does() {
+    let (_folder, nginx, gate) = house("h2load");
+    let mut command = Command::new(program("h2load", "nghttp2-client"));
+    command.args(["--h1", "--requests", "20000", "--clients", "512", "--threads", "1"]);
+    let report = run_well(command.arg(gate.url("/page")));
+    let wanted = "requests: 20000 total, 20000 started, 20000 done, 20000 succeeded, \
+                  0 failed, 0 errored, 0 timeout";
+    assert!(report.contains(wanted), "{report}");
+    assert!(report.contains("status codes: 20000 2xx, 0 3xx, 0 4xx, 0 5xx"), "{report}");
+    gate.terminate();
+    assert!(gate.wait().0.success());
+    let log = nginx.end();
+    assert_eq!(log.len(), 20_000);
+    assert!(log.iter().all(|line| line.status == 200));
+    let connections = distinct_connections(&log);
+    assert!(log.len() > 10 * connections, "20000 requests took {connections} connections");
+}
+
+#[test]
+fn wrk_pipelines_through_the_proxy() {
+    let (folder, nginx, gate) = house("pipeline");
+    let script = folder.file(
+        "pipeline.lua",
+        "init = function() local r = wrk.format('GET') batch = r .. r .. r .. r .. r .. r .. r .. r end\n\
+         request = function() return batch end\n",
+    );
+    let url = gate.url("/page");
+    let arguments = ["--connections", "16", "--duration", "1s", "--script", &script, &url];
+    let report = parse_wrk(run_well(wrk().args(arguments)));
+    assert!(report.errors.is_empty(), "{}", report.text);
+    assert!(nginx.end().iter().all(|line| line.status == 200 || line.status == 499));
+}

@@ -1,0 +1,157 @@
+//! Servers of other people to stand behind Tidegate: nginx, Python's http.server, an application on it.
+//! In: a folder. Out: a process that takes connections, its address, its log.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use crate::process::{Folder, Process, free_address, program};
+
+/// nginx serving files from the folder's `files`, logging one line a request.
+pub struct Nginx {
+    process: Process,
+    pub address: SocketAddr,
+    log: String,
+}
+
+/// One request as nginx saw it.
+pub struct LogLine {
+    /// The connection's number.
+    pub connection: u64,
+    /// How many requests it had carried then, this one included.
+    pub request_of_connection: u64,
+    pub status: u16,
+    pub protocol: String,
+}
+
+impl Nginx {
+    pub fn start(folder: &Folder) -> Self {
+        Self::start_on(folder, free_address())
+    }
+
+    pub fn start_on(folder: &Folder, address: SocketAddr) -> Self {
+        let files = folder.path().join("files");
+        std::fs::create_dir_all(&files).expect("a folder can be made");
+        let log = folder.join("nginx-access.log");
+        let config = NGINX_CONFIG
+            .replace("{folder}", &folder.path().display().to_string())
+            .replace("{address}", &address.to_string());
+        let file = folder.file("nginx.conf", config);
+        let mut command = Command::new(program("nginx", "nginx-light"));
+        command.args(["-e", &folder.join("nginx-error.log"), "-c", &file]);
+        let mut process = Process::spawn(&mut command);
+        process.wait_for_listener(address);
+        Self { process, address, log }
+    }
+
+    /// Puts a file where nginx serves it.
+    pub fn file(&self, folder: &Folder, name: &str, content: impl AsRef<[u8]>) {
+        folder.file(&format!("files/{name}"), content);
+    }
+
+    pub fn terminate(&mut self) {
+        self.process.terminate();
+        self.process.wait();
+    }
+
+    /// Ends nginx, so that its log is whole, and reads it.
+    pub fn end(mut self) -> Vec<LogLine> {
+        self.terminate();
+        let text = std::fs::read_to_string(&self.log).expect("nginx wrote its log");
+        text.lines().map(parse_log_line).collect()
+    }
+}
+
+fn parse_log_line(line: &str) -> LogLine {
+    let mut words = line.split(' ');
+    let mut word = || words.next().unwrap_or_else(|| panic!("an odd line in nginx's log: {line}"));
+    LogLine {
+        connection: word().parse().expect("a number"),
+        request_of_connection: word().parse().expect("a number"),
+        status: word().parse().expect("a status"),
+        protocol: word().to_owned(),
+    }
+}
+
+const NGINX_CONFIG: &str = "
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log {folder}/nginx-error.log warn;
+events { worker_connections 4096; }
+http {
+    log_format seen '$connection $connection_requests $status $server_protocol';
+    access_log {folder}/nginx-access.log seen;
+    client_body_temp_path {folder}/client_body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    sendfile on;
+    absolute_redirect off;
+    gzip_types text/plain;
+    server {
+        listen {address} backlog=4096;
+        root {folder}/files;
+        default_type text/plain;
+        location /gzip/ { gzip on; gzip_min_length 1; gzip_proxied any; alias {folder}/files/; }
+        location /moved { return 301 /elsewhere; }
+    }
+}
+";
+
+/// `python3 -m http.server`, as every tutorial starts it.
+pub struct FileServer {
+    _process: Process,
+    pub address: SocketAddr,
+}
+
+impl FileServer {
+    pub fn start(folder: &Folder) -> Self {
+        let address = free_address();
+        let (host, port) = (address.ip().to_string(), address.port().to_string());
+        let mut command = python();
+        command.args(["-m", "http.server", &port, "--bind", &host, "--directory"]);
+        command.arg(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut process = Process::spawn(&mut command);
+        process.wait_for_listener(address);
+        Self { _process: process, address }
+    }
+}
+
+/// A script of this folder, which says where it listens in its first line.
+pub struct Script {
+    _process: Process,
+    /// As `servers` takes it.
+    pub address: String,
+}
+
+impl Script {
+    /// `origin.py` on a port.
+    pub fn origin(folder: &Folder) -> Self {
+        Self::start(folder, include_str!("origin.py"), &[])
+    }
+
+    /// `origin.py` on a path.
+    pub fn origin_on_path(folder: &Folder) -> Self {
+        Self::start(folder, include_str!("origin.py"), &[&folder.join("origin.sock")])
+    }
+
+    /// `websocket_server.py` on a port.
+    pub fn websocket(folder: &Folder) -> Self {
+        Self::start(folder, include_str!("websocket_server.py"), &[])
+    }
+
+    fn start(folder: &Folder, source: &str, arguments: &[&str]) -> Self {
+        let file = folder.file("server.py", source);
+        let mut command = python();
+        command.arg(file).args(arguments).stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command);
+        let address = process.first_line();
+        Self { _process: process, address }
+    }
+}
+
+/// The distribution's Python, which has the distribution's `websockets`.
+pub fn python() -> Command {
+    Command::new(program("python3", "python3"))
+}
