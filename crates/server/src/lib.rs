@@ -12,6 +12,7 @@ mod dispatch;
 mod downstream;
 mod exchange;
 mod flow;
+pub mod fuzz;
 mod produce;
 mod reload;
 pub mod secure;
