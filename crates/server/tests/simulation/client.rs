@@ -391,90 +391,98 @@ impl Client {
 
     fn write(&mut self, ledger: &mut Ledger) -> bool {
         let mut moved = false;
-        while ledger.now >= self.write_at {
-            let Some(peer) = &self.peer else { return moved };
-            match self.ops.front_mut() {
-                None => return moved,
-                Some(Op::Send { id, bytes }) => {
-                    if self.closing && self.tunnel.is_none() && id.is_some() {
-                        // The server said that it takes no more requests.
-                        self.ops.clear();
-                        return moved;
-                    }
-                    let most = bytes.len().min(self.habits.piece_bytes);
-                    let sent = peer.send(&bytes[..most]);
-                    if sent == 0 && most > 0 {
-                        return moved;
-                    }
-                    bytes.drain(..sent);
-                    let begun = id.take();
-                    if bytes.is_empty() {
-                        self.ops.pop_front();
-                    }
-                    if let Some(id) = begun {
-                        self.continued = false;
-                        self.waiting.push_back(id);
-                        ledger.trace(|| format!("c{} begins r{id}", self.index));
-                        if let Some(request) = ledger.requests.get_mut(&id) {
-                            request.begun = true;
-                        }
-                    }
-                    self.write_at = ledger.now.after(Span::from_nanos(1));
-                }
-                Some(Op::Tunnel { bytes, early }) => {
-                    if self.tunnel.is_none() && !*early {
-                        if self.waiting.is_empty() {
-                            self.ops.clear();
-                        }
-                        return moved;
-                    }
-                    let most = bytes.len().min(self.habits.piece_bytes);
-                    let sent = peer.send(&bytes[..most]);
-                    if sent == 0 && most > 0 {
-                        return moved;
-                    }
-                    self.tunnel_sent += sent as u64;
-                    bytes.drain(..sent);
-                    if bytes.is_empty() {
-                        self.ops.pop_front();
-                    }
-                    self.write_at = ledger.now.after(Span::from_nanos(1));
-                }
-                Some(Op::AwaitContinue) => {
-                    let by = *self.continue_by.get_or_insert(ledger.now.after(Span::from_secs(1)));
-                    if !self.continued && ledger.now < by {
-                        return moved;
-                    }
-                    self.continue_by = None;
-                    self.pop_waited();
-                }
-                Some(Op::AwaitAnswers) if self.waiting.is_empty() => self.pop_waited(),
-                Some(Op::AwaitAnswers) => return moved,
-                Some(Op::Pause(span)) => {
-                    self.write_at = ledger.now.after(*span);
-                    self.ops.pop_front();
-                }
-                Some(Op::Garbage(bytes)) => {
-                    self.garbage = true;
-                    let bytes = core::mem::take(bytes);
-                    peer.send(&bytes);
-                    self.ops.pop_front();
-                }
-                Some(Op::Finish) => {
-                    peer.finish();
-                    self.ops.pop_front();
-                }
-                Some(Op::Leave) => {
-                    self.leave(ledger, "it left");
-                }
-                Some(Op::Reset) => {
-                    peer.reset();
-                    self.leave(ledger, "it reset");
-                }
-            }
+        while ledger.now >= self.write_at && self.play(ledger) {
             moved = true;
         }
         moved
+    }
+
+    /// Plays the next step of the script; false when it cannot be done yet, or there is none.
+    fn play(&mut self, ledger: &mut Ledger) -> bool {
+        let Some(peer) = &self.peer else { return false };
+        match self.ops.front_mut() {
+            None => return false,
+            Some(Op::Send { .. }) => return self.send_request(ledger),
+            Some(Op::Tunnel { .. }) => return self.send_tunnel(ledger),
+            Some(Op::AwaitContinue) => {
+                let by = *self.continue_by.get_or_insert(ledger.now.after(Span::from_secs(1)));
+                if !self.continued && ledger.now < by {
+                    return false;
+                }
+                self.continue_by = None;
+                self.pop_waited();
+            }
+            Some(Op::AwaitAnswers) if self.waiting.is_empty() => self.pop_waited(),
+            Some(Op::AwaitAnswers) => return false,
+            Some(Op::Pause(span)) => {
+                self.write_at = ledger.now.after(*span);
+                self.ops.pop_front();
+            }
+            Some(Op::Garbage(bytes)) => {
+                self.garbage = true;
+                peer.send(bytes);
+                self.ops.pop_front();
+            }
+            Some(Op::Finish) => {
+                peer.finish();
+                self.ops.pop_front();
+            }
+            Some(Op::Leave) => self.leave(ledger, "it left"),
+            Some(Op::Reset) => {
+                peer.reset();
+                self.leave(ledger, "it reset");
+            }
+        }
+        true
+    }
+
+    fn send_request(&mut self, ledger: &mut Ledger) -> bool {
+        let Some(Op::Send { id, bytes }) = self.ops.front_mut() else { return false };
+        if self.closing && id.is_some() {
+            // The server said that it takes no more requests.
+            self.ops.clear();
+            return false;
+        }
+        let Some(sent) = send_piece(self.peer.as_ref(), bytes, self.habits.piece_bytes) else {
+            return false;
+        };
+        let begun = id.take();
+        if sent == bytes.len() {
+            self.ops.pop_front();
+        } else {
+            bytes.drain(..sent);
+        }
+        if let Some(id) = begun {
+            self.continued = false;
+            self.waiting.push_back(id);
+            ledger.trace(|| format!("c{} begins r{id}", self.index));
+            if let Some(request) = ledger.requests.get_mut(&id) {
+                request.begun = true;
+            }
+        }
+        self.write_at = ledger.now.after(Span::from_nanos(1));
+        true
+    }
+
+    fn send_tunnel(&mut self, ledger: &Ledger) -> bool {
+        let Some(Op::Tunnel { bytes, early }) = self.ops.front_mut() else { return false };
+        if self.tunnel.is_none() && !*early {
+            if self.waiting.is_empty() {
+                self.ops.clear();
+            }
+            return false;
+        }
+        let Some(sent) = send_piece(self.peer.as_ref(), bytes, self.habits.piece_bytes) else {
+            return false;
+        };
+        self.tunnel_sent += sent as u64;
+        if sent == bytes.len() {
+            self.ops.pop_front();
+        } else {
+            bytes.drain(..sent);
+        }
+        self.write_at = ledger.now.after(Span::from_nanos(1));
+        true
     }
 
     fn pop_waited(&mut self) {
@@ -486,4 +494,11 @@ impl Client {
         self.waiting.clear();
         self.end(ledger, why);
     }
+}
+
+/// Sends up to `most` of `bytes`; `None` when there is no room for any.
+fn send_piece(peer: Option<&SimPeer>, bytes: &[u8], most: usize) -> Option<usize> {
+    let piece = &bytes[..bytes.len().min(most)];
+    let sent = peer?.send(piece);
+    (sent > 0 || piece.is_empty()).then_some(sent)
 }
