@@ -18,8 +18,9 @@ peers:          ## install the foreign programs that the tests talk to
 test: peers     ## everything that must hold: lints, unit and property tests, simulation, sockets, foreign peers
 	mkdir -p $(LOGS) && rm -f $(LOGS)/*
 	$(MAKE) --no-print-directory lint
-	set -o pipefail; cargo test --workspace --no-fail-fast 2>&1 | tee $(LOGS)/workspace.log || true
-	cargo xtask test-summary $(LOGS)/workspace.log
+	@# The sum decides, and so does cargo: a test program that dies has no closing line to be summed.
+	set -o pipefail; cargo test --workspace --no-fail-fast 2>&1 | tee $(LOGS)/workspace.log; ended=$$?; \
+	cargo xtask test-summary $(LOGS)/workspace.log && exit $$ended
 
 lint:
 	cargo fmt --all --check

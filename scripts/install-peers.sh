@@ -4,7 +4,7 @@
 set -euo pipefail
 
 declare -A package=(
-  [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nginx]=nginx-light [haproxy]=haproxy
+  [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nginx]=nginx-light [haproxy]=haproxy [openssl]=openssl
 )
 missing=()
 for program in "${!package[@]}"; do
