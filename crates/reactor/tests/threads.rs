@@ -13,8 +13,16 @@ const OPTIONS: ListenOptions =
 
 /// Goal: no wake is lost. Method: each sender waits for its mail to be read before it sends the next,
 /// so the worker falls asleep between almost any two; a lost wake leaves it asleep for the whole wait.
+/// These tests run one at a time: a thread that unshares its descriptor table while another test has
+/// a descriptor open keeps a copy of it, and what that test closes stays open.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[test]
 fn no_wake_is_lost_among_many_threads() {
+    let _alone = alone();
     const SENDERS: usize = 4;
     const MAILS: u64 = 3_000;
     const WAIT: Span = Span::from_secs(20);
@@ -80,6 +88,7 @@ impl<R: Reactor> Handler<R> for Accepts {
 /// its own table fills that; the client stays in the test's table, which must not feel it.
 #[test]
 fn a_full_descriptor_table_pauses_accepting_and_recovers() {
+    let _alone = alone();
     let waker = make_wakers(1).expect("an eventfd").remove(0);
     let (tell, hear) = mpsc::channel();
     let (dialled, wait_for_dial) = mpsc::channel::<()>();
@@ -115,6 +124,7 @@ fn a_full_descriptor_table_pauses_accepting_and_recovers() {
 
 #[test]
 fn a_worker_with_its_own_table_is_woken_from_outside() {
+    let _alone = alone();
     let wakers = make_wakers(2).expect("two eventfds");
     let workers: Vec<_> = wakers
         .iter()
@@ -144,6 +154,7 @@ fn a_worker_with_its_own_table_is_woken_from_outside() {
 
 #[test]
 fn accepted_sockets_inherit_no_delay_from_their_listener() {
+    let _alone = alone();
     // The driver sets it on the listener only; this is the kernel's promise it relies on.
     let kind = rustix::net::SocketType::STREAM;
     let server = rustix::net::socket(rustix::net::AddressFamily::INET, kind, None);
@@ -159,6 +170,7 @@ fn accepted_sockets_inherit_no_delay_from_their_listener() {
 
 #[test]
 fn a_path_left_behind_is_taken_over_and_one_in_use_is_not() {
+    let _alone = alone();
     let name = format!("tidegate-left-behind-{}.sock", std::process::id());
     let path = std::env::temp_dir().join(name);
     let address = Address::Unix(path.to_string_lossy().into_owned());
