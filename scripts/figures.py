@@ -46,6 +46,8 @@ def cell(contender, measure):
     value = contender.get(measure)
     if not value:
         return "n/a"
+    if not isinstance(value, dict):
+        value = {"median": value}
     text = f"{value['median']:.3g}" if value["median"] < 1000 else f"{value['median']:.0f}"
     over = contender.get("over_floor")
     return f"{text} ({over['median']:.2f})" if over else text
