@@ -100,12 +100,18 @@ fn apply_one(
         return Ok(false);
     }
     check(Point::BeforeJournal)?;
-    let step = journal.begin(item, boot, action, before)?;
+    let step = journal.begin(item, boot, action, before.clone())?;
     check(Point::BeforeAction)?;
     perform(host, action).map_err(ApplyError::Action)?;
     check(Point::AfterAction)?;
     let after = action.state(host).map_err(ApplyError::Action)?;
+    // Some drivers (virtio_net's moderation) say yes to a call and do nothing.
+    let is_unchanged = after == before;
     journal.done(step, after)?;
+    if is_unchanged {
+        let what = action.command_text();
+        return Err(ApplyError::Action(Unreadable { what, cause: Cause::Ineffective }));
+    }
     check(Point::AfterJournal)?;
     Ok(true)
 }

@@ -191,6 +191,14 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     for line in &refused {
         writeln!(out, "{line}")?;
     }
+    let trades = trades_left_out(&report, args);
+    if !trades.is_empty() {
+        writeln!(
+            out,
+            "Left out, as they trade one thing for another: {}.\nName those that you want; `tidegate tune check` explains them.\n",
+            trades.join(", ")
+        )?;
+    }
     if chosen.is_empty() && in_place.is_empty() {
         writeln!(out, "Nothing to apply.")?;
         return Ok(if refused.is_empty() { DONE } else { LEFT_OVER });
@@ -217,6 +225,7 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     for (entry, actions) in &works {
         show(&mut out, &host, entry, actions)?;
         match apply(&host, &mut journal, entry.item.id, actions, &mut |_| false) {
+            Ok(1) => writeln!(out, "  done: 1 change")?,
             Ok(done) => writeln!(out, "  done: {done} changes")?,
             Err(error) => {
                 failed = true;
@@ -281,6 +290,19 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
         }
     }
     (chosen, refused)
+}
+
+/// What could be applied but is left to be named, when no item is named at all.
+fn trades_left_out(report: &Report, args: &ApplyArgs) -> Vec<&'static str> {
+    if !args.items.is_empty() {
+        return Vec::new();
+    }
+    let is_left_out = |entry: &&Entry| {
+        entry.item.risk == Risk::Trade
+            && matches!(entry.finding.state, State::Costs)
+            && !entry.finding.actions.is_empty()
+    };
+    report.entries.iter().filter(is_left_out).map(|entry| entry.item.id).collect()
 }
 
 fn actions_of(host: &Host, entry: &Entry, persist: bool, out: &mut impl Write) -> Vec<Action> {

@@ -256,6 +256,8 @@ pub enum Cause {
     Denied,
     /// The tool ran and failed; its last line.
     Failed(String),
+    /// The change was accepted and nothing changed.
+    Ineffective,
     /// There is no such file on this kernel.
     Missing,
     /// The tool is not installed.
@@ -299,6 +301,9 @@ impl fmt::Display for Unreadable {
             Cause::Absent(what_of) => write!(f, "there is no {what_of}"),
             Cause::Denied => write!(f, "{what} needs more rights: run as root"),
             Cause::Failed(line) => write!(f, "the tool {what} failed: {line}"),
+            Cause::Ineffective => {
+                write!(f, "`{what}` was accepted but changed nothing: it has no effect here")
+            }
             Cause::Missing => write!(f, "{what} does not exist on this kernel"),
             Cause::MissingTool => write!(f, "the tool {what} is not installed"),
             Cause::Odd(found) => write!(f, "{what} is not understood: {found}"),

@@ -181,6 +181,21 @@ fn an_item_whose_second_action_fails_is_put_back_whole() {
 }
 
 #[test]
+fn a_change_that_is_accepted_without_effect_is_not_called_done() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let path = "/proc/sys/net/core/somaxconn";
+    fs::remove_file(host.locate(path)).unwrap();
+    // Takes every write and keeps none, as a driver that ignores a setting does.
+    std::os::unix::fs::symlink("/dev/null", host.locate(path)).unwrap();
+    let mut journal = Journal::open(&state.0).unwrap();
+    let actions = [Action::setting(path, 4096)];
+    let failed = apply(&host, &mut journal, "item", &actions, &mut |_| false).unwrap_err();
+    assert!(failed.to_string().contains("changed nothing"), "{failed}");
+    assert!(journal.outstanding().is_empty(), "there is nothing to put back");
+}
+
+#[test]
 fn two_changes_of_one_value_are_undone_to_the_first_state() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
