@@ -2,12 +2,14 @@
 //! In: a host, a workload. Out: a `Report`, sorted by gain.
 //! Never: changes anything; stops at an item that cannot be read (it is skipped with its reason).
 
+use crate::action::{Action, sysctl_key};
 use crate::capacity::Needs;
 use crate::environment::Environment;
 use crate::finding::{Finding, State};
-use crate::host::Host;
+use crate::host::{Cause, Host, Unreadable};
 use crate::item::{Item, Risk};
 use crate::items;
+use crate::mounts::read_only_mount;
 use crate::workload::Workload;
 
 /// Who can change what an item found.
@@ -116,16 +118,47 @@ pub fn check(host: &Host, workload: &Workload) -> Report {
 pub fn detect(item: &Item, host: &Host, workload: &Workload, environment: &Environment) -> Finding {
     let mut finding = match (item.detect)(host, workload) {
         Ok(finding) => finding,
-        Err(error) => Finding::skipped(error.to_string()),
+        Err(error) => Finding::skipped(reason_of(&error, environment)),
     };
     if finding.state == State::Costs
-        && let Some(reason) = environment.blocks(item.scope)
+        && let Some(reason) = environment
+            .blocks(item.scope)
+            .or_else(|| read_only(host, &finding.actions, environment))
     {
         finding.state = State::Blocked(reason);
         finding.actions.clear();
         finding.kept.clear();
     }
     finding
+}
+
+/// Why an item is skipped. Settings of the whole host are not missing from the kernel when a container's
+/// network namespace does not show them.
+fn reason_of(error: &Unreadable, environment: &Environment) -> String {
+    let is_hidden = error.cause == Cause::Missing && error.what.starts_with("/proc/sys/net/");
+    match &environment.container {
+        Some(kind) if is_hidden => {
+            format!("{} is not shown inside a container ({kind}): look on the host", error.what)
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Why none of the settings can be written from here; `None` when they can.
+fn read_only(host: &Host, actions: &[Action], environment: &Environment) -> Option<String> {
+    actions.iter().find_map(|action| {
+        let Action::Setting { path, value } = action else {
+            return None;
+        };
+        let mount = read_only_mount(host, path)?;
+        let mend = match sysctl_key(path) {
+            Some(key) if key.starts_with("net.") && environment.container.is_some() => format!(
+                "give it when the container starts (docker run --sysctl {key}=\"{value}\") or set it outside"
+            ),
+            _ => "set it outside".to_owned(),
+        };
+        Some(format!("{mount} is mounted read-only here: {mend}"))
+    })
 }
 
 const fn rank(entry: &Entry) -> u8 {

@@ -21,6 +21,7 @@ pub mod interfaces;
 pub mod item;
 pub mod items;
 pub mod journal;
+pub mod mounts;
 pub mod page;
 pub mod persist;
 pub mod prove;

@@ -116,7 +116,7 @@ fn on_read_only_settings_nothing_is_half_done() {
         test $code = 1
         $TUNE undo --state $STATE'",
     );
-    assert!(text.contains("read-only file system"), "{text}");
+    assert!(text.contains("/proc/sys is mounted read-only here"), "{text}");
     assert!(text.contains("Nothing to undo"), "{text}");
 }
 

@@ -13,7 +13,7 @@ use tidegate_tune::items;
 use tidegate_tune::workload::{For, Workload};
 use tidegate_tune::{page, report};
 
-const HOSTS: [&str; 5] = ["laptop", "ena-vm", "container", "numa-server", "two-cpu-vm"];
+const HOSTS: [&str; 6] = ["laptop", "ena-vm", "container", "podman", "numa-server", "two-cpu-vm"];
 
 fn look_at(name: &str, kind: For, connections: Option<u64>) -> Report {
     let tree = Scratch::of_host(name);
