@@ -334,6 +334,19 @@ impl<K: Kernel> Reactor for Loop<K> {
         self.stop_door(listener);
     }
 
+    fn steer_away(&mut self, listener: ListenerId, own_count: u32) {
+        if let Some(door) = self.doors.get(listener.index as usize)
+            && let Some(handle) = &door.handle
+            && self.door(listener).is_some()
+        {
+            self.kernel.steer_away(handle, own_count);
+        }
+    }
+
+    fn listener_count(&self) -> usize {
+        self.doors.iter().filter(|door| door.handle.is_some()).count()
+    }
+
     fn connect_from(
         &mut self,
         address: &Address,
