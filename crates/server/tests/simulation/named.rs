@@ -271,6 +271,34 @@ fn a_slow_client_makes_a_synthetic_answer_wait() {
     stage.end();
 }
 
+const SYNTHETIC_POST: &[u8] =
+    b"POST /synthetic?s=1k&B=3 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab";
+
+#[test]
+fn a_synthetic_answer_that_waits_for_a_body_is_408_after_its_time() {
+    let mut stage = Stage::new("timeouts = { body = \"2s\" }", "");
+    let client = stage.dial();
+    client.send(SYNTHETIC_POST);
+    let answer = stage.hear(&client, "in time\n");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(stage.seat.accounts.counters.body_timeouts.load(), 1);
+    stage.until(|_| client.is_finished_by_other().then_some(()));
+    drop(client);
+    stage.end();
+}
+
+#[test]
+fn a_client_that_leaves_within_a_body_that_a_synthetic_answer_waits_for_is_forgotten() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(SYNTHETIC_POST);
+    client.finish();
+    stage.until(|_| client.is_finished_by_other().then_some(()));
+    assert_eq!(stage.seat.accounts.counters.client_aborts.load(), 1);
+    drop(client);
+    stage.end();
+}
+
 #[test]
 fn a_slow_server_makes_a_fast_client_wait() {
     let mut stage = Stage::new("", "");
