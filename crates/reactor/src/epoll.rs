@@ -93,6 +93,11 @@ impl Kernel for Epoll {
         }
     }
 
+    fn steer_away(&mut self, listener: &OwnedFd, own_count: u32) {
+        // A listener that shares with nobody (a unix one, too) is refused: it has nobody to deal to.
+        let _ = steering::steer_away(listener.as_fd(), own_count);
+    }
+
     fn accept(&mut self, listener: &OwnedFd) -> Accepting<OwnedFd> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener, flags) {

@@ -170,6 +170,12 @@ pub trait Reactor: Sized {
     /// Stops accepting: takes what waits in the backlog (handed over as `Accepted` in the next turns
     /// until it is empty), then closes the listener.
     fn stop_listening(&mut self, listener: ListenerId);
+    /// Asks the kernel to deal new connections to listeners that others opened on the same address after
+    /// the `own_count` of this process: to a process that takes over. This one goes on to accept, so that
+    /// what is on its way here already arrives. Nothing changes where there are no others.
+    fn steer_away(&mut self, listener: ListenerId, own_count: u32);
+    /// Listeners that are open, those included that still take what waits in their backlog.
+    fn listener_count(&self) -> usize;
 
     /// Starts a connection; ends in `Connected` or `Closed`. Output may be queued at once.
     ///

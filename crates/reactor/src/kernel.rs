@@ -91,6 +91,8 @@ pub trait Kernel {
         address: &Address,
         options: &ListenOptions,
     ) -> std::io::Result<(Self::Handle, Address)>;
+    /// Deals new connections to those who joined this listener's group after its first `own_count`.
+    fn steer_away(&mut self, listener: &Self::Handle, own_count: u32);
     /// Takes one connection from the backlog.
     fn accept(&mut self, listener: &Self::Handle) -> Accepting<Self::Handle>;
     /// Begins a connection, from the address `source` where one is given; the first writable or error

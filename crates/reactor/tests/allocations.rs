@@ -81,3 +81,45 @@ fn a_warm_echo_allocates_nothing() {
     }
     assert_eq!(within_turns, 0, "allocations in turns after the warm-up");
 }
+
+/// Sets a short deadline with whatever comes in, and counts those that came.
+struct Hurried {
+    due: usize,
+}
+
+impl<R: Reactor> Handler<R> for Hurried {
+    fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
+        match completion {
+            Completion::Received { sock, .. } => {
+                reactor.set_deadline(sock, reactor.now().after(Span::from_millis(1)));
+            }
+            Completion::Due { .. } => self.due += 1,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_first_deadlines_that_come_due_allocate_nothing() {
+    const CLIENTS: usize = 50;
+    let waker = make_wakers(1).expect("an eventfd").remove(0);
+    let mut reactor = EpollReactor::new(100, waker).expect("an epoll instance");
+    let any = Address::Tcp(([127, 0, 0, 1], 0).into());
+    let options = ListenOptions { backlog: 64, reuse_port: false, steer_by_cpu_over: None };
+    let listener = reactor.listen(&any, &options).expect("a free port");
+    let Some(Address::Tcp(address)) = reactor.listener_address(listener) else { panic!("TCP") };
+    let mut clients: Vec<TcpStream> =
+        (0..CLIENTS).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+    let mut handler = Hurried { due: 0 };
+    while reactor.sock_count() < CLIENTS {
+        reactor.turn(&mut handler, Span::from_millis(1));
+    }
+    for client in &mut clients {
+        client.write_all(b"x").expect("it is up");
+    }
+    let before = ALLOCATIONS.with(Cell::get);
+    while handler.due < CLIENTS {
+        reactor.turn(&mut handler, Span::from_millis(1));
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "allocations before the last deadline");
+}

@@ -141,7 +141,12 @@ impl Worker {
                     reactor.set_deadline(sock, now.after(timeouts.body));
                 }
             }
-            DownstreamState::Produce(_) => reactor.set_receiving(sock, down.input.is_empty()),
+            DownstreamState::Produce(id) => {
+                reactor.set_receiving(sock, down.input.is_empty());
+                if self.awaits_body(id) {
+                    reactor.set_deadline(sock, now.after(timeouts.body));
+                }
+            }
             DownstreamState::Tunnel(_) => {}
         }
     }
@@ -474,7 +479,13 @@ impl Worker {
                     self.close_downstream(reactor, sock);
                 }
             }
-            DownstreamState::Produce(_) => {}
+            DownstreamState::Produce(id) => {
+                // What it waits for will not come.
+                if self.awaits_body(id) {
+                    self.accounts.counters.client_aborts.add(1);
+                    self.close_downstream(reactor, sock);
+                }
+            }
             DownstreamState::Tunnel(id) => self.tunnel_finished(reactor, id, true),
         }
     }
@@ -529,7 +540,7 @@ impl Worker {
                 self.close_downstream(reactor, sock);
             }
             DownstreamState::Exchange(id) => self.exchange_client_due(reactor, id),
-            DownstreamState::Produce(id) => self.pump(reactor, id),
+            DownstreamState::Produce(id) => self.production_due(reactor, id),
             DownstreamState::Tunnel(id) => self.tunnel_due(reactor, id),
         }
     }

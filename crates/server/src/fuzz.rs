@@ -77,7 +77,7 @@ impl Stage {
         let Some(server) = net.serve(&origin) else { panic!("the server's address is free") };
         let snapshot = Rc::new(Snapshot::new(config, vec![vec![vec![origin]]]));
         let accounts = Arc::new(Accounts::default());
-        let limits = WorkerLimits { exchanges_max: 16, steer_by_cpu_over: None };
+        let limits = WorkerLimits { exchanges_max: 16, workers: 1, steer_by_cpu: false };
         let mut worker = Worker::new(snapshot, Arc::clone(&accounts), limits, 1);
         let mut reactor = SimReactor::new(&net, 32);
         if let Err(error) = worker.listen(&mut reactor) {

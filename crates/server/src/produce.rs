@@ -1,6 +1,7 @@
 //! Answers made to the URL's order: delayed, large or in pieces, without holding more than one piece.
 //! In: a request on a synthetic route. Out: its answer, as fast as the client takes it.
-//! Never: keeps a body; waits in any way but by the connection's deadline.
+//! Never: keeps a body; waits in any way but by the connection's deadline (of the order's delays, or of the
+//! body it waits for).
 //! Limits: `SHARE_BYTES` a turn, then the others have theirs.
 
 use tidegate_base::{Id, Moment};
@@ -121,15 +122,8 @@ impl Worker {
         if production.body.is_done() {
             return 0;
         }
-        let down = production.down;
         let Ok(step) = production.body.decode(bytes) else {
-            let text = "the request's body is malformed";
-            let bodyless = production.framing == SyntheticFraming::None;
-            self.productions.remove(id);
-            if let Some(conn) = self.conns.downstream(down) {
-                conn.state = DownstreamState::ExpectHead;
-            }
-            self.refuse_with(reactor, down, 400, text, bodyless);
+            self.refuse_production(reactor, id, 400, "the request's body is malformed");
             return bytes.len();
         };
         production.body_awaited = production.body_awaited.saturating_sub(step.data.len() as u64);
@@ -138,6 +132,38 @@ impl Worker {
             self.begin_delay(reactor, id);
         }
         step.consumed
+    }
+
+    /// Whether the answer waits for bytes that the client still has to send.
+    pub(crate) fn awaits_body(&self, id: Id<Produce>) -> bool {
+        self.productions.get(id).is_some_and(|production| production.phase == Phase::ExpectBody)
+    }
+
+    /// The connection's deadline came: the order's own time is over, or the body's.
+    pub(crate) fn production_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Produce>) {
+        if self.awaits_body(id) {
+            self.accounts.counters.body_timeouts.add(1);
+            let text = "the request's body did not come in time";
+            return self.refuse_production(reactor, id, 408, text);
+        }
+        self.pump(reactor, id);
+    }
+
+    /// Answers a request whose body is not what it should be, and ends its connection.
+    fn refuse_production<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Produce>,
+        status: u16,
+        text: &str,
+    ) {
+        let Some(production) = self.productions.remove(id) else { return };
+        let down = production.down;
+        if let Some(conn) = self.conns.downstream(down) {
+            conn.state = DownstreamState::ExpectHead;
+        }
+        let bodyless = production.framing == SyntheticFraming::None;
+        self.refuse_with(reactor, down, status, text, bodyless);
     }
 
     fn begin_delay<R: Reactor>(&mut self, reactor: &mut R, id: Id<Produce>) {

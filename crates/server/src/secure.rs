@@ -287,6 +287,14 @@ impl<R: Reactor> Reactor for SecureView<'_, R> {
         self.inner.stop_listening(listener);
     }
 
+    fn steer_away(&mut self, listener: ListenerId, own_count: u32) {
+        self.inner.steer_away(listener, own_count);
+    }
+
+    fn listener_count(&self) -> usize {
+        self.inner.listener_count()
+    }
+
     fn connect(&mut self, address: &Address) -> Result<SockId, Shortage> {
         self.inner.connect(address)
     }

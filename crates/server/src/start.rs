@@ -110,14 +110,15 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     let cpus = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
     let count = usize::from(options.workers.or(config.server.workers).unwrap_or(0));
     let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
-    let steer = steers(&config, &cpus, count).then_some(count as u32);
+    let steer_by_cpu = steers(&config, &cpus, count);
     let grace = config.server.shutdown_grace;
     let uses_tls = !tls.is_empty();
     let mut plan = Plan {
         config: Arc::new(config),
         addresses: Arc::new(addresses),
         tls: Arc::new(tls),
-        steer,
+        workers: count as u32,
+        steer_by_cpu,
         descriptors,
     };
 
@@ -180,7 +181,8 @@ struct Plan {
     config: Arc<Config>,
     addresses: Arc<Vec<Vec<Vec<Address>>>>,
     tls: Arc<TlsPlan>,
-    steer: Option<u32>,
+    workers: u32,
+    steer_by_cpu: bool,
     descriptors: u64,
 }
 
@@ -245,7 +247,11 @@ fn prepare(
     let mut reactor =
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
     let snapshot = Snapshot::new((*plan.config).clone(), (*plan.addresses).clone());
-    let limits = WorkerLimits { exchanges_max: socks_max, steer_by_cpu_over: plan.steer };
+    let limits = WorkerLimits {
+        exchanges_max: socks_max,
+        workers: plan.workers,
+        steer_by_cpu: plan.steer_by_cpu,
+    };
     let seed = random_seed();
     let accounts = Arc::new(Accounts::default());
     let mut worker =

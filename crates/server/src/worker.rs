@@ -26,9 +26,15 @@ use crate::snapshot::Snapshot;
 pub(crate) const TIMER_GRACE: u32 = 0;
 /// The timer by which a stop closes what is idle.
 pub(crate) const TIMER_IDLE: u32 = 1;
+/// The timer by which a stop closes the listeners.
+pub(crate) const TIMER_LISTENERS: u32 = 2;
+/// How long a stop leaves the listeners open, with new connections dealt to a process that takes over: a
+/// connection whose handshake is under way when its listener closes is reset by the kernel.
+const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
 /// How long a stop leaves idle connections open. A client that has just got its answer sends its next
 /// request without knowing of the stop (RFC 9112 section 9.6): it is answered rather than lost.
 const STOP_IDLE_SPAN: Span = Span::from_millis(250);
+const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
 /// A turn waits at most this long, so that a lost wake-up costs latency and never a stall.
 const TURN_WAIT_MAX: Span = Span::from_secs(1);
 
@@ -56,7 +62,7 @@ pub struct Worker {
     pub(crate) until_sample: u32,
     pub(crate) sampling: Option<Sample>,
     listeners: Vec<(ListenerId, u16)>,
-    listener_count: u32,
+    limits: WorkerLimits,
 }
 
 /// A timed call under way.
@@ -105,8 +111,10 @@ pub struct Leftovers {
 pub struct WorkerLimits {
     /// Exchanges under way at once; also the connections that room is reserved for.
     pub exchanges_max: usize,
-    /// Of how many workers it is one (for steering by CPU); `None`: do not steer.
-    pub steer_by_cpu_over: Option<u32>,
+    /// Of how many workers it is one: each has a listener of its own on each TCP address.
+    pub workers: u32,
+    /// Connections go to the worker of the CPU that received them.
+    pub steer_by_cpu: bool,
 }
 
 impl Worker {
@@ -138,7 +146,7 @@ impl Worker {
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
             sampling: None,
             listeners: Vec::new(),
-            listener_count: limits.steer_by_cpu_over.unwrap_or(0),
+            limits,
         }
     }
 
@@ -170,7 +178,7 @@ impl Worker {
             let options = ListenOptions {
                 backlog: listener.backlog,
                 reuse_port: tcp,
-                steer_by_cpu_over: (tcp && self.listener_count > 1).then_some(self.listener_count),
+                steer_by_cpu_over: (tcp && self.steers()).then_some(self.limits.workers),
             };
             let id = reactor.listen(&snapshot.listener_address(index), &options)?;
             self.listeners.push((id, index as u16));
@@ -197,27 +205,45 @@ impl Worker {
         }
     }
 
-    /// Begins to stop: no new connections, idle ones closed after `STOP_IDLE_SPAN`, those at work
-    /// closed after their answer, what is left after `grace` reset.
+    fn steers(&self) -> bool {
+        self.limits.steer_by_cpu && self.limits.workers > 1
+    }
+
+    /// Begins to stop: new connections go to whoever takes over, the listeners close after
+    /// `STOP_LISTENERS_SPAN`, idle connections after `STOP_IDLE_SPAN`, those at work after their answer;
+    /// what is left after `grace` is reset.
     pub fn stop<R: Reactor>(&mut self, reactor: &mut R, grace: Span) {
         if self.stopping {
             return;
         }
         self.stopping = true;
+        // Where connections are steered by CPU the group's program is the new process's by now.
+        if !self.steers() {
+            for (listener, _) in &self.listeners {
+                reactor.steer_away(*listener, self.limits.workers);
+            }
+        }
+        let now = reactor.now();
+        reactor.set_timer(TIMER_GRACE, now.after(grace));
+        reactor.set_timer(TIMER_LISTENERS, now.after(STOP_LISTENERS_SPAN.min(grace)));
+        reactor.set_timer(TIMER_IDLE, now.after(STOP_IDLE_SPAN.min(grace)));
+    }
+
+    /// Closes the listeners, once what waits in their backlogs is taken.
+    pub(crate) fn close_listeners<R: Reactor>(&mut self, reactor: &mut R) {
         for (listener, _) in &self.listeners {
             reactor.stop_listening(*listener);
         }
-        reactor.set_timer(TIMER_GRACE, reactor.now().after(grace));
         if self.conns.downstream_count() == 0 {
-            return self.close_idle(reactor);
+            self.close_idle(reactor);
         }
-        reactor.set_timer(TIMER_IDLE, reactor.now().after(STOP_IDLE_SPAN.min(grace)));
     }
 
     /// Whether a stop has come to its end: nothing is left open.
     #[must_use]
     pub fn is_stopped<R: Reactor>(&self, reactor: &R) -> bool {
-        self.stopping && (self.grace_over || reactor.sock_count() == 0)
+        let all_closed = reactor.sock_count() == 0 && reactor.listener_count() == 0;
+        self.stopping && (self.grace_over || all_closed)
     }
 
     /// Resets everything that is still open.

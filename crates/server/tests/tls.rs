@@ -91,7 +91,7 @@ impl House {
         let origin = vec![vec![Address::Tcp("10.0.0.1:444".parse().unwrap())]];
         let snapshot = Snapshot::new(config, vec![origin.clone(), origin]);
         let accounts = Arc::new(Accounts::default());
-        let limits = WorkerLimits { exchanges_max: 64, steer_by_cpu_over: None };
+        let limits = WorkerLimits { exchanges_max: 64, workers: 1, steer_by_cpu: false };
         let mut reactor = SimReactor::new(&net, 64);
         let mut worker = Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed);
         let listeners = worker.listen(&mut reactor).unwrap();

@@ -59,18 +59,22 @@ impl<K: Kernel> Loop<K> {
     /// A reactor over `kernel` that holds at most `socks_max` connections (closing ones included).
     pub(crate) fn over(kernel: K, waker: Waker, socks_max: usize) -> Self {
         let now = kernel.clock();
+        // A list holds each slot about once. Its memory is reserved, not touched, so that none grows in
+        // the middle of the work, however late its first busy moment comes.
+        let reserved = socks_max.min(slots::RESERVED_MAX);
+        let list = || Vec::with_capacity(reserved);
         Self {
             slots: Slots::new(socks_max),
             outputs: Outputs::default(),
             doors: Vec::new(),
             accept_again_at: Moment::NEVER,
-            deadlines: Wheel::with_capacity(now, socks_max.min(slots::RESERVED_MAX)),
+            deadlines: Wheel::with_capacity(now, reserved),
             timers: Wheel::new(now),
-            dirty: Vec::new(),
-            queue: Vec::new(),
-            served: Vec::new(),
-            due: Vec::new(),
-            read_buffer: Vec::new(),
+            dirty: list(),
+            queue: list(),
+            served: list(),
+            due: list(),
+            read_buffer: Vec::with_capacity(READ_BUFFER_BYTES),
             waker,
             now,
             unix_seconds: kernel.unix_seconds(),
@@ -328,6 +332,19 @@ impl<K: Kernel> Reactor for Loop<K> {
 
     fn stop_listening(&mut self, listener: ListenerId) {
         self.stop_door(listener);
+    }
+
+    fn steer_away(&mut self, listener: ListenerId, own_count: u32) {
+        if let Some(door) = self.doors.get(listener.index as usize)
+            && let Some(handle) = &door.handle
+            && self.door(listener).is_some()
+        {
+            self.kernel.steer_away(handle, own_count);
+        }
+    }
+
+    fn listener_count(&self) -> usize {
+        self.doors.iter().filter(|door| door.handle.is_some()).count()
     }
 
     fn connect_from(

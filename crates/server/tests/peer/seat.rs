@@ -32,7 +32,7 @@ impl<K: Kernel> Seat<Loop<K>> {
     pub fn new(mut reactor: Loop<K>, config: &Config, socks_max: usize, seed: u64) -> Self {
         let accounts = Arc::new(Accounts::default());
         let snapshot = Rc::new(Snapshot::new(config.clone(), addresses(config)));
-        let limits = WorkerLimits { exchanges_max: socks_max, steer_by_cpu_over: None };
+        let limits = WorkerLimits { exchanges_max: socks_max, workers: 1, steer_by_cpu: false };
         let mut worker = Worker::new(snapshot, Arc::clone(&accounts), limits, seed);
         let listeners = match worker.listen(&mut reactor) {
             Ok(listeners) => listeners,

@@ -271,6 +271,34 @@ fn a_slow_client_makes_a_synthetic_answer_wait() {
     stage.end();
 }
 
+const SYNTHETIC_POST: &[u8] =
+    b"POST /synthetic?s=1k&B=3 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab";
+
+#[test]
+fn a_synthetic_answer_that_waits_for_a_body_is_408_after_its_time() {
+    let mut stage = Stage::new("timeouts = { body = \"2s\" }", "");
+    let client = stage.dial();
+    client.send(SYNTHETIC_POST);
+    let answer = stage.hear(&client, "in time\n");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(stage.seat.accounts.counters.body_timeouts.load(), 1);
+    stage.until(|_| client.is_finished_by_other().then_some(()));
+    drop(client);
+    stage.end();
+}
+
+#[test]
+fn a_client_that_leaves_within_a_body_that_a_synthetic_answer_waits_for_is_forgotten() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(SYNTHETIC_POST);
+    client.finish();
+    stage.until(|_| client.is_finished_by_other().then_some(()));
+    assert_eq!(stage.seat.accounts.counters.client_aborts.load(), 1);
+    drop(client);
+    stage.end();
+}
+
 #[test]
 fn a_slow_server_makes_a_fast_client_wait() {
     let mut stage = Stage::new("", "");
@@ -399,6 +427,59 @@ fn a_stop_with_nothing_open_is_over_at_once() {
     stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
     assert!(stage.net.now().since(began) < Span::from_secs(1));
     assert_eq!(stage.net.open_listeners(), 0);
+    stage.end();
+}
+
+const HELLO: &[u8] = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// Lets `span` pass, turn by turn.
+fn pass(stage: &mut Stage, span: Span) {
+    let end = stage.net.now().after(span);
+    while stage.net.now() < end {
+        stage.net.advance_by(Span::from_millis(5));
+        stage.turn();
+    }
+}
+
+#[test]
+fn a_stop_answers_requests_that_were_on_their_way_and_closes_before_later_ones() {
+    let mut stage = Stage::new("", "");
+    let (early, late) = (stage.dial(), stage.dial());
+    for client in [&early, &late] {
+        client.send(HELLO);
+        let answer = stage.hear(client, "hello");
+        assert!(!answer.contains("Connection: close"), "{answer}");
+    }
+    stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
+    pass(&mut stage, Span::from_millis(200));
+    assert!(!early.is_finished_by_other(), "an idle connection was closed within the window");
+    early.send(HELLO);
+    let answer = stage.hear(&early, "hello");
+    assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    stage.until(|_| early.is_finished_by_other().then_some(()));
+    stage.until(|_| late.is_finished_by_other().then_some(()));
+    late.send(HELLO);
+    pass(&mut stage, Span::from_millis(100));
+    assert!(late.receive().is_empty(), "a closed connection was answered");
+    drop((early, late));
+    stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
+    stage.end();
+}
+
+#[test]
+fn a_stop_takes_clients_that_were_connecting_and_refuses_later_ones() {
+    let mut stage = Stage::new("", "");
+    stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
+    pass(&mut stage, Span::from_millis(100));
+    assert!(!stage.seat.worker.is_stopped(&stage.seat.reactor), "a listener is still open");
+    let client = stage.dial();
+    stage.until(|stage| (stage.net.open_listeners() == 0).then_some(()));
+    assert!(stage.net.dial(&stage.seat.bound[0]).is_none(), "nobody listens any more");
+    client.send(HELLO);
+    let answer = stage.hear(&client, "hello");
+    assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    drop(client);
+    stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
     stage.end();
 }
 
