@@ -298,7 +298,12 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
         self.inner.connect_from(address, source)
     }
 
-    fn connect_secured(&mut self, address: &Address, number: u32) -> Result<SockId, Shortage> {
+    fn connect_secured_from(
+        &mut self,
+        address: &Address,
+        source: Option<IpAddr>,
+        number: u32,
+    ) -> Result<SockId, Shortage> {
         // A name that is none was refused at start.
         let Some(Ok(session)) =
             self.layer.connector(number).map(|(pool, name)| pool.connector.connect(name))
@@ -306,7 +311,7 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
             self.layer.ledger.count(Event::Bug);
             return Err(Shortage::Slots);
         };
-        let sock = self.inner.connect(address)?;
+        let sock = self.inner.connect_from(address, source)?;
         self.layer.insert(sock, session, Some(number));
         Ok(sock)
     }
