@@ -19,8 +19,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("push", &["base", "config", "wire"]),
     ("lua", &["base", "config", "gate", "push", "wire"]),
     ("reactor", &["base"]),
-    ("server", &["base", "config", "gate", "lua", "push", "reactor", "wire"]),
-    ("bench", &["base", "reactor", "wire"]),
+    ("secure", &["base", "reactor", "wire"]),
+    ("server", &["base", "config", "gate", "lua", "push", "reactor", "secure", "wire"]),
+    ("bench", &["base", "reactor", "secure", "wire"]),
     ("tune", &["base"]),
     ("tidegate", &["base", "bench", "config", "server", "tune"]),
 ];

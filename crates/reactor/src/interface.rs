@@ -198,7 +198,22 @@ pub trait Reactor: Sized {
 
     /// As `connect`, through a layer that secures the connection by its settings of that number. A bare
     /// reactor has no such layer and refuses, so that nothing goes out in the clear.
-    fn connect_secured(&mut self, _address: &Address, _profile: u32) -> Result<SockId, Shortage> {
+    ///
+    /// # Errors
+    /// As `connect`; `Slots` where there is no such layer.
+    fn connect_secured(&mut self, address: &Address, profile: u32) -> Result<SockId, Shortage> {
+        self.connect_secured_from(address, None, profile)
+    }
+    /// `connect_secured` from the local address `source`, as `connect_from`.
+    ///
+    /// # Errors
+    /// As `connect_secured`.
+    fn connect_secured_from(
+        &mut self,
+        _address: &Address,
+        _source: Option<core::net::IpAddr>,
+        _profile: u32,
+    ) -> Result<SockId, Shortage> {
         Err(Shortage::Slots)
     }
 

@@ -14,12 +14,11 @@ use tidegate_config::model::{
     CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ServerAddress, TicketSource,
     TlsIdentity, TlsVersion,
 };
+use tidegate_secure::{ListenerPlan, PoolPlan, TlsPlan};
 use tidegate_wire::tls::{
     self, Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, PeerIdentity,
     Roots, SetupFault, TicketKeys, TlsClock, Version,
 };
-
-use crate::secure::{ListenerPlan, PoolPlan, TlsPlan};
 
 /// Bytes of one file; bundles of authorities are the largest.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;

@@ -3,6 +3,7 @@
 
 use tidegate_base::counters;
 use tidegate_base::handlers::HandlerCounters;
+use tidegate_secure::{Event, Ledger};
 use tidegate_wire::tls::Fault;
 
 counters! {
@@ -95,7 +96,7 @@ counters! {
 
 impl WorkerCounters {
     /// Counts what ended a TLS connection.
-    pub(crate) fn count_tls_fault(&self, fault: Fault) {
+    fn count_tls_fault(&self, fault: Fault) {
         match fault {
             Fault::PlainHttp => self.tls_plain_http.add(1),
             Fault::Certificate(_) => self.tls_certificate_refusals.add(1),
@@ -179,6 +180,30 @@ pub struct Accounts {
     pub counters: WorkerCounters,
     /// Calls, CPU time and queueing latency, by `HandlerKind`.
     pub handlers: [HandlerCounters; HandlerKind::ALL.len()],
+}
+
+impl Ledger for Accounts {
+    fn count(&self, event: Event) {
+        let counters = &self.counters;
+        match event {
+            Event::SessionBegun => counters.tls_sessions_now.add(1),
+            Event::SessionGone => counters.tls_sessions_now.sub(1),
+            Event::HandshakeDone { resumed } => {
+                counters.tls_handshakes.add(1);
+                counters.tls_resumptions.add(u64::from(resumed));
+            }
+            Event::HandshakeLeft => counters.tls_handshake_failures.add(1),
+            Event::HandshakeTimedOut => counters.tls_handshake_timeouts.add(1),
+            Event::HandshakePutOff => counters.tls_handshakes_put_off.add(1),
+            Event::Truncated => counters.tls_truncations.add(1),
+            Event::Failed(fault) => counters.count_tls_fault(fault),
+            Event::Bug => counters.bugs.add(1),
+        }
+    }
+
+    fn log(&self, line: core::fmt::Arguments<'_>) {
+        eprintln!("tidegate: {line}");
+    }
 }
 
 #[cfg(test)]

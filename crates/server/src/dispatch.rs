@@ -19,7 +19,6 @@ use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
 use crate::downstream::is_blocked;
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
-use crate::secure;
 use crate::worker::{Work, Worker};
 
 /// Why an exchange cannot go on, as the client is told.
@@ -210,7 +209,7 @@ impl Worker {
         let address = &addresses[preferred % addresses.len()];
         let begun = match &self.snapshot.config.pools[usize::from(pool)].tls {
             None => reactor.connect(address),
-            Some(_) => reactor.connect_secured(address, secure::profile(pool, server)),
+            Some(_) => reactor.connect_secured(address, tidegate_secure::profile(pool, server)),
         };
         let Ok(up) = begun else {
             counters.upstream_connect_failures.add(1);

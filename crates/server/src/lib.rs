@@ -15,7 +15,6 @@ mod flow;
 pub mod fuzz;
 mod produce;
 mod reload;
-pub mod secure;
 pub mod snapshot;
 pub mod start;
 mod tunnel;

@@ -14,9 +14,9 @@ use std::time::{Duration, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use tidegate_config::model::Config;
+use tidegate_secure::TlsPlan;
 
 use crate::certificates::{self, TlsKeeper};
-use crate::secure::TlsPlan;
 
 /// After a change, this long nothing is read: files are written one after the other.
 const QUIET: Duration = Duration::from_millis(300);

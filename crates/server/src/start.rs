@@ -20,11 +20,11 @@ use tidegate_reactor::{
     EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals,
     worker as thread_setup,
 };
+use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::certificates::{TlsFault, TlsKeeper};
 use crate::counters::Accounts;
 use crate::reload::{self, Reloader};
-use crate::secure::{TlsLayer, TlsPlan};
 use crate::snapshot::Snapshot;
 use crate::worker::{Worker, WorkerLimits};
 
@@ -228,7 +228,7 @@ struct Prepared {
     reactor: EpollReactor,
     worker: Worker,
     /// `None`: nothing is TLS, and the worker runs on the bare reactor.
-    tls: Option<TlsLayer>,
+    tls: Option<TlsLayer<Arc<Accounts>>>,
     bound: Bound,
 }
 

@@ -11,9 +11,12 @@ use tidegate_config::model;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::queue::WaitQueue;
-use tidegate_reactor::{Driver, ListenError, ListenOptions, ListenerId, Reactor, SockId};
+use tidegate_reactor::{
+    Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Reactor, SockId,
+};
+use tidegate_secure::User;
 use tidegate_wire::http1::DateField;
-use tidegate_wire::tls::PeerIdentity;
+use tidegate_wire::tls::TlsSession;
 
 use crate::buffers::BufferPool;
 use crate::connection::Connections;
@@ -188,18 +191,18 @@ impl Worker {
 
     /// One turn of the reactor, and what producers had left over.
     pub fn turn<R: Driver>(&mut self, reactor: &mut R, wait_max: Span) {
-        let wait = self.wait(wait_max);
+        let wait = self.wait_at_most(wait_max);
         reactor.turn(self, wait);
-        self.continue_after_turn(reactor);
+        self.serve_yielded(reactor);
     }
 
     /// How long the next turn may wait.
-    pub(crate) fn wait(&self, wait_max: Span) -> Span {
+    fn wait_at_most(&self, wait_max: Span) -> Span {
         if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
     }
 
     /// Goes on with producers that used up their share of the turn.
-    pub(crate) fn continue_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
+    fn serve_yielded<R: Reactor>(&mut self, reactor: &mut R) {
         if !self.yielded.is_empty() {
             self.continue_yielded(reactor);
         }
@@ -259,13 +262,6 @@ impl Worker {
         self.work.clear();
     }
 
-    /// Remembers who the client of a connection proved to be.
-    pub(crate) fn note_client_certificate(&mut self, sock: SockId, identity: PeerIdentity) {
-        if let Some(down) = self.conns.downstream(sock) {
-            down.certificate = Some(Box::new(identity));
-        }
-    }
-
     pub(crate) fn listener_index(&self, listener: ListenerId) -> Option<u16> {
         self.listeners.iter().find(|(id, _)| *id == listener).map(|(_, index)| *index)
     }
@@ -302,6 +298,30 @@ impl Worker {
     #[must_use]
     pub fn connection_counts(&self) -> (usize, usize) {
         (self.conns.downstream_count(), self.conns.upstream_count())
+    }
+}
+
+/// Above the layer, where there is TLS.
+impl User for Worker {
+    fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>) {
+        Handler::handle(self, reactor, completion);
+    }
+
+    fn wait(&self, wait_max: Span) -> Span {
+        self.wait_at_most(wait_max)
+    }
+
+    fn continue_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
+        self.serve_yielded(reactor);
+    }
+
+    /// Remembers who the client of a connection proved to be.
+    fn handle_established(&mut self, sock: SockId, session: &TlsSession) {
+        if let Some(down) = self.conns.downstream(sock)
+            && let Some(identity) = session.peer_identity()
+        {
+            down.certificate = Some(Box::new(identity));
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor};
+use tidegate_secure::{ListenerPlan, PoolPlan, TlsLayer, TlsPlan};
 use tidegate_server::counters::{Accounts, WorkerCounters};
-use tidegate_server::secure::{ListenerPlan, PoolPlan, TlsLayer, TlsPlan};
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
@@ -52,7 +52,7 @@ struct House {
     net: SimNet,
     reactor: SimReactor,
     worker: Worker,
-    layer: TlsLayer,
+    layer: TlsLayer<Arc<Accounts>>,
     accounts: Arc<Accounts>,
     connector: Connector,
 }

@@ -1,7 +1,7 @@
 //! What a pool needs to speak TLS to its servers: whom to trust, which name to ask for, what to show.
 //! In: `ConnectorSettings` (PEM as bytes). Out: a `Connector` that begins sessions.
 //! Never: trusts without verifying unless the settings say so in a word that cannot be overlooked.
-//! Limits: `SESSIONS_MAX` sessions are remembered for resumption.
+//! Limits: `SESSIONS_MAX` sessions are remembered for resumption, unless the settings name more.
 
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::fault::Fault;
 use super::session::TlsSession;
+use super::sessions::Sessions;
 use super::setup::{SetupFault, SetupKind};
 
 /// Sessions remembered for resumption, over all servers of a pool.
@@ -56,6 +57,8 @@ pub struct ConnectorSettings {
     pub alpn: Vec<String>,
     /// Resume earlier sessions.
     pub resume: bool,
+    /// Tickets kept of each server, for who opens connections by the thousand; `None`: a few.
+    pub tickets_max: Option<usize>,
 }
 
 impl Default for ConnectorSettings {
@@ -70,6 +73,7 @@ impl Default for ConnectorSettings {
             groups: Vec::new(),
             alpn: Vec::new(),
             resume: true,
+            tickets_max: None,
         }
     }
 }
@@ -82,6 +86,27 @@ pub struct ServerNameFault;
 #[derive(Clone, Debug)]
 pub struct Connector {
     config: Arc<ClientConfig>,
+    /// `None`: no session is resumed.
+    remember: Option<Remember>,
+}
+
+/// How many sessions are remembered.
+#[derive(Clone, Copy, Debug)]
+enum Remember {
+    /// `SESSIONS_MAX` over all servers.
+    Few,
+    /// So many tickets of each server.
+    Tickets(usize),
+}
+
+impl Remember {
+    fn resumption(remember: Option<Self>) -> Resumption {
+        match remember {
+            None => Resumption::disabled(),
+            Some(Self::Few) => Resumption::in_memory_sessions(SESSIONS_MAX),
+            Some(Self::Tickets(count)) => Resumption::store(Arc::new(Sessions::new(count))),
+        }
+    }
 }
 
 impl Connector {
@@ -110,20 +135,19 @@ impl Connector {
             }
         };
         config.alpn_protocols = settings.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        config.resumption = match settings.resume {
-            true => Resumption::in_memory_sessions(SESSIONS_MAX),
-            false => Resumption::disabled(),
-        };
-        Ok(Self { config: Arc::new(config) })
+        let remember =
+            settings.resume.then(|| settings.tickets_max.map_or(Remember::Few, Remember::Tickets));
+        config.resumption = Remember::resumption(remember);
+        Ok(Self { config: Arc::new(config), remember })
     }
 
-    /// A connector of the same settings that remembers sessions of its own, so that no worker waits for
-    /// another's lock.
+    /// A connector of the same settings that remembers sessions of its own (where sessions are resumed at
+    /// all), so that no worker waits for another's lock.
     #[must_use]
     pub fn with_own_sessions(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
-        Self { config: Arc::new(config) }
+        config.resumption = Remember::resumption(self.remember);
+        Self { config: Arc::new(config), remember: self.remember }
     }
 
     /// Checks a name that `connect` shall ask for: a DNS name or an IP address.

@@ -12,6 +12,7 @@ mod connector;
 mod fault;
 mod identity;
 mod session;
+mod sessions;
 mod setup;
 mod tickets;
 

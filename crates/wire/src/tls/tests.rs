@@ -224,6 +224,55 @@ fn a_session_is_resumed_by_any_acceptor_with_the_same_ticket_keys() {
     }
 }
 
+/// How many of `count` connections, all open at once, resume a session of an earlier one.
+fn resumed(connector: &Connector, acceptor: &Acceptor, count: usize) -> usize {
+    let open: Vec<Pair> = (0..count)
+        .map(|_| {
+            let client = connector.connect("a.example").unwrap();
+            let mut pair = Pair::new(client, acceptor.accept().unwrap());
+            pair.run(1 << 20);
+            assert!(pair.is_established());
+            pair
+        })
+        .collect();
+    open.iter().filter(|pair| pair.client.session.facts().unwrap().resumed).count()
+}
+
+#[test]
+fn who_shall_not_resume_does_not_with_sessions_of_its_own_either() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    for (resume, expected) in [(true, 2), (false, 0)] {
+        let settings = ConnectorSettings { resume, ..connector(&authority) };
+        let own = Connector::new(&settings, clock()).unwrap().with_own_sessions();
+        assert_eq!(resumed(&own, &acceptor, 3), expected, "resume = {resume}");
+    }
+}
+
+#[test]
+fn as_many_tickets_are_kept_as_were_asked_for() {
+    let authority = Authority::new("authority");
+    let mut settings = settings(&authority);
+    settings.tickets_per_handshake = 3;
+    let acceptor = acceptor(&settings);
+    for (tickets_max, most) in [(20, 20), (2, 2)] {
+        let settings =
+            ConnectorSettings { tickets_max: Some(tickets_max), ..connector(&authority) };
+        let connector = Connector::new(&settings, clock()).unwrap().with_own_sessions();
+        assert_eq!(resumed(&connector, &acceptor, 10), 9);
+        let waiting: Vec<TlsSession> =
+            (0..30).map(|_| connector.connect("a.example").unwrap()).collect();
+        let pairs = waiting.into_iter().map(|client| {
+            let mut pair = Pair::new(client, acceptor.accept().unwrap());
+            pair.run(1 << 20);
+            pair
+        });
+        let pairs: Vec<Pair> = pairs.collect();
+        let resumed = pairs.iter().filter(|p| p.client.session.facts().unwrap().resumed).count();
+        assert_eq!(resumed, most, "each ticket once");
+    }
+}
+
 #[test]
 fn the_certificate_is_chosen_by_name_and_strict_names_refuse_the_rest() {
     let authority = Authority::new("authority");

@@ -6,7 +6,6 @@
 
 use core::net::IpAddr;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use tidegate_base::limits::{OUTPUT_HIGH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
 use tidegate_base::{Address, Moment, Span};
@@ -16,8 +15,7 @@ use tidegate_reactor::{
 };
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
 
-use crate::counters::Accounts;
-use crate::worker::Worker;
+use crate::user::{Event, Ledger, User};
 
 /// Steps of handshakes that a worker makes in one turn before it serves who is through with theirs. One
 /// costs up to a millisecond (RSA), so established connections wait a few at most.
@@ -71,15 +69,16 @@ impl TlsPlan {
 }
 
 /// The number by which a connection to that server is secured.
-pub(crate) fn profile(pool: u16, server: usize) -> u32 {
+#[must_use]
+pub fn profile(pool: u16, server: usize) -> u32 {
     u32::from(pool) << 16 | server as u32
 }
 
 /// One worker's sessions.
-pub struct TlsLayer {
+pub struct TlsLayer<L> {
     plan: TlsPlan,
     listeners: Vec<ListenerId>,
-    accounts: Arc<Accounts>,
+    ledger: L,
     slots: Vec<Slot>,
     /// Connections with plain output to be sealed.
     dirty: Vec<SockId>,
@@ -128,14 +127,14 @@ enum End {
     Said,
 }
 
-impl TlsLayer {
+impl<L: Ledger> TlsLayer<L> {
     /// The layer of one worker; `listeners` are its listeners in the configuration's order.
     #[must_use]
-    pub fn new(plan: &TlsPlan, listeners: Vec<ListenerId>, accounts: Arc<Accounts>) -> Self {
+    pub fn new(plan: &TlsPlan, listeners: Vec<ListenerId>, ledger: L) -> Self {
         let mut layer = Self {
             plan: TlsPlan::default(),
             listeners,
-            accounts,
+            ledger,
             slots: Vec::new(),
             dirty: Vec::new(),
             ended: Vec::new(),
@@ -192,7 +191,7 @@ impl TlsLayer {
             write_ended: false,
         };
         self.slots[index] = Slot { generation: sock.generation, conn: Some(Box::new(conn)) };
-        self.accounts.counters.tls_sessions_now.add(1);
+        self.ledger.count(Event::SessionBegun);
     }
 
     fn remove(&mut self, sock: SockId) -> Option<Box<Conn>> {
@@ -201,7 +200,7 @@ impl TlsLayer {
             return None;
         }
         let mut conn = slot.conn.take()?;
-        self.accounts.counters.tls_sessions_now.sub(1);
+        self.ledger.count(Event::SessionGone);
         let output = core::mem::take(&mut conn.output);
         self.put_spare(output);
         Some(conn)
@@ -236,7 +235,7 @@ impl TlsLayer {
             && conn.session.seal(&plain, out).is_err()
         {
             // Only used-up keys are left as a reason, and renewing them is the library's work.
-            self.accounts.counters.bugs.add(1);
+            self.ledger.count(Event::Bug);
         }
         self.put_spare(plain);
     }
@@ -246,19 +245,19 @@ impl TlsLayer {
         if let Some((pool, name)) = self.connector(profile)
             && due
         {
-            eprintln!("tidegate: pool {}: server {name}: {}", pool.name, fault.text());
+            self.ledger.log(format_args!("pool {}: server {name}: {}", pool.name, fault.text()));
             self.logged = Some(now);
         }
     }
 }
 
 /// What the worker sees instead of the reactor: the same operations, with plain bytes.
-pub struct SecureView<'a, R> {
+pub struct SecureView<'a, R, L> {
     inner: &'a mut R,
-    layer: &'a mut TlsLayer,
+    layer: &'a mut TlsLayer<L>,
 }
 
-impl<R: Reactor> Reactor for SecureView<'_, R> {
+impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
     fn now(&self) -> Moment {
         self.inner.now()
     }
@@ -307,15 +306,20 @@ impl<R: Reactor> Reactor for SecureView<'_, R> {
         self.inner.connect_from(address, source)
     }
 
-    fn connect_secured(&mut self, address: &Address, number: u32) -> Result<SockId, Shortage> {
+    fn connect_secured_from(
+        &mut self,
+        address: &Address,
+        source: Option<IpAddr>,
+        number: u32,
+    ) -> Result<SockId, Shortage> {
         // A name that is none was refused at start.
         let Some(Ok(session)) =
             self.layer.connector(number).map(|(pool, name)| pool.connector.connect(name))
         else {
-            self.layer.accounts.counters.bugs.add(1);
+            self.layer.ledger.count(Event::Bug);
             return Err(Shortage::Slots);
         };
-        let sock = self.inner.connect(address)?;
+        let sock = self.inner.connect_from(address, source)?;
         self.layer.insert(sock, session, Some(number));
         Ok(sock)
     }
@@ -356,7 +360,7 @@ impl<R: Reactor> Reactor for SecureView<'_, R> {
             && let Some(out) = self.inner.output(sock)
             && conn.session.seal(bytes, out).is_err()
         {
-            self.layer.accounts.counters.bugs.add(1);
+            self.layer.ledger.count(Event::Bug);
         }
         if self.inner.output_pending(sock) >= OUTPUT_HIGH_BYTES {
             self.inner.flush(sock);
@@ -446,9 +450,9 @@ impl<R: Reactor> Reactor for SecureView<'_, R> {
     }
 }
 
-impl TlsLayer {
+impl<L: Ledger> TlsLayer<L> {
     /// One turn of the reactor with `worker` above this layer.
-    pub fn turn<R: Driver>(&mut self, reactor: &mut R, worker: &mut Worker, wait_max: Span) {
+    pub fn turn<R: Driver, U: User>(&mut self, reactor: &mut R, worker: &mut U, wait_max: Span) {
         self.plan.clock.set(reactor.unix_seconds());
         self.handshakes_left = HANDSHAKES_PER_TURN_MAX;
         let mut corridor = Corridor { layer: self, worker };
@@ -460,23 +464,23 @@ impl TlsLayer {
     }
 
     /// Lets `act` use the worker's operations between two turns (to begin a stop, for one).
-    pub fn between_turns<R: Reactor>(
+    pub fn between_turns<R: Reactor, U: User, T>(
         &mut self,
         reactor: &mut R,
-        worker: &mut Worker,
-        act: impl FnOnce(&mut Worker, &mut SecureView<'_, R>),
-    ) {
-        Corridor { layer: self, worker }.with_worker(reactor, act);
+        worker: &mut U,
+        act: impl FnOnce(&mut U, &mut SecureView<'_, R, L>) -> T,
+    ) -> T {
+        Corridor { layer: self, worker }.with_worker(reactor, act)
     }
 }
 
 /// The layer and the worker above it, for the time of a turn.
-struct Corridor<'a> {
-    layer: &'a mut TlsLayer,
-    worker: &'a mut Worker,
+struct Corridor<'a, L, U> {
+    layer: &'a mut TlsLayer<L>,
+    worker: &'a mut U,
 }
 
-impl<R: Reactor> Handler<R> for Corridor<'_> {
+impl<R: Reactor, L: Ledger, U: User> Handler<R> for Corridor<'_, L, U> {
     fn handle(&mut self, inner: &mut R, completion: Completion<'_>) {
         match completion {
             Completion::Accepted { listener, sock, peer } => {
@@ -486,6 +490,7 @@ impl<R: Reactor> Handler<R> for Corridor<'_> {
                 self.receive(inner, sock, bytes);
             }
             Completion::Connected { sock } if self.layer.is_secure(sock) => {
+                self.worker.handle_reached(sock, inner.read_clock());
                 // The first flight; the worker learns that it is connected when the handshake is done.
                 self.process(inner, sock, &mut []);
             }
@@ -494,7 +499,7 @@ impl<R: Reactor> Handler<R> for Corridor<'_> {
             }
             Completion::Drained { sock } if self.is_handshaking(sock) => {}
             Completion::Due { sock } if self.is_accepting(sock) => {
-                self.layer.accounts.counters.tls_handshake_timeouts.add(1);
+                self.layer.ledger.count(Event::HandshakeTimedOut);
                 self.give_up(inner, sock, CloseReason::Reset);
             }
             Completion::Closed { sock, reason } => {
@@ -507,21 +512,22 @@ impl<R: Reactor> Handler<R> for Corridor<'_> {
     }
 }
 
-impl Corridor<'_> {
+impl<L: Ledger, U: User> Corridor<'_, L, U> {
     /// Hands a completion to the worker.
     fn pass<R: Reactor>(&mut self, inner: &mut R, completion: Completion<'_>) {
         let mut view = SecureView { inner, layer: self.layer };
         self.worker.handle(&mut view, completion);
     }
 
-    fn with_worker<R: Reactor>(
+    fn with_worker<R: Reactor, T>(
         &mut self,
         inner: &mut R,
-        act: impl FnOnce(&mut Worker, &mut SecureView<'_, R>),
-    ) {
+        act: impl FnOnce(&mut U, &mut SecureView<'_, R, L>) -> T,
+    ) -> T {
         let mut view = SecureView { inner, layer: self.layer };
-        act(self.worker, &mut view);
+        let done = act(self.worker, &mut view);
         self.settle(inner);
+        done
     }
 
     /// Seals what the worker left, and tells it what it is owed, until nothing is left.
@@ -567,7 +573,7 @@ impl Corridor<'_> {
                 Some(timeout)
             }
             Some((Err(_), _)) => {
-                self.layer.accounts.counters.bugs.add(1);
+                self.layer.ledger.count(Event::Bug);
                 return inner.abort(sock);
             }
         };
@@ -592,7 +598,7 @@ impl Corridor<'_> {
         inner.set_receiving(sock, false);
         if !core::mem::replace(&mut conn.waits_for_turn, true) {
             self.layer.waiting.push_back(sock);
-            self.layer.accounts.counters.tls_handshakes_put_off.add(1);
+            self.layer.ledger.count(Event::HandshakePutOff);
         }
     }
 
@@ -635,21 +641,14 @@ impl Corridor<'_> {
 
     /// The handshake is done: what waited for it goes on.
     fn establish<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
-        let counters = &self.layer.accounts.counters;
-        counters.tls_handshakes.add(1);
         let slot = self.layer.slots.get_mut(sock.index as usize);
         let Some(conn) = slot.and_then(|slot| slot.conn.as_deref_mut()) else { return };
-        if conn.session.facts().is_some_and(|facts| facts.resumed) {
-            counters.tls_resumptions.add(1);
-        }
+        let resumed = conn.session.facts().is_some_and(|facts| facts.resumed);
+        self.layer.ledger.count(Event::HandshakeDone { resumed });
         inner.set_receiving(sock, conn.receiving);
+        self.worker.handle_established(sock, &conn.session);
         if conn.profile.is_none() {
-            inner.set_deadline(sock, conn.deadline);
-            let identity = conn.session.peer_identity();
-            if let Some(identity) = identity {
-                self.worker.note_client_certificate(sock, identity);
-            }
-            return;
+            return inner.set_deadline(sock, conn.deadline);
         }
         let owes = core::mem::take(&mut conn.owes_drained);
         self.layer.seal(inner, sock);
@@ -681,12 +680,7 @@ impl Corridor<'_> {
             return;
         }
         let cut = conn.session.is_established();
-        let counters = &self.layer.accounts.counters;
-        if cut {
-            counters.tls_truncations.add(1);
-        } else {
-            counters.tls_handshake_failures.add(1);
-        }
+        self.layer.ledger.count(if cut { Event::Truncated } else { Event::HandshakeLeft });
         // RFC 8446 section 6.1: without close_notify nobody knows whether something was cut off.
         self.give_up(inner, sock, CloseReason::Reset);
     }
@@ -695,7 +689,7 @@ impl Corridor<'_> {
     fn fail<R: Reactor>(&mut self, inner: &mut R, sock: SockId, fault: Fault) {
         let Some(conn) = self.layer.conn(sock) else { return };
         let profile = conn.profile;
-        self.layer.accounts.counters.count_tls_fault(fault);
+        self.layer.ledger.count(Event::Failed(fault));
         if fault == Fault::PlainHttp
             && let Some(out) = inner.output(sock)
         {
@@ -704,6 +698,7 @@ impl Corridor<'_> {
         if let Some(profile) = profile {
             self.layer.log(inner.now(), profile, fault);
         }
+        self.worker.handle_fault(sock, fault);
         self.give_up(inner, sock, CloseReason::ConnectUnreachable);
     }
 

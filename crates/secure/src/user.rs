@@ -1,0 +1,82 @@
+//! Who uses the layer: the one above it, and the one who counts.
+//! In: plain completions; events of sessions. Out: operations on the view that comes with them.
+
+use std::sync::Arc;
+
+use tidegate_base::{Moment, Span};
+use tidegate_reactor::{Completion, Reactor, SockId};
+use tidegate_wire::tls::{Fault, TlsSession};
+
+/// Who stands above the layer.
+pub trait User {
+    /// Takes one completion; may call any operation of `reactor`.
+    fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>);
+
+    /// How long the next turn may wait, at most `wait_max`.
+    fn wait(&self, wait_max: Span) -> Span {
+        wait_max
+    }
+
+    /// Does what it left for the end of a turn.
+    fn continue_after_turn<R: Reactor>(&mut self, _reactor: &mut R) {}
+
+    /// A connection that this side began stands, and its handshake begins; `Connected` comes when that
+    /// is done. `now` is read anew: handshakes of one turn take their time.
+    fn handle_reached(&mut self, _sock: SockId, _now: Moment) {}
+
+    /// A handshake is done. Comes before `Connected`, and before the first plain bytes.
+    fn handle_established(&mut self, _sock: SockId, _session: &TlsSession) {}
+
+    /// TLS failed; `Closed` comes next.
+    fn handle_fault(&mut self, _sock: SockId, _fault: Fault) {}
+}
+
+/// What happens to sessions, for whoever counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A session began; it is there until `SessionGone`.
+    SessionBegun,
+    /// A session is no more.
+    SessionGone,
+    /// A handshake was done.
+    HandshakeDone {
+        /// It resumed an earlier session.
+        resumed: bool,
+    },
+    /// A peer left in the middle of its handshake.
+    HandshakeLeft,
+    /// A handshake took too long.
+    HandshakeTimedOut,
+    /// A handshake waits for a later turn because this one had had enough of them.
+    HandshakePutOff,
+    /// A connection ended without saying so: its last message may have been cut.
+    Truncated,
+    /// TLS failed.
+    Failed(Fault),
+    /// An invariant of our own did not hold.
+    Bug,
+}
+
+/// Who counts.
+pub trait Ledger {
+    /// Takes one event.
+    fn count(&self, event: Event);
+
+    /// Takes a line for the operator; the layer gives at most one a second.
+    fn log(&self, _line: core::fmt::Arguments<'_>) {}
+}
+
+impl<L: Ledger> Ledger for Arc<L> {
+    fn count(&self, event: Event) {
+        L::count(self, event);
+    }
+
+    fn log(&self, line: core::fmt::Arguments<'_>) {
+        L::log(self, line);
+    }
+}
+
+/// Nobody counts.
+impl Ledger for () {
+    fn count(&self, _event: Event) {}
+}
