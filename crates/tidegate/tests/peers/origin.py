@@ -3,6 +3,7 @@
 Prints where it listens: a port of the kernel's choice, or the path given as the argument.
 """
 import http.server
+import os
 import socket
 import socketserver
 import sys
@@ -50,14 +51,17 @@ class Application(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def do_GET(self):
-        path, _, query = self.path.partition("?")
+        path = self.path.partition("?")[0]
         if path == "/hello":
             self.answer(b"hello from the origin\n")
         elif path == "/head":
             self.answer(str(self.headers).encode())
-        elif path == "/slow":
-            time.sleep(int(query) / 1000)
-            self.answer(b"slept\n")
+        elif path == "/wait":
+            # Says by a file that it was asked, and answers once another one is there.
+            open(os.path.join(sys.path[0], "asked"), "w").close()
+            while not os.path.exists(os.path.join(sys.path[0], "answer")):
+                time.sleep(0.01)
+            self.answer(b"waited\n")
         elif path == "/until-close":
             # HTTP/1.0 as the simplest servers speak it: the end of the connection is the end of the body.
             self.protocol_version = "HTTP/1.0"

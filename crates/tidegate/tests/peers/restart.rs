@@ -78,17 +78,20 @@ fn an_answer_after_sigterm_says_that_the_connection_closes() {
     let origin = Script::origin(&folder);
     let gate = Gate::in_front_of(&folder, &origin.address);
     let address = gate.address();
+    let received = folder.join("received");
     let mut command = curl();
-    command.args(["-i", &gate.url("/slow?1500")]).stdout(Stdio::piped());
-    let request = command.spawn().expect("curl runs");
-    // The origin counts nobody, so give the request the time to get there.
-    std::thread::sleep(Duration::from_millis(500));
+    command.args(["-i", "-o", &received, &gate.url("/wait")]);
+    let mut request = Process::spawn(&mut command);
+    let asked = folder.join("asked");
+    request.wait_until("asked", || std::path::Path::new(&asked).exists());
     gate.terminate();
-    let answer = text(&request.wait_with_output().expect("curl ends").stdout).to_lowercase();
+    request.wait_until("all that is left", || TcpStream::connect(address).is_err());
+    folder.file("answer", "");
+    assert!(request.wait().success());
+    let answer = std::fs::read_to_string(&received).expect("curl wrote the answer").to_lowercase();
     assert!(answer.contains("connection: close\r\n"), "{answer}");
-    assert!(answer.ends_with("slept\n"), "{answer}");
+    assert!(answer.ends_with("waited\n"), "{answer}");
     assert!(gate.wait().0.success());
-    assert!(TcpStream::connect(address).is_err());
 }
 
 #[test]

@@ -7,9 +7,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::message::{Broken, Framing, Message, MessageReader, stated_framing};
+
+/// What is not read by then never will be: the test hangs no longer.
+const READ_MAX: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// One step of an answer.
 #[derive(Clone, Debug)]
@@ -24,7 +28,7 @@ pub enum Play {
     Reset,
     /// Waits until the proxy ends the connection.
     Hold,
-    /// Lets the proxy see what was sent apart from what follows.
+    /// Waits until the proxy has read what was sent, so that it sees that apart from what follows.
     Rest,
     /// Sends back what comes until the other side ends.
     Echo,
@@ -77,11 +81,10 @@ impl Origin {
 
     /// Returns once no script is being played: all that its steps send has been sent.
     pub fn wait_until_played(&self) {
-        for _ in 0..500 {
-            if self.shared.playing.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        let began = Instant::now();
+        while self.shared.playing.load(Ordering::SeqCst) > 0 {
+            assert!(began.elapsed() < READ_MAX, "a script never ends");
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -171,7 +174,7 @@ fn play_steps(reader: &mut MessageReader<TcpStream>, script: &[Play]) -> bool {
                     return false;
                 }
             }
-            Play::Rest => std::thread::sleep(Duration::from_millis(20)),
+            Play::Rest => wait_until_read(&reader.stream),
             Play::Close => {
                 let _ = reader.stream.shutdown(Shutdown::Write);
                 let _ = reader.stream.read_to_end(&mut Vec::new());
@@ -198,6 +201,44 @@ fn play_steps(reader: &mut MessageReader<TcpStream>, script: &[Play]) -> bool {
         }
     }
     true
+}
+
+/// Waits until the other end, on this host, has read all that was sent over `stream`, or is gone.
+fn wait_until_read(stream: &TcpStream) {
+    let (Ok(own), Ok(other)) = (stream.local_addr(), stream.peer_addr()) else { return };
+    let began = Instant::now();
+    while queued_bytes(own, other, Queue::Sent) + queued_bytes(other, own, Queue::Received) > 0 {
+        assert!(began.elapsed() < READ_MAX, "what was sent is not read");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Queue {
+    /// Bytes that the other end's kernel has not confirmed.
+    Sent,
+    /// Bytes that the program has not read.
+    Received,
+}
+
+/// What the kernel holds for the end at `local` of a connection (proc(5), /proc/net/tcp).
+fn queued_bytes(local: SocketAddr, remote: SocketAddr, queue: Queue) -> u64 {
+    let hexadecimal = |address: SocketAddr| match address {
+        SocketAddr::V4(v4) => {
+            format!("{:08X}:{:04X}", u32::from_ne_bytes(v4.ip().octets()), v4.port())
+        }
+        SocketAddr::V6(v6) => panic!("{v6}: the probe's origin is on IPv4"),
+    };
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("proc is mounted");
+    let ends = format!(" {} {} ", hexadecimal(local), hexadecimal(remote));
+    let Some((_, rest)) = table.split_once(&ends) else { return 0 };
+    let queues = rest.split(' ').nth(1).and_then(|queues| queues.split_once(':'));
+    let (sent, received) = queues.expect("its columns are those of proc(5)");
+    let held = match queue {
+        Queue::Sent => sent,
+        Queue::Received => received,
+    };
+    u64::from_str_radix(held, 16).expect("a hexadecimal number")
 }
 
 /// What every request of an intermediary must keep, whatever the client sent.
