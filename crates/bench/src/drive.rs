@@ -7,7 +7,7 @@ use crate::client::{Carried, Client, PUBLISH_EVERY, Shared};
 use crate::machine::{self, Spent};
 use crate::plan::{Arrivals, Pace, Plan};
 use crate::tally::{Interval, Tally};
-use crate::target::RequestMix;
+use crate::target::{RequestMix, Target};
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -17,6 +17,7 @@ use std::time::Instant;
 use tidegate_base::{Address, Moment};
 use tidegate_reactor::worker;
 use tidegate_reactor::{EpollReactor, Waker, make_wakers};
+use tidegate_secure::{TlsLayer, TlsPlan};
 
 /// Descriptors of a thread that are not connections of the plan.
 const DESCRIPTORS_SPARE: u64 = 64;
@@ -38,8 +39,10 @@ pub struct Job {
     pub plan: Plan,
     /// What is asked for.
     pub mix: RequestMix,
-    /// Where.
-    pub address: Address,
+    /// Where, by authority of the mix.
+    pub targets: Vec<Target>,
+    /// How TLS is spoken; `None`: nowhere.
+    pub tls: Option<TlsPlan>,
     /// CPUs of the threads, in turn; empty: any.
     pub cpus: Vec<usize>,
     /// The probe that runs beside the load.
@@ -55,8 +58,10 @@ pub struct Job {
 pub struct Reference {
     /// What is asked for.
     pub mix: RequestMix,
-    /// Where.
-    pub address: Address,
+    /// Where, by authority of the mix.
+    pub targets: Vec<Target>,
+    /// How TLS is spoken; `None`: nowhere.
+    pub tls: Option<TlsPlan>,
     /// Requests a second.
     pub per_second: f64,
 }
@@ -200,7 +205,8 @@ pub fn run(
             scope.spawn(move || {
                 let cpu =
                     (!job.cpus.is_empty()).then(|| job.cpus[usize::from(number) % job.cpus.len()]);
-                let load = Load { plan, mix: &job.mix, address: &job.address };
+                let (mix, targets, tls) = (&job.mix, &job.targets, &job.tls);
+                let load = Load { plan, mix, targets, tls };
                 // The receiver lives until all have sent.
                 let _ = sender.send((false, load.carry(number, shared, start, waker, cpu)));
             });
@@ -212,7 +218,8 @@ pub fn run(
                 wakers[usize::from(job.plan.threads)].clone(),
             );
             scope.spawn(move || {
-                let load = Load { plan, mix: &reference.mix, address: &reference.address };
+                let (mix, targets, tls) = (&reference.mix, &reference.targets, &reference.tls);
+                let load = Load { plan, mix, targets, tls };
                 let _ = sender.send((true, load.carry(0, shared, start, waker, None)));
             });
         }
@@ -225,7 +232,8 @@ pub fn run(
 struct Load<'a> {
     plan: &'a Plan,
     mix: &'a RequestMix,
-    address: &'a Address,
+    targets: &'a [Target],
+    tls: &'a Option<TlsPlan>,
 }
 
 impl Load<'_> {
@@ -247,10 +255,15 @@ impl Load<'_> {
         let socks_max = share.connections as usize * 2 + 1024;
         let mut reactor = EpollReactor::new(socks_max, waker)
             .map_err(|error| format!("no epoll instance: {error}"))?;
-        let client = Client::new(self.plan, share, self.mix, self.address, shared, start);
+        let client = Client::new(self.plan, share, self.mix, self.targets, shared, start);
         let (begun, cpu_before) = (Instant::now(), machine::thread_cpu_time());
         let delay_before = machine::thread_run_delay();
-        let carried = client.run(&mut reactor);
+        let carried = match self.tls {
+            None => client.run(&mut reactor),
+            Some(plan) => {
+                client.run_secured(&mut reactor, &mut TlsLayer::new(plan, Vec::new(), ()))
+            }
+        };
         let cpu = machine::thread_cpu_time().saturating_sub(cpu_before);
         let thread_use = ThreadUse {
             cpu: cpu.saturating_sub(carried.spun),
@@ -526,24 +539,30 @@ fn check_room(job: &Job) -> Result<(), String> {
             u64::from(plan.connections).div_ceil(room)
         ));
     }
-    let Address::Tcp(address) = job.address else {
-        return Ok(());
-    };
-    check_sources(&plan.sources, address.ip())?;
-    let ports = machine::local_ports().max(1);
-    let sources = plan.sources.len().max(1) as u64;
-    if u64::from(plan.connections) > ports * sources {
-        let needed = u64::from(plan.connections).div_ceil(ports);
-        return Err(format!(
-            "{} connections to one address need as many local ports and there are {ports} for each \
-             source address; use --connections {}, give {needed} addresses (--source 127.0.0.2-127.0.0.{} \
-             on loopback, say) or widen net.ipv4.ip_local_port_range",
-            plan.connections,
-            ports * sources,
-            needed + 1
-        ));
+    let connections = job.mix.connections_of(plan.connections)?;
+    for (target, connections) in job.targets.iter().zip(connections) {
+        let Address::Tcp(address) = target.address else { continue };
+        check_sources(&plan.sources, address.ip())?;
+        check_ports(plan, u64::from(connections))?;
     }
     Ok(())
+}
+
+/// Whether there are as many local ports as `connections` to one address need.
+fn check_ports(plan: &Plan, connections: u64) -> Result<(), String> {
+    let ports = machine::local_ports().max(1);
+    let sources = plan.sources.len().max(1) as u64;
+    if connections <= ports * sources {
+        return Ok(());
+    }
+    let needed = connections.div_ceil(ports);
+    Err(format!(
+        "{connections} connections to one address need as many local ports and there are {ports} for each \
+         source address; use --connections {}, give {needed} addresses (--source 127.0.0.2-127.0.0.{} \
+         on loopback, say) or widen net.ipv4.ip_local_port_range",
+        ports * sources,
+        needed + 1
+    ))
 }
 
 /// Tries each source address before the run: connects that fail in the middle of it say less.
@@ -580,7 +599,8 @@ mod tests {
         Job {
             plan,
             mix: RequestMix::single(&url, &RequestOptions::default()).unwrap(),
-            address: url.resolve().unwrap(),
+            targets: vec![Target { address: url.resolve().unwrap(), is_secure: false }],
+            tls: None,
             cpus: Vec::new(),
             reference: None,
             server_pids: Vec::new(),

@@ -19,3 +19,4 @@ pub mod report;
 pub mod statistics;
 pub mod tally;
 pub mod target;
+pub mod tls;

@@ -21,12 +21,14 @@ pub struct Errors {
     pub status: u64,
     /// Answers that are not HTTP, and bytes that nobody asked for.
     pub framing: u64,
+    /// TLS handshakes that failed, and connections that TLS ended.
+    pub tls: u64,
 }
 
 impl Errors {
     /// Name in reports and count of each class.
     #[must_use]
-    pub fn classes(&self) -> [(&'static str, u64); 6] {
+    pub fn classes(&self) -> [(&'static str, u64); 7] {
         [
             ("connect", self.connect),
             ("reset", self.reset),
@@ -34,6 +36,7 @@ impl Errors {
             ("timeout", self.timeout),
             ("status", self.status),
             ("framing", self.framing),
+            ("tls", self.tls),
         ]
     }
 
@@ -50,6 +53,7 @@ impl Errors {
         self.timeout += other.timeout;
         self.status += other.status;
         self.framing += other.framing;
+        self.tls += other.tls;
     }
 }
 
@@ -83,8 +87,16 @@ pub struct Tally {
     pub service: Times,
     /// From the send to the first byte.
     pub first_byte: Times,
-    /// From connect to connected.
+    /// From connect to connected, without TLS.
     pub connect: Times,
+    /// From connected to the end of the TLS handshake.
+    pub handshake: Times,
+    /// Handshakes that began a session.
+    pub handshakes_full: u64,
+    /// Handshakes that resumed one.
+    pub handshakes_resumed: u64,
+    /// What the first handshake negotiated.
+    pub negotiated: Option<String>,
     /// How late requests were sent that a free connection waited for.
     pub schedule_error: Times,
     /// Planned requests that had to wait for a connection, because all were busy.
@@ -113,6 +125,10 @@ impl Default for Tally {
             service: Times::fine(),
             first_byte: Times::fine(),
             connect: Times::fine(),
+            handshake: Times::fine(),
+            handshakes_full: 0,
+            handshakes_resumed: 0,
+            negotiated: None,
             schedule_error: Times::fine(),
             waited_for_connection: 0,
             unsent: 0,
@@ -140,6 +156,12 @@ impl Tally {
         self.service.add(&other.service);
         self.first_byte.add(&other.first_byte);
         self.connect.add(&other.connect);
+        self.handshake.add(&other.handshake);
+        self.handshakes_full += other.handshakes_full;
+        self.handshakes_resumed += other.handshakes_resumed;
+        if self.negotiated.is_none() {
+            self.negotiated.clone_from(&other.negotiated);
+        }
         self.schedule_error.add(&other.schedule_error);
         self.waited_for_connection += other.waited_for_connection;
         self.unsent += other.unsent;
@@ -152,6 +174,12 @@ impl Tally {
         for (class, words) in &other.notes {
             self.note(class, || words.clone());
         }
+    }
+
+    /// TLS handshakes that came to their end.
+    #[must_use]
+    pub fn handshakes(&self) -> u64 {
+        self.handshakes_full + self.handshakes_resumed
     }
 
     /// Keeps `words` when they are the first of their class.

@@ -1,5 +1,5 @@
-//! What is asked for: a URL, a request mix, and the bytes of each request.
-//! In: text of the operator's. Out: one address and request bytes that are sent as they are.
+//! What is asked for: URLs, a request mix, and the bytes of each request.
+//! In: text of the operator's. Out: addresses, and request bytes that are sent as they are.
 //! Never: resolves a name in the middle of a run; sends a field that would break the framing.
 //! Limits: `MIX_MAX` requests. Invariant: each request is one whole HTTP/1.1 message.
 
@@ -10,12 +10,14 @@ use tidegate_base::{Address, Prng};
 /// Different requests of one mix.
 pub const MIX_MAX: usize = 10_000;
 
-/// An `http:` URL, taken apart.
+/// An `http:` or `https:` URL, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
+    /// Whether it is `https:`.
+    pub is_secure: bool,
     /// Host as written, brackets included.
     pub host: String,
-    /// Port; 80 when none was written.
+    /// Port; 80 (443 with TLS) when none was written.
     pub port: u16,
     /// `host` or `host:port` as it belongs into the Host field.
     pub authority: String,
@@ -29,16 +31,12 @@ impl Url {
     /// # Errors
     /// A sentence for the operator.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let rest = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return Err(format!(
-                    "{text}: https is not in this version of the bench; use an http:// URL"
-                ));
-            }
+        let (is_secure, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
             Some((scheme, _)) => {
                 return Err(format!(
-                    "{text}: unknown scheme `{scheme}`; use http://HOST[:PORT]/PATH"
+                    "{text}: unknown scheme `{scheme}`; use http://HOST[:PORT]/PATH or https://"
                 ));
             }
             None => return Err(format!("{text}: no scheme; write http://{text}")),
@@ -50,9 +48,23 @@ impl Url {
             return Err(format!("{text}: user names in URLs are not sent; use --header"));
         }
         let (host, port) = split_port(authority).map_err(|why| format!("{text}: {why}"))?;
+        let port = port.unwrap_or(if is_secure { 443 } else { 80 });
         let target = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         check_target(&target).map_err(|why| format!("{text}: {why}"))?;
-        Ok(Self { host: host.to_owned(), port, authority: authority.to_owned(), target })
+        let (host, authority) = (host.to_owned(), authority.to_owned());
+        Ok(Self { is_secure, host, port, authority, target })
+    }
+
+    /// The host without brackets.
+    #[must_use]
+    pub fn host_name(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// Whether requests to both go over the same connections.
+    fn has_authority_of(&self, other: &Self) -> bool {
+        (self.is_secure, self.port) == (other.is_secure, other.port)
+            && self.host.eq_ignore_ascii_case(&other.host)
     }
 
     /// Looks the host up (once, before the run).
@@ -60,7 +72,7 @@ impl Url {
     /// # Errors
     /// A sentence for the operator.
     pub fn resolve(&self) -> Result<Address, String> {
-        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let host = self.host_name();
         let mut found: Vec<SocketAddr> = (host, self.port)
             .to_socket_addrs()
             .map_err(|error| format!("unknown host `{host}`: {error}"))?
@@ -72,7 +84,23 @@ impl Url {
     }
 }
 
-fn split_port(authority: &str) -> Result<(&str, u16), String> {
+impl core::fmt::Display for Url {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.target)
+    }
+}
+
+/// Where connections go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The address.
+    pub address: Address,
+    /// Whether TLS is spoken there.
+    pub is_secure: bool,
+}
+
+fn split_port(authority: &str) -> Result<(&str, Option<u16>), String> {
     let port_from = match authority.rfind(']') {
         Some(bracket) => authority[bracket..].find(':').map(|at| bracket + at),
         None => authority.find(':'),
@@ -87,9 +115,9 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
         return Err(format!("`{host}` is not a host name or address"));
     }
     match port {
-        None => Ok((host, 80)),
+        None => Ok((host, None)),
         Some(digits) => match digits.parse() {
-            Ok(port) if port > 0 => Ok((host, port)),
+            Ok(port) if port > 0 => Ok((host, Some(port))),
             _ => Err(format!("`{digits}` is not a port; ports are 1 to 65535")),
         },
     }
@@ -126,11 +154,23 @@ pub struct Request {
     pub is_head: bool,
 }
 
-/// Requests and how often each is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Requests, whom they go to, and how often each is sent.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RequestMix {
     requests: Vec<Request>,
-    /// Sum of the weights up to and with each request.
+    /// Whom they go to: a connection belongs to one of them.
+    authorities: Vec<Url>,
+    /// By authority.
+    choices: Vec<Choices>,
+    /// Sum of the weights up to and with each authority.
+    weights: Vec<u64>,
+}
+
+/// The requests to one authority.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+struct Choices {
+    numbers: Vec<u16>,
+    /// Sum of the weights up to and with each of them.
     weights: Vec<u64>,
 }
 
@@ -140,8 +180,9 @@ impl RequestMix {
     /// # Errors
     /// A sentence for the operator.
     pub fn single(url: &Url, options: &RequestOptions) -> Result<Self, String> {
-        let request = Request::new(&url.authority, &url.target, options)?;
-        Ok(Self { requests: vec![request], weights: vec![1] })
+        let mut mix = Self::default();
+        mix.push(1, url, Request::new(&url.authority, &url.target, options)?);
+        Ok(mix)
     }
 
     /// A mix from a file of lines `[WEIGHT] [METHOD] PATH-OR-URL`; `#` begins a comment.
@@ -149,8 +190,7 @@ impl RequestMix {
     /// # Errors
     /// A sentence that names the line.
     pub fn parse(text: &str, url: &Url, options: &RequestOptions) -> Result<Self, String> {
-        let mut mix = Self { requests: Vec::new(), weights: Vec::new() };
-        let mut sum = 0_u64;
+        let mut mix = Self::default();
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if line.is_empty() {
@@ -160,10 +200,8 @@ impl RequestMix {
             if mix.requests.len() == MIX_MAX {
                 return Err(at_line(format!("more than {MIX_MAX} requests")));
             }
-            let (weight, request) = parse_line(line, url, options).map_err(at_line)?;
-            sum += weight;
-            mix.requests.push(request);
-            mix.weights.push(sum);
+            let (weight, url, request) = parse_line(line, url, options).map_err(at_line)?;
+            mix.push(weight, &url, request);
         }
         if mix.requests.is_empty() {
             return Err("no request in it; a line is [WEIGHT] [METHOD] PATH".to_owned());
@@ -171,16 +209,77 @@ impl RequestMix {
         Ok(mix)
     }
 
-    /// The number of the request that is sent next.
-    pub fn pick(&self, prng: &mut Prng) -> u16 {
-        let Some(&sum) = self.weights.last() else {
+    fn push(&mut self, weight: u64, url: &Url, request: Request) {
+        let known = self.authorities.iter().position(|known| known.has_authority_of(url));
+        let at = known.unwrap_or_else(|| {
+            self.authorities.push(url.clone());
+            self.choices.push(Choices::default());
+            self.weights.push(self.weights.last().copied().unwrap_or(0));
+            self.authorities.len() - 1
+        });
+        let choices = &mut self.choices[at];
+        choices.numbers.push(self.requests.len() as u16);
+        choices.weights.push(choices.weights.last().copied().unwrap_or(0) + weight);
+        for sum in &mut self.weights[at..] {
+            *sum += weight;
+        }
+        self.requests.push(request);
+    }
+
+    /// Whom the requests go to, one URL of each.
+    #[must_use]
+    pub fn authorities(&self) -> &[Url] {
+        &self.authorities
+    }
+
+    /// The authority that connection number `connection` of `connections` belongs to: each has a part of
+    /// them by its weight, and neighbours differ, so that threads and ramps meet all.
+    #[must_use]
+    pub fn authority_of(&self, connection: u32, connections: u32) -> u16 {
+        let (Some(&sum), 2..) = (self.weights.last(), self.weights.len()) else {
             return 0;
         };
-        if self.requests.len() == 1 {
-            return 0;
-        }
-        let point = prng.below(sum);
+        let count = u64::from(connections.max(1));
+        let scattered = u64::from(connection) * stride(count) % count;
+        let point =
+            (u128::from(2 * scattered + 1) * u128::from(sum) / u128::from(2 * count)) as u64;
         self.weights.partition_point(|&until| until <= point) as u16
+    }
+
+    /// How many of `connections` each authority has.
+    ///
+    /// # Errors
+    /// A sentence for the operator when one has none.
+    pub fn connections_of(&self, connections: u32) -> Result<Vec<u32>, String> {
+        let mut counts = vec![0; self.authorities.len()];
+        if let [count] = &mut counts[..] {
+            *count = connections;
+            return Ok(counts);
+        }
+        for connection in 0..connections {
+            counts[usize::from(self.authority_of(connection, connections))] += 1;
+        }
+        if let Some(at) = counts.iter().position(|count| *count == 0) {
+            return Err(format!(
+                "{connections} connections are too few to give {} one by its weight; use more --connections \
+                 or weights that differ less",
+                self.authorities[at].authority
+            ));
+        }
+        Ok(counts)
+    }
+
+    /// The number of the request that is sent next to that authority.
+    pub fn pick(&self, authority: u16, prng: &mut Prng) -> u16 {
+        let choices = &self.choices[usize::from(authority)];
+        match (&choices.numbers[..], choices.weights.last()) {
+            (&[only], _) => only,
+            (numbers, Some(&sum)) => {
+                let point = prng.below(sum);
+                numbers[choices.weights.partition_point(|&until| until <= point)]
+            }
+            (_, None) => 0,
+        }
     }
 
     /// Request number `number` (as `pick` gave it).
@@ -202,7 +301,23 @@ impl RequestMix {
     }
 }
 
-fn parse_line(line: &str, url: &Url, options: &RequestOptions) -> Result<(u64, Request), String> {
+/// A step that visits each of `count` places once and leaps far: prime to it, near its golden section.
+fn stride(count: u64) -> u64 {
+    let divisor = |mut a: u64, mut b: u64| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let near = (count * 618 / 1000).max(1);
+    (near..=count).find(|&step| divisor(step, count) == 1).unwrap_or(1)
+}
+
+fn parse_line(
+    line: &str,
+    url: &Url,
+    options: &RequestOptions,
+) -> Result<(u64, Url, Request), String> {
     let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
     let mut weight = 1;
     if let Some(number) = words.first().and_then(|word| word.parse::<u32>().ok()) {
@@ -219,22 +334,16 @@ fn parse_line(line: &str, url: &Url, options: &RequestOptions) -> Result<(u64, R
             method.clone_into(&mut options.method);
             target
         }
-        _ => return Err(format!("`{line}` is not [WEIGHT] [METHOD] PATH")),
+        _ => return Err(format!("`{line}` is not [WEIGHT] [METHOD] PATH-OR-URL")),
     };
-    let target = if target.starts_with('/') {
+    let url = if target.starts_with('/') {
         check_target(target)?;
-        target.to_owned()
+        Url { target: target.to_owned(), ..url.clone() }
     } else {
-        let other = Url::parse(target)?;
-        if (&other.host, other.port) != (&url.host, url.port) {
-            return Err(format!(
-                "{target} is on another server than {}; one run loads one server",
-                url.authority
-            ));
-        }
-        other.target
+        Url::parse(target)?
     };
-    Ok((weight, Request::new(&url.authority, &target, &options)?))
+    let request = Request::new(&url.authority, &url.target, &options)?;
+    Ok((weight, url, request))
 }
 
 impl Request {
@@ -309,6 +418,8 @@ mod tests {
     fn a_url_is_taken_apart() {
         let cases = [
             ("http://a/", "a", 80, "a", "/"),
+            ("https://a/", "a", 443, "a", "/"),
+            ("HTTPS://a:8443/x", "a", 8443, "a:8443", "/x"),
             ("http://a:81", "a", 81, "a:81", "/"),
             ("HTTP://1.2.3.4:8080/x?y=z#f", "1.2.3.4", 8080, "1.2.3.4:8080", "/x?y=z"),
             ("http://[::1]:8080/", "[::1]", 8080, "[::1]:8080", "/"),
@@ -324,7 +435,6 @@ mod tests {
     #[test]
     fn a_wrong_url_says_what_to_write() {
         let cases = [
-            ("https://a/", "https is not in this version"),
             ("ftp://a/", "unknown scheme `ftp`"),
             ("a:80/x", "write http://a:80/x"),
             ("http://a:0/", "ports are 1 to 65535"),
@@ -383,7 +493,7 @@ mod tests {
         let mut prng = Prng::new(3);
         let mut seen = [0_u32; 3];
         for _ in 0..11_000 {
-            seen[usize::from(mix.pick(&mut prng))] += 1;
+            seen[usize::from(mix.pick(0, &mut prng))] += 1;
         }
         assert!(seen[0].abs_diff(9000) < 300 && seen[1].abs_diff(1000) < 200, "{seen:?}");
     }
@@ -395,11 +505,33 @@ mod tests {
         for (text, words) in [
             ("/a\n0 /b", "line 2: weight 0"),
             ("1 2 3 4", "line 1:"),
-            ("http://other/", "line 1: http://other/ is on another server"),
+            ("httq://other/", "line 1: httq://other/: unknown scheme"),
             ("# nothing\n", "no request in it"),
         ] {
             let error = RequestMix::parse(text, &base, &options).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn connections_are_shared_out_by_weight_among_authorities() {
+        let text = "6 /a\n3 GET http://other:81/b\nhttps://h/c\n2 /d\n";
+        let mix = RequestMix::parse(text, &url("http://h/"), &RequestOptions::default()).unwrap();
+        let hosts: Vec<String> = mix.authorities().iter().map(ToString::to_string).collect();
+        assert_eq!(hosts, ["http://h/a", "http://other:81/b", "https://h/c"]);
+        assert_eq!(mix.connections_of(120).unwrap(), [80, 30, 10]);
+        for thread in 0..10 {
+            let own = (0..12).map(|at| mix.authority_of(thread * 12 + at, 120));
+            assert!(own.filter(|authority| *authority == 0).count() >= 6, "thread {thread}");
+        }
+        let mut prng = Prng::new(1);
+        for _ in 0..100 {
+            assert!([0, 3].contains(&mix.pick(0, &mut prng)));
+            assert_eq!((mix.pick(1, &mut prng), mix.pick(2, &mut prng)), (1, 2));
+        }
+        let error = mix.connections_of(3).unwrap_err();
+        assert!(error.contains("too few to give h one"), "{error}");
+        let text = String::from_utf8(mix.request(1).bytes.clone()).unwrap();
+        assert!(text.contains("Host: other:81\r\n"), "{text}");
     }
 }

@@ -5,7 +5,7 @@ use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_bench::client::{Carried, Client, Shared};
 use tidegate_bench::histogram::Times;
 use tidegate_bench::plan::{Arrivals, Pace, Plan};
-use tidegate_bench::target::{RequestMix, RequestOptions, Url};
+use tidegate_bench::target::{RequestMix, RequestOptions, Target, Url};
 use tidegate_reactor::sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
 
 /// How far the clock moves between two looks at both sides: the error of every time below.
@@ -141,9 +141,10 @@ fn carry_out(plan: &Plan, faults: Faults, act: impl FnMut(u64, Moment) -> Act) -
 }
 
 fn carry_out_with(plan: &Plan, net: &SimNet, server: &mut Server<'_>) -> (Carried, u64) {
-    let (mix, address, shared) = (mix(), address(), Shared::default());
+    let (mix, shared) = (mix(), Shared::default());
+    let targets = [Target { address: address(), is_secure: false }];
     let mut reactor = SimReactor::new(net, 10_000);
-    let mut client = Client::new(plan, plan.share(0), &mix, &address, &shared, net.now());
+    let mut client = Client::new(plan, plan.share(0), &mix, &targets, &shared, net.now());
     let begun = net.now();
     while client.step(&mut reactor, Span::ZERO) {
         net.advance_by(TICK);

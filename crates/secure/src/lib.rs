@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 mod layer;
+mod roots;
 mod user;
 
 pub use layer::{ListenerPlan, PoolPlan, SecureView, TlsLayer, TlsPlan, profile};
+pub use roots::system_roots;
 pub use user::{Event, Ledger, User};

@@ -22,13 +22,6 @@ use tidegate_wire::tls::{
 
 /// Bytes of one file; bundles of authorities are the largest.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Where systems keep their authorities, in the order they are looked for.
-const SYSTEM_ROOTS: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// A file, or a setting, that TLS cannot be made of.
 #[derive(Debug)]
@@ -201,7 +194,7 @@ fn load_pool(
     let roots = match (&tls.ca, tls.verify) {
         (_, false) => Roots::Nobody,
         (Some(path), true) => Roots::Authorities(reading.file(path)?),
-        (None, true) => Roots::System(system_roots()),
+        (None, true) => Roots::System(tidegate_secure::system_roots()),
     };
     let client_certificate = match &tls.client_cert {
         Some(paths) => Some(reading.certificate(paths)?),
@@ -289,12 +282,6 @@ fn subject_of(fault: &SetupFault, paths: &[CertificatePaths]) -> Option<String> 
     let paths = paths.get(fault.certificate?)?;
     let key = matches!(fault.kind, KeyBroken | KeyMismatch | KeyMissing);
     Some(if key { paths.key.clone() } else { paths.cert.clone() })
-}
-
-fn system_roots() -> Vec<u8> {
-    let named = std::env::var("SSL_CERT_FILE").ok();
-    let mut places = named.iter().map(String::as_str).chain(SYSTEM_ROOTS);
-    places.find_map(|path| read(Path::new(path)).ok()).unwrap_or_default()
 }
 
 /// The files of one listener or pool as they are read.

@@ -178,3 +178,31 @@ fn a_renewed_certificate_is_served_without_losing_a_request_and_a_broken_one_is_
     });
     assert!(served, "the change was noticed");
 }
+
+#[test]
+fn the_load_generator_verifies_counts_and_resumes() {
+    let server = Server::start("bench");
+    let url = format!("https://localhost:{}/json", server.port);
+    let report = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["bench", "http", &url, "--json", "-c", "6"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number = |name: &str| {
+            let (_, rest) = text.split_once(&format!("\"{name}\": ")).expect(name);
+            rest.split([',', '\n']).next().unwrap().parse::<u64>().unwrap()
+        };
+        assert_eq!(number("requests"), 120, "{text}");
+        (number("handshakes_full"), number("handshakes_resumed"), output.status.code())
+    };
+    let own = server.authority();
+    assert_eq!(report(&["-n", "120", "--ca", &own]), (6, 0, Some(0)));
+    let anew = ["-n", "120", "--accept-any-certificate", "--handshake-every-request"];
+    let (full, resumed, code) = report(&anew);
+    // Two workers seal tickets by the same keys: whichever is met, the session goes on.
+    assert!(full == 6 && resumed >= 114 && code == Some(0), "{full} {resumed}");
+    let (full, resumed, _) = report(&[&anew[..], &["--tls-resumption", "off"]].concat());
+    assert!(full >= 120 && resumed == 0, "{full} {resumed}");
+}

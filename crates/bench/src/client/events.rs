@@ -6,9 +6,13 @@ use super::Client;
 use super::lane::Phase;
 use super::reader::Answer;
 use crate::plan::Pace;
+use crate::target::Target;
+use crate::tls;
 use core::time::Duration;
 use tidegate_base::{Moment, Span};
 use tidegate_reactor::{CloseReason, Completion, Handler, Reactor, Shortage, SockId};
+use tidegate_secure::{User, profile};
+use tidegate_wire::tls::{Fault, TlsSession};
 
 /// How often timeouts are looked for, as a part of the timeout itself.
 const SWEEPS_PER_TIMEOUT: u32 = 16;
@@ -25,7 +29,11 @@ enum Failure {
     Closed,
     Timeout,
     Framing,
+    Tls,
 }
+
+/// How every TLS record of a server's begins: alert, version 3.x (RFC 8446 section 5.1).
+const TLS_ALERT: &[u8] = &[21, 3];
 
 impl<R: Reactor> Handler<R> for Client<'_> {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
@@ -64,6 +72,41 @@ impl<R: Reactor> Handler<R> for Client<'_> {
     }
 }
 
+/// Above the TLS layer, where a target speaks TLS.
+impl User for Client<'_> {
+    fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>) {
+        Handler::handle(self, reactor, completion);
+    }
+
+    fn continue_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
+        self.serve_ready(reactor);
+    }
+
+    fn handle_reached(&mut self, sock: SockId, now: Moment) {
+        let Some(number) = self.lane_of(sock) else { return };
+        let lane = &mut self.lanes[number as usize];
+        lane.phase = Phase::Handshaking;
+        lane.handshake_at = now;
+        self.tally.connect.record(now.since(lane.connect_at));
+    }
+
+    fn handle_established(&mut self, _sock: SockId, session: &TlsSession) {
+        let Some(facts) = session.facts() else { return };
+        if facts.resumed {
+            self.tally.handshakes_resumed += 1;
+        } else {
+            self.tally.handshakes_full += 1;
+        }
+        if self.tally.negotiated.is_none() {
+            self.tally.negotiated = Some(tls::facts_in_words(&facts));
+        }
+    }
+
+    fn handle_fault(&mut self, sock: SockId, fault: Fault) {
+        self.fault = Some((sock, fault));
+    }
+}
+
 impl Client<'_> {
     fn lane_of(&self, sock: SockId) -> Option<u32> {
         let number = *self.lane_by_socket.get(sock.index as usize)?;
@@ -72,7 +115,15 @@ impl Client<'_> {
 
     pub(super) fn connect<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         let source = self.plan.source(self.connection_first + number);
-        match reactor.connect_from(self.address, source) {
+        let authority = self.lanes[number as usize].authority;
+        let target = &self.targets[usize::from(authority)];
+        let connecting = if target.is_secure {
+            let number = profile(0, usize::from(authority));
+            reactor.connect_secured_from(&target.address, source, number)
+        } else {
+            reactor.connect_from(&target.address, source)
+        };
+        match connecting {
             Ok(sock) => {
                 let at = sock.index as usize;
                 if self.lane_by_socket.len() <= at {
@@ -93,12 +144,13 @@ impl Client<'_> {
 
     fn handle_connected<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         let lane = &mut self.lanes[number as usize];
-        lane.phase = Phase::Open;
-        let took = now.since(lane.connect_at);
+        match core::mem::replace(&mut lane.phase, Phase::Open) {
+            Phase::Handshaking => self.tally.handshake.record(now.since(lane.handshake_at)),
+            _ => self.tally.connect.record(now.since(lane.connect_at)),
+        }
         self.open += 1;
         self.last_reached = now;
         self.tally.connects += 1;
-        self.tally.connect.record(took);
         self.interval.connects += 1;
         self.fill(reactor, number, now);
     }
@@ -131,14 +183,20 @@ impl Client<'_> {
             match lane.reader.read(rest, is_head, template) {
                 Ok((taken, answer)) => {
                     rest = &rest[taken..];
-                    if let Some(answer) = answer
-                        && !self.count(number, answer, now)
-                    {
-                        return self.end_of_socket(reactor, number, !rest.is_empty(), now);
+                    if let Some(answer) = answer {
+                        if answer.status == 400 {
+                            self.note_plain_to_tls(number, bytes);
+                        }
+                        if !self.count(number, answer, now) {
+                            return self.end_of_socket(reactor, number, !rest.is_empty(), now);
+                        }
                     }
                 }
                 Err(fault) => {
                     self.fail(number, Failure::Framing, || {
+                        if bytes.starts_with(TLS_ALERT) {
+                            return "the server answers in TLS: write https://".to_owned();
+                        }
                         format!("the answer is not HTTP/1.1: {}", fault.reason())
                     });
                     return self.reconnect(reactor, number, now, false);
@@ -146,6 +204,23 @@ impl Client<'_> {
             }
         }
         self.go_on(reactor, number, now);
+    }
+
+    /// Servers that speak TLS answer plain HTTP with a 400 that says so, each in its own words.
+    fn note_plain_to_tls(&mut self, number: u32, bytes: &[u8]) {
+        let says_so = [&b"HTTPS"[..], b"https://"]
+            .iter()
+            .any(|word| memchr::memmem::find(bytes, word).is_some());
+        if says_so && !self.target(number).is_secure {
+            self.tally.note("status", || {
+                "the first of them was a 400 that speaks of https: this port speaks TLS, write https://"
+                    .to_owned()
+            });
+        }
+    }
+
+    fn target(&self, number: u32) -> &Target {
+        &self.targets[usize::from(self.lanes[number as usize].authority)]
     }
 
     /// Counts a whole answer; false when its connection must not be used again.
@@ -243,11 +318,16 @@ impl Client<'_> {
                 lane.failures += 1;
             }
         } else {
+            let has_heard = self.tally.bytes_received > 0 || self.target(number).is_secure;
             self.fail(number, Failure::Closed, || {
                 if has_started {
                     "the server closed the connection in the middle of an answer".to_owned()
-                } else {
+                } else if has_heard {
                     "the server closed the connection instead of answering".to_owned()
+                } else {
+                    "the server closed the connection instead of answering; a port for TLS? then write \
+                     https://"
+                        .to_owned()
                 }
             });
         }
@@ -257,9 +337,16 @@ impl Client<'_> {
     fn handle_closed<R: Reactor>(&mut self, reactor: &mut R, number: u32, reason: CloseReason) {
         let now = reactor.read_clock();
         let lane = &self.lanes[number as usize];
-        let was_connecting = lane.phase == Phase::Connecting;
-        if was_connecting {
-            let address = self.address;
+        let was_open = lane.phase == Phase::Open;
+        let fault = self.fault.take().filter(|(sock, _)| *sock == lane.sock);
+        if let Some((_, fault)) = fault {
+            self.fail(number, Failure::Tls, || tls::fault_in_words(fault));
+        } else if lane.phase == Phase::Handshaking {
+            self.fail(number, Failure::Tls, || {
+                "the server closed the connection in the middle of the TLS handshake".to_owned()
+            });
+        } else if lane.phase == Phase::Connecting {
+            let address = &self.targets[usize::from(lane.authority)].address;
             self.fail(number, Failure::Connect, || match reason {
                 CloseReason::ConnectRefused => format!("{address} refused the connection"),
                 CloseReason::ConnectUnreachable => format!("there is no way to {address}"),
@@ -271,7 +358,7 @@ impl Client<'_> {
         } else if !lane.pending.is_empty() {
             self.fail(number, Failure::Reset, || "the server reset the connection".to_owned());
         }
-        if !was_connecting {
+        if was_open {
             self.open -= 1;
         }
         self.lanes[number as usize].forget_socket();
@@ -320,6 +407,7 @@ impl Client<'_> {
             Failure::Closed => (&mut errors.closed, "closed"),
             Failure::Timeout => (&mut errors.timeout, "timeout"),
             Failure::Framing => (&mut errors.framing, "framing"),
+            Failure::Tls => (&mut errors.tls, "tls"),
         };
         *count += lost.max(1);
         self.interval.errors += lost.max(1);
@@ -335,6 +423,7 @@ impl Client<'_> {
             let lane = &self.lanes[number as usize];
             let since = match lane.phase {
                 Phase::Connecting => lane.connect_at,
+                Phase::Handshaking => lane.handshake_at,
                 Phase::Open => match lane.pending.front() {
                     Some(sent) => sent.at,
                     None => continue,
@@ -344,7 +433,11 @@ impl Client<'_> {
             if now.since(since) < timeout {
                 continue;
             }
-            let what = if lane.phase == Phase::Connecting { "connect" } else { "request" };
+            let what = match lane.phase {
+                Phase::Connecting => "connect",
+                Phase::Handshaking => "TLS handshake",
+                _ => "request",
+            };
             self.fail(number, Failure::Timeout, || {
                 format!("a {what} took longer than {}", in_words(timeout))
             });

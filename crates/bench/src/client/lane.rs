@@ -15,6 +15,8 @@ pub(super) enum Phase {
     Absent,
     /// The socket is on its way to the server.
     Connecting,
+    /// The TLS handshake is under way.
+    Handshaking,
     /// Requests may be sent.
     Open,
     /// Nothing more will be sent.
@@ -36,6 +38,8 @@ pub(super) struct Sent {
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) sock: SockId,
+    /// Whom it goes to, as the mix numbers them.
+    pub(super) authority: u16,
     pub(super) phase: Phase,
     pub(super) reader: Reader,
     pub(super) pending: VecDeque<Sent>,
@@ -43,6 +47,8 @@ pub(super) struct Lane {
     pub(super) first_byte_at: Moment,
     /// When the connect began.
     pub(super) connect_at: Moment,
+    /// When the TLS handshake began.
+    pub(super) handshake_at: Moment,
     /// Requests that were sent on the present socket.
     pub(super) sent_on_socket: u64,
     /// Whole answers that count.
@@ -62,18 +68,20 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(schedule: Option<Schedule>, opened_at: Moment) -> Self {
+    pub(super) fn new(authority: u16, schedule: Option<Schedule>, opened_at: Moment) -> Self {
         let mut schedule = schedule.map(Box::new);
         let next_planned = schedule
             .as_mut()
             .map_or(Moment::NEVER, |schedule| opened_at.after(schedule.next_arrival()));
         Self {
             sock: SockId::NONE,
+            authority,
             phase: Phase::Absent,
             reader: Reader::default(),
             pending: VecDeque::new(),
             first_byte_at: Moment::ZERO,
             connect_at: Moment::ZERO,
+            handshake_at: Moment::ZERO,
             sent_on_socket: 0,
             answered: 0,
             failures: 0,

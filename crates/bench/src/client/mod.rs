@@ -12,15 +12,17 @@ pub mod reader;
 use crate::histogram::Times;
 use crate::plan::{Pace, Plan, Schedule, Share};
 use crate::tally::{Interval, Tally};
-use crate::target::RequestMix;
+use crate::target::{RequestMix, Target};
 use core::cmp::Reverse;
 use core::sync::atomic::{AtomicBool, Ordering};
 use lane::{Lane, Phase, Sent};
 use reader::Template;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Mutex;
-use tidegate_base::{Address, Moment, Prng, Span};
-use tidegate_reactor::{Driver, Reactor};
+use tidegate_base::{Moment, Prng, Span};
+use tidegate_reactor::{Driver, Reactor, SockId};
+use tidegate_secure::{Ledger, TlsLayer};
+use tidegate_wire::tls::Fault;
 
 /// How long answers are waited for after the last request was sent.
 pub const DRAIN_MAX: Span = Span::from_secs(2);
@@ -59,7 +61,8 @@ pub struct Carried {
 pub struct Client<'a> {
     plan: &'a Plan,
     mix: &'a RequestMix,
-    address: &'a Address,
+    /// By authority of the mix.
+    targets: &'a [Target],
     shared: &'a Shared,
     start: Moment,
     lanes: Vec<Lane>,
@@ -99,16 +102,18 @@ pub struct Client<'a> {
     answered_ever: u64,
     /// Completions and sends of the present turn.
     busy_marks: u64,
+    /// Why TLS ended the connection whose end comes next.
+    fault: Option<(SockId, Fault)>,
 }
 
 impl<'a> Client<'a> {
-    /// The client of `share`; the plan begins at `start`.
+    /// The client of `share`; the plan begins at `start`. `targets` are where the mix's authorities are.
     #[must_use]
     pub fn new(
         plan: &'a Plan,
         share: Share,
         mix: &'a RequestMix,
-        address: &'a Address,
+        targets: &'a [Target],
         shared: &'a Shared,
         start: Moment,
     ) -> Self {
@@ -121,7 +126,7 @@ impl<'a> Client<'a> {
         let mut client = Self {
             plan,
             mix,
-            address,
+            targets,
             shared,
             start,
             lanes: Vec::with_capacity(share.connections as usize),
@@ -149,11 +154,14 @@ impl<'a> Client<'a> {
             spin_began: None,
             answered_ever: 0,
             busy_marks: 0,
+            fault: None,
         };
         for number in 0..share.connections {
             let connection = share.connection_first + number;
             let opened_at = start.after(plan.opened_at(connection));
-            client.lanes.push(Lane::new(plan.connection_schedule(connection), opened_at));
+            let authority = mix.authority_of(connection, plan.connections);
+            let schedule = plan.connection_schedule(connection);
+            client.lanes.push(Lane::new(authority, schedule, opened_at));
             client.wake_at(number, opened_at);
         }
         client
@@ -165,24 +173,61 @@ impl<'a> Client<'a> {
         self.finish(reactor.read_clock())
     }
 
+    /// Carries the plan out with TLS where a target speaks it.
+    pub fn run_secured<R: Driver, L: Ledger>(
+        mut self,
+        reactor: &mut R,
+        layer: &mut TlsLayer<L>,
+    ) -> Carried {
+        while self.step_secured(reactor, layer, Span::MAX) {}
+        self.finish(reactor.read_clock())
+    }
+
     /// Does what is due now, then one turn of at most `wait_max`; false when the plan is carried out.
     pub fn step<R: Driver>(&mut self, reactor: &mut R, wait_max: Span) -> bool {
         let now = reactor.read_clock();
-        if let Some(begun) = self.spin_began.take() {
-            self.spins.record(now.since(begun));
-        }
+        self.end_spin(now);
         self.advance(reactor, now);
         if self.is_finished(now) {
             return false;
         }
-        let wait = self.wait(now);
-        let marks = self.busy_marks;
+        let (wait, marks) = (self.wait(now), self.busy_marks);
         reactor.turn(self, wait.min(wait_max));
         self.serve_ready(reactor);
-        if wait.is_zero() && marks == self.busy_marks {
+        self.begin_spin(now, wait, marks);
+        true
+    }
+
+    /// As `step`, through `layer`.
+    pub fn step_secured<R: Driver, L: Ledger>(
+        &mut self,
+        reactor: &mut R,
+        layer: &mut TlsLayer<L>,
+        wait_max: Span,
+    ) -> bool {
+        let now = reactor.read_clock();
+        self.end_spin(now);
+        layer.between_turns(reactor, self, |client, view| client.advance(view, now));
+        if self.is_finished(now) {
+            return false;
+        }
+        let (wait, marks) = (self.wait(now), self.busy_marks);
+        layer.turn(reactor, self, wait.min(wait_max));
+        self.begin_spin(now, wait, marks);
+        true
+    }
+
+    fn end_spin(&mut self, now: Moment) {
+        if let Some(begun) = self.spin_began.take() {
+            self.spins.record(now.since(begun));
+        }
+    }
+
+    /// A turn that waited for nothing and found nothing was one.
+    fn begin_spin(&mut self, now: Moment, wait: Span, marks_before: u64) {
+        if wait.is_zero() && marks_before == self.busy_marks {
             self.spin_began = Some(now);
         }
-        true
     }
 
     /// Closes the books at `now`, after the last step.
@@ -223,7 +268,8 @@ impl<'a> Client<'a> {
         self.is_counting = true;
         self.quota = self.requests;
         let notes = core::mem::take(&mut self.tally.notes);
-        self.tally = Tally { notes, ..Tally::default() };
+        let negotiated = self.tally.negotiated.take();
+        self.tally = Tally { notes, negotiated, ..Tally::default() };
         for lane in &mut self.lanes {
             lane.answered = 0;
         }
@@ -299,7 +345,7 @@ impl<'a> Client<'a> {
             Phase::Absent if self.draining_since.is_some() => lane.phase = Phase::Over,
             Phase::Absent => self.connect(reactor, number, now),
             Phase::Open => self.fill(reactor, number, now),
-            Phase::Connecting | Phase::Over => {}
+            Phase::Connecting | Phase::Handshaking | Phase::Over => {}
         }
     }
 
@@ -414,9 +460,9 @@ impl<'a> Client<'a> {
     }
 
     fn send<R: Reactor>(&mut self, reactor: &mut R, number: u32, planned: Moment, now: Moment) {
-        let choice = self.mix.pick(&mut self.prng);
-        let request = self.mix.request(choice);
         let lane = &mut self.lanes[number as usize];
+        let choice = self.mix.pick(lane.authority, &mut self.prng);
+        let request = self.mix.request(choice);
         lane.sent_on_socket += 1;
         let is_last = self.plan.requests_per_connection == Some(lane.sent_on_socket);
         let bytes = if is_last { &request.closing_bytes } else { &request.bytes };

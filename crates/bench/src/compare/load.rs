@@ -4,7 +4,7 @@
 
 use crate::drive::{self, Job};
 use crate::plan::{Arrivals, Pace, Plan};
-use crate::target::{RequestMix, RequestOptions, Url};
+use crate::target::{RequestMix, RequestOptions, Target, Url};
 use crate::{machine, process};
 use core::net::SocketAddr;
 use core::sync::atomic::AtomicBool;
@@ -113,7 +113,8 @@ fn run_own(round: &Round<'_>) -> Result<Counted, String> {
             ..Plan::default()
         },
         mix: RequestMix::single(&url, &RequestOptions::default())?,
-        address: url.resolve()?,
+        targets: vec![Target { address: url.resolve()?, is_secure: url.is_secure }],
+        tls: None,
         cpus: round.cpus.to_vec(),
         reference: None,
         server_pids: Vec::new(),

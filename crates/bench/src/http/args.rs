@@ -5,6 +5,7 @@
 use crate::plan::{Arrivals, CONNECTIONS_MAX, PIPELINE_MAX, Pace, Plan, THREADS_MAX};
 use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
 use crate::target::{RequestOptions, Url};
+use crate::tls::TlsOptions;
 use core::time::Duration;
 use std::path::PathBuf;
 
@@ -16,7 +17,7 @@ const ROUND_DEFAULT: Duration = Duration::from_secs(2);
 /// Arguments of `tidegate bench http`.
 #[derive(clap::Args, Debug)]
 pub struct HttpArgs {
-    /// What is loaded: http://HOST[:PORT]/PATH
+    /// What is loaded: http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH
     #[arg(value_name = "URL", required_unless_present = "vs", conflicts_with = "vs")]
     url: Option<String>,
     /// Connections held at once
@@ -76,7 +77,7 @@ pub struct HttpArgs {
     /// The request's content, from a file
     #[arg(long, value_name = "FILE")]
     body_file: Option<PathBuf>,
-    /// Requests with weights from a file: lines of [WEIGHT] [METHOD] PATH
+    /// Requests with weights from a file: lines of [WEIGHT] [METHOD] PATH-OR-URL
     #[arg(long = "urls", value_name = "FILE")]
     pub(super) urls_file: Option<PathBuf>,
     /// Local addresses that connections take in turn: ADDR, ADDR-ADDR, with commas
@@ -124,6 +125,11 @@ pub struct HttpArgs {
     /// Exit with 1 also when the client itself limited the figures
     #[arg(long)]
     pub(super) strict: bool,
+    #[command(flatten)]
+    pub(super) tls: TlsOptions,
+    /// A new connection and TLS handshake for each request: full ones with --tls-resumption off
+    #[arg(long, conflicts_with_all = ["close", "requests_per_connection"], help_heading = "TLS (https:// URLs)")]
+    handshake_every_request: bool,
 }
 
 impl HttpArgs {
@@ -171,7 +177,7 @@ impl HttpArgs {
             warm_up: self.warm_up,
             ramp: self.ramp,
             pace,
-            requests_per_connection: if self.close {
+            requests_per_connection: if self.closes() {
                 Some(1)
             } else {
                 self.requests_per_connection
@@ -207,6 +213,11 @@ impl HttpArgs {
                 self.start.len()
             ));
         }
+        if self.handshake_every_request && !urls.iter().any(|(url, _)| url.is_secure) {
+            return Err(
+                "--handshake-every-request is for https:// URLs; http:// has --close".to_owned()
+            );
+        }
         if urls.len() == 1 && !self.vs.is_empty() {
             return Err("a comparison needs two --vs at least".to_owned());
         }
@@ -232,6 +243,11 @@ impl HttpArgs {
             (None, None) => Vec::new(),
         };
         let method = if self.head { "HEAD".to_owned() } else { self.method.clone() };
-        Ok(RequestOptions { method, headers, body, close: self.close })
+        Ok(RequestOptions { method, headers, body, close: self.closes() })
+    }
+
+    /// Whether each connection carries one request.
+    fn closes(&self) -> bool {
+        self.close || self.handshake_every_request
     }
 }

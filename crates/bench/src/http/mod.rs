@@ -12,7 +12,7 @@ pub use args::HttpArgs;
 use crate::drive::{self, Job, Outcome, Reference, Tick};
 use crate::plan::Plan;
 use crate::report::{self, Lines, Live, RoundFigures, Run};
-use crate::target::{RequestMix, Url};
+use crate::target::{RequestMix, Target, Url};
 use candidates::Candidate;
 use core::sync::atomic::Ordering;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -94,22 +94,30 @@ fn job(args: &HttpArgs, plan: &Plan, url: &Url) -> Result<Job, String> {
         None => None,
         Some(text) => {
             let url = Url::parse(text)?;
+            let mix = RequestMix::single(&url, &options)?;
             Some(Reference {
-                mix: RequestMix::single(&url, &options)?,
-                address: url.resolve()?,
+                targets: targets(&mix)?,
+                tls: args.tls.without_name().plan(mix.authorities(), plan.connections)?,
+                mix,
                 per_second: args.reference_rate,
             })
         }
     };
     Ok(Job {
         plan: plan.clone(),
+        targets: targets(&mix)?,
+        tls: args.tls.plan(mix.authorities(), plan.connections)?,
         mix,
-        address: url.resolve()?,
         cpus: args.client_cpus.clone(),
         reference,
         server_pids: args.server_pids.clone(),
         server_cpus: args.server_cpus.clone(),
     })
+}
+
+fn targets(mix: &RequestMix) -> Result<Vec<Target>, String> {
+    let target = |url: &Url| Ok(Target { address: url.resolve()?, is_secure: url.is_secure });
+    mix.authorities().iter().map(target).collect()
 }
 
 /// Adds one round to what a candidate has so far.
@@ -123,7 +131,7 @@ fn merge(
 ) {
     let one = Run {
         name: name.to_owned(),
-        url: format!("http://{}{}", url.authority, url.target),
+        url: url.to_string(),
         plan: plan.clone(),
         outcome,
         rounds: Vec::new(),

@@ -96,7 +96,12 @@ fn cards(runs: &[Run]) -> String {
         if let Some(cpu) = run.server_cpu_us_per_request() {
             values.push(("CPU/request", micros(cpu)));
         }
-        values.push(("errors", run.outcome.tally.errors.total().to_string()));
+        let tally = &run.outcome.tally;
+        if tally.handshakes() > 0 {
+            values.push(("full handshakes", short(tally.handshakes_full as f64)));
+            values.push(("resumed handshakes", short(tally.handshakes_resumed as f64)));
+        }
+        values.push(("errors", tally.errors.total().to_string()));
         text.push_str("<section class=\"cards\">");
         if runs.len() > 1 {
             let _ = write!(
@@ -291,6 +296,9 @@ fn percentile_table(runs: &[Run]) -> String {
         }
         row(&format!("{prefix}first byte"), &tally.first_byte);
         row(&format!("{prefix}connect"), &tally.connect);
+        if tally.handshakes() > 0 {
+            row(&format!("{prefix}TLS handshake"), &tally.handshake);
+        }
         if let Some(reference) = &run.outcome.reference {
             row(&format!("{prefix}reference probe"), &reference.latency);
         }

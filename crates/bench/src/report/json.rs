@@ -69,6 +69,12 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
     put("service_us", times_to_json(&tally.service));
     put("first_byte_us", times_to_json(&tally.first_byte));
     put("connect_us", times_to_json(&tally.connect));
+    if tally.handshakes() > 0 {
+        put("handshake_us", times_to_json(&tally.handshake));
+        put("handshakes_full", json!(tally.handshakes_full));
+        put("handshakes_resumed", json!(tally.handshakes_resumed));
+        put("negotiated", json!(tally.negotiated));
+    }
     put("schedule_error_us", times_to_json(&tally.schedule_error));
     put("requests_of_slowest_connection", json!(tally.fairness.map(|(slowest, _)| slowest)));
     put("requests_of_fastest_connection", json!(tally.fairness.map(|(_, fastest)| fastest)));

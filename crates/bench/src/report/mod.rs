@@ -154,6 +154,46 @@ mod tests {
     }
 
     #[test]
+    fn the_table_stands_on_a_hundred_columns() {
+        let long = |run: &mut Run| {
+            let tally = &mut run.outcome.tally;
+            tally.handshakes_full = 1;
+            for times in [&mut tally.latency, &mut tally.service, &mut tally.connect] {
+                times.record(Duration::from_millis(1234));
+            }
+            run.outcome.reference = Some(tally.clone());
+        };
+        for pace in [Pace::Closed, Pace::Total { per_second: 50.0, arrivals: Arrivals::Constant }] {
+            let mut run = run(pace);
+            long(&mut run);
+            for line in to_text(&[run]).lines() {
+                assert!(line.chars().count() <= 100, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn handshakes_are_told_by_kind_with_what_was_negotiated() {
+        let mut run = run(Pace::Closed);
+        assert!(!to_text(core::slice::from_ref(&run)).contains("handshake"));
+        let tally = &mut run.outcome.tally;
+        (tally.handshakes_full, tally.handshakes_resumed) = (3, 4);
+        tally.negotiated = Some("TLSv1.3 TLS_AES_256_GCM_SHA384".to_owned());
+        tally.handshake.record(Duration::from_micros(800));
+        let text = to_text(core::slice::from_ref(&run));
+        assert!(
+            text.contains("TLSv1.3 TLS_AES_256_GCM_SHA384; handshakes: 3 full, 4 resumed"),
+            "{text}"
+        );
+        let json = to_json(&[run], "command");
+        assert_eq!(
+            (json["handshakes_full"].as_u64(), json["handshakes_resumed"].as_u64()),
+            (Some(3), Some(4))
+        );
+        assert!((json["handshake_us"]["max"].as_f64().unwrap() - 800.0).abs() < 1.0, "{json}");
+    }
+
+    #[test]
     fn errors_are_told_in_words_and_cpu_per_request() {
         let text = to_text(&[run(Pace::Closed)]);
         assert!(text.contains("reset 2: the server reset the connection"), "{text}");

@@ -48,6 +48,7 @@ fn write_run(text: &mut String, run: &Run) -> core::fmt::Result {
         short(tally.bytes_received as f64 / seconds)
     )?;
     write_offered(text, run)?;
+    write_tls(text, run)?;
     write_errors(text, run)?;
     writeln!(text)?;
     write_times(text, run)?;
@@ -62,6 +63,20 @@ fn write_offered(text: &mut String, run: &Run) -> core::fmt::Result {
             text,
             "  plan        {} sent behind their plan because all connections were busy, {} never sent",
             tally.waited_for_connection, tally.unsent
+        )?;
+    }
+    Ok(())
+}
+
+fn write_tls(text: &mut String, run: &Run) -> core::fmt::Result {
+    let tally = &run.outcome.tally;
+    if tally.handshakes() > 0 {
+        writeln!(
+            text,
+            "  tls         {}; handshakes: {} full, {} resumed",
+            tally.negotiated.as_deref().unwrap_or("TLS"),
+            tally.handshakes_full,
+            tally.handshakes_resumed
         )?;
     }
     Ok(())
@@ -97,6 +112,7 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
     Ok(())
 }
 
+/// The table is 94 columns wide, so that it stands on a terminal of 100; what its rows mean stands below.
 fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     let tally = &run.outcome.tally;
     write!(text, "  {:<12}", "")?;
@@ -104,24 +120,25 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
         write!(text, "{:>10}", name.replace('_', "."))?;
     }
     writeln!(text, "{:>10}", "max")?;
-    let row = |text: &mut String, name: &str, times: &Times, meaning: &str| {
+    let row = |text: &mut String, name: &str, times: &Times| {
         write!(text, "  {name:<12}")?;
         for (_, percent) in PERCENTILES {
             write!(text, "{:>10}", micros(times.percentile_us(percent)))?;
         }
-        writeln!(text, "{:>10}  {meaning}", micros(times.max_us()))
+        writeln!(text, "{:>10}", micros(times.max_us()))
     };
+    row(text, "latency", &tally.latency)?;
     if run.is_open_loop() {
-        row(text, "latency", &tally.latency, "planned send to last byte")?;
-        row(text, "service", &tally.service, "actual send to last byte")?;
-        row(text, "send lag", &tally.schedule_error, "planned to actual send, connection free")?;
-    } else {
-        row(text, "latency", &tally.latency, "send to last byte (closed loop)")?;
+        row(text, "service", &tally.service)?;
+        row(text, "send lag", &tally.schedule_error)?;
     }
-    row(text, "first byte", &tally.first_byte, "actual send to first byte")?;
-    row(text, "connect", &tally.connect, "")?;
+    row(text, "first byte", &tally.first_byte)?;
+    row(text, "connect", &tally.connect)?;
+    if tally.handshakes() > 0 {
+        row(text, "handshake", &tally.handshake)?;
+    }
     if let Some(reference) = &run.outcome.reference {
-        row(text, "reference", &reference.latency, "the probe beside the load, planned send")?;
+        row(text, "reference", &reference.latency)?;
         write!(text, "  {:<12}", "added")?;
         for (_, percent) in PERCENTILES {
             let added =
@@ -131,13 +148,29 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
         }
         writeln!(text)?;
     }
-    if !run.is_open_loop() {
-        writeln!(
-            text,
-            "  A closed loop sends nothing while the server stalls, so it hides stalls; --rate shows them."
-        )?;
+    for line in meanings(run) {
+        writeln!(text, "  {line}")?;
     }
     Ok(())
+}
+
+/// Where the clocks of the table's rows start.
+fn meanings(run: &Run) -> Vec<&'static str> {
+    let mut lines = Vec::new();
+    if run.is_open_loop() {
+        lines.push("latency: planned send to last byte; service: actual send to last byte;");
+        lines.push("send lag: planned to actual send where a connection was free; first byte: from the send.");
+    } else {
+        lines.push("latency: send to last byte (closed loop); first byte: from the send.");
+        lines.push("A closed loop sends nothing while the server stalls, so it hides stalls; --rate shows them.");
+    }
+    if run.outcome.tally.handshakes() > 0 {
+        lines.push("handshake: from the TCP connection (connect) to the end of the TLS handshake.");
+    }
+    if run.outcome.reference.is_some() {
+        lines.push("reference: the probe beside the load, planned send to last byte.");
+    }
+    lines
 }
 
 fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {

@@ -58,6 +58,8 @@ pub enum CertificateFault {
     BadEncoding,
     /// It is for another use (a server's shown by a client, or the reverse).
     WrongPurpose,
+    /// It is an authority's, shown as a server's or client's own.
+    IsAuthority,
     /// Another rule of RFC 5280 forbids it.
     Unacceptable,
 }
@@ -99,6 +101,9 @@ impl CertificateFault {
             Self::BadSignature => "a signature of the peer's certificate does not fit",
             Self::BadEncoding => "the peer's certificate cannot be decoded",
             Self::WrongPurpose => "the peer's certificate is for another purpose",
+            Self::IsAuthority => {
+                "the peer's certificate is an authority's (CA:TRUE), which may not be shown as its own"
+            }
             Self::Unacceptable => "the peer's certificate breaks a rule of RFC 5280",
         }
     }
@@ -181,6 +186,11 @@ fn certificate_fault(error: &CertificateError) -> CertificateFault {
         CertificateError::BadEncoding => CertificateFault::BadEncoding,
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             CertificateFault::WrongPurpose
+        }
+        CertificateError::Other(other)
+            if matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity)) =>
+        {
+            CertificateFault::IsAuthority
         }
         _ => CertificateFault::Unacceptable,
     }

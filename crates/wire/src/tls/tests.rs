@@ -340,10 +340,13 @@ fn faults_of_a_servers_certificate_are_told_apart() {
     later.not_before = date_time_ymd(2050, 1, 1);
     let mut purpose = server_params(&["a.example"]);
     purpose.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let mut is_authority = server_params(&["a.example"]);
+    is_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let cases = [
         (authority.issue(expired), CertificateFault::Expired),
         (authority.issue(later), CertificateFault::NotYetValid),
         (authority.issue(purpose), CertificateFault::WrongPurpose),
+        (authority.issue(is_authority), CertificateFault::IsAuthority),
         (authority.server(&["b.example"]), CertificateFault::WrongName),
         (Authority::new("other").server(&["a.example"]), CertificateFault::UnknownIssuer),
     ];

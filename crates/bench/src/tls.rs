@@ -1,0 +1,193 @@
+//! How the client speaks TLS: options of the operator's, and the plan of a thread's layer.
+//! In: arguments, files of authorities. Out: a `TlsPlan`, or a sentence that says what to write.
+//! Never: believes any certificate unless an argument says so in words; speaks another protocol than HTTP/1.1.
+//! Limits: `TICKETS_MAX` tickets of each server and thread.
+
+use crate::target::Url;
+use std::path::PathBuf;
+use tidegate_secure::{PoolPlan, TlsPlan, system_roots};
+use tidegate_wire::tls::{
+    CIPHER_NAMES, CertificateFault, Connector, ConnectorSettings, Facts, Fault, GROUP_NAMES, Roots,
+    SetupFault, SetupKind, TlsClock, Version,
+};
+
+/// Tickets that a thread keeps of one server: as many connections may begin at once and all resume.
+const TICKETS_MAX: usize = 65_536;
+
+/// How TLS is spoken with all `https:` URLs.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "TLS (https:// URLs)")]
+pub struct TlsOptions {
+    /// Speak this version only [default: 1.3, or 1.2 where the server has no 1.3]
+    #[arg(long = "tls-version", value_name = "1.2|1.3", value_parser = parse_version)]
+    version: Option<Version>,
+    /// Cipher suites by their IANA names, with commas, the preferred one first
+    #[arg(long = "tls-ciphers", value_name = "NAME[,NAME..]", value_delimiter = ',')]
+    ciphers: Vec<String>,
+    /// Key exchange groups, with commas, the preferred one first: X25519MLKEM768, X25519, P-256, P-384
+    #[arg(long = "tls-curves", value_name = "NAME[,NAME..]", value_delimiter = ',')]
+    curves: Vec<String>,
+    /// Application protocols that are offered, with commas; `none`: none is
+    #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',', default_value = "http/1.1")]
+    alpn: Vec<String>,
+    /// The name that is asked for and verified [default: the URL's host]
+    #[arg(long = "sni", value_name = "NAME")]
+    server_name: Option<String>,
+    /// Believe the authorities in this file (PEM) instead of the system's
+    #[arg(long, value_name = "FILE", conflicts_with = "accept_any_certificate")]
+    ca: Option<PathBuf>,
+    /// Believe any certificate, for any name: encrypted, but nobody knows with whom
+    #[arg(long)]
+    accept_any_certificate: bool,
+    /// Resume earlier sessions when a connection is made anew
+    #[arg(long = "tls-resumption", value_name = "on|off", default_value = "on", value_parser = parse_switch, action = clap::ArgAction::Set)]
+    resume: bool,
+}
+
+impl Default for TlsOptions {
+    fn default() -> Self {
+        Self {
+            version: None,
+            ciphers: Vec::new(),
+            curves: Vec::new(),
+            alpn: vec!["http/1.1".to_owned()],
+            server_name: None,
+            ca: None,
+            accept_any_certificate: false,
+            resume: true,
+        }
+    }
+}
+
+impl TlsOptions {
+    /// The same towards another server than the load's: without a name that was meant for that.
+    #[must_use]
+    pub fn without_name(&self) -> Self {
+        Self { server_name: None, ..self.clone() }
+    }
+
+    /// What a thread's layer needs to reach `authorities`; `None` when none of them speaks TLS.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub fn plan(&self, authorities: &[Url], connections: u32) -> Result<Option<TlsPlan>, String> {
+        if !authorities.iter().any(|url| url.is_secure) {
+            return Ok(None);
+        }
+        let clock = TlsClock::default();
+        clock.set(unix_seconds());
+        let connector = Connector::new(&self.settings(connections)?, clock.clone())
+            .map_err(|fault| self.in_words(&fault))?;
+        let mut server_names = Vec::new();
+        for url in authorities {
+            let name = self.server_name.as_deref().unwrap_or(url.host_name());
+            if url.is_secure && Connector::check_name(name).is_err() {
+                return Err(format!(
+                    "`{name}` is no name that TLS can ask for; give one by --sni NAME"
+                ));
+            }
+            server_names.push(name.to_owned());
+        }
+        let pool = PoolPlan { name: String::new(), connector, server_names };
+        Ok(Some(TlsPlan { listeners: Vec::new(), pools: vec![Some(pool)], clock }))
+    }
+
+    fn settings(&self, connections: u32) -> Result<ConnectorSettings, String> {
+        if self.alpn.iter().any(|name| name.starts_with("h2") || name.starts_with("h3")) {
+            return Err(
+                "--alpn: the bench speaks HTTP/1.1 alone; write http/1.1 or none".to_owned()
+            );
+        }
+        let roots = match &self.ca {
+            _ if self.accept_any_certificate => Roots::Nobody,
+            Some(path) => Roots::Authorities(
+                std::fs::read(path).map_err(|error| format!("--ca {}: {error}", path.display()))?,
+            ),
+            None => Roots::System(system_roots()),
+        };
+        Ok(ConnectorSettings {
+            roots,
+            version_min: self.version.unwrap_or(Version::Tls12),
+            version_max: self.version.unwrap_or(Version::Tls13),
+            ciphers: self.ciphers.clone(),
+            groups: self.curves.clone(),
+            alpn: self.alpn.iter().filter(|name| *name != "none").cloned().collect(),
+            resume: self.resume,
+            tickets_max: Some((connections as usize).min(TICKETS_MAX)),
+            ..ConnectorSettings::default()
+        })
+    }
+
+    fn in_words(&self, fault: &SetupFault) -> String {
+        match fault.kind {
+            SetupKind::CipherUnknown => {
+                format!("--tls-ciphers: {fault}; there are {}", CIPHER_NAMES.join(", "))
+            }
+            SetupKind::GroupUnknown => {
+                format!("--tls-curves: {fault}; there are {}", GROUP_NAMES.join(", "))
+            }
+            SetupKind::NoSystemRoots => {
+                "the system's authorities were not found: give a file by --ca FILE".to_owned()
+            }
+            _ => match &self.ca {
+                Some(path) => format!("--ca {}: {fault}", path.display()),
+                None => format!("TLS: {fault}"),
+            },
+        }
+    }
+}
+
+/// What was negotiated, in words.
+pub(crate) fn facts_in_words(facts: &Facts<'_>) -> String {
+    let mut words = format!("{} {}", facts.version.name(), facts.cipher);
+    if let Some(alpn) = facts.alpn {
+        words.push_str(" ALPN ");
+        words.push_str(&String::from_utf8_lossy(alpn));
+    }
+    words
+}
+
+/// Why TLS with a server failed, and what to do about it.
+pub(crate) fn fault_in_words(fault: Fault) -> String {
+    let mend = match fault {
+        Fault::NotTls | Fault::PlainHttp => {
+            return "the server does not answer in TLS: a port for plain HTTP? then write http://"
+                .to_owned();
+        }
+        Fault::Certificate(CertificateFault::WrongName) => {
+            "; give the name that it is for by --sni NAME, or --accept-any-certificate"
+        }
+        Fault::Certificate(CertificateFault::UnknownIssuer) => {
+            "; give its authority by --ca FILE, or --accept-any-certificate"
+        }
+        Fault::Certificate(_) => "; --accept-any-certificate takes it all the same",
+        Fault::Incompatible | Fault::Alert(40 | 70) => {
+            "; look at --tls-version, --tls-ciphers and --tls-curves"
+        }
+        Fault::NoProtocol | Fault::Alert(120) => "; look at --alpn",
+        _ => "",
+    };
+    format!("{}{mend}", fault.text())
+}
+
+fn parse_version(text: &str) -> Result<Version, String> {
+    match text {
+        "1.2" => Ok(Version::Tls12),
+        "1.3" => Ok(Version::Tls13),
+        _ => Err("write 1.2 or 1.3".to_owned()),
+    }
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
+    }
+}
+
+fn unix_seconds() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,268 @@
+//! TLS plans on virtual time: handshakes counted by kind and timed apart, faults told apart.
+
+use std::sync::Arc;
+use tidegate_base::{Address, Moment, Span};
+use tidegate_bench::client::{Carried, Client, Shared};
+use tidegate_bench::plan::Plan;
+use tidegate_bench::target::{RequestMix, RequestOptions, Target, Url};
+use tidegate_reactor::sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
+use tidegate_secure::{PoolPlan, TlsLayer, TlsPlan};
+use tidegate_wire::tls::{
+    Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
+    TlsClock, TlsSession, Version,
+};
+
+/// What the simulated reactors show at their start.
+const NOW: u64 = 1_700_000_000;
+const TICK: Span = Span::from_micros(20);
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const MS: fn(u64) -> Span = Span::from_millis;
+
+fn clock() -> TlsClock {
+    let clock = TlsClock::default();
+    clock.set(NOW);
+    clock
+}
+
+/// A certificate for `a.example`, issued by `name`, that ends in that year, and what vouches for it.
+fn issued_by(name: &str, last_year: i32) -> (CertificateFiles, Vec<u8>) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    // Each is an authority of its own name.
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
+    let pem = params.self_signed(&key).unwrap().pem().into_bytes();
+    let key_pem = key.serialize_pem().into_bytes();
+    (CertificateFiles { chain_pem: pem.clone(), key_pem, ocsp: None }, pem)
+}
+
+fn certificate(last_year: i32) -> (CertificateFiles, Vec<u8>) {
+    issued_by("itself", last_year)
+}
+
+fn acceptor(files: CertificateFiles) -> Acceptor {
+    let settings = AcceptorSettings { certificates: vec![files], ..AcceptorSettings::default() };
+    let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
+    Acceptor::new(&settings, Some(tickets), clock()).unwrap()
+}
+
+fn plan_of(settings: &ConnectorSettings, name: &str) -> TlsPlan {
+    let connector = Connector::new(settings, clock()).unwrap();
+    let server_names = vec![name.to_owned()];
+    let pool = PoolPlan { name: String::new(), connector, server_names };
+    TlsPlan { listeners: Vec::new(), pools: vec![Some(pool)], clock: clock() }
+}
+
+/// How a connection of the server's begins.
+enum Session {
+    Secure(Box<TlsSession>),
+    /// Answers plain HTTP whatever comes.
+    Plain,
+}
+
+struct Connection {
+    peer: SimPeer,
+    session: Session,
+    heard: Vec<u8>,
+    out: Vec<u8>,
+    /// Nothing leaves before.
+    not_before: Moment,
+}
+
+/// A server that answers each request at once, but begins to speak only after `delay`.
+struct Server {
+    listener: SimServer,
+    acceptor: Option<Acceptor>,
+    delay: Span,
+    connections: Vec<Connection>,
+    requests: u64,
+    handshakes: (u64, u64),
+}
+
+impl Server {
+    fn poll(&mut self, now: Moment) {
+        while let Some(peer) = self.listener.accept() {
+            let session = match &self.acceptor {
+                Some(acceptor) => Session::Secure(Box::new(acceptor.accept().unwrap())),
+                None => Session::Plain,
+            };
+            let not_before = now.after(self.delay);
+            let (heard, out) = (Vec::new(), Vec::new());
+            self.connections.push(Connection { peer, session, heard, out, not_before });
+        }
+        for connection in &mut self.connections {
+            let mut came = connection.peer.receive();
+            match &mut connection.session {
+                Session::Plain if !came.is_empty() => {
+                    connection.out =
+                        b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec();
+                }
+                Session::Plain => {}
+                Session::Secure(session) => {
+                    let was = session.is_established();
+                    let (heard, out) = (&mut connection.heard, &mut connection.out);
+                    // What the client refuses shows on its side.
+                    let _ = session.handle_bytes(&mut came, heard, out);
+                    if let (false, Some(facts)) = (was, session.facts()) {
+                        let (full, resumed) = &mut self.handshakes;
+                        *if facts.resumed { resumed } else { full } += 1;
+                    }
+                    while let Some(end) = heard.windows(4).position(|four| four == b"\r\n\r\n") {
+                        heard.drain(..end + 4);
+                        self.requests += 1;
+                        session.seal(ANSWER, out).unwrap();
+                    }
+                }
+            }
+            if now >= connection.not_before {
+                let sent = connection.peer.send(&connection.out);
+                connection.out.drain(..sent);
+            }
+        }
+        self.connections.retain(|one| !one.peer.is_finished_by_other() && !one.peer.was_reset());
+    }
+}
+
+fn address() -> Address {
+    Address::Tcp("10.0.0.1:443".parse().unwrap())
+}
+
+/// Carries `plan` out; gives what was counted, the server's requests, and its handshakes by kind.
+fn carry_out(
+    plan: &Plan,
+    tls: &TlsPlan,
+    acceptor: Option<Acceptor>,
+    delay: Span,
+) -> (Carried, u64, (u64, u64)) {
+    let net = SimNet::new(plan.seed, Faults::none());
+    let listener = net.serve(&address()).unwrap();
+    let (connections, requests, handshakes) = (Vec::new(), 0, (0, 0));
+    let mut server = Server { listener, acceptor, delay, connections, requests, handshakes };
+    let url = Url::parse("https://a.example/").unwrap();
+    let mix = RequestMix::single(&url, &RequestOptions::default()).unwrap();
+    let targets = [Target { address: address(), is_secure: true }];
+    let shared = Shared::default();
+    let mut reactor = SimReactor::new(&net, 10_000);
+    let mut layer = TlsLayer::new(tls, Vec::new(), ());
+    let mut client = Client::new(plan, plan.share(0), &mix, &targets, &shared, net.now());
+    let begun = net.now();
+    while client.step_secured(&mut reactor, &mut layer, Span::ZERO) {
+        net.advance_by(TICK);
+        server.poll(net.now());
+        assert!(net.now().since(begun) < Span::from_secs(120), "the run does not end");
+    }
+    (client.finish(net.now()), server.requests, server.handshakes)
+}
+
+fn requests(requests: u64, per_connection: Option<u64>) -> Plan {
+    Plan {
+        connections: 8,
+        requests: Some(requests),
+        duration: None,
+        requests_per_connection: per_connection,
+        timeout: MS(500),
+        ..Plan::default()
+    }
+}
+
+#[test]
+fn handshakes_are_counted_by_kind_and_agree_with_the_server() {
+    for version in [Version::Tls12, Version::Tls13] {
+        for (resume, per_connection, full, resumed) in [
+            (true, None, 8, 0_u64),
+            (true, Some(1), 8, 72),
+            (false, Some(1), 80, 0),
+            (true, Some(5), 8, 8),
+        ] {
+            let (files, pem) = certificate(2040);
+            let settings = ConnectorSettings {
+                roots: Roots::Authorities(pem),
+                version_max: version,
+                resume,
+                tickets_max: Some(64),
+                ..ConnectorSettings::default()
+            };
+            let tls = plan_of(&settings, "a.example");
+            let plan = requests(80, per_connection);
+            let (carried, seen, by_server) =
+                carry_out(&plan, &tls, Some(acceptor(files)), Span::ZERO);
+            let tally = carried.tally;
+            assert_eq!(
+                (tally.requests, seen, tally.errors.total()),
+                (80, 80, 0),
+                "{:?}",
+                tally.notes
+            );
+            let handshakes = (tally.handshakes_full, tally.handshakes_resumed);
+            assert_eq!(handshakes, by_server, "{version:?} {resume} {per_connection:?}");
+            assert_eq!(handshakes, (full, resumed), "{version:?} {resume} {per_connection:?}");
+            assert_eq!(tally.handshake.count(), full + resumed);
+            assert_eq!(tally.connect.count(), full + resumed);
+            let negotiated = tally.negotiated.unwrap();
+            assert!(negotiated.starts_with(version.name()), "{negotiated}");
+        }
+    }
+}
+
+#[test]
+fn the_handshakes_time_is_told_apart_from_the_connect_and_from_the_answer() {
+    let (files, pem) = certificate(2040);
+    let settings =
+        ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
+    let tls = plan_of(&settings, "a.example");
+    let (carried, ..) = carry_out(&requests(80, None), &tls, Some(acceptor(files)), MS(30));
+    let tally = carried.tally;
+    assert!(tally.connect.max_us() < 1_000.0, "{}", tally.connect.max_us());
+    assert!(tally.handshake.percentile_us(1.0) > 29_900.0);
+    assert!(tally.handshake.max_us() < 31_000.0, "{}", tally.handshake.max_us());
+    assert!(tally.service.max_us() < 1_000.0, "{}", tally.service.max_us());
+}
+
+#[test]
+fn each_fault_of_a_certificate_and_a_plain_port_has_its_line() {
+    let nobody = issued_by("somebody else", 2040).1;
+    let cases = [
+        ("a.example", 2022, false, "has expired"),
+        ("b.example", 2040, false, "another name"),
+        ("a.example", 2040, true, "issuer"),
+    ];
+    for (name, last_year, is_stranger, words) in cases {
+        let (files, pem) = certificate(last_year);
+        let roots = Roots::Authorities(if is_stranger { nobody.clone() } else { pem });
+        let settings = ConnectorSettings { roots, ..ConnectorSettings::default() };
+        assert_fails(&settings, name, Some(acceptor(files.clone())), words);
+        let anybody = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+        let tls = plan_of(&anybody, name);
+        let (carried, ..) = carry_out(&requests(20, None), &tls, Some(acceptor(files)), Span::ZERO);
+        assert_eq!((carried.tally.requests, carried.tally.errors.total()), (20, 0), "{words}");
+    }
+    let anybody = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+    assert_fails(&anybody, "a.example", None, "write http://");
+}
+
+#[track_caller]
+fn assert_fails(settings: &ConnectorSettings, name: &str, acceptor: Option<Acceptor>, words: &str) {
+    let tls = plan_of(settings, name);
+    let plan = Plan { duration: Some(MS(300)), ..requests(20, None) };
+    let (carried, seen, _) = carry_out(&plan, &tls, acceptor, Span::ZERO);
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.issued, seen), (0, 0, 0), "{words}");
+    assert!(tally.errors.tls > 0 && tally.errors.total() == tally.errors.tls, "{:?}", tally.errors);
+    let [("tls", note)] = &tally.notes[..] else { panic!("{:?}", tally.notes) };
+    assert!(note.contains(words), "{note}");
+}
+
+#[test]
+fn a_handshake_that_nobody_answers_times_out() {
+    let (files, pem) = certificate(2040);
+    let settings =
+        ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
+    let tls = plan_of(&settings, "a.example");
+    let plan = Plan { duration: Some(MS(900)), ..requests(20, None) };
+    let (carried, ..) = carry_out(&plan, &tls, Some(acceptor(files)), MS(10_000));
+    let tally = carried.tally;
+    assert!(tally.errors.timeout >= 8, "{:?}", tally.errors);
+    let [("timeout", note)] = &tally.notes[..] else { panic!("{:?}", tally.notes) };
+    assert!(note.contains("TLS handshake took longer than 500 ms"), "{note}");
+}

@@ -1,0 +1,30 @@
+//! The system's own certificate authorities.
+//! In: the files where systems keep them, or the one that SSL_CERT_FILE names. Out: PEM.
+//! Limits: `FILE_BYTES_MAX`.
+
+use std::fs;
+use std::io::Read;
+
+/// Bytes of one file; bundles of authorities are the largest.
+const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Where systems keep their authorities, in the order they are looked for.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// PEM of the first bundle that can be read; empty when there is none.
+#[must_use]
+pub fn system_roots() -> Vec<u8> {
+    let named = std::env::var("SSL_CERT_FILE").ok();
+    let mut places = named.iter().map(String::as_str).chain(SYSTEM_ROOTS);
+    places.find_map(read).unwrap_or_default()
+}
+
+fn read(path: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
