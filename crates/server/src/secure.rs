@@ -4,7 +4,7 @@
 //! Limits: `HANDSHAKES_PER_TURN_MAX`; a handshake must end within its listener's timeout.
 //! Invariant: a slot's connection is that of the reactor's id; when it is gone, so is the session.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -14,8 +14,10 @@ use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer,
     Reactor, Shortage, SockId,
 };
+use tidegate_wire::proxy_protocol;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
 
+use crate::client::SessionFacts;
 use crate::counters::Accounts;
 use crate::worker::Worker;
 
@@ -111,6 +113,8 @@ struct Conn {
     /// The deadline that holds once the handshake is done.
     deadline: Moment,
     profile: Option<u32>,
+    /// The PROXY header comes before the handshake; what came of it is in `input`.
+    expects_proxy_header: bool,
     receiving: bool,
     end: End,
     /// Output was found stuck before it could be sealed.
@@ -185,6 +189,7 @@ impl TlsLayer {
             input: Vec::new(),
             deadline: Moment::NEVER,
             profile,
+            expects_proxy_header: false,
             receiving: true,
             end: End::NotYet,
             owes_drained: false,
@@ -433,6 +438,14 @@ impl<R: Reactor> Reactor for SecureView<'_, R> {
         self.inner.sock_count()
     }
 
+    fn local_address(&self, sock: SockId) -> Option<SocketAddr> {
+        self.inner.local_address(sock)
+    }
+
+    fn send_bare(&mut self, sock: SockId, bytes: &[u8]) {
+        self.inner.send_bare(sock, bytes);
+    }
+
     fn is_live(&self, sock: SockId) -> bool {
         self.inner.is_live(sock)
     }
@@ -565,6 +578,10 @@ impl Corridor<'_> {
         };
         self.pass(inner, Completion::Accepted { listener, sock, peer });
         if let Some(timeout) = timeout {
+            let expects = self.worker.begins_with_header(listener, peer);
+            if let Some(conn) = self.layer.conn(sock) {
+                conn.expects_proxy_header = expects;
+            }
             inner.set_deadline(sock, inner.now().after(timeout));
         }
     }
@@ -576,6 +593,9 @@ impl Corridor<'_> {
         if conn.session.is_established() || conn.profile.is_some() {
             return self.process(inner, sock, bytes);
         }
+        if conn.expects_proxy_header {
+            return self.receive_proxy_header(inner, sock, bytes);
+        }
         if budget > 0 && !conn.waits_for_turn {
             self.layer.handshakes_left -= 1;
             return self.process(inner, sock, bytes);
@@ -585,6 +605,37 @@ impl Corridor<'_> {
         if !core::mem::replace(&mut conn.waits_for_turn, true) {
             self.layer.waiting.push_back(sock);
             self.layer.accounts.counters.tls_handshakes_put_off.add(1);
+        }
+    }
+
+    /// Takes the PROXY header that comes before the handshake, and passes on what follows it.
+    fn receive_proxy_header<R: Reactor>(&mut self, inner: &mut R, sock: SockId, bytes: &mut [u8]) {
+        let Some(conn) = self.layer.conn(sock) else { return };
+        let mut gathered = core::mem::take(&mut conn.input);
+        let bytes = if gathered.is_empty() {
+            bytes
+        } else {
+            gathered.extend_from_slice(bytes);
+            &mut gathered
+        };
+        let header_bytes = match proxy_protocol::decode(bytes) {
+            Ok(Some((header, header_bytes))) => {
+                conn.expects_proxy_header = false;
+                self.worker.note_proxied(sock, &header);
+                header_bytes
+            }
+            Ok(None) => {
+                conn.input = bytes.to_vec();
+                return;
+            }
+            Err(_) => {
+                self.layer.accounts.counters.proxy_header_faults.add(1);
+                return self.give_up(inner, sock, CloseReason::Reset);
+            }
+        };
+        let rest = bytes.get_mut(header_bytes..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.receive(inner, sock, rest);
         }
     }
 
@@ -637,6 +688,11 @@ impl Corridor<'_> {
         inner.set_receiving(sock, conn.receiving);
         if conn.profile.is_none() {
             inner.set_deadline(sock, conn.deadline);
+            if self.worker.snapshot.tells_servers
+                && let Some(facts) = session_facts(&mut conn.session)
+            {
+                self.worker.note_session(sock, facts);
+            }
             let identity = conn.session.peer_identity();
             if let Some(identity) = identity {
                 self.worker.note_client_certificate(sock, identity);
@@ -705,4 +761,16 @@ impl Corridor<'_> {
         inner.close(sock);
         self.pass(inner, Completion::Closed { sock, reason });
     }
+}
+
+/// What servers are told of a client's session.
+fn session_facts(session: &mut TlsSession) -> Option<SessionFacts> {
+    let server_name = session.take_asked_name();
+    let facts = session.facts()?;
+    Some(SessionFacts {
+        version: facts.version,
+        cipher: facts.cipher,
+        alpn: facts.alpn.map(Into::into),
+        server_name,
+    })
 }

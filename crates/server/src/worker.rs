@@ -13,7 +13,6 @@ use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_reactor::{Driver, ListenError, ListenOptions, ListenerId, Reactor, SockId};
 use tidegate_wire::http1::DateField;
-use tidegate_wire::tls::PeerIdentity;
 
 use crate::buffers::BufferPool;
 use crate::connection::Connections;
@@ -231,13 +230,6 @@ impl Worker {
             self.discard_upstream(reactor, sock);
         }
         self.work.clear();
-    }
-
-    /// Remembers who the client of a connection proved to be.
-    pub(crate) fn note_client_certificate(&mut self, sock: SockId, identity: PeerIdentity) {
-        if let Some(down) = self.conns.downstream(sock) {
-            down.certificate = Some(Box::new(identity));
-        }
     }
 
     pub(crate) fn listener_index(&self, listener: ListenerId) -> Option<u16> {

@@ -174,7 +174,12 @@ fn check_proxy_header_again(header: &proxy_protocol::Header<'_>) {
     let extensions: Vec<_> = header.extensions.filter(own).collect();
     for checksummed in [false, true] {
         let mut bytes = Vec::new();
-        proxy_protocol::encode_binary(&mut bytes, &header.endpoints, &extensions, checksummed);
+        proxy_protocol::encode_binary(
+            &mut bytes,
+            &header.endpoints,
+            extensions.clone(),
+            checksummed,
+        );
         assert!(bytes.len() <= BINARY_BYTES_MAX);
         let Ok(Some((again, consumed))) = proxy_protocol::decode(&bytes) else {
             unreachable!("an encoded header is whole: {bytes:?}")

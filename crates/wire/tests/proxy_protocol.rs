@@ -248,7 +248,7 @@ fn a_tls_client_is_described_with_its_parts() {
 fn a_checksum_is_verified_where_there_is_one() {
     let mut bytes = Vec::new();
     let said = [Extension::Authority(b"a.example")];
-    encode_binary(&mut bytes, &tcp("192.0.2.1:56324", "198.51.100.2:443"), &said, true);
+    encode_binary(&mut bytes, &tcp("192.0.2.1:56324", "198.51.100.2:443"), said, true);
     // By an implementation that shares nothing with this one.
     let expected = include_bytes!("../../../fuzz/corpus/proxy_header/inet-checksum");
     assert_eq!(whole(expected, 0).extensions.count(), 2);
@@ -288,7 +288,7 @@ fn what_does_not_fit_is_left_out_whole() {
         let tls = Tls { common_name: Some(over), ..Tls::default() };
         let said = [Extension::Tls(tls), Extension::Noop(over), Extension::Alpn(b"h2")];
         let mut bytes = b"before".to_vec();
-        encode_binary(&mut bytes, &tcp("192.0.2.1:1", "192.0.2.2:2"), &said, true);
+        encode_binary(&mut bytes, &tcp("192.0.2.1:1", "192.0.2.2:2"), said, true);
         let kept: Vec<_> = whole(&bytes[6..], 0).extensions.collect();
         assert_eq!(kept.len(), 2);
         assert_eq!(kept[0], Extension::Alpn(b"h2"));
@@ -331,7 +331,7 @@ proptest! {
             })
             .collect();
         let mut bytes = Vec::new();
-        encode_binary(&mut bytes, &endpoints, &extensions, checksummed);
+        encode_binary(&mut bytes, &endpoints, extensions.clone(), checksummed);
         fuzz_proxy_header(&bytes);
         let (header, consumed) = decode(&bytes).unwrap().unwrap();
         prop_assert_eq!(consumed, bytes.len());

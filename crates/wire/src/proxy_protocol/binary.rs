@@ -60,10 +60,10 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Header<'_>, usize)>, Fault>
 /// Appends the block for `endpoints` with `extensions`, and a checksum where `checksummed`. An extension
 /// that does not fit any more is left out; nothing can be said of `Local` and `Unknown`, whose blocks
 /// receivers discard.
-pub fn encode_binary(
+pub fn encode_binary<'a>(
     out: &mut Vec<u8>,
     endpoints: &Endpoints<'_>,
-    extensions: &[Extension<'_>],
+    extensions: impl IntoIterator<Item = Extension<'a>>,
     checksummed: bool,
 ) {
     let start = out.len();
@@ -75,7 +75,7 @@ pub fn encode_binary(
         let reserved = if checksummed { CHECKSUM_BYTES } else { 0 };
         for extension in extensions {
             let before = out.len();
-            let whole = extension::encode(out, extension);
+            let whole = extension::encode(out, &extension);
             if !whole || out.len() - start > BINARY_BYTES_MAX - reserved {
                 out.truncate(before);
             }
