@@ -222,6 +222,14 @@ pub static LISTENER: Section = Section {
              you name.",
         ),
         key(
+            "proxy-protocol",
+            Table(&LISTENER_PROXY),
+            Absent,
+            "Proxies in front that say by the PROXY protocol (version 1 or 2) whom they connect for. \
+             Without it, nobody is heard.",
+            "",
+        ),
+        key(
             "tls",
             OneOf(&[Word(&["self-signed"]), Table(&LISTENER_TLS)]),
             Absent,
@@ -230,6 +238,24 @@ pub static LISTENER: Section = Section {
             "",
         ),
     ],
+    later: &[],
+};
+
+/// `proxy-protocol = { ... }` of a listener.
+pub static LISTENER_PROXY: Section = Section {
+    path: "[listener.proxy-protocol]",
+    about: "Proxies in front whose connections begin with a PROXY header, before TLS too. The address in \
+            it is the client's in all that follows.",
+    keys: &[key(
+        "from",
+        List(&Text(
+            "\"10.0.0.0/8\", \"192.0.2.1\", \"2001:db8::/32\", or \"unix\" on a unix socket",
+        )),
+        Required,
+        "Peers that send the header. Their connections must begin with it and are closed otherwise; \
+         connections of all others are taken as they are, and a header from them is a malformed request.",
+        "",
+    )],
     later: &[],
 };
 
@@ -676,6 +702,15 @@ pub static POOL: Section = Section {
             "Waiting requests hold memory; beyond this, saying no at once is kinder.",
         ),
         key(
+            "proxy-protocol",
+            Word(&["v1", "v2"]),
+            Absent,
+            "Tells servers by the PROXY protocol whom a connection is for; \"v2\" also how the client \
+             spoke TLS. Such a connection serves one client: it is kept for that client's next request \
+             and for nobody else's. Without it, servers are not told.",
+            "",
+        ),
+        key(
             "tls",
             OneOf(&[True, Table(&POOL_TLS)]),
             Absent,
@@ -876,7 +911,7 @@ mod tests {
     #[test]
     fn every_setting_is_named_once_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 18, "{paths:?}");
+        assert_eq!(paths.len(), 19, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -5,8 +5,8 @@
 
 use core::ops::Range;
 
-use crate::keys::LISTENER;
-use crate::model::{Bind, ClientTimeouts, Listener, Network, RequestLimits};
+use crate::keys::{LISTENER, LISTENER_PROXY};
+use crate::model::{Bind, ClientTimeouts, Listener, Network, ProxySources, RequestLimits};
 use crate::nearest::nearest;
 use crate::pattern::{self, Complaint};
 use crate::report::{Kind, Note, Notes, quoted};
@@ -85,6 +85,7 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
             Err(complaint) => notes.error(refused("name", &text, complaint)),
         }
     }
+    let proxy_protocol = read_proxy_sources(table, &bind, notes);
     let mut listener = Listener {
         name,
         bind,
@@ -93,6 +94,7 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
         timeouts: read_timeouts(table, notes),
         requests_per_connection_max: None,
         trusted: read_trusted(table, notes),
+        proxy_protocol,
         tls: tls::read_listener(table, notes),
     };
     table.set_number("backlog", &mut listener.backlog, notes);
@@ -147,6 +149,45 @@ fn read_trusted(table: &Table<'_>, notes: &mut Notes) -> Vec<Network> {
         }
     }
     networks
+}
+
+/// `proxy-protocol`; what is named must be able to connect here.
+fn read_proxy_sources(table: &Table<'_>, bind: &Bind, notes: &mut Notes) -> Option<ProxySources> {
+    let table = table.open_table("proxy-protocol", notes)?;
+    let value = table.value("from")?;
+    if value.get_ref().as_array().is_none() {
+        let allowed =
+            LISTENER_PROXY.key("from").map(|key| describe(&key.shape)).unwrap_or_default();
+        let note = crate::table::wrong_sort("`from` is", value, &allowed);
+        notes.error(note.mend("put it in brackets"));
+        return None;
+    }
+    let texts = table.texts("from", notes);
+    if texts.is_empty() {
+        let note = Note::new(Kind::Missing, value.span(), "`from` names nobody");
+        notes.error(note.mend("name the proxies in front, or leave `proxy-protocol` out"));
+    }
+    let mut sources = ProxySources { networks: Vec::new(), unix: false };
+    let by_path = matches!(bind, Bind::Unix(path) if !path.is_empty());
+    for text in texts {
+        if (text.text == "unix") != by_path {
+            let (what, mend) = match by_path {
+                true => ("peers of a unix socket have no address", "write from = [\"unix\"]"),
+                false => {
+                    ("\"unix\" stands for peers of a unix socket", "write from = [\"10.0.0.0/8\"]")
+                }
+            };
+            notes.error(Note::new(Kind::Conflict, text.place, what).mend(mend));
+            continue;
+        }
+        sources.unix |= by_path;
+        match pattern::parse_network(&text.text) {
+            _ if by_path => {}
+            Ok(network) => sources.networks.push(network),
+            Err(complaint) => notes.error(refused("from", &text, complaint)),
+        }
+    }
+    Some(sources)
 }
 
 fn check_duplicates(found: &Listeners, new: &Listener, table: &Table<'_>, notes: &mut Notes) {

@@ -66,8 +66,30 @@ pub struct Listener {
     /// Peers whose X-Forwarded-* and Forwarded fields are believed and extended; from all others
     /// they are replaced.
     pub trusted: Vec<Network>,
+    /// Peers that say by the PROXY protocol whom they connect for; `None`: nobody is heard.
+    pub proxy_protocol: Option<ProxySources>,
     /// How it speaks TLS; `None`: it speaks plain HTTP.
     pub tls: Option<ListenerTls>,
+}
+
+/// `proxy-protocol` of a listener: whose connections begin with a PROXY header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxySources {
+    /// Peers by address.
+    pub networks: Vec<Network>,
+    /// Every peer of a unix socket.
+    pub unix: bool,
+}
+
+impl ProxySources {
+    /// Whether connections from `address` (`None`: by unix socket) begin with a header.
+    #[must_use]
+    pub fn contains(&self, address: Option<IpAddr>) -> bool {
+        match address {
+            Some(address) => self.networks.iter().any(|network| network.contains(address)),
+            None => self.unix,
+        }
+    }
 }
 
 impl Listener {
@@ -391,8 +413,19 @@ pub struct Pool {
     pub retries: u32,
     /// Requests that wait for a server below its `connections-max`, per worker.
     pub queue_max: u32,
+    /// How servers are told whom a connection is for; `None`: they are not.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// How its servers are spoken to in TLS; `None`: in plain HTTP.
     pub tls: Option<PoolTls>,
+}
+
+/// `proxy-protocol` of a pool: which form of header servers are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyVersion {
+    /// A line of text.
+    V1,
+    /// A block of bytes, which also says how the client spoke TLS.
+    V2,
 }
 
 /// `balance`: which server is next.

@@ -7,7 +7,9 @@ use core::ops::Range;
 
 use crate::keys::{POOL, UPSTREAM};
 use crate::listeners::{refused, unknown_name};
-use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
+use crate::model::{
+    Balance, HashKey, Pool, ProxyVersion, Reuse, ServerAddress, ServerTimeouts, Upstream,
+};
 use crate::pattern::{self, Complaint};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, Value, describe, wrong_sort};
@@ -64,6 +66,7 @@ fn named(name: String) -> Pool {
         reuse: Reuse::default(),
         retries: 2,
         queue_max: 1024,
+        proxy_protocol: None,
         tls: None,
     }
 }
@@ -86,6 +89,11 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
         reuse.set_duration("idle-timeout", &mut pool.reuse.idle_timeout, notes);
         reuse.set_bound("requests-max", &mut pool.reuse.requests_max, notes);
     }
+    pool.proxy_protocol = match table.word("proxy-protocol", notes) {
+        Some("v1") => Some(ProxyVersion::V1),
+        Some("v2") => Some(ProxyVersion::V2),
+        Some(_) | None => None,
+    };
     pool.tls = tls::read_pool(table, notes);
     pool
 }

@@ -25,9 +25,11 @@ fn presets(path: &str) -> String {
         if let Preset::Value(value) = key.preset {
             text.push_str(&format!("{} = {value}\n", key.name));
         }
+        // A table with a required setting says something that does not hold anyway.
         if let Shape::Table(inner) = key.shape
             && path != "the file"
             && path != "[[route]]"
+            && !inner.keys.iter().any(|key| matches!(key.preset, Preset::Required))
         {
             let inner = presets(inner.path).trim().replace('\n', ", ");
             text.push_str(&format!("{} = {{ {inner} }}\n", key.name));

@@ -25,6 +25,7 @@ fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
         reuse: Reuse::default(),
         retries: 1,
         queue_max: 8,
+        proxy_protocol: None,
         tls: None,
     }
 }

@@ -18,6 +18,7 @@ fn listener(name: &str) -> Listener {
         timeouts: ClientTimeouts::default(),
         requests_per_connection_max: None,
         trusted: Vec::new(),
+        proxy_protocol: None,
         tls: None,
     }
 }

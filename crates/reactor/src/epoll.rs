@@ -150,6 +150,10 @@ impl Kernel for Epoll {
         })
     }
 
+    fn local_address(&self, handle: &OwnedFd) -> Option<core::net::SocketAddr> {
+        core::net::SocketAddr::try_from(rustix::net::getsockname(handle).ok()?).ok()
+    }
+
     fn register(&mut self, handle: &OwnedFd, token: u64) -> Result<(), Shortage> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, handle, EventData::new_u64(token), flags)

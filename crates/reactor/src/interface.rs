@@ -249,6 +249,14 @@ pub trait Reactor: Sized {
     /// Makes `Timer` come at `at`, with the same coarseness; `timer` is a small dense number of the user's.
     fn set_timer(&mut self, timer: u32, at: Moment);
 
+    /// This end's address of a TCP connection; `None` for a stale id, a unix socket, or a connection that
+    /// is gone. Costs a system call.
+    fn local_address(&self, sock: SockId) -> Option<core::net::SocketAddr>;
+    /// As `send`, past the layer that secures the connection: for what must come before its first byte.
+    fn send_bare(&mut self, sock: SockId, bytes: &[u8]) {
+        self.send(sock, bytes);
+    }
+
     /// Connections that exist now, closing ones included.
     fn sock_count(&self) -> usize;
     /// Whether that id still names a connection.

@@ -107,6 +107,8 @@ pub trait Kernel {
     ) -> Result<Self::Handle, ConnectFault>;
     /// How a begun connection ended; `None` while it is still under way.
     fn connect_outcome(&mut self, handle: &Self::Handle) -> Option<Result<(), CloseReason>>;
+    /// This end's address of a TCP connection.
+    fn local_address(&self, handle: &Self::Handle) -> Option<core::net::SocketAddr>;
     /// Asks for edges with `token`, from now until the handle is closed.
     ///
     /// # Errors

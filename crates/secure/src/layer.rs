@@ -4,7 +4,7 @@
 //! Limits: `HANDSHAKES_PER_TURN_MAX`; a handshake must end within its listener's timeout.
 //! Invariant: a slot's connection is that of the reactor's id; when it is gone, so is the session.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 
 use tidegate_base::limits::{OUTPUT_HIGH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
@@ -15,7 +15,7 @@ use tidegate_reactor::{
 };
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
 
-use crate::user::{Event, Ledger, User};
+use crate::user::{Event, Ledger, Refused, User};
 
 /// Steps of handshakes that a worker makes in one turn before it serves who is through with theirs. One
 /// costs up to a millisecond (RSA), so established connections wait a few at most.
@@ -110,6 +110,8 @@ struct Conn {
     /// The deadline that holds once the handshake is done.
     deadline: Moment,
     profile: Option<u32>,
+    /// The PROXY header comes before the handshake; what came of it is in `input`.
+    expects_preface: bool,
     receiving: bool,
     end: End,
     /// Output was found stuck before it could be sealed.
@@ -184,6 +186,7 @@ impl<L: Ledger> TlsLayer<L> {
             input: Vec::new(),
             deadline: Moment::NEVER,
             profile,
+            expects_preface: false,
             receiving: true,
             end: End::NotYet,
             owes_drained: false,
@@ -445,6 +448,14 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
         self.inner.sock_count()
     }
 
+    fn local_address(&self, sock: SockId) -> Option<SocketAddr> {
+        self.inner.local_address(sock)
+    }
+
+    fn send_bare(&mut self, sock: SockId, bytes: &[u8]) {
+        self.inner.send_bare(sock, bytes);
+    }
+
     fn is_live(&self, sock: SockId) -> bool {
         self.inner.is_live(sock)
     }
@@ -579,6 +590,10 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         };
         self.pass(inner, Completion::Accepted { listener, sock, peer });
         if let Some(timeout) = timeout {
+            let expects = self.worker.expects_preface(listener, peer);
+            if let Some(conn) = self.layer.conn(sock) {
+                conn.expects_preface = expects;
+            }
             inner.set_deadline(sock, inner.now().after(timeout));
         }
     }
@@ -590,6 +605,9 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         if conn.session.is_established() || conn.profile.is_some() {
             return self.process(inner, sock, bytes);
         }
+        if conn.expects_preface {
+            return self.receive_preface(inner, sock, bytes);
+        }
         if budget > 0 && !conn.waits_for_turn {
             self.layer.handshakes_left -= 1;
             return self.process(inner, sock, bytes);
@@ -599,6 +617,35 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         if !core::mem::replace(&mut conn.waits_for_turn, true) {
             self.layer.waiting.push_back(sock);
             self.layer.ledger.count(Event::HandshakePutOff);
+        }
+    }
+
+    /// Has the user take what comes before the handshake, and passes on what follows it.
+    fn receive_preface<R: Reactor>(&mut self, inner: &mut R, sock: SockId, bytes: &mut [u8]) {
+        let Some(conn) = self.layer.conn(sock) else { return };
+        let mut gathered = core::mem::take(&mut conn.input);
+        let bytes = if gathered.is_empty() {
+            bytes
+        } else {
+            gathered.extend_from_slice(bytes);
+            &mut gathered
+        };
+        let preface_bytes = match self.worker.handle_preface(sock, bytes) {
+            Ok(Some(preface_bytes)) => preface_bytes,
+            Ok(None) => {
+                if let Some(conn) = self.layer.conn(sock) {
+                    conn.input = bytes.to_vec();
+                }
+                return;
+            }
+            Err(Refused) => return self.give_up(inner, sock, CloseReason::Reset),
+        };
+        if let Some(conn) = self.layer.conn(sock) {
+            conn.expects_preface = false;
+        }
+        let rest = bytes.get_mut(preface_bytes..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.receive(inner, sock, rest);
         }
     }
 
@@ -646,7 +693,7 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         let resumed = conn.session.facts().is_some_and(|facts| facts.resumed);
         self.layer.ledger.count(Event::HandshakeDone { resumed });
         inner.set_receiving(sock, conn.receiving);
-        self.worker.handle_established(sock, &conn.session);
+        self.worker.handle_established(sock, &mut conn.session);
         if conn.profile.is_none() {
             return inner.set_deadline(sock, conn.deadline);
         }

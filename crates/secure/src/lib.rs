@@ -10,4 +10,4 @@ mod user;
 
 pub use layer::{ListenerPlan, PoolPlan, SecureView, TlsLayer, TlsPlan, profile};
 pub use roots::system_roots;
-pub use user::{Event, Ledger, User};
+pub use user::{Event, Ledger, Refused, User};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
-use tidegate_reactor::{Completion, Reactor, SockId};
+use tidegate_reactor::{Completion, ListenerId, Peer, Reactor, SockId};
 use tidegate_wire::tls::{Fault, TlsSession};
 
 /// Who stands above the layer.
@@ -24,12 +24,30 @@ pub trait User {
     /// is done. `now` is read anew: handshakes of one turn take their time.
     fn handle_reached(&mut self, _sock: SockId, _now: Moment) {}
 
+    /// Whether an accepted connection begins with something before its handshake: a PROXY header.
+    fn expects_preface(&self, _listener: ListenerId, _peer: Peer) -> bool {
+        false
+    }
+
+    /// Takes the received bytes that come before a handshake, all of them so far each time: how many of
+    /// them are the preface, `None` while it is not complete.
+    ///
+    /// # Errors
+    /// [`Refused`]: the connection ends. The user bounds how long a preface may be.
+    fn handle_preface(&mut self, _sock: SockId, _bytes: &[u8]) -> Result<Option<usize>, Refused> {
+        Err(Refused)
+    }
+
     /// A handshake is done. Comes before `Connected`, and before the first plain bytes.
-    fn handle_established(&mut self, _sock: SockId, _session: &TlsSession) {}
+    fn handle_established(&mut self, _sock: SockId, _session: &mut TlsSession) {}
 
     /// TLS failed; `Closed` comes next.
     fn handle_fault(&mut self, _sock: SockId, _fault: Fault) {}
 }
+
+/// What came before the handshake is not what must come there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused;
 
 /// What happens to sessions, for whoever counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

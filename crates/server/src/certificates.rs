@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_config::model::{
-    CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ServerAddress, TicketSource,
-    TlsIdentity, TlsVersion,
+    CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ProxyVersion, ServerAddress,
+    TicketSource, TlsIdentity, TlsVersion,
 };
 use tidegate_secure::{ListenerPlan, PoolPlan, TlsPlan};
 use tidegate_wire::tls::{
@@ -48,6 +48,8 @@ pub struct TlsKeeper {
     own_tickets: Option<Arc<TicketKeys>>,
     file_tickets: BTreeMap<String, Arc<TicketKeys>>,
     self_signed: Option<CertificateFiles>,
+    /// Some servers are told the names that clients ask for.
+    keeps_names: bool,
 }
 
 impl TlsKeeper {
@@ -64,6 +66,8 @@ impl TlsKeeper {
     ) -> Result<TlsPlan, Vec<TlsFault>> {
         self.clock.set(now_unix_seconds);
         let mut plan = TlsPlan { clock: self.clock.clone(), ..TlsPlan::default() };
+        self.keeps_names =
+            config.pools.iter().any(|pool| pool.proxy_protocol == Some(ProxyVersion::V2));
         let mut faults = Vec::new();
         for listener in &config.listeners {
             plan.listeners.push(listener.tls.as_ref().and_then(|tls| {
@@ -124,6 +128,7 @@ impl TlsKeeper {
             },
             client_authorities_pem,
             client_revocations_pem,
+            keeps_names: self.keeps_names,
             ..AcceptorSettings::default()
         };
         let tickets = match &tls.tickets {

@@ -7,14 +7,15 @@
 use tidegate_base::Id;
 use tidegate_reactor::{Peer, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder};
-use tidegate_wire::tls::PeerIdentity;
 
 use crate::buffers::Input;
+use crate::client::ClientFacts;
 use crate::exchange::Exchange;
 use crate::produce::Produce;
 
 /// A connection towards a client.
 pub(crate) struct Downstream {
+    /// The client: the socket's peer, or whom a proxy named.
     pub(crate) peer: Peer,
     pub(crate) listener: u16,
     /// The head came in part and its deadline runs.
@@ -27,8 +28,8 @@ pub(crate) struct Downstream {
     pub(crate) requests: u32,
     pub(crate) decoder: HeadDecoder,
     pub(crate) input: Input,
-    /// Who the client proved to be by a certificate.
-    pub(crate) certificate: Option<Box<PeerIdentity>>,
+    /// What else is known of the client.
+    pub(crate) facts: Option<Box<ClientFacts>>,
     pub(crate) state: DownstreamState,
 }
 
@@ -42,6 +43,8 @@ impl Downstream {
 
 /// What a downstream connection expects next.
 pub(crate) enum DownstreamState {
+    /// The PROXY header, before anything else.
+    ExpectProxyHeader,
     /// The head of the next request.
     ExpectHead,
     /// The rest of a body nobody wants, `left` bytes of it at most, before the next head.
@@ -62,6 +65,8 @@ pub(crate) struct Upstream {
     pub(crate) requests: u32,
     /// Whose answer it brings; `Id::NONE` while idle.
     pub(crate) exchange: Id<Exchange>,
+    /// While idle: the client that it is kept for, where it serves one alone.
+    pub(crate) owner: SockId,
     pub(crate) decoder: HeadDecoder,
     pub(crate) input: Input,
 }
@@ -203,6 +208,7 @@ mod tests {
             server: 0,
             requests: 0,
             exchange: Id::NONE,
+            owner: SockId::NONE,
             decoder: HeadDecoder::default(),
             input: Input::default(),
         }

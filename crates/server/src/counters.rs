@@ -67,6 +67,10 @@ counters! {
         tunnel_timeouts,
         /// Tunnels opened.
         tunnels,
+        /// PROXY headers understood.
+        proxy_headers,
+        /// Connections closed because they did not begin with a PROXY header where they had to.
+        proxy_header_faults,
         /// TLS sessions that exist, of clients and of servers.
         tls_sessions_now,
         /// TLS handshakes done, of both sides.

@@ -45,8 +45,8 @@ impl Worker {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Local => None,
         };
-        let certificate =
-            down.certificate.as_ref().map(|known| (known.subject.clone(), known.fingerprint_hex()));
+        let certificate = down.facts.as_ref().and_then(|facts| facts.certificate.as_ref());
+        let certificate = certificate.map(|known| (known.subject.clone(), known.fingerprint_hex()));
         let context = RequestContext {
             peer,
             trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
@@ -172,14 +172,22 @@ impl Worker {
         exchange.attempts += 1;
         exchange.response_started = false;
         // After a doubtful close only a fresh connection tells what is the matter.
-        let idle = if exchange.attempts == 1 { pool.idle.pop(server) } else { None };
-        exchange.reused = idle.is_some();
+        let fresh = exchange.attempts > 1;
+        let down = exchange.down;
+        let idle = match self.snapshot.config.pools[usize::from(pool_index)].proxy_protocol {
+            _ if fresh => None,
+            None => pool.idle.pop(server),
+            Some(_) => self.take_kept(down, pool_index, server),
+        };
+        if let Some(exchange) = self.exchanges.get_mut(id) {
+            exchange.reused = idle.is_some();
+        }
         let up = match idle {
             Some(up) => {
                 self.accounts.counters.upstream_reuses.add(1);
                 up
             }
-            None => match self.connect(reactor, pool_index, server) {
+            None => match self.connect(reactor, pool_index, server, down) {
                 Some(up) => up,
                 None => return self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT),
             },
@@ -200,8 +208,14 @@ impl Worker {
         self.arm_upstream(reactor, id);
     }
 
-    /// Begins a connection to `server`.
-    fn connect<R: Reactor>(&mut self, reactor: &mut R, pool: u16, server: usize) -> Option<SockId> {
+    /// Begins a connection to `server`, for the client at `down`.
+    fn connect<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool: u16,
+        server: usize,
+        down: SockId,
+    ) -> Option<SockId> {
         let counters = &self.accounts.counters;
         counters.upstream_connects.add(1);
         let addresses = &self.snapshot.addresses[usize::from(pool)][server];
@@ -223,10 +237,14 @@ impl Worker {
                 server: server as u16,
                 requests: 0,
                 exchange: Id::NONE,
+                owner: SockId::NONE,
                 decoder: HeadDecoder::default(),
                 input: Input::default(),
             },
         );
+        if let Some(version) = self.snapshot.config.pools[usize::from(pool)].proxy_protocol {
+            self.send_proxy_header(reactor, up, down, version);
+        }
         Some(up)
     }
 

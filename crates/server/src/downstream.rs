@@ -18,6 +18,7 @@ use tidegate_wire::http1::{
 };
 
 use crate::buffers::Input;
+use crate::client::begins_with_header;
 use crate::connection::{Downstream, DownstreamState};
 use crate::exchange::Stage;
 use crate::worker::Worker;
@@ -48,6 +49,13 @@ impl Worker {
         counters.accepted.add(1);
         counters.downstream_now.add(1);
         let listener = self.listener_index(listener).unwrap_or_default();
+        let settings = &self.snapshot.config.listeners[usize::from(listener)];
+        // On a listener with TLS it comes before the handshake, where the layer below reads it.
+        let state = match settings.tls.is_none() && begins_with_header(settings, peer) {
+            true => DownstreamState::ExpectProxyHeader,
+            false => DownstreamState::ExpectHead,
+        };
+        let head_timeout = settings.timeouts.head;
         self.conns.insert_downstream(
             sock,
             Downstream {
@@ -59,12 +67,11 @@ impl Worker {
                 requests: 0,
                 decoder: HeadDecoder::default(),
                 input: Input::default(),
-                certificate: None,
-                state: DownstreamState::ExpectHead,
+                facts: None,
+                state,
             },
         );
         // A fresh connection owes its first head; only then may it idle.
-        let head_timeout = self.snapshot.config.listeners[usize::from(listener)].timeouts.head;
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
     }
 
@@ -115,6 +122,13 @@ impl Worker {
             return;
         }
         match down.state {
+            DownstreamState::ExpectProxyHeader => {
+                // The deadline runs on from accept, however the bytes drip.
+                reactor.set_receiving(sock, true);
+                if down.finished {
+                    self.close_downstream(reactor, sock);
+                }
+            }
             DownstreamState::ExpectHead => {
                 reactor.set_receiving(sock, true);
                 if down.input.is_empty() {
@@ -166,6 +180,7 @@ impl Worker {
             }
             let rest = &bytes[used..];
             let step = match &mut down.state {
+                DownstreamState::ExpectProxyHeader => self.handle_proxy_header(reactor, sock, rest),
                 DownstreamState::ExpectHead => self.decode_request(reactor, sock, rest),
                 DownstreamState::ExpectDiscard { .. } => self.discard_body(reactor, sock, rest),
                 DownstreamState::Exchange(id) => {
@@ -453,6 +468,7 @@ impl Worker {
         let Some(mut down) = self.conns.remove_downstream(sock) else { return };
         self.accounts.counters.downstream_now.sub(1);
         down.input.release(&mut self.buffers);
+        self.release_kept(reactor, &mut down);
         match down.state {
             DownstreamState::Exchange(id) | DownstreamState::Tunnel(id) => {
                 self.abort_exchange(reactor, id);
@@ -460,7 +476,9 @@ impl Worker {
             DownstreamState::Produce(id) => {
                 self.productions.remove(id);
             }
-            DownstreamState::ExpectHead | DownstreamState::ExpectDiscard { .. } => {}
+            DownstreamState::ExpectProxyHeader
+            | DownstreamState::ExpectHead
+            | DownstreamState::ExpectDiscard { .. } => {}
         }
     }
 
@@ -468,7 +486,9 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return };
         down.finished = true;
         match down.state {
-            DownstreamState::ExpectHead | DownstreamState::ExpectDiscard { .. } => {
+            DownstreamState::ExpectProxyHeader
+            | DownstreamState::ExpectHead
+            | DownstreamState::ExpectDiscard { .. } => {
                 self.close_downstream(reactor, sock);
             }
             DownstreamState::Exchange(id) => {
@@ -492,7 +512,10 @@ impl Worker {
 
     pub(crate) fn downstream_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         if let Some(down) = self.conns.downstream(sock)
-            && !matches!(down.state, DownstreamState::ExpectHead)
+            && !matches!(
+                down.state,
+                DownstreamState::ExpectProxyHeader | DownstreamState::ExpectHead
+            )
         {
             self.accounts.counters.client_aborts.add(1);
         }
@@ -507,7 +530,9 @@ impl Worker {
                 self.resume_upstream_of(reactor, id);
             }
             DownstreamState::Produce(id) => self.pump(reactor, id),
-            DownstreamState::ExpectHead | DownstreamState::ExpectDiscard { .. } => {}
+            DownstreamState::ExpectProxyHeader
+            | DownstreamState::ExpectHead
+            | DownstreamState::ExpectDiscard { .. } => {}
         }
         self.resume_downstream(reactor, sock);
     }
@@ -521,6 +546,10 @@ impl Worker {
             return reactor.abort(sock);
         }
         match down.state {
+            DownstreamState::ExpectProxyHeader => {
+                counters.head_timeouts.add(1);
+                self.close_downstream(reactor, sock);
+            }
             DownstreamState::ExpectHead if down.head_started || down.requests == 0 => {
                 counters.head_timeouts.add(1);
                 if down.head_started {
@@ -549,7 +578,10 @@ impl Worker {
     pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
         for sock in self.conns.downstream_ids() {
             if let Some(down) = self.conns.downstream(sock)
-                && matches!(down.state, DownstreamState::ExpectHead)
+                && matches!(
+                    down.state,
+                    DownstreamState::ExpectProxyHeader | DownstreamState::ExpectHead
+                )
                 && down.input.is_empty()
             {
                 self.close_downstream(reactor, sock);

@@ -6,6 +6,7 @@
 
 mod buffers;
 pub mod certificates;
+mod client;
 mod connection;
 pub mod counters;
 mod dispatch;

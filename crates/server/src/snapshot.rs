@@ -14,6 +14,8 @@ pub struct Snapshot {
     pub config: Config,
     pub(crate) router: Router,
     pub(crate) answers: Answers,
+    /// Some pool's servers are told whom connections are for.
+    pub(crate) tells_servers: bool,
     /// By pool and server: where to connect, in order of preference.
     pub(crate) addresses: Vec<Vec<Vec<Address>>>,
 }
@@ -24,7 +26,8 @@ impl Snapshot {
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
-        Self { config, router, answers, addresses }
+        let tells_servers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
+        Self { config, router, answers, tells_servers, addresses }
     }
 
     /// Where listener `index` is to listen.

@@ -1,8 +1,8 @@
 //! The server's side of an exchange: decode its answer, relay it, keep or throw away its connection.
 //! In: bytes and ends of upstream connections. Out: answers in the downstream output.
 //! Never: believes an answer's framing twice; reuses a connection whose end is in doubt.
-//! Invariant: an idle connection (`exchange` is none) is in its pool's idle list and nowhere else; a byte
-//! on it is unsolicited and costs it its life.
+//! Invariant: an idle connection (`exchange` is none) is in its pool's idle list and nowhere else, or kept
+//! for the one client it was made for (client.rs); a byte on it is unsolicited and costs it its life.
 
 use std::rc::Rc;
 
@@ -287,7 +287,7 @@ impl Worker {
             self.accounts.counters.upstream_faults.add(1);
         }
         if keep_upstream && !self.stopping {
-            self.keep_idle(reactor, up, pool, server);
+            self.keep_idle(reactor, up, down, keep_downstream);
         } else {
             self.discard_upstream(reactor, up);
         }
@@ -301,19 +301,32 @@ impl Worker {
         }
     }
 
-    /// Puts an upstream connection among the idle ones, or closes it when it has served its time.
-    fn keep_idle<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, pool: u16, server: u16) {
-        let reuse = self.snapshot.config.pools[usize::from(pool)].reuse;
+    /// Puts an upstream connection among the idle ones, or closes it when it has served its time. One
+    /// whose server was told of its client is kept for that one, if that stays (`down_stays`).
+    fn keep_idle<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        down: SockId,
+        down_stays: bool,
+    ) {
         let Some(up) = self.conns.upstream(sock) else { return };
+        let (pool, server) = (up.pool, up.server);
+        let settings = &self.snapshot.config.pools[usize::from(pool)];
+        let reuse = settings.reuse;
+        let private = settings.proxy_protocol.is_some();
         up.exchange = Id::NONE;
         up.decoder = HeadDecoder::default();
         let worn = reuse.requests_max.is_some_and(|most| up.requests >= most);
-        if worn || reuse.idle_max == 0 {
+        if worn || reuse.idle_max == 0 || (private && !down_stays) {
             return self.close_upstream(reactor, sock);
         }
         reactor.set_receiving(sock, true);
         let now = reactor.now();
         reactor.set_deadline(sock, now.after(reuse.idle_timeout));
+        if private {
+            return self.keep_for_client(reactor, sock, down);
+        }
         let idle = &mut self.pools[usize::from(pool)].idle;
         if let Some(oldest) = idle.push(usize::from(server), sock, now) {
             self.close_upstream(reactor, oldest);
@@ -454,27 +467,35 @@ impl Worker {
     }
 
     /// Closes an upstream connection that is between answers, in order.
-    fn close_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+    pub(crate) fn close_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.drop_upstream(sock);
         reactor.close(sock);
     }
 
     /// Closes an idle upstream connection in order.
     pub(crate) fn retire_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(up) = self.conns.upstream(sock) else { return };
-        let (pool, server) = (up.pool, up.server);
-        self.pools[usize::from(pool)].idle.remove(usize::from(server), sock);
+        self.take_from_idle(sock);
         self.close_upstream(reactor, sock);
     }
 
     /// Throws an upstream connection away, out of the idle list too.
     pub(crate) fn discard_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
-        let (pool, server, idle) = (up.pool, up.server, up.exchange.is_none());
-        if idle {
-            self.pools[usize::from(pool)].idle.remove(usize::from(server), sock);
+        if up.exchange.is_none() {
+            self.take_from_idle(sock);
         }
         self.drop_upstream(sock);
         reactor.abort(sock);
+    }
+
+    /// Takes an idle connection out of where it is kept.
+    fn take_from_idle(&mut self, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let (pool, server, owner) = (up.pool, up.server, up.owner);
+        if owner.is_none() {
+            self.pools[usize::from(pool)].idle.remove(usize::from(server), sock);
+        } else {
+            self.forget_kept(owner);
+        }
     }
 }

@@ -12,13 +12,14 @@ use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_reactor::{
-    Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Reactor, SockId,
+    Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer, Reactor, SockId,
 };
-use tidegate_secure::User;
+use tidegate_secure::{Refused, User};
 use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::TlsSession;
 
 use crate::buffers::BufferPool;
+use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::exchange::Exchange;
@@ -315,13 +316,17 @@ impl User for Worker {
         self.serve_yielded(reactor);
     }
 
-    /// Remembers who the client of a connection proved to be.
-    fn handle_established(&mut self, sock: SockId, session: &TlsSession) {
-        if let Some(down) = self.conns.downstream(sock)
-            && let Some(identity) = session.peer_identity()
-        {
-            down.certificate = Some(Box::new(identity));
-        }
+    fn expects_preface(&self, listener: ListenerId, peer: Peer) -> bool {
+        let index = self.listener_index(listener).unwrap_or_default();
+        begins_with_header(&self.snapshot.config.listeners[usize::from(index)], peer)
+    }
+
+    fn handle_preface(&mut self, sock: SockId, bytes: &[u8]) -> Result<Option<usize>, Refused> {
+        self.decode_proxy_header(sock, bytes)
+    }
+
+    fn handle_established(&mut self, sock: SockId, session: &mut TlsSession) {
+        self.note_session(sock, session);
     }
 }
 

@@ -9,6 +9,7 @@ use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor};
 use tidegate_secure::{ListenerPlan, PoolPlan, TlsLayer, TlsPlan};
 use tidegate_server::counters::{Accounts, WorkerCounters};
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
+use tidegate_wire::proxy_protocol::{self, Endpoints, Extension};
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
     TlsClock, TlsSession,
@@ -19,11 +20,23 @@ const CONFIG: &str = r#"
 [[listener]]
 name = "front"
 bind = "10.0.0.1:443"
+proxy-protocol = { from = ["10.9.0.0/16"] }
 tls = "self-signed"
 [[listener]]
 name = "origin"
 bind = "10.0.0.1:444"
 tls = "self-signed"
+[[listener]]
+name = "told"
+bind = "10.0.0.1:445"
+proxy-protocol = { from = ["0.0.0.0/0"] }
+tls = "self-signed"
+[[route]]
+listener = "told"
+proxy = "plain"
+[[route]]
+path = "/told"
+proxy = "told"
 [[route]]
 path = "/json"
 respond = { body = "Hello, World!" }
@@ -46,6 +59,13 @@ tls = { server-name = "a.example" }
 [pool.wrong]
 servers = ["10.0.0.1:444"]
 tls = { server-name = "b.example" }
+[pool.told]
+servers = ["10.0.0.1:445"]
+proxy-protocol = "v2"
+tls = { server-name = "a.example" }
+[pool.plain]
+servers = ["10.0.2.1:80"]
+proxy-protocol = "v2"
 "#;
 
 struct House {
@@ -71,7 +91,7 @@ impl House {
             ocsp: None,
         };
         let settings =
-            AcceptorSettings { certificates: vec![files], ..AcceptorSettings::default() };
+            AcceptorSettings { certificates: vec![files], keeps_names: true, ..Default::default() };
         let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
         let acceptor = Acceptor::new(&settings, Some(tickets), clock.clone()).unwrap();
         let settings =
@@ -83,13 +103,15 @@ impl House {
         };
         let listener = ListenerPlan { acceptor, handshake_timeout: Span::from_secs(5) };
         let plan = TlsPlan {
-            listeners: vec![Some(listener.clone()), Some(listener)],
-            pools: vec![pool("a.example"), pool("b.example")],
+            listeners: vec![Some(listener); 3],
+            pools: vec![pool("a.example"), pool("b.example"), pool("a.example"), None],
             clock,
         };
         let config = tidegate_config::parse(CONFIG, "the test").unwrap();
-        let origin = vec![vec![Address::Tcp("10.0.0.1:444".parse().unwrap())]];
-        let snapshot = Snapshot::new(config, vec![origin.clone(), origin]);
+        let at = |address: &str| vec![vec![Address::Tcp(address.parse().unwrap())]];
+        let origin = at("10.0.0.1:444");
+        let addresses = vec![origin.clone(), origin, at("10.0.0.1:445"), at("10.0.2.1:80")];
+        let snapshot = Snapshot::new(config, addresses);
         let accounts = Arc::new(Accounts::default());
         let limits = WorkerLimits { exchanges_max: 64, workers: 1, steer_by_cpu: false };
         let mut reactor = SimReactor::new(&net, 64);
@@ -297,5 +319,74 @@ fn a_flood_of_handshakes_is_spread_over_turns() {
     assert!(clients.iter().all(|client| client.text().ends_with("Hello, World!")));
     assert!(house.counters().tls_handshakes_put_off.load() > 0);
     drop(clients);
+    house.assert_empty();
+}
+
+fn dial_from(house: &House, address: &str) -> Client {
+    let peer = tidegate_reactor::Peer::Tcp(address.parse().unwrap());
+    let session = house.connector.connect("a.example").unwrap();
+    Client::new(house.net.dial_as(&server(), peer).unwrap(), session)
+}
+
+#[test]
+fn a_proxy_header_comes_before_the_handshake_and_goes_on_before_the_next_one() {
+    for seed in 0..10 {
+        let mut house = House::new(seed, Faults::swarm_harmless(&mut Prng::new(seed)));
+        let origin = house.net.serve(&Address::Tcp("10.0.2.1:80".parse().unwrap())).unwrap();
+        let mut clients = [dial_from(&house, "10.9.0.1:4000")];
+        clients[0].out = b"PROXY TCP4 203.0.113.7 198.51.100.1 4660 443\r\n".to_vec();
+        clients[0].say("GET /told HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let heard = std::cell::RefCell::new((None::<SimPeer>, Vec::new()));
+        house.run(&mut clients, |clients| {
+            let (peer, bytes) = &mut *heard.borrow_mut();
+            *peer = peer.take().or_else(|| origin.accept());
+            if let Some(peer) = peer {
+                bytes.extend(peer.receive());
+                let text = String::from_utf8_lossy(bytes);
+                if text.contains(" HTTP/1.1\r\n") && text.ends_with("\r\n\r\n") {
+                    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                    bytes.push(b'.');
+                }
+            }
+            clients[0].closed
+        });
+        assert!(clients[0].text().ends_with("ok"), "{}", clients[0].text());
+        let (_, bytes) = heard.into_inner();
+        let (header, consumed) = proxy_protocol::decode(&bytes).unwrap().unwrap();
+        let Endpoints::Ip { source, destination, .. } = header.endpoints else { panic!("an IP") };
+        assert_eq!(source, "203.0.113.7:4660".parse().unwrap(), "through both hops");
+        assert_eq!(destination, "198.51.100.1:443".parse().unwrap());
+        let said: Vec<_> = header.extensions.collect();
+        assert_eq!(said[0], Extension::Authority(b"a.example"));
+        let Extension::Tls(tls) = said[1] else { panic!("{said:?}") };
+        assert!(tls.in_use && !tls.certificate_here && !tls.verified);
+        assert_eq!(tls.version, Some(&b"TLSv1.3"[..]));
+        assert_eq!(tls.cipher, Some(&b"TLS_AES_256_GCM_SHA384"[..]));
+        let request = String::from_utf8_lossy(&bytes[consumed..]);
+        assert!(request.contains("X-Forwarded-For: 203.0.113.7\r\n"), "{request}");
+        assert_eq!(house.counters().proxy_headers.load(), 2);
+        drop((clients, origin));
+        house.assert_empty();
+    }
+}
+
+#[test]
+fn a_handshake_where_a_header_must_be_is_refused_and_the_reverse() {
+    let mut house = House::new(1, Faults::none());
+    let trusted = dial_from(&house, "10.9.0.1:4000").peer;
+    trusted.send(b"\x16\x03\x01\x02\x00\x01");
+    let stranger = dial_from(&house, "10.10.0.1:4000").peer;
+    stranger.send(b"PROXY TCP4 203.0.113.7 198.51.100.1 4660 443\r\n");
+    for _ in 0..50 {
+        house.turn();
+        house.net.advance_by(Span::from_millis(1));
+    }
+    assert!(trusted.is_finished_by_other() || trusted.was_reset());
+    assert!(trusted.receive().is_empty());
+    assert_eq!(house.counters().proxy_header_faults.load(), 1);
+    assert_eq!(house.counters().proxy_headers.load(), 0);
+    let said = String::from_utf8(stranger.receive()).unwrap();
+    assert!(said.starts_with("HTTP/1.1 400 "), "taken for plain HTTP: {said}");
+    drop((trusted, stranger));
     house.assert_empty();
 }

@@ -7,6 +7,7 @@ use crate::http1::{
     BodyDecoder, BodyLength, Fault, Field, FieldStorage, HeadDecoder, HeadLimits, RequestHead,
     RequestKind, ResponseHead, encode_field, encode_request_line,
 };
+use crate::proxy_protocol::{self, BINARY_BYTES_MAX, Extension};
 use tidegate_base::limits::TRAILER_BYTES_MAX;
 
 /// Decodes `data` as a request's head, whole and cut, and re-emits what is accepted.
@@ -38,6 +39,24 @@ pub fn fuzz_chunked(data: &[u8]) {
     let whole = feed_body(data, data.len());
     for step in [1, 2, 7] {
         assert_eq!(feed_body(data, step), whole, "cut every {step} bytes");
+    }
+}
+
+/// Decodes `data` as a PROXY header, whole and cut, and re-emits what is accepted.
+pub fn fuzz_proxy_header(data: &[u8]) {
+    let whole = proxy_protocol::decode(data);
+    let mut end = 0;
+    let cut = loop {
+        match proxy_protocol::decode(&data[..end]) {
+            Ok(None) if end < data.len() => end += 1,
+            outcome => break outcome,
+        }
+    };
+    assert_eq!(cut, whole, "byte by byte");
+    assert!(end <= BINARY_BYTES_MAX, "{end} bytes were wanted");
+    if let Ok(Some((header, consumed))) = whole {
+        assert_eq!(consumed, end);
+        check_proxy_header_again(&header);
     }
 }
 
@@ -147,6 +166,32 @@ fn check_field(field: Field<'_>) {
     assert!(!field.name.contains(':'));
     assert!(!field.value.iter().any(|&byte| byte < 0x20 && byte != b'\t' || byte == 0x7f));
     assert_eq!(field.value.trim_ascii(), field.value);
+}
+
+/// What was accepted, written anew with and without a checksum, must mean the same.
+fn check_proxy_header_again(header: &proxy_protocol::Header<'_>) {
+    let own = |extension: &Extension<'_>| !matches!(extension, Extension::Checksum(_));
+    let extensions: Vec<_> = header.extensions.filter(own).collect();
+    for checksummed in [false, true] {
+        let mut bytes = Vec::new();
+        proxy_protocol::encode_binary(
+            &mut bytes,
+            &header.endpoints,
+            extensions.clone(),
+            checksummed,
+        );
+        assert!(bytes.len() <= BINARY_BYTES_MAX);
+        let Ok(Some((again, consumed))) = proxy_protocol::decode(&bytes) else {
+            unreachable!("an encoded header is whole: {bytes:?}")
+        };
+        assert_eq!((consumed, again.endpoints), (bytes.len(), header.endpoints));
+        let kept: Vec<_> = again.extensions.filter(own).collect();
+        // A checksum takes room that the last extensions may have filled.
+        assert!(kept == extensions || checksummed && kept.len() < extensions.len());
+    }
+    let mut line = Vec::new();
+    proxy_protocol::encode_text(&mut line, &header.endpoints);
+    assert!(matches!(proxy_protocol::decode(&line), Ok(Some((_, all))) if all == line.len()));
 }
 
 /// How the decoding of a body ended: what came out of it, and its end.

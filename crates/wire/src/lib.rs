@@ -6,4 +6,5 @@
 
 pub mod fuzz;
 pub mod http1;
+pub mod proxy_protocol;
 pub mod tls;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use tidegate_wire::fuzz::{fuzz_chunked, fuzz_request, fuzz_response};
+use tidegate_wire::fuzz::{fuzz_chunked, fuzz_proxy_header, fuzz_request, fuzz_response};
 
 fn replay(target: &str, body: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
@@ -28,4 +28,9 @@ fn response_corpus_keeps_every_promise() {
 #[test]
 fn chunked_corpus_keeps_every_promise() {
     replay("chunked", fuzz_chunked);
+}
+
+#[test]
+fn proxy_header_corpus_keeps_every_promise() {
+    replay("proxy_header", fuzz_proxy_header);
 }

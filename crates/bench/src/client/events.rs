@@ -90,7 +90,7 @@ impl User for Client<'_> {
         self.tally.connect.record(now.since(lane.connect_at));
     }
 
-    fn handle_established(&mut self, _sock: SockId, session: &TlsSession) {
+    fn handle_established(&mut self, _sock: SockId, session: &mut TlsSession) {
         let Some(facts) = session.facts() else { return };
         if facts.resumed {
             self.tally.handshakes_resumed += 1;

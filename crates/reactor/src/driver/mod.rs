@@ -426,6 +426,10 @@ impl<K: Kernel> Reactor for Loop<K> {
         }
     }
 
+    fn local_address(&self, sock: SockId) -> Option<core::net::SocketAddr> {
+        self.kernel.local_address(self.slots.find(sock)?.handle.as_ref()?)
+    }
+
     fn sock_count(&self) -> usize {
         self.slots.count()
     }

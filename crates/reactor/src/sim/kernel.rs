@@ -160,6 +160,11 @@ impl Kernel for Sim {
         })
     }
 
+    fn local_address(&self, handle: &SimHandle) -> Option<core::net::SocketAddr> {
+        let Socket::End(id) = handle.0 else { return None };
+        self.net.with(|world| world.ends.get(id)?.local)
+    }
+
     fn register(&mut self, handle: &SimHandle, token: u64) -> Result<(), Shortage> {
         self.net.with(|world| {
             match handle.0 {

@@ -34,6 +34,8 @@ pub(super) struct End {
     pub(super) link: Link,
     /// The other end's address, for `accept`.
     pub(super) peer: Peer,
+    /// This end's own address, where it has one.
+    pub(super) local: Option<core::net::SocketAddr>,
     pub(super) token: Option<u64>,
     /// Its owner has it: not in a backlog.
     pub(super) held: bool,
@@ -225,6 +227,7 @@ impl World {
             other: EndId::NONE,
             link: Link::Connecting,
             peer,
+            local: None,
             token: None,
             held: false,
             inbound: VecDeque::new(),
@@ -300,6 +303,13 @@ impl World {
             }
             Some(listener) => {
                 let server = self.add_end(self.listeners[listener].owner, peer);
+                if let (Peer::Tcp(source), Address::Tcp(destination)) = (peer, address) {
+                    for (id, local) in [(client, source), (server, *destination)] {
+                        if let Some(end) = self.ends.get_mut(id) {
+                            end.local = Some(local);
+                        }
+                    }
+                }
                 for (id, other) in [(client, server), (server, client)] {
                     if let Some(end) = self.ends.get_mut(id) {
                         end.other = other;

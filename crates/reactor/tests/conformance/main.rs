@@ -28,6 +28,16 @@ mod cases {
         assert_eq!(rig.reactor.sock_count(), 1);
     }
 
+    pub fn a_connection_tells_its_own_address<H: Harness>() {
+        let mut rig = Rig::<H>::new();
+        let (_, address) = rig.listen(&loopback());
+        let (sock, far) = rig.dialled(&address);
+        assert_eq!(rig.reactor.local_address(sock).map(Address::Tcp), Some(address));
+        rig.reactor.abort(sock);
+        assert_eq!(rig.reactor.local_address(sock), None, "it is gone");
+        drop(far);
+    }
+
     pub fn a_listener_on_port_zero_tells_its_port<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (listener, address) = rig.listen(&loopback());
@@ -680,6 +690,7 @@ macro_rules! conformance {
 
 conformance! {
     accepts_and_receives,
+    a_connection_tells_its_own_address,
     a_listener_on_port_zero_tells_its_port,
     a_taken_address_is_refused_by_name,
     listeners_of_a_group_share_an_address,

@@ -11,6 +11,7 @@ mod origin;
 #[path = "../peer/mod.rs"]
 mod peer;
 mod plan;
+mod proxied;
 mod run;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

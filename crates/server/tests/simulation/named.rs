@@ -17,16 +17,16 @@ const QUIET_TURNS_MAX: u32 = 100;
 const LARGE_BYTES: u64 = 64 << 20;
 
 /// One worker and one origin.
-struct Stage {
-    net: SimNet,
-    seat: Seat<SimReactor>,
+pub(crate) struct Stage {
+    pub(crate) net: SimNet,
+    pub(crate) seat: Seat<SimReactor>,
     origin: SimServer,
     /// The most that one connection held: of input, of output.
     held: (usize, usize),
 }
 
 impl Stage {
-    fn new(listener: &str, pool: &str) -> Self {
+    pub(crate) fn new(listener: &str, pool: &str) -> Self {
         Self::with_slots(listener, pool, 100)
     }
 
@@ -54,7 +54,7 @@ impl Stage {
     }
 
     /// Turns until `look` finds what it looks for; moves the clock on when nothing else moves.
-    fn until<T>(&mut self, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+    pub(crate) fn until<T>(&mut self, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         let mut quiet_turns = 0;
         for _ in 0..TURNS_MAX {
             if let Some(found) = look(self) {
@@ -72,18 +72,18 @@ impl Stage {
         panic!("it never came; the worker holds {:?}", self.seat.worker.leftovers());
     }
 
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         self.seat.turn();
         let (input, output) = self.seat.worker.held_bytes_max(&self.seat.reactor);
         self.held = (self.held.0.max(input), self.held.1.max(output));
     }
 
-    fn accept(&mut self) -> SimPeer {
+    pub(crate) fn accept(&mut self) -> SimPeer {
         self.until(|stage| stage.origin.accept())
     }
 
     /// The next bytes at `peer`, `end` among them.
-    fn hear(&mut self, peer: &SimPeer, end: &str) -> String {
+    pub(crate) fn hear(&mut self, peer: &SimPeer, end: &str) -> String {
         let mut heard = Vec::new();
         self.until(|_| {
             heard.extend(peer.receive());
@@ -99,7 +99,7 @@ impl Stage {
     }
 
     /// With every peer gone, nothing may be left.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         drop(self.origin);
         for _ in 0..TURNS_MAX {
             self.seat.turn();

@@ -53,6 +53,8 @@ pub struct AcceptorSettings {
     pub client_revocations_pem: Option<Vec<u8>>,
     /// TLS 1.3 tickets given after a handshake; 0: none.
     pub tickets_per_handshake: usize,
+    /// Sessions remember the name that the client asked for.
+    pub keeps_names: bool,
 }
 
 impl Default for AcceptorSettings {
@@ -68,6 +70,7 @@ impl Default for AcceptorSettings {
             client_authorities_pem: Vec::new(),
             client_revocations_pem: None,
             tickets_per_handshake: 1,
+            keeps_names: false,
         }
     }
 }
@@ -76,6 +79,7 @@ impl Default for AcceptorSettings {
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     config: Arc<ServerConfig>,
+    keeps_names: bool,
 }
 
 impl Acceptor {
@@ -108,7 +112,7 @@ impl Acceptor {
             }
             _ => config.send_tls13_tickets = 0,
         }
-        Ok(Self { config: Arc::new(config) })
+        Ok(Self { config: Arc::new(config), keeps_names: settings.keeps_names })
     }
 
     /// Begins the session of a connection that has come in.
@@ -116,7 +120,7 @@ impl Acceptor {
     /// # Errors
     /// `Bug` when the library refuses its own settings.
     pub fn accept(&self) -> Result<TlsSession, Fault> {
-        TlsSession::server(Arc::clone(&self.config))
+        TlsSession::server(Arc::clone(&self.config), self.keeps_names)
     }
 }
 

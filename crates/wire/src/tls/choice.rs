@@ -59,6 +59,19 @@ pub const CIPHER_NAMES: &[&str] = &[
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
+/// OpenSSL's names of `CIPHER_NAMES`, in its order.
+const CIPHER_OPENSSL_NAMES: [&str; 9] = [
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+];
+
 /// Key exchange groups by name, in the order they are preferred in.
 pub const GROUP_NAMES: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"];
 
@@ -78,6 +91,13 @@ const CIPHERS: [SupportedCipherSuite; 9] = {
     ]
 };
 const _: () = assert!(CIPHERS.len() == CIPHER_NAMES.len());
+
+/// OpenSSL's name of the suite with that IANA name, as the PROXY protocol has it; else the name itself.
+#[must_use]
+pub fn openssl_cipher_name(name: &str) -> &str {
+    let found = CIPHER_NAMES.iter().position(|known| *known == name);
+    found.and_then(|at| CIPHER_OPENSSL_NAMES.get(at)).copied().unwrap_or(name)
+}
 
 /// The IANA name of a suite.
 pub(super) fn cipher_name(suite: SupportedCipherSuite) -> &'static str {

@@ -13,6 +13,8 @@ const SUBJECT_BYTES_MAX: usize = 512;
 pub struct PeerIdentity {
     /// The subject, most specific attribute first, e.g. `CN=client,O=Example`.
     pub subject: String,
+    /// The subject's common name as it is encoded, where it has one; the most specific of several.
+    pub common_name: Option<Box<[u8]>>,
     /// SHA-256 of the certificate's DER.
     pub fingerprint: [u8; 32],
 }
@@ -22,10 +24,12 @@ impl PeerIdentity {
         let mut fingerprint = [0; 32];
         fingerprint.copy_from_slice(digest::digest(&digest::SHA256, certificate_der).as_ref());
         let der = rustls::pki_types::CertificateDer::from(certificate_der);
-        let subject = webpki::EndEntityCert::try_from(&der)
-            .map(|certificate| subject_text(certificate.subject()))
+        let (subject, common_name) = webpki::EndEntityCert::try_from(&der)
+            .map(|certificate| {
+                (subject_text(certificate.subject()), common_name(certificate.subject()))
+            })
             .unwrap_or_default();
-        Self { subject, fingerprint }
+        Self { subject, common_name, fingerprint }
     }
 
     /// That of the first certificate in `pem`; `None` when there is none.
@@ -44,18 +48,9 @@ impl PeerIdentity {
 }
 
 /// The text of a Name: a sequence of sets of (type, value), in reverse order (RFC 4514 section 2.1).
-fn subject_text(mut sets: &[u8]) -> String {
+fn subject_text(sets: &[u8]) -> String {
     let mut parts: Vec<String> = Vec::new();
-    while let Some((0x31, set, rest)) = split_value(sets) {
-        sets = rest;
-        let mut set = set;
-        while let Some((0x30, pair, rest)) = split_value(set) {
-            set = rest;
-            let Some((0x06, oid, value)) = split_value(pair) else { continue };
-            let Some((_, value, _)) = split_value(value) else { continue };
-            parts.push(attribute_text(oid, value));
-        }
-    }
+    for_each_attribute(sets, |oid, value| parts.push(attribute_text(oid, value)));
     let mut text = String::new();
     for part in parts.iter().rev() {
         if text.len() + part.len() + 1 > SUBJECT_BYTES_MAX {
@@ -69,9 +64,38 @@ fn subject_text(mut sets: &[u8]) -> String {
     text
 }
 
+/// The last CN of a Name that is not longer than a certificate may have it (RFC 5280 appendix A.1: 64
+/// characters, of up to four bytes each).
+fn common_name(sets: &[u8]) -> Option<Box<[u8]>> {
+    const COMMON_NAME_BYTES_MAX: usize = 256;
+    let mut found = None;
+    for_each_attribute(sets, |oid, value| {
+        if oid == COMMON_NAME && value.len() <= COMMON_NAME_BYTES_MAX {
+            found = Some(value.into());
+        }
+    });
+    found
+}
+
+fn for_each_attribute(mut sets: &[u8], mut act: impl FnMut(&[u8], &[u8])) {
+    while let Some((0x31, set, rest)) = split_value(sets) {
+        sets = rest;
+        let mut set = set;
+        while let Some((0x30, pair, rest)) = split_value(set) {
+            set = rest;
+            let Some((0x06, oid, value)) = split_value(pair) else { continue };
+            let Some((_, value, _)) = split_value(value) else { continue };
+            act(oid, value);
+        }
+    }
+}
+
+/// 2.5.4.3 in DER.
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+
 fn attribute_text(oid: &[u8], value: &[u8]) -> String {
     let name = match oid {
-        [0x55, 4, 3] => "CN",
+        COMMON_NAME => "CN",
         [0x55, 4, 5] => "serialNumber",
         [0x55, 4, 6] => "C",
         [0x55, 4, 7] => "L",
@@ -146,6 +170,7 @@ mod tests {
         let mut name = pair(&[0x55, 4, 10], b"Example, Inc.");
         name.extend(pair(&[0x55, 4, 3], "caf\u{e9}\r\n".as_bytes()));
         name.extend(pair(&[0x2a, 1], b"x"));
+        assert_eq!(common_name(&name).as_deref(), Some("caf\u{e9}\r\n".as_bytes()));
         assert_eq!(subject_text(&name), "OID.2a01=x,CN=caf\\c3\\a9\\0d\\0a,O=Example\\, Inc.");
     }
 

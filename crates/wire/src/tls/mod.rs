@@ -10,6 +10,7 @@ mod choice;
 mod clock;
 mod connector;
 mod fault;
+mod hello;
 mod identity;
 mod session;
 mod sessions;
@@ -18,7 +19,7 @@ mod tickets;
 
 pub use acceptor::{Acceptor, AcceptorSettings, ClientAuth};
 pub use certificate::CertificateFiles;
-pub use choice::{CIPHER_NAMES, GROUP_NAMES, Version};
+pub use choice::{CIPHER_NAMES, GROUP_NAMES, Version, openssl_cipher_name};
 pub use clock::TlsClock;
 pub use connector::{Connector, ConnectorSettings, Roots, ServerNameFault};
 pub use fault::{CertificateFault, Fault};

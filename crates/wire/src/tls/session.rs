@@ -15,6 +15,7 @@ use rustls::{ClientConfig, CommonState, Error, HandshakeKind, ServerConfig};
 
 use super::choice::{Version, cipher_name};
 use super::fault::Fault;
+use super::hello::read_server_name;
 use super::identity::PeerIdentity;
 
 /// Bytes held of what came in part: the largest handshake message that is reassembled (64 KiB, RFC 8446
@@ -44,8 +45,17 @@ pub struct TlsSession {
     /// INVARIANT: empty (without memory) or the incomplete end of what came.
     held: Vec<u8>,
     stage: Stage,
+    name: AskedName,
     peer_closed: bool,
     close_sent: bool,
+}
+
+/// The name that a client asked for.
+#[derive(Debug)]
+enum AskedName {
+    Ignored,
+    Awaited,
+    Known(Box<str>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,9 +107,10 @@ pub struct Facts<'a> {
 }
 
 impl TlsSession {
-    pub(super) fn server(config: Arc<ServerConfig>) -> Result<Self, Fault> {
+    pub(super) fn server(config: Arc<ServerConfig>, keeps_name: bool) -> Result<Self, Fault> {
         let connection = UnbufferedServerConnection::new(config).map_err(|_| Fault::Bug)?;
-        Ok(Self::new(Side::Server(Box::new(connection))))
+        let name = if keeps_name { AskedName::Awaited } else { AskedName::Ignored };
+        Ok(Self { name, ..Self::new(Side::Server(Box::new(connection))) })
     }
 
     pub(super) fn client(
@@ -114,7 +125,8 @@ impl TlsSession {
 
     fn new(side: Side) -> Self {
         let stage = Stage::ExpectFirst;
-        Self { side, held: Vec::new(), stage, peer_closed: false, close_sent: false }
+        let name = AskedName::Ignored;
+        Self { side, held: Vec::new(), stage, name, peer_closed: false, close_sent: false }
     }
 
     /// Takes received bytes, all of them (they are changed in place). Appends plain bytes to `plain` and
@@ -214,6 +226,14 @@ impl TlsSession {
         })
     }
 
+    /// Takes the name that the client asked for, where the acceptor has it remembered and there was one.
+    pub fn take_asked_name(&mut self) -> Option<Box<str>> {
+        match core::mem::replace(&mut self.name, AskedName::Ignored) {
+            AskedName::Known(name) => Some(name),
+            AskedName::Ignored | AskedName::Awaited => None,
+        }
+    }
+
     /// Who the peer proved to be, when it showed a certificate. Computed anew on each call: ask once.
     #[must_use]
     pub fn peer_identity(&self) -> Option<PeerIdentity> {
@@ -262,6 +282,12 @@ impl TlsSession {
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<usize, Fault> {
+        if matches!(self.name, AskedName::Awaited)
+            && self.stage == Stage::ExpectHandshake
+            && let Some(name) = read_server_name(input)
+        {
+            self.name = AskedName::Known(name.into_boxed_str());
+        }
         let mut used = 0;
         loop {
             let rest = input.get_mut(used..).unwrap_or_default();

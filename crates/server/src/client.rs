@@ -1,0 +1,269 @@
+//! What is known of a client beyond its socket: by its certificate, its TLS session, and a proxy's word.
+//! In: PROXY headers of trusted proxies, facts of sessions. Out: the client's address; PROXY headers for
+//! servers; the server connection that is kept for one client.
+//! Never: hears a header from anybody whom the listener does not name.
+//! Limits: `proxy_protocol::BINARY_BYTES_MAX` of a header; one kept connection a client.
+//! Invariant: a connection that began with a PROXY header for a client serves that client alone: while
+//! idle it is in its client's `kept` (and `Upstream::owner` names that client) and in no idle list.
+
+use core::net::{IpAddr, SocketAddr};
+
+use tidegate_config::model::{Listener, ProxyVersion};
+use tidegate_reactor::{Peer, Reactor, SockId};
+use tidegate_secure::Refused;
+use tidegate_wire::proxy_protocol::{
+    self, Endpoints, Extension, Header, Tls, Transport, encode_binary, encode_text,
+};
+use tidegate_wire::tls::{PeerIdentity, TlsSession, Version, openssl_cipher_name};
+
+use crate::connection::{Downstream, DownstreamState};
+use crate::worker::Worker;
+
+/// What is known of a client; most have none of it, and no memory for it.
+#[derive(Default)]
+pub(crate) struct ClientFacts {
+    /// Who it proved to be by a certificate.
+    pub(crate) certificate: Option<PeerIdentity>,
+    /// Where it connected to, as the proxy in front says.
+    destination: Option<SocketAddr>,
+    /// How it speaks TLS; only where servers are told.
+    session: Option<SessionFacts>,
+    /// An idle connection to a server that was told of this client.
+    kept: Option<SockId>,
+}
+
+/// How a client speaks TLS.
+pub(crate) struct SessionFacts {
+    pub(crate) version: Version,
+    pub(crate) cipher: &'static str,
+    pub(crate) alpn: Option<Box<[u8]>>,
+    pub(crate) server_name: Option<Box<str>>,
+}
+
+impl SessionFacts {
+    fn of(session: &mut TlsSession) -> Option<Self> {
+        let server_name = session.take_asked_name();
+        let facts = session.facts()?;
+        Some(Self {
+            version: facts.version,
+            cipher: facts.cipher,
+            alpn: facts.alpn.map(Into::into),
+            server_name,
+        })
+    }
+}
+
+/// Whether a connection from `peer` begins with a PROXY header.
+pub(crate) fn begins_with_header(listener: &Listener, peer: Peer) -> bool {
+    let address = match peer {
+        Peer::Tcp(address) => Some(address.ip()),
+        Peer::Local => None,
+    };
+    listener.proxy_protocol.as_ref().is_some_and(|from| from.contains(address))
+}
+
+impl Worker {
+    /// Takes the header that a plain connection begins with: how many bytes were taken.
+    pub(crate) fn handle_proxy_header<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) -> usize {
+        match self.decode_proxy_header(sock, bytes) {
+            Ok(None) => 0,
+            Ok(Some(header_bytes)) => {
+                if let Some(down) = self.conns.downstream(sock) {
+                    down.state = DownstreamState::ExpectHead;
+                }
+                header_bytes
+            }
+            Err(Refused) => {
+                self.close_downstream(reactor, sock);
+                bytes.len()
+            }
+        }
+    }
+
+    /// Decodes the header that a connection begins with, and remembers what it says; `None` while it is
+    /// not complete, which is before `BINARY_BYTES_MAX` bytes.
+    pub(crate) fn decode_proxy_header(
+        &mut self,
+        sock: SockId,
+        bytes: &[u8],
+    ) -> Result<Option<usize>, Refused> {
+        match proxy_protocol::decode(bytes) {
+            Ok(None) => Ok(None),
+            Ok(Some((header, header_bytes))) => {
+                self.note_proxied(sock, &header);
+                Ok(Some(header_bytes))
+            }
+            Err(_) => {
+                self.accounts.counters.proxy_header_faults.add(1);
+                Err(Refused)
+            }
+        }
+    }
+
+    /// From here on the client of `sock` is whom `header` names.
+    pub(crate) fn note_proxied(&mut self, sock: SockId, header: &Header<'_>) {
+        self.accounts.counters.proxy_headers.add(1);
+        let tells = self.snapshot.tells_servers;
+        let Some(down) = self.conns.downstream(sock) else { return };
+        match header.endpoints {
+            // The connection's own addresses are the true ones.
+            Endpoints::Local | Endpoints::Unknown => {}
+            Endpoints::Ip { source, destination, .. } => {
+                down.peer = Peer::Tcp(canonical(source));
+                if tells {
+                    facts_of(down).destination = Some(destination);
+                }
+            }
+            Endpoints::Unix { .. } => down.peer = Peer::Local,
+        }
+    }
+
+    /// Remembers who the client of a connection proved to be, and, where servers are told, how it speaks
+    /// TLS.
+    pub(crate) fn note_session(&mut self, sock: SockId, session: &mut TlsSession) {
+        let tells = self.snapshot.tells_servers;
+        let Some(down) = self.conns.downstream(sock) else { return };
+        if let Some(identity) = session.peer_identity() {
+            facts_of(down).certificate = Some(identity);
+        }
+        if tells {
+            facts_of(down).session = SessionFacts::of(session);
+        }
+    }
+
+    /// Tells the server at `up`, before anything else, whom its connection is for.
+    pub(crate) fn send_proxy_header<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: SockId,
+        down: SockId,
+        version: ProxyVersion,
+    ) {
+        let local = reactor.local_address(down);
+        let Some(client) = self.conns.downstream(down) else { return };
+        let mut header = self.buffers.take();
+        encode_header(&mut header, client, local, version);
+        reactor.send_bare(up, &header);
+        self.buffers.put(header);
+    }
+
+    /// The connection to that server that is kept for the client, if there is one; another one that is
+    /// kept stays.
+    pub(crate) fn take_kept(&mut self, down: SockId, pool: u16, server: usize) -> Option<SockId> {
+        let kept = self.conns.downstream(down)?.facts.as_deref()?.kept?;
+        let up = self.conns.upstream(kept)?;
+        if (up.pool, usize::from(up.server)) != (pool, server) {
+            return None;
+        }
+        up.owner = SockId::NONE;
+        facts_of(self.conns.downstream(down)?).kept = None;
+        Some(kept)
+    }
+
+    /// Keeps an idle connection for the client it was told of, in place of the one kept before.
+    pub(crate) fn keep_for_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: SockId,
+        down: SockId,
+    ) {
+        let before = match self.conns.downstream(down) {
+            Some(client) => facts_of(client).kept.replace(up),
+            None => Some(up),
+        };
+        if before != Some(up)
+            && let Some(conn) = self.conns.upstream(up)
+        {
+            conn.owner = down;
+        }
+        if let Some(before) = before {
+            if let Some(conn) = self.conns.upstream(before) {
+                conn.owner = SockId::NONE;
+            }
+            self.close_upstream(reactor, before);
+        }
+    }
+
+    /// The client of a kept connection has none any more.
+    pub(crate) fn forget_kept(&mut self, owner: SockId) {
+        if let Some(facts) = self.conns.downstream(owner).and_then(|down| down.facts.as_deref_mut())
+        {
+            facts.kept = None;
+        }
+    }
+
+    /// Closes what was kept for a client that is gone.
+    pub(crate) fn release_kept<R: Reactor>(&mut self, reactor: &mut R, down: &mut Downstream) {
+        if let Some(kept) = down.facts.as_deref_mut().and_then(|facts| facts.kept.take()) {
+            self.close_upstream(reactor, kept);
+        }
+    }
+}
+
+fn facts_of(down: &mut Downstream) -> &mut ClientFacts {
+    down.facts.get_or_insert_default()
+}
+
+/// The header for `client`, whose connection ends at `local` here.
+fn encode_header(
+    out: &mut Vec<u8>,
+    client: &Downstream,
+    local: Option<SocketAddr>,
+    version: ProxyVersion,
+) {
+    let facts = client.facts.as_deref();
+    let destination = facts.and_then(|facts| facts.destination).or(local);
+    let endpoints = match (client.peer, destination) {
+        (Peer::Tcp(source), Some(destination)) => of_one_version(source, destination),
+        (Peer::Tcp(_) | Peer::Local, _) => Endpoints::Unknown,
+    };
+    let session = facts.and_then(|facts| facts.session.as_ref());
+    match (version, session) {
+        (ProxyVersion::V1, _) => encode_text(out, &endpoints),
+        (ProxyVersion::V2, None) => encode_binary(out, &endpoints, [], false),
+        (ProxyVersion::V2, Some(session)) => {
+            let certificate = facts.and_then(|facts| facts.certificate.as_ref());
+            let alpn = session.alpn.as_deref().map(Extension::Alpn);
+            let name = session.server_name.as_deref();
+            let name = name.map(|name| Extension::Authority(name.as_bytes()));
+            let tls = Extension::Tls(Tls {
+                in_use: true,
+                certificate_here: certificate.is_some(),
+                certificate_in_session: certificate.is_some(),
+                // One that is not good ends the handshake.
+                verified: certificate.is_some(),
+                version: Some(session.version.name().as_bytes()),
+                common_name: certificate.and_then(|known| known.common_name.as_deref()),
+                cipher: Some(openssl_cipher_name(session.cipher).as_bytes()),
+                signature_algorithm: None,
+                key_algorithm: None,
+            });
+            let said = [alpn, name, Some(tls)].into_iter().flatten();
+            encode_binary(out, &endpoints, said, false);
+        }
+    }
+}
+
+/// Both addresses as IPv4, or else both as IPv6: a header has one family.
+fn of_one_version(source: SocketAddr, destination: SocketAddr) -> Endpoints<'static> {
+    let (source, destination) = (canonical(source), canonical(destination));
+    let mapped = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    };
+    let (source, destination) = match source.is_ipv4() == destination.is_ipv4() {
+        true => (source, destination),
+        false => (mapped(source), mapped(destination)),
+    };
+    Endpoints::Ip { source, destination, transport: Transport::Stream }
+}
+
+/// IPv4-mapped IPv6 addresses as IPv4.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

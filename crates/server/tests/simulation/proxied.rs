@@ -1,0 +1,213 @@
+//! The PROXY protocol on both sides of a worker: who is believed, who is not, and whose connection is whose.
+//! In: one worker, clients and an origin moved by hand. Out: what each test's name says.
+
+use tidegate_base::Span;
+use tidegate_reactor::{Peer, SimPeer};
+
+use crate::named::Stage;
+
+const FRONT: &str = "10.9.0.1:4000";
+const TRUSTING: &str = "proxy-protocol = { from = [\"10.9.0.0/16\"] }";
+const GET: &[u8] = b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+fn dial_from(stage: &Stage, address: &str) -> SimPeer {
+    let peer = Peer::Tcp(address.parse().expect("an address"));
+    stage.net.dial_as(&stage.seat.bound[0], peer).expect("it listens")
+}
+
+fn hello(stage: &mut Stage, client: &SimPeer, sent: &[u8]) -> String {
+    client.send(sent);
+    let origin = stage.accept();
+    let heard = stage.hear(&origin, "\r\n\r\n");
+    origin.send(ANSWER);
+    assert!(stage.hear(client, "ok").starts_with("HTTP/1.1 200 "));
+    heard
+}
+
+fn until_closed(stage: &mut Stage, client: &SimPeer) {
+    let over = |_: &Stage| (client.is_finished_by_other() || client.was_reset()).then_some(());
+    stage.until(over);
+}
+
+#[test]
+fn the_client_is_whom_a_trusted_proxy_names() {
+    let inet = [
+        &b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..],
+        &[203, 0, 113, 7, 10, 0, 0, 1, 0x12, 0x34, 0, 80],
+    ]
+    .concat();
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec();
+    for (header, client) in [
+        (b"PROXY TCP4 203.0.113.7 10.0.0.1 4660 80\r\n".to_vec(), "203.0.113.7"),
+        (b"PROXY TCP6 ::ffff:203.0.113.7 ::1 4660 80\r\n".to_vec(), "203.0.113.7"),
+        (inet, "203.0.113.7"),
+        (b"PROXY UNKNOWN\r\n".to_vec(), "10.9.0.1"),
+        (local, "10.9.0.1"),
+    ] {
+        let mut stage = Stage::new(TRUSTING, "reuse = { idle-max = 0 }");
+        let whole = dial_from(&stage, FRONT);
+        let heard = hello(&mut stage, &whole, &[&header, GET].concat());
+        assert!(heard.contains(&format!("\r\nX-Forwarded-For: {client}\r\n")), "{heard}");
+        let cut = dial_from(&stage, FRONT);
+        for byte in &header {
+            assert_eq!(cut.send(&[*byte]), 1);
+            stage.turn();
+            stage.net.advance_by(Span::from_millis(1));
+        }
+        let heard = hello(&mut stage, &cut, GET);
+        assert!(heard.contains(&format!("\r\nForwarded: for={client};")), "{heard}");
+        assert_eq!(stage.seat.accounts.counters.proxy_headers.load(), 2);
+        drop((whole, cut));
+        stage.end();
+    }
+}
+
+#[test]
+fn whom_a_proxy_names_is_trusted_or_not_as_any_client() {
+    let listener = format!("{TRUSTING}\ntrusted = [\"203.0.113.0/24\"]");
+    let mut stage = Stage::new(&listener, "");
+    let sent = |client: &str| {
+        format!(
+            "PROXY TCP4 {client} 10.0.0.1 1 80\r\nGET /p HTTP/1.1\r\nHost: a\r\n\
+             X-Forwarded-For: 192.0.2.9\r\nConnection: close\r\n\r\n"
+        )
+    };
+    let believed = dial_from(&stage, FRONT);
+    let heard = hello(&mut stage, &believed, sent("203.0.113.7").as_bytes());
+    assert!(heard.contains("X-Forwarded-For: 192.0.2.9, 203.0.113.7\r\n"), "{heard}");
+    drop(believed);
+    let other = dial_from(&stage, FRONT);
+    let heard = hello(&mut stage, &other, sent("198.51.100.7").as_bytes());
+    assert!(heard.contains("X-Forwarded-For: 198.51.100.7\r\n"), "{heard}");
+    drop(other);
+    stage.end();
+}
+
+#[test]
+fn a_header_from_anybody_else_is_a_malformed_request() {
+    for header in
+        [&b"PROXY TCP4 203.0.113.7 10.0.0.1 4660 80\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"]
+    {
+        let mut stage = Stage::new(TRUSTING, "");
+        let client = dial_from(&stage, "10.10.0.1:4000");
+        client.send(&[header, GET].concat());
+        let answer = stage.hear(&client, "\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        let plain = dial_from(&stage, "10.10.0.1:4001");
+        let heard = hello(&mut stage, &plain, GET);
+        assert!(heard.contains("X-Forwarded-For: 10.10.0.1\r\n"), "{heard}");
+        assert_eq!(stage.seat.accounts.counters.proxy_headers.load(), 0);
+        drop((client, plain));
+        stage.end();
+    }
+}
+
+#[test]
+fn a_trusted_proxy_without_its_header_is_closed_and_counted() {
+    for sent in [GET, b"\x16\x03\x01\x02\0\x01", b"PROXY TCP4 1.2.3.4\r\n", &[b'P'; 5000]] {
+        let mut stage = Stage::new(TRUSTING, "");
+        let client = dial_from(&stage, FRONT);
+        client.send(sent);
+        until_closed(&mut stage, &client);
+        assert!(client.receive().is_empty(), "who is not understood is told nothing");
+        assert_eq!(stage.seat.accounts.counters.proxy_header_faults.load(), 1);
+        assert_eq!(stage.seat.accounts.counters.requests.load(), 0);
+        drop(client);
+        stage.end();
+    }
+}
+
+#[test]
+fn a_header_that_does_not_end_costs_no_more_than_the_heads_time() {
+    let listener = format!("{TRUSTING}\ntimeouts = {{ head = \"2s\" }}");
+    let mut stage = Stage::new(&listener, "");
+    let began = stage.net.now();
+    let client = dial_from(&stage, FRONT);
+    for byte in b"PROXY " {
+        client.send(&[*byte]);
+        stage.turn();
+        stage.net.advance_by(Span::from_millis(100));
+    }
+    until_closed(&mut stage, &client);
+    let took = stage.net.now().since(began);
+    assert!(took >= Span::from_secs(2) && took < Span::from_secs(3), "{took:?}");
+    assert_eq!(stage.seat.accounts.counters.head_timeouts.load(), 1);
+    drop(client);
+    stage.end();
+}
+
+#[test]
+fn servers_are_told_whom_a_connection_is_for() {
+    let mut stage = Stage::new("", "proxy-protocol = \"v1\"");
+    let client = dial_from(&stage, "192.0.2.1:5000");
+    let heard = hello(&mut stage, &client, GET);
+    let line = "PROXY TCP4 192.0.2.1 10.0.0.1 5000 80\r\nGET /p HTTP/1.1\r\n";
+    assert!(heard.starts_with(line), "{heard}");
+    drop(client);
+    stage.end();
+    let mut stage = Stage::new(TRUSTING, "proxy-protocol = \"v1\"");
+    let client = dial_from(&stage, FRONT);
+    let sent = [b"PROXY TCP6 2001:db8::1 2001:db8::2 5000 443\r\n", GET].concat();
+    let heard = hello(&mut stage, &client, &sent);
+    assert!(heard.starts_with("PROXY TCP6 2001:db8::1 2001:db8::2 5000 443\r\nGET"), "{heard}");
+    drop(client);
+    stage.end();
+}
+
+#[test]
+fn a_told_connection_serves_its_client_again_and_nobody_else() {
+    let mut stage = Stage::new("", "proxy-protocol = \"v1\"");
+    let (first, second) = (dial_from(&stage, "192.0.2.1:1"), dial_from(&stage, "192.0.2.2:2"));
+    first.send(GET);
+    let of_first = stage.accept();
+    assert!(stage.hear(&of_first, "\r\n\r\n").starts_with("PROXY TCP4 192.0.2.1 "));
+    of_first.send(ANSWER);
+    stage.hear(&first, "ok");
+
+    second.send(GET);
+    let of_second = stage.accept();
+    assert!(stage.hear(&of_second, "\r\n\r\n").starts_with("PROXY TCP4 192.0.2.2 "));
+    of_second.send(ANSWER);
+    stage.hear(&second, "ok");
+
+    first.send(GET);
+    assert!(stage.hear(&of_first, "\r\n\r\n").starts_with("GET /p "), "one header a connection");
+    of_first.send(ANSWER);
+    stage.hear(&first, "ok");
+    let counters = &stage.seat.accounts.counters;
+    assert_eq!((counters.upstream_connects.load(), counters.upstream_reuses.load()), (2, 1));
+    assert_eq!(stage.seat.worker.leftovers().idle, 0, "nobody else may find them");
+
+    drop(first);
+    until_closed(&mut stage, &of_first);
+    assert!(!of_second.is_finished_by_other());
+    // The server closes what was kept: the client's next request goes over a connection of its own.
+    drop(of_second);
+    stage.until(|stage| {
+        let closes = stage.seat.accounts.counters.upstream_idle_closes.load();
+        (closes > 0).then_some(())
+    });
+    let heard = hello(&mut stage, &second, GET);
+    assert!(heard.starts_with("PROXY TCP4 192.0.2.2 "), "{heard}");
+    drop((second, of_first));
+    stage.end();
+}
+
+#[test]
+fn what_is_kept_for_a_client_ages_as_any_idle_connection() {
+    let mut stage = Stage::new("", "proxy-protocol = \"v2\"\nreuse = { idle-timeout = \"1s\" }");
+    let client = dial_from(&stage, "192.0.2.1:1");
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "HTTP/1.1\r\n");
+    origin.send(ANSWER);
+    stage.hear(&client, "ok");
+    until_closed(&mut stage, &origin);
+    assert!(client.is_up() && !client.is_finished_by_other(), "the client's own stays");
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "HTTP/1.1\r\n");
+    drop((client, origin));
+    stage.end();
+}
