@@ -167,13 +167,14 @@ pub fn run(args: &ProveArgs) -> io::Result<u8> {
     if interrupted {
         return Ok(1);
     }
-    if args.keep {
-        for candidate in &candidates {
-            if story.proof.kept().contains(&candidate.id.as_str()) {
-                apply(&host, &mut journal, &candidate.id, &candidate.actions, &mut |_| false)
-                    .map_err(io::Error::other)?;
-                writeln!(out, "kept: {}", candidate.id)?;
-            }
+    let kept = story.proof.kept();
+    if args.keep && kept.is_empty() {
+        writeln!(out, "\nNothing helped, so nothing is kept; everything is as it was.")?;
+    } else if args.keep {
+        for candidate in candidates.iter().filter(|one| kept.contains(&one.id.as_str())) {
+            apply(&host, &mut journal, &candidate.id, &candidate.actions, &mut |_| false)
+                .map_err(io::Error::other)?;
+            writeln!(out, "kept: {}", candidate.id)?;
         }
         writeln!(out, "`tidegate tune undo` puts it back.")?;
     } else {
