@@ -60,6 +60,18 @@ impl Default for TlsOptions {
 }
 
 impl TlsOptions {
+    /// Those of a comparison: one cipher suite of TLS 1.3, any certificate, sessions resumed or not.
+    pub(crate) fn of_comparison(resume: bool) -> Self {
+        Self {
+            version: Some(Version::Tls13),
+            ciphers: vec!["TLS_AES_256_GCM_SHA384".to_owned()],
+            curves: vec!["X25519".to_owned()],
+            accept_any_certificate: true,
+            resume,
+            ..Self::default()
+        }
+    }
+
     /// The same towards another server than the load's: without a name that was meant for that.
     #[must_use]
     pub fn without_name(&self) -> Self {
@@ -74,10 +86,7 @@ impl TlsOptions {
         if !authorities.iter().any(|url| url.is_secure) {
             return Ok(None);
         }
-        let clock = TlsClock::default();
-        clock.set(unix_seconds());
-        let connector = Connector::new(&self.settings(connections)?, clock.clone())
-            .map_err(|fault| self.in_words(&fault))?;
+        let (connector, clock) = self.connector(connections)?;
         let mut server_names = Vec::new();
         for url in authorities {
             let name = self.server_name.as_deref().unwrap_or(url.host_name());
@@ -90,6 +99,18 @@ impl TlsOptions {
         }
         let pool = PoolPlan { name: String::new(), connector, server_names };
         Ok(Some(TlsPlan { listeners: Vec::new(), pools: vec![Some(pool)], clock }))
+    }
+
+    /// What begins sessions, and the clock that it looks at.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub(crate) fn connector(&self, connections: u32) -> Result<(Connector, TlsClock), String> {
+        let clock = TlsClock::default();
+        clock.set(unix_seconds());
+        let connector = Connector::new(&self.settings(connections)?, clock.clone())
+            .map_err(|fault| self.in_words(&fault))?;
+        Ok((connector, clock))
     }
 
     fn settings(&self, connections: u32) -> Result<ConnectorSettings, String> {

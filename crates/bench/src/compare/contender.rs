@@ -2,6 +2,7 @@
 //! In: which work, which origin. Out: running servers, and why the others are not there.
 //! Never: changes a system's own service; all run from a scratch folder, on free ports.
 
+use super::certificate::{self, Key};
 use crate::process::{self, Running};
 use core::net::SocketAddr;
 use std::fs;
@@ -17,6 +18,44 @@ pub(crate) enum Work {
     Plaintext,
     /// Forward to an origin.
     Proxy(SocketAddr),
+    /// `Json` over TLS.
+    SecureJson(Key),
+    /// `Proxy` with TLS towards the client.
+    SecureProxy(SocketAddr),
+}
+
+impl Work {
+    /// Who can do it, in the order of the rounds.
+    pub(crate) fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Json | Self::Plaintext | Self::Proxy(_) => &NAMES[..4],
+            Self::SecureJson(_) => &["tidegate", "nginx", "haproxy"],
+            Self::SecureProxy(_) => &["tidegate", "plain", "nginx", "haproxy"],
+        }
+    }
+
+    fn origin(self) -> Option<SocketAddr> {
+        match self {
+            Self::Proxy(origin) | Self::SecureProxy(origin) => Some(origin),
+            Self::Json | Self::Plaintext | Self::SecureJson(_) => None,
+        }
+    }
+
+    fn key(self) -> Option<Key> {
+        match self {
+            Self::SecureJson(key) => Some(key),
+            Self::SecureProxy(_) => Some(Key::Ecdsa),
+            Self::Json | Self::Plaintext | Self::Proxy(_) => None,
+        }
+    }
+
+    /// What `name` does of it: one contender works without TLS beside those with it.
+    fn of(self, name: &str) -> Self {
+        match self {
+            Self::SecureProxy(origin) if name == PLAIN => Self::Proxy(origin),
+            work => work,
+        }
+    }
 }
 
 /// A server that takes part.
@@ -24,6 +63,8 @@ pub(crate) struct Contender {
     pub(crate) name: &'static str,
     pub(crate) version: String,
     pub(crate) address: SocketAddr,
+    /// It speaks TLS.
+    pub(crate) is_secure: bool,
     pub(crate) running: Running,
 }
 
@@ -37,7 +78,9 @@ pub(crate) struct Ours {
 }
 
 /// Names of all that can take part, in the order of the rounds.
-pub(crate) const NAMES: [&str; 4] = ["tidegate", "floor", "nginx", "haproxy"];
+pub(crate) const NAMES: [&str; 5] = ["tidegate", "floor", "nginx", "haproxy", PLAIN];
+/// Tidegate without TLS, beside itself with it.
+const PLAIN: &str = "plain";
 
 /// Writes the configuration of `name`, starts it on `cpus` and waits until it listens.
 ///
@@ -57,7 +100,8 @@ pub(crate) fn start(
     let (mut command, version) = command(name, work, ours, &folder, address)?;
     let mut running = Running::start(&mut command, cpus).map_err(failed)?;
     running.wait_until_listening(address).map_err(|why| format!("{name}: {why}"))?;
-    Ok(Contender { name, version, address, running })
+    let is_secure = work.of(name).key().is_some();
+    Ok(Contender { name, version, address, is_secure, running })
 }
 
 /// The command line that starts `name` on `address`, and its version.
@@ -68,9 +112,9 @@ pub(crate) fn command(
     folder: &Path,
     address: SocketAddr,
 ) -> Result<(Command, String), String> {
-    let is_proxy = matches!(work, Work::Proxy(_));
-    let configuration = |file: &str, answer: &str, proxy: &str| {
-        let text = fill(if is_proxy { proxy } else { answer }, work, folder, address);
+    let work = work.of(name);
+    let configuration = |file: &str, templates: &Templates| {
+        let text = fill(templates.of(work), work, folder, address)?;
         let path = folder.join(file);
         fs::write(&path, text).map(|()| path).map_err(|error| format!("{name}: {error}"))
     };
@@ -79,11 +123,11 @@ pub(crate) fn command(
             .ok_or_else(|| format!("{name} is not installed: apt-get install {program} brings it"))
     };
     match name {
-        "tidegate" => {
+        "tidegate" | PLAIN => {
             let program = ours.tidegate.clone().ok_or(
                 "tidegate is not built (cargo build --release), or give its path with --ours",
             )?;
-            let file = configuration("tidegate.toml", TIDEGATE_ANSWER, TIDEGATE_PROXY)?;
+            let file = configuration("tidegate.toml", &TIDEGATE)?;
             let mut command = Command::new(&program);
             command.args(["run", "-c"]).arg(file);
             Ok((command, process::version_of(&program, "--version")))
@@ -91,14 +135,14 @@ pub(crate) fn command(
         "floor" => Ok((floor(work, ours, address), "receive and send alone".to_owned())),
         "nginx" => {
             let program = installed("nginx")?;
-            let file = configuration("nginx.conf", NGINX_ANSWER, NGINX_PROXY)?;
+            let file = configuration("nginx.conf", &NGINX)?;
             let mut command = Command::new(&program);
             command.arg("-p").arg(folder).arg("-c").arg(file);
             Ok((command, process::version_of(&program, "-v")))
         }
         "haproxy" => {
             let program = installed("haproxy")?;
-            let file = configuration("haproxy.cfg", HAPROXY_ANSWER, HAPROXY_PROXY)?;
+            let file = configuration("haproxy.cfg", &HAPROXY)?;
             let mut command = Command::new(&program);
             command.arg("-db").arg("-f").arg(file);
             Ok((command, process::version_of(&program, "-v")))
@@ -112,34 +156,70 @@ pub(crate) fn floor(work: Work, ours: &Ours, address: SocketAddr) -> Command {
     let mut command = Command::new(&ours.bench);
     command.args(["bench", "floor", "--listen", &address.to_string()]);
     match work {
-        Work::Json => {}
+        Work::Json | Work::SecureJson(_) => {}
         Work::Plaintext => {
             command.arg("--plaintext");
         }
-        Work::Proxy(origin) => {
+        Work::Proxy(origin) | Work::SecureProxy(origin) => {
             command.args(["--proxy", &origin.to_string()]);
         }
     }
     command
 }
 
-fn fill(template: &str, work: Work, folder: &Path, address: SocketAddr) -> String {
-    let origin = match work {
-        Work::Proxy(origin) => origin.to_string(),
-        Work::Json | Work::Plaintext => String::new(),
-    };
-    template
+fn fill(template: &str, work: Work, folder: &Path, address: SocketAddr) -> Result<String, String> {
+    let origin = work.origin().map_or_else(String::new, |origin| origin.to_string());
+    let mut text = template
         .replace("{listen}", &address.to_string())
         .replace("{origin}", &origin)
-        .replace("{dir}", &folder.to_string_lossy())
+        .replace("{dir}", &folder.to_string_lossy());
+    if let Some(key) = work.key() {
+        let files = certificate::make(folder, key)?;
+        text = text
+            .replace("{certificate}", &files.certificate.to_string_lossy())
+            .replace("{key}", &files.key.to_string_lossy())
+            .replace("{both}", &files.both.to_string_lossy());
+    }
+    Ok(text)
 }
 
-const TIDEGATE_ANSWER: &str = include_str!("../../../../benches/compare/tidegate-answer.toml");
-const TIDEGATE_PROXY: &str = include_str!("../../../../benches/compare/tidegate-proxy.toml");
-const NGINX_ANSWER: &str = include_str!("../../../../benches/compare/nginx-answer.conf");
-const NGINX_PROXY: &str = include_str!("../../../../benches/compare/nginx-proxy.conf");
-const HAPROXY_ANSWER: &str = include_str!("../../../../benches/compare/haproxy-answer.cfg");
-const HAPROXY_PROXY: &str = include_str!("../../../../benches/compare/haproxy-proxy.cfg");
+/// The configurations of one program.
+struct Templates {
+    answer: &'static str,
+    proxy: &'static str,
+    secure_answer: &'static str,
+    secure_proxy: &'static str,
+}
+
+impl Templates {
+    fn of(&self, work: Work) -> &'static str {
+        match work {
+            Work::Json | Work::Plaintext => self.answer,
+            Work::Proxy(_) => self.proxy,
+            Work::SecureJson(_) => self.secure_answer,
+            Work::SecureProxy(_) => self.secure_proxy,
+        }
+    }
+}
+
+const TIDEGATE: Templates = Templates {
+    answer: include_str!("../../../../benches/compare/tidegate-answer.toml"),
+    proxy: include_str!("../../../../benches/compare/tidegate-proxy.toml"),
+    secure_answer: include_str!("../../../../benches/compare/tidegate-tls-answer.toml"),
+    secure_proxy: include_str!("../../../../benches/compare/tidegate-tls-proxy.toml"),
+};
+const NGINX: Templates = Templates {
+    answer: include_str!("../../../../benches/compare/nginx-answer.conf"),
+    proxy: include_str!("../../../../benches/compare/nginx-proxy.conf"),
+    secure_answer: include_str!("../../../../benches/compare/nginx-tls-answer.conf"),
+    secure_proxy: include_str!("../../../../benches/compare/nginx-tls-proxy.conf"),
+};
+const HAPROXY: Templates = Templates {
+    answer: include_str!("../../../../benches/compare/haproxy-answer.cfg"),
+    proxy: include_str!("../../../../benches/compare/haproxy-proxy.cfg"),
+    secure_answer: include_str!("../../../../benches/compare/haproxy-tls-answer.cfg"),
+    secure_proxy: include_str!("../../../../benches/compare/haproxy-tls-proxy.cfg"),
+};
 
 #[cfg(test)]
 mod tests {
@@ -147,12 +227,26 @@ mod tests {
 
     #[test]
     fn every_template_is_filled() {
+        let folder = std::env::temp_dir().join(format!("tidegate-fill-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
-        let work = Work::Proxy("127.0.0.1:2".parse().unwrap());
-        for template in [NGINX_PROXY, HAPROXY_PROXY, TIDEGATE_PROXY] {
-            let text = fill(template, work, Path::new("/folder"), address);
-            assert!(text.contains("127.0.0.1:1") && text.contains("127.0.0.1:2"), "{text}");
-            assert!(!text.contains("{dir}") && !text.contains("{listen}"), "{text}");
+        let origin: SocketAddr = "127.0.0.1:2".parse().unwrap();
+        for work in [
+            Work::Json,
+            Work::Proxy(origin),
+            Work::SecureJson(Key::Ecdsa),
+            Work::SecureJson(Key::Rsa),
+            Work::SecureProxy(origin),
+        ] {
+            for templates in [TIDEGATE, NGINX, HAPROXY] {
+                let text = fill(templates.of(work), work, &folder, address).unwrap();
+                assert!(text.contains("127.0.0.1:1"), "{text}");
+                assert_eq!(text.contains("127.0.0.1:2"), work.origin().is_some(), "{text}");
+                for hole in ["{listen}", "{origin}", "{dir}", "{certificate}", "{key}", "{both}"] {
+                    assert!(!text.contains(hole), "{text}");
+                }
+            }
         }
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -28,7 +28,7 @@ const fn goal(what: &'static str, against: Against, most: f64) -> Goal {
 }
 
 /// All of them are upper bounds: "2.5 times the requests per CPU second" is 0.4 times the CPU time.
-const GOALS: [Goal; 14] = [
+const GOALS: [Goal; 27] = [
     goal("json", Against::Contender("floor"), 1.15),
     goal("json", Against::Contender("nginx"), 0.78),
     goal("proxy", Against::Contender("nginx"), 0.80),
@@ -43,12 +43,25 @@ const GOALS: [Goal; 14] = [
     goal("client", Against::Contender("wrk"), 1.0 / 1.15),
     goal("client", Against::Contender("h2load"), 1.0 / 1.5),
     goal("client", Against::Contender("hey"), 1.0 / 3.0),
+    goal("tls-proxy", Against::Contender("haproxy"), 0.72),
+    goal("tls-proxy", Against::Contender("nginx"), 0.75),
+    goal("tls-proxy", Against::Contender("plain"), 1.35),
+    goal("tls-handshakes", Against::Contender("haproxy"), 1.0 / 1.5),
+    goal("tls-handshakes", Against::Contender("nginx"), 1.0 / 1.5),
+    goal("tls-handshakes-rsa", Against::Contender("haproxy"), 1.0 / 1.5),
+    goal("tls-handshakes-rsa", Against::Contender("nginx"), 1.0 / 1.5),
+    goal("tls-resumed", Against::Contender("haproxy"), 1.0 / 2.0),
+    goal("tls-resumed", Against::Contender("nginx"), 1.0 / 2.0),
+    goal("tls-bodies", Against::Contender("haproxy"), 1.0 / 1.15),
+    goal("tls-bodies", Against::Contender("nginx"), 1.0 / 1.15),
+    goal("tls-memory", Against::Value("bytes"), 6.0 * 1024.0),
+    goal("tls-flood", Against::Value("ratio"), 3.0),
 ];
 
 /// The table of all goals of `records`.
 pub(super) fn summary(records: &[Record]) -> String {
     let mut text = format!(
-        "{:<10} {:>11}  {:<38} {:>9} {:>16}",
+        "{:<18} {:>11}  {:<38} {:>9} {:>16}",
         "", "connections", "measure", "asked", "reached"
     );
     for record in records {
@@ -56,7 +69,7 @@ pub(super) fn summary(records: &[Record]) -> String {
             // Writing to a String cannot fail.
             let _ = write!(
                 text,
-                "\n{:<10} {:>11}  {:<38} {:>9} {}",
+                "\n{:<18} {:>11}  {:<38} {:>9} {}",
                 record.what,
                 record.connections,
                 goal.measure(record),

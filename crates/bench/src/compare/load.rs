@@ -2,9 +2,10 @@
 //! In: where, how many connections, how long. Out: what the client counted.
 //! Never: mixes clients within a comparison.
 
-use crate::drive::{self, Job};
+use crate::drive::{self, Job, Outcome};
 use crate::plan::{Arrivals, Pace, Plan};
 use crate::target::{RequestMix, RequestOptions, Target, Url};
+use crate::tls::TlsOptions;
 use crate::{machine, process};
 use core::net::SocketAddr;
 use core::sync::atomic::AtomicBool;
@@ -25,10 +26,23 @@ pub(crate) enum Client {
     Hey,
 }
 
+/// What becomes of a connection after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// It carries the next request.
+    Keep,
+    /// The next request has a connection and a TLS session of its own.
+    Full,
+    /// The next request has a connection of its own, which resumes the session.
+    Resumed,
+}
+
 /// What a round asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Round<'a> {
     pub(crate) address: SocketAddr,
+    pub(crate) is_secure: bool,
+    pub(crate) reuse: Reuse,
     pub(crate) path: &'a str,
     pub(crate) connections: u32,
     pub(crate) pipeline: u16,
@@ -42,7 +56,8 @@ pub(crate) struct Round<'a> {
 
 impl Round<'_> {
     fn url(&self) -> String {
-        format!("http://{}{}", self.address, self.path)
+        let scheme = if self.is_secure { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.address, self.path)
     }
 }
 
@@ -89,6 +104,9 @@ impl Client {
     /// # Errors
     /// A sentence for the operator.
     pub(crate) fn run(self, round: &Round<'_>) -> Result<Counted, String> {
+        if round.reuse != Reuse::Keep && self != Self::Tidegate {
+            return Err(format!("{} makes no new connections; use --client tidegate", self.name()));
+        }
         match self {
             Self::Tidegate => run_own(round),
             Self::Wrk => run_wrk(round),
@@ -99,50 +117,86 @@ impl Client {
 }
 
 fn run_own(round: &Round<'_>) -> Result<Counted, String> {
-    let url = Url::parse(&round.url())?;
-    let pace = match round.rate_per_s {
-        Some(per_second) => Pace::Total { per_second, arrivals: Arrivals::Poisson },
-        None => Pace::Closed,
-    };
-    let job = Job {
-        plan: Plan {
-            connections: round.connections,
-            duration: Some(round.duration),
-            pipeline: round.pipeline,
-            pace,
-            ..Plan::default()
-        },
-        mix: RequestMix::single(&url, &RequestOptions::default())?,
-        targets: vec![Target { address: url.resolve()?, is_secure: url.is_secure }],
-        tls: None,
-        cpus: round.cpus.to_vec(),
-        reference: None,
-        server_pids: Vec::new(),
-        server_cpus: Vec::new(),
-    };
     let cpu_before = machine::process_cpu_time();
-    let outcome = drive::run(&job, &AtomicBool::new(false), &mut |_| {})?;
-    if outcome.tally.requests == 0 {
-        return Err(format!(
-            "no request was answered: {:?}, {} unanswered, {:?}",
-            outcome.tally.errors, outcome.tally.unanswered, outcome.tally.notes
-        ));
-    }
-    let latency = &outcome.tally.latency;
+    let outcome = drive::run(&round.job()?, &AtomicBool::new(false), &mut |_| {})?;
     // All that this process used, as for a foreign client; in a closed loop nothing is spun through.
     let cpu = machine::process_cpu_time().saturating_sub(cpu_before);
-    Ok(Counted {
-        requests: outcome.tally.requests,
-        errors: outcome.tally.errors.total(),
-        seconds: outcome.counted.as_secs_f64(),
-        body_bytes: outcome.tally.body_bytes,
-        p50_us: latency.percentile_us(50.0),
-        p99_us: latency.percentile_us(99.0),
-        p99_9_us: latency.percentile_us(99.9),
-        client_cpu_s: cpu.as_secs_f64(),
-        // A closed loop on one CPU is meant to keep it busy; only a plan can be missed.
-        saturated: round.rate_per_s.is_some() && !outcome.saturated.is_empty(),
-    })
+    let mut counted = Counted::of(&outcome)?;
+    counted.client_cpu_s = cpu.as_secs_f64();
+    // A closed loop on one CPU is meant to keep it busy; only a plan can be missed.
+    counted.saturated &= round.rate_per_s.is_some();
+    let tally = &outcome.tally;
+    if round.reuse == Reuse::Resumed && tally.handshakes_resumed * 5 < tally.handshakes() * 4 {
+        return Err(format!(
+            "only {} of {} handshakes were resumed",
+            tally.handshakes_resumed,
+            tally.handshakes()
+        ));
+    }
+    Ok(counted)
+}
+
+impl Round<'_> {
+    /// The round as our own client carries it out.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub(crate) fn job(&self) -> Result<Job, String> {
+        let url = Url::parse(&self.url())?;
+        let pace = match self.rate_per_s {
+            Some(per_second) => Pace::Total { per_second, arrivals: Arrivals::Poisson },
+            None => Pace::Closed,
+        };
+        let closes = self.reuse != Reuse::Keep;
+        let options = RequestOptions { close: closes, ..RequestOptions::default() };
+        let mix = RequestMix::single(&url, &options)?;
+        let tls = TlsOptions::of_comparison(self.reuse == Reuse::Resumed)
+            .plan(mix.authorities(), self.connections)?;
+        Ok(Job {
+            plan: Plan {
+                connections: self.connections,
+                duration: Some(self.duration),
+                pipeline: self.pipeline,
+                pace,
+                requests_per_connection: closes.then_some(1),
+                ..Plan::default()
+            },
+            targets: vec![Target { address: url.resolve()?, is_secure: url.is_secure }],
+            tls,
+            mix,
+            cpus: self.cpus.to_vec(),
+            reference: None,
+            server_pids: Vec::new(),
+            server_cpus: Vec::new(),
+        })
+    }
+}
+
+impl Counted {
+    /// What our own client counted, but for its CPU time.
+    ///
+    /// # Errors
+    /// When nothing was answered.
+    pub(crate) fn of(outcome: &Outcome) -> Result<Self, String> {
+        let tally = &outcome.tally;
+        if tally.requests == 0 {
+            return Err(format!(
+                "no request was answered: {:?}, {} unanswered, {:?}",
+                tally.errors, tally.unanswered, tally.notes
+            ));
+        }
+        Ok(Self {
+            requests: tally.requests,
+            errors: tally.errors.total(),
+            seconds: outcome.counted.as_secs_f64(),
+            body_bytes: tally.body_bytes,
+            p50_us: tally.latency.percentile_us(50.0),
+            p99_us: tally.latency.percentile_us(99.0),
+            p99_9_us: tally.latency.percentile_us(99.9),
+            client_cpu_s: 0.0,
+            saturated: !outcome.saturated.is_empty(),
+        })
+    }
 }
 
 /// Prints one line that is easy to take apart; joins requests when a depth is given.

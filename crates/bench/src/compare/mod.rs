@@ -3,7 +3,10 @@
 //! Never: decides on requests per second where CPU time per request can be measured.
 //! Limits: `ROUNDS_MAX`. Invariant: all contenders are up during all rounds and take turns.
 
+mod ask;
+mod certificate;
 mod contender;
+mod flood;
 mod goals;
 mod load;
 mod record;
@@ -11,13 +14,15 @@ mod rounds;
 mod single;
 
 use crate::machine;
+use certificate::Key;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use contender::{Contender, Ours, Work};
 use core::net::SocketAddr;
 use core::time::Duration;
-use load::Client;
+use load::{Client, Reuse};
 use record::Record;
+use rounds::Load;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -27,6 +32,8 @@ use std::process::ExitCode;
 pub const ROUNDS_MAX: u32 = 1000;
 /// Body of the `bodies` case.
 const LARGE_BODY_BYTES: usize = 1024 * 1024;
+/// Body of the `tls-bodies` case.
+const SECURE_BODY_BYTES: usize = 64 * 1024;
 /// Depth of the `pipeline` case.
 const PIPELINE_DEPTH: u16 = 16;
 
@@ -49,11 +56,31 @@ enum What {
     Start,
     /// Clients: requests per client CPU second on the same server
     Client,
+    /// `proxy` over TLS 1.3, and our own plain proxy beside it: CPU time per request
+    TlsProxy,
+    /// Full TLS 1.3 handshakes, ECDSA P-256: CPU time for each
+    TlsHandshakes,
+    /// The same with RSA-2048
+    TlsHandshakesRsa,
+    /// Resumed TLS 1.3 handshakes: CPU time for each
+    TlsResumed,
+    /// 64 KiB bodies through a proxy with TLS 1.3: bytes per CPU second
+    TlsBodies,
+    /// Memory for each idle TLS connection that is kept open
+    TlsMemory,
+    /// p99 of established TLS connections while handshakes flood in, over its quiet value
+    TlsFlood,
 }
 
-/// One work, or (`None`) all of them.
+/// Which works are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Selection(Option<What>);
+enum Selection {
+    /// `ALL`.
+    All,
+    /// `TLS`.
+    Tls,
+    One(What),
+}
 
 /// What `all` runs, and on how many connections; in less than ten minutes with the default rounds.
 const ALL: [(What, u32); 11] = [
@@ -68,6 +95,17 @@ const ALL: [(What, u32); 11] = [
     (What::Start, 1),
     (What::Client, 64),
     (What::Client, 4000),
+];
+
+/// What `tls` runs; together with `ALL` it would take more than ten minutes.
+const TLS: [(What, u32); 7] = [
+    (What::TlsProxy, 64),
+    (What::TlsHandshakes, 64),
+    (What::TlsHandshakesRsa, 64),
+    (What::TlsResumed, 64),
+    (What::TlsBodies, 16),
+    (What::TlsMemory, 15_000),
+    (What::TlsFlood, 64),
 ];
 
 /// Whose CPU time decides.
@@ -94,10 +132,10 @@ pub struct CompareArgs {
     /// Connections; several, with commas, make several tables [default: what suits each work]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<u32>,
-    /// Who sends the requests
-    #[arg(long, value_enum, default_value = "tidegate")]
-    client: Client,
-    /// Take only these, with commas: tidegate, floor, nginx, haproxy; for `client`: the server that answers
+    /// Who sends the requests [default: tidegate; wrk where requests go over kept TLS connections]
+    #[arg(long, value_enum)]
+    client: Option<Client>,
+    /// Take only these, with commas: tidegate, floor, nginx, haproxy, plain; for `client`: the server that answers
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The tidegate binary [default: the one that runs, or the one beside it]
@@ -121,6 +159,7 @@ pub struct CompareArgs {
 }
 
 /// What all cases of a comparison share.
+#[derive(Clone)]
 struct Bench {
     ours: Ours,
     folder: PathBuf,
@@ -128,7 +167,7 @@ struct Bench {
     client_cpus: Vec<usize>,
     rounds: u32,
     duration: Duration,
-    client: Client,
+    client: Option<Client>,
     only: Vec<String>,
     by: By,
 }
@@ -159,7 +198,7 @@ pub fn run(args: &CompareArgs) -> ExitCode {
             }
         }
     }
-    if args.what == Selection(None) && !args.json {
+    if !matches!(args.what, Selection::One(_)) && !args.json {
         // A reader that went away has what it wanted.
         let _ = writeln!(io::stdout(), "{}", goals::summary(&records));
     }
@@ -177,11 +216,11 @@ pub fn measure_floor(json: bool) -> ExitCode {
         return ExitCode::from(2);
     };
     let args = CompareArgs {
-        what: Selection(Some(What::Json)),
+        what: Selection::One(What::Json),
         rounds: 3,
         seconds: 2.0,
         connections: vec![64],
-        client: Client::Tidegate,
+        client: Some(Client::Tidegate),
         by: By::Cpu,
         only: vec!["floor".to_owned()],
         ours: None,
@@ -220,19 +259,28 @@ pub fn measure_floor(json: bool) -> ExitCode {
 
 /// `all`, or the name of one work.
 fn selection() -> impl TypedValueParser<Value = Selection> {
-    let all =
-        PossibleValue::new("all").help("All of them, one after the other, and what was asked");
+    let all = PossibleValue::new("all")
+        .help("All of those without TLS, one after the other, and what was asked");
+    let tls = PossibleValue::new("tls").help("All of those with TLS, and what was asked");
     let each = What::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-    PossibleValuesParser::new(core::iter::once(all).chain(each))
-        .map(|name| Selection(What::from_str(&name, false).ok()))
+    PossibleValuesParser::new([all, tls].into_iter().chain(each)).map(|name| {
+        let every = if name == "tls" { Selection::Tls } else { Selection::All };
+        What::from_str(&name, false).map_or(every, Selection::One)
+    })
 }
 
 /// Each work that is asked for, with its connections.
 fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
-    let each = ALL.into_iter().filter(|&(what, _)| args.what.0.is_none_or(|only| only == what));
+    let is_meant = |what: What| match args.what {
+        Selection::All => ALL.iter().any(|(one, _)| *one == what),
+        Selection::Tls => TLS.iter().any(|(one, _)| *one == what),
+        Selection::One(only) => only == what,
+    };
+    let is_one = matches!(args.what, Selection::One(_));
+    let each = ALL.into_iter().chain(TLS).filter(|&(what, _)| is_meant(what));
     if args.connections.is_empty() {
         // One work alone is measured in its base case.
-        return each.take(if args.what.0.is_some() { 1 } else { ALL.len() }).collect();
+        return each.take(if is_one { 1 } else { usize::MAX }).collect();
     }
     let mut cases = Vec::new();
     for (what, _) in each {
@@ -329,13 +377,61 @@ impl Bench {
             What::Memory => self.memory(connections),
             What::Start => self.start_times(),
             What::Client => self.client_rounds(connections),
+            What::TlsProxy => self.secure_proxy("tls-proxy", connections, None),
+            What::TlsBodies => {
+                self.secure_proxy("tls-bodies", connections, Some(SECURE_BODY_BYTES))
+            }
+            What::TlsHandshakes => {
+                self.handshakes("tls-handshakes", connections, Key::Ecdsa, Reuse::Full)
+            }
+            What::TlsHandshakesRsa => {
+                self.handshakes("tls-handshakes-rsa", connections, Key::Rsa, Reuse::Full)
+            }
+            What::TlsResumed => {
+                self.handshakes("tls-resumed", connections, Key::Ecdsa, Reuse::Resumed)
+            }
+            What::TlsMemory => self.secure_memory(connections),
+            What::TlsFlood => self.flood_rounds(connections),
         }
+    }
+
+    /// Rounds of proxies that speak TLS with the client, loaded by somebody else's TLS where there is one.
+    fn secure_proxy(
+        &self,
+        what: &'static str,
+        connections: u32,
+        body_bytes: Option<usize>,
+    ) -> Result<Record, String> {
+        let mut bench = self.clone();
+        if bench.client.is_none() && crate::process::find_program("wrk").is_some() {
+            bench.client = Some(Client::Wrk);
+        }
+        let bytes = body_bytes.map(|bytes| bytes.to_string());
+        let arguments = bytes.as_ref().map_or_else(Vec::new, |bytes| vec!["--body-bytes", bytes]);
+        let origin = bench.start_origin(&arguments)?;
+        bench.cpu_rounds(what, Work::SecureProxy(origin.address), "/json", connections, 1)
+    }
+
+    /// Rounds of connections that carry a handshake and one request each.
+    fn handshakes(
+        &self,
+        what: &'static str,
+        connections: u32,
+        key: Key,
+        reuse: Reuse,
+    ) -> Result<Record, String> {
+        let load = Load { reuse, ..Load::new("/json", connections) };
+        self.cpu_rounds_of(what, Work::SecureJson(key), &load)
+    }
+
+    fn client(&self) -> Client {
+        self.client.unwrap_or(Client::Tidegate)
     }
 
     /// Starts all that can take part; says on stderr who cannot, and why.
     fn start_all(&self, work: Work) -> Result<Vec<Contender>, String> {
         let mut contenders = Vec::new();
-        for name in contender::NAMES {
+        for &name in work.names() {
             if !self.takes_part(name) {
                 continue;
             }
@@ -363,7 +459,8 @@ impl Bench {
         let mut running =
             crate::process::Running::start(&mut command, &self.client_cpus).map_err(failed)?;
         running.wait_until_listening(address).map_err(|why| format!("origin: {why}"))?;
-        Ok(Contender { name: "origin", version: String::new(), address, running })
+        let (name, version, is_secure) = ("origin", String::new(), false);
+        Ok(Contender { name, version, address, is_secure, running })
     }
 }
 
@@ -402,8 +499,10 @@ mod tests {
     fn all_is_what_runs_when_nothing_is_chosen() {
         assert_eq!(cases_of(""), ALL);
         assert_eq!(cases_of("all"), ALL);
+        assert_eq!(cases_of("tls"), TLS);
         for what in What::value_variants() {
-            assert!(ALL.iter().any(|(one, _)| one == what), "{what:?}");
+            let both = ALL.iter().chain(&TLS);
+            assert_eq!(both.filter(|(one, _)| one == what).count().min(1), 1, "{what:?}");
         }
     }
 

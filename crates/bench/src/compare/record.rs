@@ -26,8 +26,12 @@ pub(crate) enum Measure {
     ProcessPerByte,
     /// User and system time of the client for each request, µs.
     ClientCpuPerRequest,
+    /// Non-idle time of the server's CPU for each connection with its handshake and one request, µs.
+    CpuPerHandshake,
     /// p99.9 in µs.
     Tail,
+    /// p99 while handshakes come in, over p99 without them.
+    Flooded,
     /// User memory for each connection, bytes.
     MemoryPerConnection,
     /// Start to first answer, ms.
@@ -42,7 +46,9 @@ impl Measure {
             Self::ProcessPerRequest => "process µs/request",
             Self::ProcessPerByte => "process ns/KiB",
             Self::ClientCpuPerRequest => "client CPU µs/request",
+            Self::CpuPerHandshake => "CPU µs/handshake",
             Self::Tail => "p99.9 µs",
+            Self::Flooded => "p99 flooded ÷ quiet",
             Self::MemoryPerConnection => "bytes/connection",
             Self::StartTime => "ms to first answer",
         }
@@ -55,7 +61,9 @@ impl Measure {
             Self::ProcessPerRequest => "process_us_per_request",
             Self::ProcessPerByte => "process_ns_per_kib",
             Self::ClientCpuPerRequest => "client_cpu_us_per_request",
+            Self::CpuPerHandshake => "cpu_us_per_handshake",
             Self::Tail => "p99_9_us",
+            Self::Flooded => "p99_flooded_over_quiet",
             Self::MemoryPerConnection => "bytes_per_connection",
             Self::StartTime => "start_ms",
         }
@@ -102,14 +110,14 @@ impl Sample {
     fn measure(&self, measure: Measure) -> f64 {
         let requests = self.requests.max(1) as f64;
         match measure {
-            Measure::CpuPerRequest => self.busy_s * 1e6 / requests,
+            Measure::CpuPerRequest | Measure::CpuPerHandshake => self.busy_s * 1e6 / requests,
             Measure::CpuPerByte => self.busy_s * 1e9 * 1024.0 / self.body_bytes.max(1) as f64,
             Measure::ProcessPerByte => self.own_s * 1e9 * 1024.0 / self.body_bytes.max(1) as f64,
             Measure::ProcessPerRequest | Measure::ClientCpuPerRequest => {
                 self.own_s * 1e6 / requests
             }
             Measure::Tail => self.p99_9_us,
-            Measure::MemoryPerConnection | Measure::StartTime => self.value,
+            Measure::Flooded | Measure::MemoryPerConnection | Measure::StartTime => self.value,
         }
     }
 }
@@ -244,7 +252,8 @@ impl Record {
 
     /// Whether so much of the watched CPUs' time was not the contenders' that ratios mislead.
     pub(crate) fn is_disturbed(&self) -> bool {
-        matches!(self.measure, Measure::CpuPerRequest | Measure::CpuPerByte)
+        let of_cpu = [Measure::CpuPerRequest, Measure::CpuPerHandshake, Measure::CpuPerByte];
+        of_cpu.contains(&self.measure)
             && self.rows.iter().any(|row| row.strangers_part() > STRANGERS_MAX)
     }
 

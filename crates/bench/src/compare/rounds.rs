@@ -3,7 +3,7 @@
 //! Invariant: sample `i` of every contender was taken in the same round.
 
 use super::contender::{self, Contender, Work};
-use super::load::{Client, Counted, Round};
+use super::load::{Client, Counted, Reuse, Round};
 use super::record::{Measure, Record, Row, Sample};
 use super::{Bench, By, PIPELINE_DEPTH};
 use crate::{machine, process};
@@ -21,16 +21,27 @@ impl Bench {
         connections: u32,
         pipeline: u16,
     ) -> Result<Record, String> {
+        let load = Load { pipeline, ..Load::new(path, connections) };
+        self.cpu_rounds_of(what, work, &load)
+    }
+
+    /// The same with a load of any kind.
+    pub(super) fn cpu_rounds_of(
+        &self,
+        what: &'static str,
+        work: Work,
+        load: &Load<'_>,
+    ) -> Result<Record, String> {
         let mut contenders = self.start_all(work)?;
-        let load = Load { path, connections, pipeline, rate_per_s: None };
-        let rows = self.rounds(&mut contenders, &load)?;
+        let rows = self.rounds(&mut contenders, load)?;
         let measure = match (what, self.by) {
-            ("bodies", By::Cpu) => Measure::CpuPerByte,
-            ("bodies", By::Process) => Measure::ProcessPerByte,
+            (_, By::Cpu) if load.reuse != Reuse::Keep => Measure::CpuPerHandshake,
+            ("bodies" | "tls-bodies", By::Cpu) => Measure::CpuPerByte,
+            ("bodies" | "tls-bodies", By::Process) => Measure::ProcessPerByte,
             (_, By::Cpu) => Measure::CpuPerRequest,
             (_, By::Process) => Measure::ProcessPerRequest,
         };
-        Ok(self.record(what, measure, connections, rows))
+        Ok(self.record(what, measure, load.connections, rows))
     }
 
     /// p99.9 of all proxies at one rate: half of what the slowest of them can do.
@@ -39,12 +50,12 @@ impl Bench {
         origin: SocketAddr,
         connections: u32,
     ) -> Result<Record, String> {
-        if self.client != Client::Tidegate {
+        if self.client() != Client::Tidegate {
             return Err("latency at a fixed rate needs --client tidegate (open loop)".to_owned());
         }
         let mut contenders = self.start_all(Work::Proxy(origin))?;
         let mut slowest = f64::INFINITY;
-        let mut load = Load { path: "/json", connections, pipeline: 1, rate_per_s: None };
+        let mut load = Load::new("/json", connections);
         for contender in &mut contenders {
             let counted = self.load_once(contender, &load)?;
             slowest = slowest.min(counted.requests as f64 / counted.seconds);
@@ -64,7 +75,7 @@ impl Bench {
         let name = chosen.unwrap_or("floor");
         let server =
             contender::start(name, Work::Json, &self.ours, &self.folder, &self.server_cpus)?;
-        let load = Load { path: "/json", connections, pipeline: 1, rate_per_s: None };
+        let load = Load::new("/json", connections);
         let mut rows = Vec::new();
         let clients: Vec<Client> = Client::all()
             .into_iter()
@@ -122,7 +133,7 @@ impl Bench {
     }
 
     fn load_once(&self, contender: &mut Contender, load: &Load<'_>) -> Result<Counted, String> {
-        let counted = self.client.run(&self.round(contender, load)).and_then(|counted| {
+        let counted = self.client().run(&self.round(contender, load)).and_then(|counted| {
             if counted.requests == 0 {
                 Err("no request was answered".to_owned())
             } else {
@@ -136,9 +147,11 @@ impl Bench {
         })
     }
 
-    fn round<'a>(&'a self, contender: &Contender, load: &Load<'a>) -> Round<'a> {
+    pub(super) fn round<'a>(&'a self, contender: &Contender, load: &Load<'a>) -> Round<'a> {
         Round {
             address: contender.address,
+            is_secure: contender.is_secure,
+            reuse: load.reuse,
             path: load.path,
             connections: load.connections,
             pipeline: load.pipeline,
@@ -149,7 +162,7 @@ impl Bench {
         }
     }
 
-    fn show_progress(&self, round: u32, name: &str) {
+    pub(super) fn show_progress(&self, round: u32, name: &str) {
         if std::io::stderr().is_terminal() {
             let round = if round == 0 {
                 "warming up".to_owned()
@@ -178,7 +191,7 @@ impl Bench {
             rate_per_s: None,
             rounds: self.rounds,
             seconds: self.duration.as_secs_f64(),
-            client: self.client.name(),
+            client: self.client().name(),
             server: None,
             rows,
         }
@@ -186,9 +199,17 @@ impl Bench {
 }
 
 /// The load that every contender gets.
-struct Load<'a> {
-    path: &'a str,
-    connections: u32,
-    pipeline: u16,
-    rate_per_s: Option<f64>,
+pub(super) struct Load<'a> {
+    pub(super) path: &'a str,
+    pub(super) connections: u32,
+    pub(super) pipeline: u16,
+    pub(super) rate_per_s: Option<f64>,
+    pub(super) reuse: Reuse,
+}
+
+impl<'a> Load<'a> {
+    /// A closed loop over connections that are kept.
+    pub(super) fn new(path: &'a str, connections: u32) -> Self {
+        Self { path, connections, pipeline: 1, rate_per_s: None, reuse: Reuse::Keep }
+    }
 }

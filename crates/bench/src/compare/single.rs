@@ -3,13 +3,13 @@
 //! Never: two contenders at once, so that neither descriptors nor memory mix.
 
 use super::Bench;
+use super::ask::ask;
+use super::certificate::Key;
 use super::contender::{self, Contender, Work};
 use super::record::{Measure, Record, Row, Sample};
+use crate::tls::TlsOptions;
 use crate::{machine, process};
-use core::net::SocketAddr;
 use core::time::Duration;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::thread;
 use std::time::Instant;
 
@@ -17,11 +17,24 @@ use std::time::Instant;
 const DESCRIPTORS_SPARE: u64 = 200;
 /// How long the server may settle (timers, purges) before its memory is read.
 const SETTLE: Duration = Duration::from_millis(1500);
-const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 impl Bench {
     /// User memory for each kept connection that had one answer and is idle now.
     pub(super) fn memory(&self, connections: u32) -> Result<Record, String> {
+        self.memory_of("memory", Work::Json, connections)
+    }
+
+    /// The same over TLS.
+    pub(super) fn secure_memory(&self, connections: u32) -> Result<Record, String> {
+        self.memory_of("tls-memory", Work::SecureJson(Key::Ecdsa), connections)
+    }
+
+    fn memory_of(
+        &self,
+        what: &'static str,
+        work: Work,
+        connections: u32,
+    ) -> Result<Record, String> {
         let limit = machine::raise_descriptor_limit();
         let needed = u64::from(connections) + DESCRIPTORS_SPARE;
         if limit < needed {
@@ -32,26 +45,25 @@ impl Bench {
             ));
         }
         let mut rows = Vec::new();
-        for name in contender::NAMES {
+        for &name in work.names() {
             // The floor keeps no more than the kernel does; its figure would say nothing.
             if name == "floor" || !self.takes_part(name) {
                 continue;
             }
-            let started =
-                contender::start(name, Work::Json, &self.ours, &self.folder, &self.server_cpus);
+            let started = contender::start(name, work, &self.ours, &self.folder, &self.server_cpus);
             match started {
                 Ok(contender) => rows.push(hold(&contender, connections)?),
                 Err(why) => eprintln!("not compared: {why}"),
             }
         }
-        Ok(self.record("memory", Measure::MemoryPerConnection, connections, rows))
+        Ok(self.record(what, Measure::MemoryPerConnection, connections, rows))
     }
 
     /// Time from the start of the process to its first whole answer.
     pub(super) fn start_times(&self) -> Result<Record, String> {
         let mut rows: Vec<Row> = Vec::new();
         for round in 0..=self.rounds {
-            for name in contender::NAMES {
+            for &name in Work::Json.names() {
                 if !self.takes_part(name) {
                     continue;
                 }
@@ -83,7 +95,7 @@ impl Bench {
             contender::command(name, Work::Json, &self.ours, &folder, address)?;
         let begun = Instant::now();
         let running = process::Running::start(&mut command, &self.server_cpus).map_err(failed)?;
-        while ask(address).is_err() {
+        while ask(address, None).is_err() {
             if begun.elapsed() > process::START_MAX {
                 return Err(format!("{name}: no answer after {:?}", process::START_MAX));
             }
@@ -98,13 +110,19 @@ impl Bench {
 /// Opens `connections` to `contender`, one answer on each, and reads how its memory has grown.
 fn hold(contender: &Contender, connections: u32) -> Result<Row, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", contender.name);
-    let first = ask(contender.address).map_err(failed)?;
+    // Full handshakes, and a request on each.
+    let connector = match contender.is_secure {
+        true => Some(TlsOptions::of_comparison(false).connector(connections)?.0),
+        false => None,
+    };
+    let ask = || ask(contender.address, connector.as_ref()).map_err(failed);
+    let first = ask()?;
     let resident =
         || machine::spent(contender.running.pid()).map_or(0, |spent| spent.resident_bytes);
     let before = resident();
     let mut held = Vec::with_capacity(connections as usize);
     for _ in 0..connections {
-        held.push(ask(contender.address).map_err(failed)?);
+        held.push(ask()?);
     }
     thread::sleep(SETTLE);
     let after = resident();
@@ -114,22 +132,4 @@ fn hold(contender: &Contender, connections: u32) -> Result<Row, String> {
     row.resident_bytes = after;
     drop(first);
     Ok(row)
-}
-
-/// One request and its answer; the connection stays open.
-fn ask(address: SocketAddr) -> std::io::Result<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(ANSWER_MAX))?;
-    stream.write_all(format!("GET /json HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
-    let mut answer = Vec::with_capacity(512);
-    let mut buffer = [0; 512];
-    // The contenders' answers end in this body, whatever their heads say.
-    while !answer.ends_with(crate::floor::JSON_BODY.as_bytes()) {
-        match stream.read(&mut buffer)? {
-            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            count => answer.extend_from_slice(&buffer[..count]),
-        }
-    }
-    Ok(stream)
 }

@@ -1,0 +1,83 @@
+//! One request on a connection of its own that stays open, in plain or over TLS, waited for.
+//! In: an address. Out: a connection that has had its answer.
+//! Never: a part of a load: one thread, one connection after the other.
+//! Limits: `ANSWER_MAX` for each step.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use tidegate_wire::tls::{Connector, TlsSession};
+
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// A connection that is kept, with its session.
+pub(super) struct Held {
+    _stream: TcpStream,
+    _session: Option<TlsSession>,
+}
+
+/// Asks for `/json`; with a `connector` over TLS.
+///
+/// # Errors
+/// What the kernel, or TLS, said.
+pub(super) fn ask(address: SocketAddr, connector: Option<&Connector>) -> io::Result<Held> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    let request = format!("GET /json HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let session = match connector {
+        None => {
+            exchange_plain(&mut stream, request.as_bytes())?;
+            None
+        }
+        Some(connector) => Some(exchange_secured(&mut stream, connector, request.as_bytes())?),
+    };
+    Ok(Held { _stream: stream, _session: session })
+}
+
+/// The contenders' answers end in this body, whatever their heads say.
+fn is_whole(answer: &[u8]) -> bool {
+    answer.ends_with(crate::floor::JSON_BODY.as_bytes())
+}
+
+fn exchange_plain(stream: &mut TcpStream, request: &[u8]) -> io::Result<()> {
+    stream.write_all(request)?;
+    let mut answer = Vec::with_capacity(512);
+    let mut buffer = [0; 512];
+    while !is_whole(&answer) {
+        match stream.read(&mut buffer)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            count => answer.extend_from_slice(&buffer[..count]),
+        }
+    }
+    Ok(())
+}
+
+fn exchange_secured(
+    stream: &mut TcpStream,
+    connector: &Connector,
+    request: &[u8],
+) -> io::Result<TlsSession> {
+    let failed = |fault: tidegate_wire::tls::Fault| io::Error::other(fault.text());
+    let mut session = connector.connect("localhost").map_err(failed)?;
+    let (mut answer, mut out) = (Vec::new(), Vec::new());
+    let mut buffer = [0; 4096];
+    let mut received = 0;
+    loop {
+        let came = &mut buffer[..received];
+        let progress = session.handle_bytes(came, &mut answer, &mut out).map_err(failed)?;
+        if progress.established {
+            session.seal(request, &mut out).map_err(failed)?;
+        }
+        stream.write_all(&out)?;
+        out.clear();
+        if is_whole(&answer) {
+            return Ok(session);
+        }
+        received = stream.read(&mut buffer)?;
+        if received == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The certificate that contenders show: made anew for each, into its own folder.
+//! In: which kind of key. Out: three files: the certificate, its key, and both in one as HAProxy wants them.
+//! Never: leaves the comparison's scratch folder.
+
+use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The key of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// ECDSA P-256
+    Ecdsa,
+    /// RSA-2048
+    Rsa,
+}
+
+/// Where the files of a certificate are.
+pub(crate) struct Files {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) both: PathBuf,
+}
+
+/// Makes a certificate for this host alone and writes it into `folder`.
+///
+/// # Errors
+/// A sentence for the operator.
+pub(crate) fn make(folder: &Path, key: Key) -> Result<Files, String> {
+    let failed = |why: &dyn core::fmt::Display| format!("certificate: {}: {why}", folder.display());
+    let pair = match key {
+        Key::Ecdsa => KeyPair::generate(),
+        Key::Rsa => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
+    };
+    let pair = pair.map_err(|error| failed(&error))?;
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = CertificateParams::new(names).and_then(|params| params.self_signed(&pair));
+    let (certificate_pem, key_pem) =
+        (made.map_err(|error| failed(&error))?.pem(), pair.serialize_pem());
+    let at = |name: &str| folder.join(name);
+    let files = Files { certificate: at("site.pem"), key: at("site.key"), both: at("both.pem") };
+    let both_pem = format!("{certificate_pem}{key_pem}");
+    for (path, pem) in
+        [(&files.certificate, &certificate_pem), (&files.key, &key_pem), (&files.both, &both_pem)]
+    {
+        fs::write(path, pem).map_err(|error| failed(&error))?;
+    }
+    Ok(files)
+}

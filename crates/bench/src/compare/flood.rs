@@ -1,0 +1,115 @@
+//! What a flood of handshakes does to those who are connected already.
+//! In: contenders that speak TLS. Out: p99 of established connections meanwhile, over its quiet value.
+//! Never: lets the flood take the CPU from the client that measures: it has a lower priority.
+//! Limits: `HANDSHAKES`, `FLOOD_MAX`.
+
+use super::Bench;
+use super::certificate::Key;
+use super::contender::{Contender, Work};
+use super::load::{Client, Counted, Reuse};
+use super::record::{Measure, Record, Row, Sample};
+use super::rounds::Load;
+use crate::drive::{self, Job};
+use crate::machine;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::sync::mpsc;
+use std::thread;
+
+/// Handshakes of one flood.
+const HANDSHAKES: u64 = 5000;
+/// Connections of the flood that are on their way at once.
+const FLOOD_CONNECTIONS: u32 = 256;
+/// Requests a second on the established connections: far from what any contender can do.
+const RATE_PER_S: f64 = 1000.0;
+/// Established connections have this long to come up.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// A flood that is not over by then is given up.
+const FLOOD_MAX: Duration = Duration::from_secs(60);
+/// Niceness of the flood's threads: at the usual one both clients would measure each other, and at the
+/// lowest any other program would stop the flood.
+const FLOOD_NICENESS: i32 = 10;
+
+impl Bench {
+    /// p99 under a flood over p99 without one, of all contenders.
+    pub(super) fn flood_rounds(&self, connections: u32) -> Result<Record, String> {
+        if self.client() != Client::Tidegate {
+            return Err("latency at a fixed rate needs --client tidegate (open loop)".to_owned());
+        }
+        let contenders = self.start_all(Work::SecureJson(Key::Ecdsa))?;
+        let mut rows: Vec<Row> = contenders
+            .iter()
+            .map(|contender| Row::new(contender.name, contender.version.clone()))
+            .collect();
+        for round in 0..=self.rounds {
+            for (contender, row) in contenders.iter().zip(&mut rows) {
+                self.show_progress(round, contender.name);
+                let sample = self.flood_once(contender, connections)?;
+                if round > 0 {
+                    row.samples.push(sample);
+                }
+            }
+        }
+        let mut record = self.record("tls-flood", Measure::Flooded, connections, rows);
+        record.rate_per_s = Some(RATE_PER_S);
+        Ok(record)
+    }
+
+    fn flood_once(&self, contender: &Contender, connections: u32) -> Result<Sample, String> {
+        let failed = |why: String| format!("{}: {why}", contender.name);
+        let load = Load { rate_per_s: Some(RATE_PER_S), ..Load::new("/json", connections) };
+        let mut quiet = self.round(contender, &load).job().map_err(failed)?;
+        quiet.plan.warm_up = WARM_UP;
+        let outcome = drive::run(&quiet, &AtomicBool::new(false), &mut |_| {}).map_err(failed)?;
+        let without = Counted::of(&outcome).map_err(failed)?;
+
+        let flood = Load { reuse: Reuse::Full, ..Load::new("/json", FLOOD_CONNECTIONS) };
+        let mut flood = self.round(contender, &flood).job().map_err(failed)?;
+        flood.plan.requests = Some(HANDSHAKES);
+        flood.plan.duration = Some(FLOOD_MAX);
+        let mut meanwhile = quiet;
+        meanwhile.plan.duration = Some(FLOOD_MAX);
+        let own = machine::spent(contender.running.pid()).unwrap_or_default();
+        let busy = machine::busy_time(&self.server_cpus);
+        let with = measure_during(&meanwhile, &flood).map_err(failed)?;
+        let busy = machine::busy_time(&self.server_cpus).saturating_sub(busy);
+        let own = machine::spent(contender.running.pid()).unwrap_or_default().since(own);
+        Ok(Sample {
+            value: with.p99_us / without.p99_us.max(1e-3),
+            ..Sample::new(&with, busy, own.cpu)
+        })
+    }
+}
+
+/// What `job` counts while `flood` goes on. A quarter of a second at most is counted before it begins.
+fn measure_during(job: &Job, flood: &Job) -> Result<Counted, String> {
+    let is_over = AtomicBool::new(false);
+    let over = &is_over;
+    let (begin, begun) = mpsc::channel();
+    thread::scope(|scope| {
+        let flooding = scope.spawn(move || {
+            // Without the signal the measuring client has ended for a reason that it tells itself.
+            let came = begun.recv().map(|()| {
+                // Without it the figure is worse than the server is.
+                let _ = rustix::process::setpriority_process(None, FLOOD_NICENESS);
+                drive::run(flood, &AtomicBool::new(false), &mut |_| {})
+            });
+            over.store(true, Ordering::Relaxed);
+            came.ok()
+        });
+        let outcome = drive::run(job, over, &mut |tick| {
+            if tick.is_counting {
+                // Only the first signal is waited for.
+                let _ = begin.send(());
+            }
+        });
+        drop(begin);
+        let flooded = flooding.join().map_err(|_| "the flood's thread ended early".to_owned())?;
+        let counted = Counted::of(&outcome?)?;
+        let flooded = flooded.ok_or("the flood never began")??.tally;
+        if flooded.requests < HANDSHAKES {
+            return Err(format!("the flood had {} of {HANDSHAKES} handshakes", flooded.requests));
+        }
+        Ok(counted)
+    })
+}
