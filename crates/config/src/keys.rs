@@ -230,11 +230,75 @@ pub static LISTENER: Section = Section {
             "",
         ),
         key(
+            "redirect-to-https",
+            OneOf(&[True, Table(&HTTPS_REDIRECT)]),
+            Absent,
+            "Sends every request on this plain listener to the same URL by https, whatever the routes say.",
+            "",
+        ),
+        key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
+        key(
             "tls",
             OneOf(&[Word(&["self-signed"]), Table(&LISTENER_TLS)]),
             Absent,
             "Speaks TLS. \"self-signed\" makes a certificate at start, for development. Without it, \
              plain HTTP.",
+            "",
+        ),
+    ],
+    later: &[],
+};
+
+/// Longest time that browsers are told: ten years.
+const HSTS_MS_MAX: u64 = 10 * 365 * 24 * 3_600_000;
+const HSTS_SHAPE: Shape = OneOf(&[Duration(0, HSTS_MS_MAX), Table(&HSTS)]);
+const HSTS_ABOUT: &str = "Tells browsers to come by https alone from now on, for so long (Strict-Transport-Security, \
+     RFC 6797); \"0s\" takes it back. Sent over TLS only, in place of a server's own. A route's comes before \
+     its listener's. Without it, what a server says is passed on.";
+
+/// `hsts = { ... }` of a listener or a route.
+pub static HSTS: Section = Section {
+    path: "[hsts]",
+    about: "That browsers come by https alone (RFC 6797). Begin with a short time: nothing takes it back \
+            but an answer over https.",
+    keys: &[
+        key(
+            "max-age",
+            Duration(0, HSTS_MS_MAX),
+            Value("\"365d\""),
+            "How long browsers remember it, from each answer on.",
+            "A year is what browsers' own lists ask for.",
+        ),
+        key(
+            "include-subdomains",
+            Boolean,
+            Value("false"),
+            "For all names below this one too.",
+            "A name below that has no https would be out of reach.",
+        ),
+        key(
+            "preload",
+            Boolean,
+            Value("false"),
+            "Asks to be on the lists that browsers ship; needs max-age of a year and include-subdomains.",
+            "Leaving such a list takes months.",
+        ),
+    ],
+    later: &[],
+};
+
+/// `redirect-to-https = { ... }` of a listener.
+pub static HTTPS_REDIRECT: Section = Section {
+    path: "[listener.redirect-to-https]",
+    about: "Where plain requests are sent.",
+    keys: &[
+        key("port", Number(1, 65_535), Value("443"), "The port of the listener with TLS.", ""),
+        key(
+            "status",
+            Number(301, 308),
+            Absent,
+            "301, 302, 303, 307 or 308. Without it, 301 for GET and HEAD, which every client knows and \
+             remembers, and 308 for other methods, which keeps method and body.",
             "",
         ),
     ],
@@ -407,6 +471,14 @@ pub static POOL_TLS: Section = Section {
             "",
         ),
         key(
+            "crl",
+            OneOf(&[Text("a file's path (PEM)"), List(&Text("a file's path (PEM)"))]),
+            Absent,
+            "Revocation lists for the servers' certificates: one that is listed is refused. One whose \
+             authority has no list here is not, nor is one for a list that is out of date.",
+            "",
+        ),
+        key(
             "server-name",
             Text("a host's name or an IP address"),
             Absent,
@@ -567,6 +639,7 @@ pub static ROUTE: Section = Section {
              equal, `true` that the field is there, `false` that it is not.",
             "",
         ),
+        key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
         key("respond", Table(&RESPOND), Absent, "Answers with this.", ""),
         key(
             "redirect",
@@ -882,7 +955,10 @@ pub fn sections() -> Vec<&'static Section> {
     let mut next = 0;
     while let Some(&section) = found.get(next) {
         next += 1;
-        found.splice(next..next, section.keys.iter().filter_map(|key| key.shape.section()));
+        let inner = section.keys.iter().filter_map(|key| key.shape.section());
+        let inner: Vec<_> =
+            inner.filter(|inner| !found.iter().any(|known| known.path == inner.path)).collect();
+        found.splice(next..next, inner);
     }
     found
 }
@@ -911,7 +987,7 @@ mod tests {
     #[test]
     fn every_setting_is_named_once_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 19, "{paths:?}");
+        assert_eq!(paths.len(), 21, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);
