@@ -10,6 +10,8 @@ missing=()
 for program in "${!package[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null || missing+=("${package[$program]}")
 done
+# nginx passes TCP on by a module of its own.
+[ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
 # The distribution's own Python is asked, and used by the tests: another one first in PATH does not see its packages.
 [ -x /usr/bin/python3 ] || missing+=(python3)
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)

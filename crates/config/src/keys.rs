@@ -71,6 +71,11 @@ pub enum Shape {
     Named(&'static Section),
 }
 
+mod tls;
+
+pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
+pub(crate) use tls::{CIPHERS, GROUPS};
+
 use Preset::{Absent, Required, Value};
 use Shape::{
     Boolean, Duration, Fields, List, Named, Number, OneOf, Rows, Size, Table, Text, True, Word,
@@ -230,11 +235,75 @@ pub static LISTENER: Section = Section {
             "",
         ),
         key(
+            "redirect-to-https",
+            OneOf(&[True, Table(&HTTPS_REDIRECT)]),
+            Absent,
+            "Sends every request on this plain listener to the same URL by https, whatever the routes say.",
+            "",
+        ),
+        key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
+        key(
             "tls",
             OneOf(&[Word(&["self-signed"]), Table(&LISTENER_TLS)]),
             Absent,
             "Speaks TLS. \"self-signed\" makes a certificate at start, for development. Without it, \
              plain HTTP.",
+            "",
+        ),
+    ],
+    later: &[],
+};
+
+/// Longest time that browsers are told: ten years.
+const HSTS_MS_MAX: u64 = 10 * 365 * 24 * 3_600_000;
+const HSTS_SHAPE: Shape = OneOf(&[Duration(0, HSTS_MS_MAX), Table(&HSTS)]);
+const HSTS_ABOUT: &str = "Tells browsers to come by https alone from now on, for so long (Strict-Transport-Security, \
+     RFC 6797); \"0s\" takes it back. Sent over TLS only, in place of a server's own. A route's comes before \
+     its listener's. Without it, what a server says is passed on.";
+
+/// `hsts = { ... }` of a listener or a route.
+pub static HSTS: Section = Section {
+    path: "[hsts]",
+    about: "That browsers come by https alone (RFC 6797). Begin with a short time: nothing takes it back \
+            but an answer over https.",
+    keys: &[
+        key(
+            "max-age",
+            Duration(0, HSTS_MS_MAX),
+            Value("\"365d\""),
+            "How long browsers remember it, from each answer on.",
+            "A year is what browsers' own lists ask for.",
+        ),
+        key(
+            "include-subdomains",
+            Boolean,
+            Value("false"),
+            "For all names below this one too.",
+            "A name below that has no https would be out of reach.",
+        ),
+        key(
+            "preload",
+            Boolean,
+            Value("false"),
+            "Asks to be on the lists that browsers ship; needs max-age of a year and include-subdomains.",
+            "Leaving such a list takes months.",
+        ),
+    ],
+    later: &[],
+};
+
+/// `redirect-to-https = { ... }` of a listener.
+pub static HTTPS_REDIRECT: Section = Section {
+    path: "[listener.redirect-to-https]",
+    about: "Where plain requests are sent.",
+    keys: &[
+        key("port", Number(1, 65_535), Value("443"), "The port of the listener with TLS.", ""),
+        key(
+            "status",
+            Number(301, 308),
+            Absent,
+            "301, 302, 303, 307 or 308. Without it, 301 for GET and HEAD, which every client knows and \
+             remembers, and 308 for other methods, which keeps method and body.",
             "",
         ),
     ],
@@ -256,199 +325,6 @@ pub static LISTENER_PROXY: Section = Section {
          connections of all others are taken as they are, and a header from them is a malformed request.",
         "",
     )],
-    later: &[],
-};
-
-/// Cipher suites that may be named (IANA).
-pub(crate) const CIPHERS: &[&str] = &[
-    "TLS_AES_256_GCM_SHA384",
-    "TLS_AES_128_GCM_SHA256",
-    "TLS_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-];
-
-/// Key exchange groups that may be named.
-pub(crate) const GROUPS: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"];
-
-const CIPHERS_KEY: Key = key(
-    "ciphers",
-    List(&Word(CIPHERS)),
-    Absent,
-    "Cipher suites, the preferred first. Without it, all that are listed here.",
-    "All of them are authenticated and keep past traffic secret when a key is lost.",
-);
-const CURVES_KEY: Key = key(
-    "curves",
-    List(&Word(GROUPS)),
-    Absent,
-    "Key exchange groups, the preferred first. Without it, all that are listed here.",
-    "The first one withstands quantum computers too, where the other side knows it.",
-);
-const MIN_VERSION_KEY: Key = key(
-    "min-version",
-    Word(&["1.2", "1.3"]),
-    Value("\"1.2\""),
-    "The oldest version of TLS spoken.",
-    "Version 1.2 with the suites offered here is sound, and some clients know nothing newer.",
-);
-
-/// `tls = { ... }` of a listener.
-pub static LISTENER_TLS: Section = Section {
-    path: "[listener.tls]",
-    about: "How a listener speaks TLS. Without `certificates` it makes one for itself at start.",
-    keys: &[
-        key(
-            "certificates",
-            Rows(&CERTIFICATE),
-            Absent,
-            "Certificates and their keys. The name that a client asks for chooses; the first is \
-             the default. Without it, as tls = \"self-signed\".",
-            "",
-        ),
-        key(
-            "strict-sni",
-            Boolean,
-            Value("false"),
-            "Refuse names that no certificate is for, instead of showing the first certificate.",
-            "A client that checks names refuses the wrong certificate anyway, and says why.",
-        ),
-        MIN_VERSION_KEY,
-        CIPHERS_KEY,
-        CURVES_KEY,
-        key(
-            "alpn",
-            List(&Word(&["http/1.1"])),
-            Value("[\"http/1.1\"]"),
-            "Application protocols, the preferred first.",
-            "",
-        ),
-        key(
-            "client-auth",
-            Word(&["off", "optional", "required"]),
-            Value("\"off\""),
-            "Whether clients show certificates. Where they do, sessions are not resumed: each \
-             handshake verifies anew.",
-            "",
-        ),
-        key(
-            "client-ca",
-            Text("a file's path (PEM)"),
-            Absent,
-            "Authorities that client certificates are judged by.",
-            "",
-        ),
-        key(
-            "client-crl",
-            Text("a file's path (PEM)"),
-            Absent,
-            "Revocation lists for client certificates.",
-            "",
-        ),
-        key(
-            "tickets",
-            Text("\"own\", \"off\", or the path of a file with lines of 64 hexadecimal digits"),
-            Value("\"own\""),
-            "What seals session tickets: keys that this process makes and renews, none, or keys \
-             in a file, the newest first, which several machines may share.",
-            "Own keys live a day at most and leave no trace on disk.",
-        ),
-        key(
-            "handshake-timeout",
-            TIMEOUT,
-            Value("\"10s\""),
-            "From accept to the end of the handshake; then the connection is closed.",
-            "Two round trips over any network, and no more for those who only hold the door.",
-        ),
-    ],
-    later: &[],
-};
-
-/// `{ cert, key }` of a listener's `tls`.
-pub static CERTIFICATE: Section = Section {
-    path: "[listener.tls.certificates]",
-    about: "A certificate and its key.",
-    keys: &[
-        key(
-            "cert",
-            Text("a file's path (PEM)"),
-            Required,
-            "The certificate, then the intermediate ones.",
-            "",
-        ),
-        key("key", Text("a file's path (PEM)"), Required, "Its private key.", ""),
-        key("ocsp", Text("a file's path (DER)"), Absent, "An OCSP response to staple.", ""),
-    ],
-    later: &[],
-};
-
-/// `tls = { ... }` of a pool.
-pub static POOL_TLS: Section = Section {
-    path: "[pool.NAME.tls]",
-    about: "How servers are spoken to in TLS.",
-    keys: &[
-        key(
-            "verify",
-            Boolean,
-            Value("true"),
-            "Whether a server's certificate is verified. `false` encrypts, but to whom nobody \
-             knows.",
-            "An unverified connection keeps out listeners, not impostors.",
-        ),
-        key(
-            "ca",
-            Text("a file's path (PEM)"),
-            Absent,
-            "Authorities that are trusted. Without it, the system's.",
-            "",
-        ),
-        key(
-            "server-name",
-            Text("a host's name or an IP address"),
-            Absent,
-            "The name asked for and verified. Without it, that of each server's address.",
-            "",
-        ),
-        key(
-            "client-cert",
-            Table(&CLIENT_CERTIFICATE),
-            Absent,
-            "Shown to servers that ask for a certificate.",
-            "",
-        ),
-        MIN_VERSION_KEY,
-        CIPHERS_KEY,
-        CURVES_KEY,
-        key(
-            "alpn",
-            List(&Word(&["http/1.1"])),
-            Absent,
-            "Application protocols asked for. Without it, none is.",
-            "",
-        ),
-        key("resume", Boolean, Value("true"), "Resume earlier sessions.", ""),
-    ],
-    later: &[],
-};
-
-/// `client-cert = { cert, key }` of a pool's `tls`.
-pub static CLIENT_CERTIFICATE: Section = Section {
-    path: "[pool.NAME.tls.client-cert]",
-    about: "The certificate shown to servers that ask for one.",
-    keys: &[
-        key(
-            "cert",
-            Text("a file's path (PEM)"),
-            Required,
-            "The certificate, then the intermediate ones.",
-            "",
-        ),
-        key("key", Text("a file's path (PEM)"), Required, "Its private key.", ""),
-    ],
     later: &[],
 };
 
@@ -567,6 +443,7 @@ pub static ROUTE: Section = Section {
              equal, `true` that the field is there, `false` that it is not.",
             "",
         ),
+        key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
         key("respond", Table(&RESPOND), Absent, "Answers with this.", ""),
         key(
             "redirect",
@@ -882,7 +759,10 @@ pub fn sections() -> Vec<&'static Section> {
     let mut next = 0;
     while let Some(&section) = found.get(next) {
         next += 1;
-        found.splice(next..next, section.keys.iter().filter_map(|key| key.shape.section()));
+        let inner = section.keys.iter().filter_map(|key| key.shape.section());
+        let inner: Vec<_> =
+            inner.filter(|inner| !found.iter().any(|known| known.path == inner.path)).collect();
+        found.splice(next..next, inner);
     }
     found
 }
@@ -911,7 +791,7 @@ mod tests {
     #[test]
     fn every_setting_is_named_once_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 19, "{paths:?}");
+        assert_eq!(paths.len(), 21, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -6,6 +6,7 @@
 
 mod embedded;
 mod file;
+mod https;
 pub mod keys;
 mod listeners;
 pub mod model;

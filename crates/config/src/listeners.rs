@@ -5,6 +5,7 @@
 
 use core::ops::Range;
 
+use crate::https;
 use crate::keys::{LISTENER, LISTENER_PROXY};
 use crate::model::{Bind, ClientTimeouts, Listener, Network, ProxySources, RequestLimits};
 use crate::nearest::nearest;
@@ -95,8 +96,11 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
         requests_per_connection_max: None,
         trusted: read_trusted(table, notes),
         proxy_protocol,
+        redirect_to_https: None,
+        hsts: None,
         tls: tls::read_listener(table, notes),
     };
+    https::read_listener(table, &mut listener, notes);
     table.set_number("backlog", &mut listener.backlog, notes);
     let requests = &mut listener.requests_per_connection_max;
     table.set_bound("requests-per-connection-max", requests, notes);

@@ -68,8 +68,38 @@ pub struct Listener {
     pub trusted: Vec<Network>,
     /// Peers that say by the PROXY protocol whom they connect for; `None`: nobody is heard.
     pub proxy_protocol: Option<ProxySources>,
+    /// Sends every request to https instead of to a route; only on a listener without TLS.
+    pub redirect_to_https: Option<HttpsRedirect>,
+    /// Strict-Transport-Security of its answers; only on a listener with TLS.
+    pub hsts: Option<Hsts>,
     /// How it speaks TLS; `None`: it speaks plain HTTP.
     pub tls: Option<ListenerTls>,
+}
+
+/// `redirect-to-https` of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpsRedirect {
+    /// The port to go to.
+    pub port: u16,
+    /// The status of the answer; `None`: 301 for GET and HEAD, 308 for other methods.
+    pub status: Option<u16>,
+}
+
+/// `hsts` of a listener or a route (RFC 6797).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hsts {
+    /// How long a browser remembers to come by https alone.
+    pub max_age_seconds: u64,
+    /// For all names below this one too.
+    pub include_subdomains: bool,
+    /// The site asks to be on browsers' lists.
+    pub preload: bool,
+}
+
+impl Default for Hsts {
+    fn default() -> Self {
+        Self { max_age_seconds: 365 * 24 * 3600, include_subdomains: false, preload: false }
+    }
 }
 
 /// `proxy-protocol` of a listener: whose connections begin with a PROXY header.
@@ -185,6 +215,8 @@ pub struct PoolTls {
     pub verify: bool,
     /// Path of the authorities trusted; `None`: the system's.
     pub ca: Option<String>,
+    /// Paths of revocation lists for the servers' certificates.
+    pub crl: Vec<String>,
     /// The name asked for and verified; `None`: each server's own, as its address names it.
     pub server_name: Option<String>,
     /// What is shown to servers that ask for a certificate.
@@ -274,6 +306,8 @@ pub struct Route {
     pub methods: Vec<String>,
     /// Header conditions, all of which must hold.
     pub headers: Vec<HeaderCondition>,
+    /// Strict-Transport-Security of its answers over TLS; `None`: as the listener has it.
+    pub hsts: Option<Hsts>,
     /// What happens.
     pub action: Action,
 }
@@ -553,6 +587,7 @@ impl Default for PoolTls {
         Self {
             verify: true,
             ca: None,
+            crl: Vec::new(),
             server_name: None,
             client_cert: None,
             version_min: TlsVersion::Tls12,

@@ -35,6 +35,17 @@ pub(crate) fn check(
     }
     for (index, listener) in listeners.listeners.iter().enumerate() {
         let holds = |route: &Route| route.listener.is_none_or(|only| only == index);
+        if listener.redirect_to_https.is_some() {
+            for (_, place) in routes.iter().filter(|(route, _)| route.listener == Some(index)) {
+                let what = format!(
+                    "no request reaches this route: listener {:?} sends all to https",
+                    listener.name
+                );
+                let note = Note::new(Kind::Unreachable, place.clone(), what);
+                notes.warn(note.mend("name the listener with TLS, or leave the route out"));
+            }
+            continue;
+        }
         if !routes.iter().any(|(route, _)| holds(route)) {
             let what = format!("listener {:?} has no route: it answers 404 to all", listener.name);
             let note = Note::new(Kind::Unused, listeners.places[index].clone(), what);

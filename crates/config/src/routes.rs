@@ -4,6 +4,7 @@
 
 use core::ops::Range;
 
+use crate::https;
 use crate::listeners::{Listeners, refused};
 use crate::model::{
     Action, HeaderCondition, HeaderTest, Proxy, Redirect, Respond, Route, UpstreamHost,
@@ -58,8 +59,9 @@ fn read_one(
     let path = read_pattern(table, "path", pattern::parse_path, notes);
     let methods = read_methods(table, notes);
     let headers = read_conditions(table, notes);
+    let hsts = https::read_route(table, listener, listeners, notes);
     let action = read_action(table, pools, notes)?;
-    Some(Route { listener, host, path, methods, headers, action })
+    Some(Route { listener, host, path, methods, headers, hsts, action })
 }
 
 fn read_pattern<T>(

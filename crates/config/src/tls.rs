@@ -11,7 +11,7 @@ use crate::model::{
 use crate::nearest::nearest;
 use crate::pattern::Complaint;
 use crate::report::{Kind, Note, Notes};
-use crate::table::{Table, describe, wrong_sort};
+use crate::table::{Located, Table, describe, wrong_sort};
 
 /// `tls` of a listener.
 pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<ListenerTls> {
@@ -82,6 +82,12 @@ pub(crate) fn read_pool(table: &Table<'_>, notes: &mut Notes) -> Option<PoolTls>
         let note = Note::new(Kind::Conflict, table.key_place("verify"), what);
         notes.error(note.mend("leave `verify` out"));
     }
+    tls.crl = read_paths(&table, "crl", notes);
+    if !tls.verify && !tls.crl.is_empty() {
+        let what = "`crl` says whom not to trust, but verify = false trusts anybody";
+        let note = Note::new(Kind::Conflict, table.key_place("verify"), what);
+        notes.error(note.mend("leave `verify` out"));
+    }
     tls.server_name = table.text("server-name", notes).map(|text| text.text);
     if let Some(client) = table.open_table("client-cert", notes) {
         tls.client_cert = read_certificate(&client, notes);
@@ -124,6 +130,16 @@ fn read_certificate(table: &Table<'_>, notes: &mut Notes) -> Option<CertificateP
 
 fn read_path(table: &Table<'_>, name: &str, notes: &mut Notes) -> Option<String> {
     let text = table.text(name, notes)?;
+    check_path(name, text, notes)
+}
+
+/// One path, or an array of them.
+fn read_paths(table: &Table<'_>, name: &str, notes: &mut Notes) -> Vec<String> {
+    let texts = table.texts(name, notes);
+    texts.into_iter().filter_map(|text| check_path(name, text, notes)).collect()
+}
+
+fn check_path(name: &str, text: Located, notes: &mut Notes) -> Option<String> {
     if text.text.is_empty() || text.text.contains('\0') {
         let complaint = Complaint {
             what: "it is no file's path".to_owned(),

@@ -5,11 +5,13 @@
 use tidegate_base::Span;
 
 /// Units of durations, for messages.
-pub(crate) const DURATION_UNITS: &str = "ms, s, m or h";
+pub(crate) const DURATION_UNITS: &str = "ms, s, m, h or d";
+const DAY_MS: u64 = 24 * 3_600_000;
+
 /// Units of sizes, for messages.
 pub(crate) const SIZE_UNITS: &str = "B, KiB, MiB or GiB";
 
-/// Parses "250ms", "2s", "5m", "1h".
+/// Parses "250ms", "2s", "5m", "1h", "365d".
 pub(crate) fn parse_duration(text: &str) -> Option<Span> {
     let (amount, unit) = split(text)?;
     let ms = match unit {
@@ -17,6 +19,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Span> {
         "s" => amount.checked_mul(1_000)?,
         "m" => amount.checked_mul(60_000)?,
         "h" => amount.checked_mul(3_600_000)?,
+        "d" => amount.checked_mul(DAY_MS)?,
         _ => return None,
     };
     Some(Span::from_millis(ms))
@@ -38,6 +41,8 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
 pub(crate) fn write_duration(ms: u64) -> String {
     match ms {
         0 => "0s".to_owned(),
+        // One day reads as hours, as timeouts are thought of.
+        ms if ms > DAY_MS && ms.is_multiple_of(DAY_MS) => format!("{}d", ms / DAY_MS),
         ms if ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
         ms if ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
         ms if ms.is_multiple_of(1_000) => format!("{}s", ms / 1_000),
@@ -64,7 +69,7 @@ pub(crate) fn mend_duration(text: &str) -> Option<String> {
         "msec" | "millis" | "milliseconds" => "ms",
         "min" | "mins" | "minute" | "minutes" => "m",
         "hr" | "hour" | "hours" => "h",
-        "d" | "day" | "days" => return Some(format!("{}h", amount.checked_mul(24)?)),
+        "day" | "days" => "d",
         _ => return None,
     };
     Some(format!("{amount}{unit}"))
@@ -111,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_written_parses_back() {
-        for ms in [0, 1, 250, 1_000, 90_000, 3_600_000] {
+        for ms in [0, 1, 250, 1_000, 90_000, 3_600_000, DAY_MS, 365 * DAY_MS] {
             assert_eq!(parse_duration(&write_duration(ms)), Some(Span::from_millis(ms)));
         }
         for bytes in [0, 1, 1_000, 1 << 10, 3 << 20, 1 << 30] {

@@ -14,7 +14,7 @@ use tidegate_wire::http1::{
     encode_field_u64, encode_request_line, encode_status_line,
 };
 
-use crate::respond::encode_connection;
+use crate::respond::{HSTS, encode_connection};
 
 /// How often `Via` may name this server before a request is taken to go round in circles (RFC 9110
 /// section 7.6 asks for protection); a chain of servers that share the default name is shorter.
@@ -191,6 +191,8 @@ pub struct ResponseContext<'a> {
     pub request_is_head: bool,
     /// How its body is framed.
     pub body: BodyFraming,
+    /// Value of Strict-Transport-Security, in place of the server's own; empty: that is passed on.
+    pub hsts: &'a str,
 }
 
 /// Appends a final response as the client is to get it: status line and fields, the empty line
@@ -207,7 +209,10 @@ pub fn encode_downstream_response(
     );
     encode_status(out, head);
     let chunked = context.body == BodyFraming::Chunked;
-    encode_response_fields(out, head, chunked);
+    encode_response_fields(out, head, chunked, !context.hsts.is_empty());
+    if !context.hsts.is_empty() {
+        encode_field(out, HSTS, context.hsts.as_bytes());
+    }
     if !head.has(FieldName::Date) {
         encode_field(out, "Date", context.date);
     }
@@ -239,7 +244,7 @@ pub fn encode_downstream_response(
 /// client (RFC 9110 section 15.2), and 101 only where [`forwards_upgrade`] let it be asked for.
 pub fn encode_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>, via: &str) {
     encode_status(out, head);
-    encode_response_fields(out, head, false);
+    encode_response_fields(out, head, false, false);
     encode_via(out, head.fields(), head.version, via);
     if head.status == 101 {
         out.extend_from_slice(b"Connection: upgrade\r\n");
@@ -630,8 +635,14 @@ fn encode_status(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The fields that are passed on as they came.
-fn encode_response_fields(out: &mut Vec<u8>, head: &ResponseHead<'_>, chunked: bool) {
+/// The fields that are passed on as they came; `own_hsts`: Strict-Transport-Security is ours to say, and
+/// must be there once (RFC 6797 section 7.1).
+fn encode_response_fields(
+    out: &mut Vec<u8>,
+    head: &ResponseHead<'_>,
+    chunked: bool,
+    own_hsts: bool,
+) {
     let nominated = Nominated::new(head.fields(), head.has(FieldName::Connection));
     for (index, field) in head.fields().enumerate() {
         let passes = match field.id {
@@ -651,7 +662,7 @@ fn encode_response_fields(out: &mut Vec<u8>, head: &ResponseHead<'_>, chunked: b
                 encode_field(out, field.name, field.value);
                 false
             }
-            _ => true,
+            _ => !own_hsts || !field.name.eq_ignore_ascii_case(HSTS),
         };
         if passes && !nominated.has(index) {
             encode_field(out, field.name, field.value);

@@ -6,6 +6,7 @@
 
 pub mod balance;
 pub mod forward;
+pub mod hsts;
 pub mod idle;
 pub mod path;
 pub mod queue;

@@ -4,12 +4,14 @@
 //! Limits: a redirect's `Location` is at most what the configuration and one request line add up to.
 //! Invariant: every answer has exactly one framing, and says `close` exactly when we close.
 
-use tidegate_config::model::{Action, Config, Redirect, RedirectPiece, Respond};
+use tidegate_config::model::{Action, Config, HttpsRedirect, Redirect, RedirectPiece, Respond};
 use tidegate_wire::http1::{
     FieldName, Method, RequestHead, TargetForm, Version, encode_field, encode_field_u64,
     encode_status_line,
 };
 
+/// The field by which browsers are told to come by https alone (RFC 6797).
+pub(crate) const HSTS: &str = "Strict-Transport-Security";
 const DATE_BYTES: usize = 29;
 /// Methods a final recipient names in `Allow` (RFC 9110 section 10.2.1).
 const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH\r\n";
@@ -27,6 +29,8 @@ pub struct AnswerContext<'a> {
     pub version: Version,
     /// The connection ends after this answer.
     pub close: bool,
+    /// Value of Strict-Transport-Security; empty: none is sent.
+    pub hsts: &'a str,
 }
 
 /// The fixed answers of a configuration, encoded once.
@@ -61,6 +65,8 @@ pub struct Prepared {
     date_at: usize,
     /// Where the content begins in `whole`.
     content_at: usize,
+    /// It says Strict-Transport-Security itself.
+    has_hsts: bool,
 }
 
 impl Prepared {
@@ -89,7 +95,8 @@ impl Prepared {
         whole.extend_from_slice(b"\r\n\r\n");
         let content_at = whole.len();
         whole.extend_from_slice(content);
-        Self { status: respond.status, whole, date_at, content_at }
+        let has_hsts = respond.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(HSTS));
+        Self { status: respond.status, whole, date_at, content_at, has_hsts }
     }
 
     /// Its status.
@@ -103,7 +110,8 @@ impl Prepared {
 pub fn encode_respond(out: &mut Vec<u8>, prepared: &Prepared, context: &AnswerContext<'_>) {
     let start = out.len();
     let date_at = start + prepared.date_at;
-    if context.version == Version::Http11 && !context.close && !context.is_head {
+    let adds_hsts = !context.hsts.is_empty() && !prepared.has_hsts;
+    if context.version == Version::Http11 && !context.close && !context.is_head && !adds_hsts {
         out.extend_from_slice(&prepared.whole);
         // Inside what was just appended: `date_at` + 29 lies before the content of `whole`.
         out[date_at..date_at + DATE_BYTES].copy_from_slice(context.date);
@@ -113,6 +121,9 @@ pub fn encode_respond(out: &mut Vec<u8>, prepared: &Prepared, context: &AnswerCo
     out.extend_from_slice(&head[..prepared.date_at]);
     out.extend_from_slice(context.date);
     out.extend_from_slice(b"\r\n");
+    if adds_hsts {
+        encode_field(out, HSTS, context.hsts.as_bytes());
+    }
     encode_connection(out, context.version, context.close);
     out.extend_from_slice(b"\r\n");
     if !context.is_head {
@@ -149,6 +160,57 @@ pub fn encode_redirect(
     out.extend_from_slice(b"\r\n");
     encode_text(out, redirect.status, "see Location", context);
     redirect.status
+}
+
+/// Appends the answer that sends the request `head` to the same URL by https; returns the status sent: 400
+/// where the request does not say which host it is for, in letters that a host's name is made of.
+pub fn encode_https_redirect(
+    out: &mut Vec<u8>,
+    redirect: HttpsRedirect,
+    head: &RequestHead<'_>,
+    context: &AnswerContext<'_>,
+) -> u16 {
+    let Some(host) = head.host.and_then(plain_host) else {
+        encode_error(
+            out,
+            400,
+            "this server sends you to https, and needs a Host for that",
+            context,
+        );
+        return 400;
+    };
+    // A client that knows no 308 (RFC 7538 is of 2015) knows 301; only GET and HEAD survive it unchanged
+    // (RFC 9110 section 15.4.2).
+    let usual = if matches!(head.method, Method::Get | Method::Head) { 301 } else { 308 };
+    let status = redirect.status.unwrap_or(usual);
+    encode_answer_fields(out, status, context);
+    out.extend_from_slice(b"Location: https://");
+    out.extend_from_slice(host.as_bytes());
+    if redirect.port != 443 {
+        out.push(b':');
+        out.extend_from_slice(itoa::Buffer::new().format(redirect.port).as_bytes());
+    }
+    // A path begins with its slash, so nothing of it can be taken for part of the host.
+    encode_uri(out, if head.path.starts_with('/') { head.path } else { "/" });
+    if let Some(query) = head.query {
+        out.push(b'?');
+        encode_uri(out, query);
+    }
+    out.extend_from_slice(b"\r\n");
+    encode_text(out, status, "see Location", context);
+    status
+}
+
+/// The host without its port, where it is a name of letters, digits, `-`, `_` and `.`, or an IP address.
+fn plain_host(host: &str) -> Option<&str> {
+    if let Some(rest) = host.strip_prefix('[') {
+        let (literal, _) = rest.split_once(']')?;
+        let sound = literal.parse::<core::net::Ipv6Addr>().is_ok();
+        return if sound { host.get(..literal.len() + 2) } else { None };
+    }
+    let name = host.split_once(':').map_or(host, |(name, _)| name);
+    let sound = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    (sound && !name.is_empty()).then_some(name)
 }
 
 /// Appends the answer to a request whose Max-Forwards ran out here (RFC 9110 section 7.6.2): TRACE is
@@ -191,12 +253,15 @@ pub fn encode_final_recipient(
     out.extend_from_slice(&echo);
 }
 
-/// Status line, Date and Server.
+/// Status line, Date, Server and Strict-Transport-Security.
 pub(crate) fn encode_answer_fields(out: &mut Vec<u8>, status: u16, context: &AnswerContext<'_>) {
     encode_status_line(out, status);
     encode_field(out, "Date", context.date);
     if !context.server.is_empty() {
         encode_field(out, "Server", context.server.as_bytes());
+    }
+    if !context.hsts.is_empty() {
+        encode_field(out, HSTS, context.hsts.as_bytes());
     }
 }
 

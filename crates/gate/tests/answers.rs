@@ -1,9 +1,12 @@
 //! Answers of our own: fixed, error, redirect, final recipient, synthetic; each read back.
 
 use tidegate_base::{Prng, Span};
-use tidegate_config::model::{Action, Config, Redirect, RedirectPiece, Respond, Route, Server};
+use tidegate_config::model::{
+    Action, Config, HttpsRedirect, Redirect, RedirectPiece, Respond, Route, Server,
+};
 use tidegate_gate::respond::{
-    AnswerContext, Answers, encode_error, encode_final_recipient, encode_redirect, encode_respond,
+    AnswerContext, Answers, encode_error, encode_final_recipient, encode_https_redirect,
+    encode_redirect, encode_respond,
 };
 use tidegate_gate::synthetic::{
     HELP, PIECE_BYTES_MAX, SIZE_BYTES_MAX, Synthetic, SyntheticFraming, encode_help,
@@ -22,6 +25,7 @@ fn context() -> AnswerContext<'static> {
         is_head: false,
         version: Version::Http11,
         close: false,
+        hsts: "",
     }
 }
 
@@ -79,6 +83,7 @@ fn answers(respond: Respond) -> Answers {
         path: None,
         methods: Vec::new(),
         headers: Vec::new(),
+        hsts: None,
         action: Action::Respond(respond),
     };
     let server = Server { server_name: "gate".to_owned(), ..Server::default() };
@@ -405,4 +410,72 @@ fn a_body_is_the_same_however_it_is_cut() {
     let mut end = Vec::new();
     fill(&mut end, u64::MAX - 3, 16, Some(1));
     assert_eq!(end.len(), 16);
+}
+
+fn redirected(text: &str, redirect: HttpsRedirect) -> (u16, String) {
+    request(text, |head| {
+        let mut out = Vec::new();
+        let status = encode_https_redirect(&mut out, redirect, head, &context());
+        assert_eq!(read_back(&out, &context()).0, status);
+        let text = String::from_utf8(out).expect("text");
+        let location = text.lines().find_map(|line| line.strip_prefix("Location: "));
+        (status, location.unwrap_or_default().to_owned())
+    })
+}
+
+#[test]
+fn a_redirect_to_https_leads_to_the_same_url_and_nowhere_else() {
+    let usual = HttpsRedirect { port: 443, status: None };
+    let other = HttpsRedirect { port: 8443, status: Some(307) };
+    for (text, redirect, status, location) in [
+        ("GET /a/b?c=d HTTP/1.1\nHost: A.example\n", usual, 301, "https://A.example/a/b?c=d"),
+        ("HEAD / HTTP/1.1\nHost: a.example:80\n", usual, 301, "https://a.example/"),
+        (
+            "POST /x HTTP/1.1\nHost: a.example\nContent-Length: 0\n",
+            usual,
+            308,
+            "https://a.example/x",
+        ),
+        ("GET / HTTP/1.1\nHost: a.example:8080\n", other, 307, "https://a.example:8443/"),
+        ("GET / HTTP/1.1\nHost: 192.0.2.1\n", usual, 301, "https://192.0.2.1/"),
+        ("GET / HTTP/1.1\nHost: [2001:db8::1]:80\n", other, 307, "https://[2001:db8::1]:8443/"),
+        (
+            "GET //evil.example/ HTTP/1.1\nHost: a.example\n",
+            usual,
+            301,
+            "https://a.example//evil.example/",
+        ),
+        ("GET http://b.example/p HTTP/1.1\nHost: b.example\n", usual, 301, "https://b.example/p"),
+        ("GET /?q=\\@x HTTP/1.1\nHost: a.example\n", usual, 301, "https://a.example/?q=%5C@x"),
+        ("OPTIONS * HTTP/1.1\nHost: a.example\n", usual, 308, "https://a.example/"),
+        ("GET / HTTP/1.0\n", usual, 400, ""),
+        ("GET / HTTP/1.1\nHost: a.example%2f.evil.example\n", usual, 400, ""),
+        ("GET / HTTP/1.1\nHost: a;b\n", usual, 400, ""),
+        ("GET / HTTP/1.1\nHost: a!b.example\n", usual, 400, ""),
+    ] {
+        assert_eq!(redirected(text, redirect), (status, location.to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn strict_transport_security_is_said_once_in_every_answer() {
+    const FIELD: &str = "\r\nStrict-Transport-Security: max-age=9\r\n";
+    let own = [("strict-transport-security", "max-age=1")];
+    let (plain, own) = (answers(respond(200, &[], "x")), answers(respond(200, &own, "x")));
+    for kind in kinds() {
+        let context = AnswerContext { hsts: "max-age=9", ..kind };
+        let mut outs = vec![Vec::new(), Vec::new()];
+        encode_respond(&mut outs[0], plain.prepared(0).expect("it responds"), &context);
+        encode_error(&mut outs[1], 404, "no", &context);
+        for out in outs {
+            read_back(&out, &context);
+            let text = String::from_utf8(out).expect("text");
+            assert_eq!(text.matches(FIELD).count(), 1, "{text}");
+        }
+        let mut out = Vec::new();
+        encode_respond(&mut out, own.prepared(0).expect("it responds"), &context);
+        let text = String::from_utf8(out).expect("text").to_lowercase();
+        assert_eq!(text.matches("strict-transport-security").count(), 1, "{text}");
+        assert!(text.contains("max-age=1\r\n"), "what the route says itself stands: {text}");
+    }
 }

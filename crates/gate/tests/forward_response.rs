@@ -21,6 +21,7 @@ fn context(body: BodyFraming) -> ResponseContext<'static> {
         via: "gate",
         request_is_head: false,
         body,
+        hsts: "",
     }
 }
 
@@ -321,4 +322,17 @@ fn a_switch_must_be_to_what_was_asked_for() {
         b"GET / HTTP/1.1\r\nHost: h\r\n\r\nUpgrade: body\r\n",
         head
     )));
+}
+
+#[test]
+fn our_strict_transport_security_takes_the_place_of_the_servers() {
+    let given = "HTTP/1.1 200 OK\n=\nStrict-Transport-Security: max-age=1\nA: b\n\
+                 strict-transport-security: max-age=2\nContent-Length: 2\n";
+    let passed = "HTTP/1.1 200 OK\n=\nStrict-Transport-Security: max-age=1\nA: b\n\
+                  strict-transport-security: max-age=2\nContent-Length: 2\nVia: 1.1 gate\n";
+    check("6797 7.1", &context(BodyFraming::Length(2)), given, passed);
+    let ours = ResponseContext { hsts: "max-age=9", ..context(BodyFraming::Length(2)) };
+    let replaced = "HTTP/1.1 200 OK\n=\nA: b\nStrict-Transport-Security: max-age=9\n\
+                    Content-Length: 2\nVia: 1.1 gate\n";
+    check("6797 7.1", &ours, given, replaced);
 }

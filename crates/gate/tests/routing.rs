@@ -19,6 +19,8 @@ fn listener(name: &str) -> Listener {
         requests_per_connection_max: None,
         trusted: Vec::new(),
         proxy_protocol: None,
+        redirect_to_https: None,
+        hsts: None,
         tls: None,
     }
 }
@@ -30,6 +32,7 @@ fn any_route() -> Route {
         path: None,
         methods: Vec::new(),
         headers: Vec::new(),
+        hsts: None,
         action: Action::Synthetic,
     }
 }

@@ -17,7 +17,7 @@ use tidegate_config::model::{
 use tidegate_secure::{ListenerPlan, PoolPlan, TlsPlan};
 use tidegate_wire::tls::{
     self, Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, PeerIdentity,
-    Roots, SetupFault, TicketKeys, TlsClock, Version,
+    Roots, SetupFault, SetupKind, TicketKeys, TlsClock, Version,
 };
 
 /// Bytes of one file; bundles of authorities are the largest.
@@ -201,6 +201,14 @@ fn load_pool(
         (Some(path), true) => Roots::Authorities(reading.file(path)?),
         (None, true) => Roots::System(tidegate_secure::system_roots()),
     };
+    let mut revocations_pem = None::<Vec<u8>>;
+    for path in &tls.crl {
+        let pem = reading.file(path)?;
+        let lists = revocations_pem.get_or_insert_default();
+        lists.extend_from_slice(&pem);
+        // A file need not end its last line.
+        lists.push(b'\n');
+    }
     let client_certificate = match &tls.client_cert {
         Some(paths) => Some(reading.certificate(paths)?),
         None => None,
@@ -221,6 +229,7 @@ fn load_pool(
     }
     let settings = ConnectorSettings {
         roots,
+        revocations_pem,
         client_certificate,
         version_min: version(tls.version_min),
         ciphers: tls.ciphers.clone(),
@@ -233,7 +242,8 @@ fn load_pool(
         Ok(connector) => Some(PoolPlan { name: pool.name.clone(), connector, server_names }),
         Err(fault) => {
             let own: Vec<_> = tls.client_cert.iter().cloned().collect();
-            let other = tls.ca.clone().unwrap_or_else(|| "tls".to_owned());
+            let lists = (fault.kind == SetupKind::RevocationBroken).then(|| tls.crl.join(", "));
+            let other = lists.or_else(|| tls.ca.clone()).unwrap_or_else(|| "tls".to_owned());
             reading.fault(subject_of(&fault, &own).unwrap_or(other), fault);
             None
         }
@@ -267,6 +277,7 @@ pub fn paths(config: &Config) -> Vec<PathBuf> {
     }
     for tls in config.pools.iter().filter_map(|pool| pool.tls.as_ref()) {
         found.extend(&tls.ca);
+        found.extend(&tls.crl);
         if let Some(paths) = &tls.client_cert {
             found.extend([&paths.cert, &paths.key]);
         }

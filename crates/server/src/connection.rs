@@ -5,6 +5,7 @@
 //! Limits: a slot is at most 160 bytes (asserted), the largest part of an idle connection's user memory.
 
 use tidegate_base::Id;
+use tidegate_gate::hsts::PolicyId;
 use tidegate_reactor::{Peer, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder};
 
@@ -18,6 +19,8 @@ pub(crate) struct Downstream {
     /// The client: the socket's peer, or whom a proxy named.
     pub(crate) peer: Peer,
     pub(crate) listener: u16,
+    /// Strict-Transport-Security of the answer to the request that is worked on.
+    pub(crate) hsts: PolicyId,
     /// The head came in part and its deadline runs.
     pub(crate) head_started: bool,
     /// The client is not taking its answers; no further request is decoded until it does.

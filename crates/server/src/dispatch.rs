@@ -395,12 +395,14 @@ impl Worker {
             return self.cut_downstream(reactor, down, framing);
         }
         self.date.update(reactor.unix_seconds());
+        let hsts = self.conns.downstream(down).map_or(0, |down| down.hsts);
         let context = tidegate_gate::respond::AnswerContext {
             date: self.date.as_bytes(),
             server: &self.snapshot.config.server.server_name,
             is_head,
             version,
             close: !keep,
+            hsts: self.snapshot.hsts.value(hsts),
         };
         if let Some(out) = reactor.output(down) {
             tidegate_gate::respond::encode_error(out, failure.status, failure.text, &context);

@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use tidegate_config::model::{Action, Listener};
+use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::respond::{self, AnswerContext};
 use tidegate_gate::router::{self, Routed};
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
@@ -61,6 +61,7 @@ impl Worker {
             Downstream {
                 peer,
                 listener,
+                hsts: self.snapshot.hsts.of_listener(usize::from(listener)),
                 head_started: false,
                 blocked: false,
                 finished: false,
@@ -241,6 +242,9 @@ impl Worker {
         head: &RequestHead<'_>,
     ) {
         let snapshot = Rc::clone(&self.snapshot);
+        if let Some(down) = self.conns.downstream(sock) {
+            down.hsts = snapshot.hsts.of_listener(usize::from(down.listener));
+        }
         if matches!(head.method, Method::Connect) {
             let text = "CONNECT is not supported: this server opens no tunnels for clients";
             return self.answer_error(reactor, sock, head, 501, text, true);
@@ -256,29 +260,50 @@ impl Worker {
             let text = "the request's body is larger than this listener allows";
             return self.answer_error(reactor, sock, head, 413, text, true);
         }
+        if let Some(redirect) = listener.redirect_to_https {
+            return self.redirect_to_https(reactor, sock, head, redirect);
+        }
         let Some(down) = self.conns.downstream(sock) else { return };
         let listener_index = usize::from(down.listener);
         let mut path_scratch = core::mem::take(&mut self.path_scratch);
         match snapshot.router.route(listener_index, head, &mut path_scratch) {
-            Routed::Route { index, path } => match &snapshot.config.routes[index].action {
-                Action::Respond(_) => self.respond(reactor, sock, head, index),
-                Action::Redirect(redirect) => {
-                    let close = self.must_close(sock, head);
-                    let scheme = listener.scheme();
-                    let context = self.answer_context(reactor, head, close);
-                    let Some(out) = reactor.output(sock) else { return };
-                    let status = respond::encode_redirect(out, redirect, head, scheme, &context);
-                    self.after_answer(reactor, sock, head, status, close);
+            Routed::Route { index, path } => {
+                down.hsts = snapshot.hsts.of_route(listener_index, index);
+                match &snapshot.config.routes[index].action {
+                    Action::Respond(_) => self.respond(reactor, sock, head, index),
+                    Action::Redirect(redirect) => {
+                        let close = self.must_close(sock, head);
+                        let scheme = listener.scheme();
+                        let context = self.answer_context(reactor, sock, head, close);
+                        let Some(out) = reactor.output(sock) else { return };
+                        let status =
+                            respond::encode_redirect(out, redirect, head, scheme, &context);
+                        self.after_answer(reactor, sock, head, status, close);
+                    }
+                    Action::Synthetic => self.begin_synthetic(reactor, sock, head),
+                    Action::Proxy(proxy) => {
+                        self.begin_exchange(reactor, sock, head, proxy, path);
+                    }
                 }
-                Action::Synthetic => self.begin_synthetic(reactor, sock, head),
-                Action::Proxy(proxy) => {
-                    self.begin_exchange(reactor, sock, head, proxy, path);
-                }
-            },
+            }
             Routed::Nothing => self.answer_unrouted(reactor, sock, head),
             Routed::Refused(text) => self.answer_error(reactor, sock, head, 400, text, false),
         }
         self.path_scratch = path_scratch;
+    }
+
+    fn redirect_to_https<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+        redirect: HttpsRedirect,
+    ) {
+        let close = self.must_close(sock, head);
+        let context = self.answer_context(reactor, sock, head, close);
+        let Some(out) = reactor.output(sock) else { return };
+        let status = respond::encode_https_redirect(out, redirect, head, &context);
+        self.after_answer(reactor, sock, head, status, close);
     }
 
     fn respond<R: Reactor>(
@@ -290,7 +315,7 @@ impl Worker {
     ) {
         let snapshot = Rc::clone(&self.snapshot);
         let close = self.must_close(sock, head);
-        let context = self.answer_context(reactor, head, close);
+        let context = self.answer_context(reactor, sock, head, close);
         let Some(prepared) = snapshot.answers.prepared(route) else { return };
         if let Some(out) = reactor.output(sock) {
             respond::encode_respond(out, prepared, &context);
@@ -319,7 +344,7 @@ impl Worker {
         head: &RequestHead<'_>,
     ) {
         let close = self.must_close(sock, head);
-        let context = self.answer_context(reactor, head, close);
+        let context = self.answer_context(reactor, sock, head, close);
         if let Some(out) = reactor.output(sock) {
             respond::encode_final_recipient(out, head, &context);
         }
@@ -337,7 +362,7 @@ impl Worker {
         close: bool,
     ) {
         let close = close || self.must_close(sock, head);
-        let context = self.answer_context(reactor, head, close);
+        let context = self.answer_context(reactor, sock, head, close);
         if let Some(out) = reactor.output(sock) {
             respond::encode_error(out, status, text, &context);
         }
@@ -367,16 +392,19 @@ impl Worker {
     pub(crate) fn answer_context<R: Reactor>(
         &mut self,
         reactor: &R,
+        sock: SockId,
         head: &RequestHead<'_>,
         close: bool,
     ) -> AnswerContext<'_> {
         self.date.update(reactor.unix_seconds());
+        let hsts = self.conns.downstream(sock).map_or(0, |down| down.hsts);
         AnswerContext {
             date: self.date.as_bytes(),
             server: &self.snapshot.config.server.server_name,
             is_head: matches!(head.method, Method::Head),
             version: head.version,
             close: close || costs_connection(head),
+            hsts: self.snapshot.hsts.value(hsts),
         }
     }
 
@@ -429,6 +457,9 @@ impl Worker {
     /// Answers a malformed head and ends the connection: where the next message begins is unknown.
     fn refuse<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, fault: Fault, is_head: bool) {
         self.accounts.counters.requests_refused.add(1);
+        if let Some(down) = self.conns.downstream(sock) {
+            down.hsts = self.snapshot.hsts.of_listener(usize::from(down.listener));
+        }
         self.refuse_with(reactor, sock, fault.status(), fault.reason(), is_head);
     }
 
@@ -443,12 +474,14 @@ impl Worker {
         is_head: bool,
     ) {
         self.date.update(reactor.unix_seconds());
+        let hsts = self.conns.downstream(sock).map_or(0, |down| down.hsts);
         let context = AnswerContext {
             date: self.date.as_bytes(),
             server: &self.snapshot.config.server.server_name,
             is_head,
             version: Version::Http11,
             close: true,
+            hsts: self.snapshot.hsts.value(hsts),
         };
         if let Some(out) = reactor.output(sock) {
             respond::encode_error(out, status, text, &context);

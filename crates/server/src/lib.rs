@@ -9,6 +9,7 @@ pub mod certificates;
 mod client;
 mod connection;
 pub mod counters;
+mod delivery;
 mod dispatch;
 mod downstream;
 mod exchange;

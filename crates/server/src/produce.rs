@@ -59,7 +59,7 @@ impl Worker {
             Err(text) => return self.answer_error(reactor, sock, head, 400, text, false),
         };
         let seed = order.random.then(|| self.prng.next_u64());
-        let context = self.answer_context(reactor, head, close);
+        let context = self.answer_context(reactor, sock, head, close);
         let close = order.closes(&context);
         let framing = order.framing(&context);
         let mut bytes = Vec::new();

@@ -7,47 +7,54 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use tidegate_config::model::Config;
-use tidegate_secure::TlsPlan;
+use tidegate_reactor::Sender;
 
 use crate::certificates::{self, TlsKeeper};
+use crate::delivery::Delivery;
+use crate::start::Mail;
 
 /// After a change, this long nothing is read: files are written one after the other.
 const QUIET: Duration = Duration::from_millis(300);
 /// Ticket keys are looked after, and files that cannot be watched looked at, this often.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-type Deliver = dyn Fn(&Arc<TlsPlan>) + Send + Sync;
+/// Workers whose mailboxes were full are tried again this often.
+const TRY_AGAIN_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Reads certificates anew and hands them out.
 pub(crate) struct Reloader {
     config: Arc<Config>,
-    keeper: Mutex<TlsKeeper>,
-    /// Brings a plan to every worker.
-    deliver: Box<Deliver>,
+    keeper: TlsKeeper,
+    delivery: Delivery<Mail>,
+}
+
+/// Asks the thread that reloads to do so now.
+pub(crate) struct ReloadBell(OwnedFd);
+
+impl ReloadBell {
+    pub(crate) fn ring(&self) {
+        // It can only be full, and then it has been rung.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
 }
 
 impl Reloader {
-    pub(crate) fn new(
-        config: Arc<Config>,
-        keeper: TlsKeeper,
-        deliver: impl Fn(&Arc<TlsPlan>) + Send + Sync + 'static,
-    ) -> Self {
-        Self { config, keeper: Mutex::new(keeper), deliver: Box::new(deliver) }
+    pub(crate) fn new(config: Arc<Config>, keeper: TlsKeeper, workers: Vec<Sender<Mail>>) -> Self {
+        Self { config, keeper, delivery: Delivery::new(workers) }
     }
 
     /// Reads everything anew; what is broken leaves what was.
-    pub(crate) fn reload(&self) {
-        let Ok(mut keeper) = self.keeper.lock() else { return };
-        match keeper.load(&self.config, unix_seconds(), true) {
+    fn reload(&mut self) {
+        match self.keeper.load(&self.config, unix_seconds(), true) {
             Ok(plan) => {
-                (self.deliver)(&Arc::new(plan));
+                self.delivery.bring(&Mail::Tls(Arc::new(plan)));
                 eprintln!("tidegate: certificates were read again");
             }
             Err(faults) => {
@@ -59,25 +66,29 @@ impl Reloader {
         }
     }
 
-    /// Watches the files on a thread of its own, for as long as the process lives.
-    pub(crate) fn watch(self: Arc<Self>) -> std::io::Result<()> {
+    /// Watches the files on a thread of its own, for as long as the process lives, and heeds the bell that is
+    /// returned.
+    pub(crate) fn watch(mut self) -> std::io::Result<ReloadBell> {
         let paths = certificates::paths(&self.config);
         let watcher = watcher_of(&paths);
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let heard = bell.try_clone()?;
         let work = move || {
             let mut seen = signature(&paths);
             loop {
-                wait(watcher.as_ref());
-                if let Ok(keeper) = self.keeper.lock() {
-                    keeper.rotate_tickets(unix_seconds());
-                }
+                let owed = self.delivery.try_again();
+                let most = if owed > 0 { &TRY_AGAIN_EVERY } else { &LOOK_EVERY };
+                let rung = wait(watcher.as_ref(), &heard, most);
+                self.keeper.rotate_tickets(unix_seconds());
                 let now = signature(&paths);
-                if now != seen {
+                if rung || now != seen {
                     seen = now;
                     self.reload();
                 }
             }
         };
-        thread::Builder::new().name("certificates".to_owned()).spawn(work).map(|_| ())
+        thread::Builder::new().name("certificates".to_owned()).spawn(work)?;
+        Ok(ReloadBell(bell))
     }
 }
 
@@ -98,17 +109,29 @@ fn watcher_of(paths: &[PathBuf]) -> Option<OwnedFd> {
     Some(watcher)
 }
 
-fn wait(watcher: Option<&OwnedFd>) {
-    let Some(watcher) = watcher else {
-        return thread::sleep(Duration::from_secs(LOOK_EVERY.tv_sec as u64));
-    };
-    let mut fds = [PollFd::new(watcher, PollFlags::IN)];
-    if poll(&mut fds, Some(&LOOK_EVERY)) == Ok(0) {
-        return;
+/// Waits for a change, for the bell, or for `most`; tells whether it was the bell.
+fn wait(watcher: Option<&OwnedFd>, bell: &OwnedFd, most: &Timespec) -> bool {
+    let nothing = PollFlags::empty();
+    let mut fds = [
+        PollFd::new(bell, PollFlags::IN),
+        // Without a watcher the bell stands in for it, asked for nothing.
+        watcher.map_or(PollFd::new(bell, nothing), |fd| PollFd::new(fd, PollFlags::IN)),
+    ];
+    if poll(&mut fds, Some(most)) == Ok(0) {
+        return false;
+    }
+    let rung = fds.first().is_some_and(|fd| !fd.revents().is_empty());
+    let mut events = [0_u8; 4096];
+    if rung {
+        // One read takes all the rings.
+        let _ = rustix::io::read(bell, &mut events);
+        return true;
     }
     thread::sleep(QUIET);
-    let mut events = [0_u8; 4096];
-    while rustix::io::read(watcher, &mut events).is_ok_and(|count| count > 0) {}
+    if let Some(watcher) = watcher {
+        while rustix::io::read(watcher, &mut events).is_ok_and(|count| count > 0) {}
+    }
+    false
 }
 
 /// What tells that a file is another one than before; a missing file is one of its own.

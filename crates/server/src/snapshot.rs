@@ -5,6 +5,7 @@
 
 use tidegate_base::Address;
 use tidegate_config::model::{Bind, Config};
+use tidegate_gate::hsts::HstsPolicies;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 
@@ -14,6 +15,7 @@ pub struct Snapshot {
     pub config: Config,
     pub(crate) router: Router,
     pub(crate) answers: Answers,
+    pub(crate) hsts: HstsPolicies,
     /// Some pool's servers are told whom connections are for.
     pub(crate) tells_servers: bool,
     /// By pool and server: where to connect, in order of preference.
@@ -26,8 +28,9 @@ impl Snapshot {
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
+        let hsts = HstsPolicies::new(&config);
         let tells_servers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
-        Self { config, router, answers, tells_servers, addresses }
+        Self { config, router, answers, hsts, tells_servers, addresses }
     }
 
     /// Where listener `index` is to listen.

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use tidegate_base::{Address, Span, limits};
 use tidegate_config::model::{Bind, Config, ServerAddress, SteerByCpu};
@@ -24,7 +25,7 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::certificates::{TlsFault, TlsKeeper};
 use crate::counters::Accounts;
-use crate::reload::{self, Reloader};
+use crate::reload::{self, ReloadBell, Reloader};
 use crate::snapshot::Snapshot;
 use crate::worker::{Worker, WorkerLimits};
 
@@ -82,7 +83,7 @@ impl std::error::Error for StartError {}
 
 /// What other threads tell a worker.
 #[derive(Clone, Debug)]
-enum Mail {
+pub(crate) enum Mail {
     /// Finish what is in flight, then end; what is left after the span is reset.
     Stop(Span),
     /// Begin TLS sessions by this plan from now on.
@@ -146,12 +147,16 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
         }
     }
     announce(&plan.config, count);
-    let reloader = uses_tls.then(|| Arc::new(reloader(&plan, keeper, &workers)));
-    if let Some(reloader) = &reloader {
-        let watching = Arc::clone(reloader).watch();
-        watching.map_err(system("starting the thread that watches certificates"))?;
-    }
-    wait_for_stop(reloader.as_deref());
+    let bell = match uses_tls {
+        true => {
+            let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
+            let reloader = Reloader::new(Arc::clone(&plan.config), keeper, senders);
+            let watching = reloader.watch();
+            Some(watching.map_err(system("starting the thread that watches certificates"))?)
+        }
+        false => None,
+    };
+    wait_for_stop(bell.as_ref());
     // Whoever asks again does not want to wait for the grace.
     thread::spawn(|| {
         wait_for_stop(None);
@@ -162,17 +167,6 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     drop(unix_listeners);
     stop_all(workers, grace);
     Ok(())
-}
-
-/// Delivers changed certificates to the workers.
-fn reloader(plan: &Plan, keeper: TlsKeeper, workers: &[WorkerThread]) -> Reloader {
-    let senders: Vec<_> = workers.iter().map(|worker| worker.sender.clone()).collect();
-    Reloader::new(Arc::clone(&plan.config), keeper, move |plan| {
-        for sender in &senders {
-            // A full mailbox is a worker that stands still; the next reload finds it again.
-            let _ = sender.send(Mail::Tls(Arc::clone(plan)));
-        }
-    })
 }
 
 /// What every worker is made from.
@@ -299,6 +293,9 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
                 (Some(Mail::Tls(_)), None) => {}
                 (None, _) => break,
             }
+        }
+        if !mailbox.is_empty() {
+            mailbox.ring_again();
         }
     }
 }
@@ -429,13 +426,13 @@ fn announce(config: &Config, workers: usize) {
     }
 }
 
-fn wait_for_stop(reloader: Option<&Reloader>) {
+fn wait_for_stop(bell: Option<&ReloadBell>) {
     loop {
         match signals::wait() {
             Ok(signals::Signal::Terminate | signals::Signal::Interrupt) | Err(_) => return,
             Ok(signals::Signal::HangUp) => {
-                if let Some(reloader) = reloader {
-                    reloader.reload();
+                if let Some(bell) = bell {
+                    bell.ring();
                 }
             }
             Ok(signals::Signal::User1) => {}
@@ -445,8 +442,10 @@ fn wait_for_stop(reloader: Option<&Reloader>) {
 
 fn stop_all(workers: Vec<WorkerThread>, grace: Span) {
     for worker in &workers {
-        // A full mailbox cannot be here: nothing else sends mail.
-        let _ = worker.sender.send(Mail::Stop(grace));
+        // A mailbox that is full now has room after the worker's turn.
+        while !worker.handle.is_finished() && worker.sender.send(Mail::Stop(grace)).is_err() {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
     for worker in workers {
         let _ = worker.handle.join();

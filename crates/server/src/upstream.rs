@@ -194,6 +194,7 @@ impl Worker {
                 (Framing::Chunked, BodyFraming::Chunked)
             }
         };
+        let hsts = self.conns.downstream(exchange.down).map_or(0, |down| down.hsts);
         exchange.response_framing = framing;
         exchange.response_body = BodyDecoder::new(head.length);
         exchange.keep_upstream = head.persistent && head.length != BodyLength::UntilClose;
@@ -209,6 +210,7 @@ impl Worker {
             via: &snapshot.config.server.via,
             request_is_head: exchange.is_head,
             body: told,
+            hsts: snapshot.hsts.value(hsts),
         };
         if let Some(out) = reactor.output(exchange.down) {
             forward::encode_downstream_response(out, head, &context);

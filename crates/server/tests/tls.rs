@@ -22,6 +22,11 @@ name = "front"
 bind = "10.0.0.1:443"
 proxy-protocol = { from = ["10.9.0.0/16"] }
 tls = "self-signed"
+hsts = { max-age = "9s", include-subdomains = true }
+[[listener]]
+name = "plain"
+bind = "10.0.0.1:80"
+redirect-to-https = { port = 8443 }
 [[listener]]
 name = "origin"
 bind = "10.0.0.1:444"
@@ -37,6 +42,10 @@ proxy = "plain"
 [[route]]
 path = "/told"
 proxy = "told"
+[[route]]
+path = "/own"
+hsts = "0s"
+respond = {}
 [[route]]
 path = "/json"
 respond = { body = "Hello, World!" }
@@ -103,7 +112,7 @@ impl House {
         };
         let listener = ListenerPlan { acceptor, handshake_timeout: Span::from_secs(5) };
         let plan = TlsPlan {
-            listeners: vec![Some(listener); 3],
+            listeners: vec![Some(listener.clone()), None, Some(listener.clone()), Some(listener)],
             pools: vec![pool("a.example"), pool("b.example"), pool("a.example"), None],
             clock,
         };
@@ -388,5 +397,36 @@ fn a_handshake_where_a_header_must_be_is_refused_and_the_reverse() {
     let said = String::from_utf8(stranger.receive()).unwrap();
     assert!(said.starts_with("HTTP/1.1 400 "), "taken for plain HTTP: {said}");
     drop((trusted, stranger));
+    house.assert_empty();
+}
+
+#[test]
+fn browsers_are_told_to_come_by_https_on_each_answer_over_tls() {
+    let mut house = House::new(1, Faults::none());
+    let mut clients = [house.client()];
+    for path in ["/json", "/own", "/proxied", "/wrong", "/nowhere", "/synthetic"] {
+        clients[0].say(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    }
+    clients[0].say("GET /\x01 HTTP/1.1\r\n\r\n");
+    house.run(&mut clients, |clients| clients[0].closed);
+    let text = clients[0].text();
+    let told =
+        |value: &str| text.matches(&format!("Strict-Transport-Security: {value}\r\n")).count();
+    assert_eq!(told("max-age=9; includeSubDomains"), 6, "{text}");
+    assert_eq!(told("max-age=0"), 1, "{text}");
+    let plain = Address::Tcp("10.0.0.1:80".parse().unwrap());
+    let peer = house.net.dial(&plain).unwrap();
+    peer.send(b"GET /a?b HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\r\n");
+    let mut answer = Vec::new();
+    for _ in 0..50 {
+        house.turn();
+        answer.extend(peer.receive());
+        house.net.advance_by(Span::from_millis(1));
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 301 "), "{answer}");
+    assert!(answer.contains("\r\nLocation: https://site.example:8443/a?b\r\n"), "{answer}");
+    assert!(!answer.contains("Strict-Transport-Security"), "not in plain: {answer}");
+    drop((clients, peer));
     house.assert_empty();
 }

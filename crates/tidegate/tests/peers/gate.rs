@@ -52,6 +52,11 @@ impl Gate {
         self.addresses[0]
     }
 
+    /// By `[[listener]]`, in file order.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address())
     }
@@ -104,7 +109,7 @@ fn read_announcement(stderr: &mut impl std::io::BufRead) -> Option<SocketAddr> {
         let read = stderr.read_line(&mut said).expect("its messages can be read");
         assert!(read > 0, "tidegate ended instead of serving:\n{said}");
         let Some(place) = said[begin..].strip_prefix("tidegate: listening on ") else { continue };
-        let address = place.strip_prefix("http://")?;
+        let address = place.strip_prefix("http://").or_else(|| place.strip_prefix("https://"))?;
         let (address, _) = address.split_once('/').expect("a URL ends with its path");
         return Some(address.parse().expect("an address is announced"));
     }

@@ -418,6 +418,27 @@ fn client_certificates_are_asked_for_judged_and_named() {
 }
 
 #[test]
+fn a_servers_certificate_that_was_revoked_is_refused() {
+    let authority = Authority::new("authority");
+    let mut params = server_params(&["a.example"]);
+    params.serial_number = Some(SerialNumber::from(13u64));
+    let mut settings = settings(&authority);
+    settings.certificates = vec![authority.issue(params)];
+    let acceptor = acceptor(&settings);
+    let outcome = |revoked: Option<u64>| {
+        let mut asks = connector(&authority);
+        asks.revocations_pem = revoked.map(|serial| revocations(&authority, serial));
+        let mut pair = Pair::new(connect(&asks), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        (pair.client.fault, pair.is_established())
+    };
+    assert_eq!(outcome(None), (None, true));
+    assert_eq!(outcome(Some(7)), (None, true), "another one was revoked");
+    let refused = Fault::Certificate(CertificateFault::Revoked);
+    assert_eq!(outcome(Some(13)), (Some(refused), false));
+}
+
+#[test]
 fn plain_http_garbage_and_oversized_records_are_told_apart() {
     let authority = Authority::new("authority");
     let acceptor = acceptor(&settings(&authority));

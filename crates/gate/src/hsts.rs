@@ -1,0 +1,113 @@
+//! Which Strict-Transport-Security an answer carries (RFC 6797): the route's, else the listener's, else none.
+//! In: a configuration, once. Out: a value for each place, by a small number that a connection can keep.
+//! Never: one for a listener without TLS (section 7.2).
+//! Limits: one value for each listener and route that sets it.
+
+use core::fmt::Write;
+
+use tidegate_config::model::{Config, Hsts};
+
+/// Names a value: 0 is "none is sent".
+pub type PolicyId = u16;
+
+/// Every value of a configuration.
+pub struct HstsPolicies {
+    values: Vec<String>,
+    /// By listener; `None`: it has no TLS, and so never one.
+    listeners: Vec<Option<PolicyId>>,
+    /// By route; `None`: it leaves it to the listener.
+    routes: Vec<Option<PolicyId>>,
+}
+
+impl HstsPolicies {
+    /// Writes the values of `config`.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let mut values = vec![String::new()];
+        let mut number = |hsts: &Hsts| {
+            let value = value_of(hsts);
+            let at = values.iter().position(|known| *known == value).unwrap_or_else(|| {
+                values.push(value);
+                values.len() - 1
+            });
+            // More than that many different values are as good as none.
+            PolicyId::try_from(at).unwrap_or(0)
+        };
+        let listeners = config
+            .listeners
+            .iter()
+            .map(|listener| {
+                listener.tls.as_ref().map(|_| listener.hsts.as_ref().map_or(0, &mut number))
+            })
+            .collect();
+        let routes =
+            config.routes.iter().map(|route| route.hsts.as_ref().map(&mut number)).collect();
+        Self { values, listeners, routes }
+    }
+
+    /// What answers on that listener carry where no route says otherwise.
+    #[must_use]
+    pub fn of_listener(&self, listener: usize) -> PolicyId {
+        self.listeners.get(listener).copied().flatten().unwrap_or(0)
+    }
+
+    /// What answers of that route on that listener carry.
+    #[must_use]
+    pub fn of_route(&self, listener: usize, route: usize) -> PolicyId {
+        let Some(own) = self.listeners.get(listener).copied().flatten() else {
+            return 0;
+        };
+        self.routes.get(route).copied().flatten().unwrap_or(own)
+    }
+
+    /// The field's value; empty: none is sent.
+    #[must_use]
+    pub fn value(&self, policy: PolicyId) -> &str {
+        self.values.get(usize::from(policy)).map_or("", String::as_str)
+    }
+}
+
+/// RFC 6797 section 6.1; `preload` is what browsers' lists ask for.
+fn value_of(hsts: &Hsts) -> String {
+    let mut value = String::new();
+    // Writing to a String does not fail.
+    let _ = write!(value, "max-age={}", hsts.max_age_seconds);
+    if hsts.include_subdomains {
+        value.push_str("; includeSubDomains");
+    }
+    if hsts.preload {
+        value.push_str("; preload");
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_comes_before_its_listener_and_plain_http_has_none() {
+        let config = tidegate_config::parse(
+            "[[listener]]\nbind = \"127.0.0.1:443\"\ntls = \"self-signed\"\nhsts = \"365d\"\n\
+             [[listener]]\nbind = \"127.0.0.1:80\"\n\
+             [[listener]]\nbind = \"127.0.0.1:444\"\ntls = \"self-signed\"\n\
+             [[route]]\npath = \"/a\"\nhsts = \"0s\"\nrespond = {}\n\
+             [[route]]\npath = \"/b\"\nrespond = {}\n\
+             [[route]]\nhsts = { max-age = \"400d\", include-subdomains = true, preload = true }\n\
+             respond = {}\n",
+            "the test",
+        )
+        .unwrap_or_else(|errors| panic!("{errors}"));
+        let policies = HstsPolicies::new(&config);
+        let of = |listener, route| policies.value(policies.of_route(listener, route)).to_owned();
+        assert_eq!(of(0, 0), "max-age=0");
+        assert_eq!(of(0, 1), "max-age=31536000");
+        assert_eq!(of(0, 2), "max-age=34560000; includeSubDomains; preload");
+        assert_eq!(policies.value(policies.of_listener(0)), "max-age=31536000");
+        for route in 0..3 {
+            assert_eq!(of(1, route), "", "plain HTTP");
+        }
+        assert_eq!((of(2, 0).as_str(), of(2, 1).as_str()), ("max-age=0", ""));
+        assert_eq!(policies.value(policies.of_listener(2)), "");
+    }
+}

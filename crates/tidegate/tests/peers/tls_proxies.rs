@@ -1,0 +1,136 @@
+//! HAProxy and nginx as TLS servers behind, nginx as a TLS proxy in front, certificates revoked while serving.
+//! In: certificates made by openssl. Out: answers where they verify, 502 where they do not.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use crate::gate::Gate;
+use crate::origins::Script;
+use crate::process::{Folder, Process, free_address, program, run_well};
+use crate::proxy_protocol::{haproxy, make_certificate, openssl};
+use crate::requests::curl;
+
+fn nginx(folder: &Folder, address: SocketAddr, server: &str) -> Process {
+    let home = folder.path().display();
+    let config = format!(
+        "daemon off;\nmaster_process off;\npid {home}/nginx-tls.pid;\nevents {{}}\nhttp {{\n\
+         access_log off;\nclient_body_temp_path {home}/b;\nproxy_temp_path {home}/p;\n\
+         fastcgi_temp_path {home}/f;\nuwsgi_temp_path {home}/u;\nscgi_temp_path {home}/s;\n\
+         server {{\nlisten {address} ssl;\nssl_certificate {home}/site.pem;\n\
+         ssl_certificate_key {home}/site.key;\n{server}}}\n}}\n"
+    );
+    let file = folder.file("nginx-tls.conf", config);
+    let mut command = Command::new(program("nginx", "nginx-light"));
+    command.args(["-e", &folder.join("nginx-tls-error.log"), "-c", &file]);
+    let mut process = Process::spawn(&mut command);
+    process.wait_for_listener(address);
+    process
+}
+
+fn gate_before(folder: &Folder, server: SocketAddr, tls: &str) -> Gate {
+    Gate::start(
+        folder,
+        &format!(
+            "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n\
+             [pool.app]\nservers = [\"{server}\"]\nreuse = {{ idle-max = 0 }}\n\
+             tls = {{ server-name = \"localhost\", {tls} }}\n"
+        ),
+    )
+}
+
+#[test]
+fn haproxy_and_nginx_are_tls_servers_that_are_verified() {
+    let folder = Folder::new("tls-servers");
+    make_certificate(&folder);
+    let (by_haproxy, by_nginx) = (free_address(), free_address());
+    let answers = format!(
+        "frontend web\n  bind {by_haproxy} ssl crt {}\n  http-request return status 200 \
+         content-type text/plain lf-string \"%[ssl_fc_protocol] %[ssl_fc_sni]\"\n",
+        folder.join("both.pem")
+    );
+    let _haproxy = haproxy(&folder, by_haproxy, &answers);
+    let _nginx = nginx(&folder, by_nginx, "return 200 \"$ssl_protocol $ssl_server_name\";\n");
+    for server in [by_haproxy, by_nginx] {
+        let trusting = format!("ca = \"{}\"", folder.join("ca.pem"));
+        let gate = gate_before(&folder, server, &trusting);
+        for _ in 0..3 {
+            let said = run_well(curl().arg(gate.url("/")));
+            // nginx below 1.23 has TLS 1.3 only where it is told so.
+            assert!(["TLSv1.3 localhost", "TLSv1.2 localhost"].contains(&said.as_str()), "{said}");
+        }
+        // The system's authorities do not know it.
+        let gate = gate_before(&folder, server, "verify = true");
+        let status = ["-o", "/dev/null", "-w", "%{http_code}"];
+        assert_eq!(run_well(curl().args(status).arg(gate.url("/"))), "502", "{server}");
+    }
+}
+
+#[test]
+fn nginx_ends_tls_in_front_and_verifies_us() {
+    let folder = Folder::new("tls-front");
+    make_certificate(&folder);
+    let origin = Script::origin(&folder);
+    let (cert, key) = (folder.join("site.pem"), folder.join("site.key"));
+    let authority = folder.join("ca.pem");
+    let gate = Gate::start(
+        &folder,
+        &format!(
+            "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\
+             tls = {{ certificates = [{{ cert = \"{cert}\", key = \"{key}\" }}] }}\n\
+             [[route]]\nproxy = \"app\"\n[pool.app]\nservers = [\"{}\"]\n",
+            origin.address
+        ),
+    );
+    let front = free_address();
+    let _front = nginx(
+        &folder,
+        front,
+        &format!(
+            "location / {{\nproxy_pass https://{};\nproxy_ssl_verify on;\n\
+             proxy_ssl_trusted_certificate {authority};\nproxy_ssl_name localhost;\n\
+             proxy_ssl_server_name on;\nproxy_http_version 1.1;\n}}\n",
+            gate.address()
+        ),
+    );
+    let port = front.port();
+    let to = format!("localhost:{port}:{}:{port}", front.ip());
+    let arguments = ["--cacert", &authority, "--connect-to", &to];
+    let seen = run_well(curl().args(arguments).arg(format!("https://localhost:{port}/head")));
+    assert!(seen.to_lowercase().contains("x-forwarded-proto: https"), "{seen}");
+}
+
+/// Writes `crl.pem` anew; `revoked` is the line of openssl's index for each revoked certificate.
+fn publish_revocations(folder: &Folder, revoked: &str) {
+    folder.file("index.txt", revoked);
+    openssl(folder, "ca -gencrl -config ca.cnf -keyfile ca.key -cert ca.pem -out new.crl");
+    std::fs::rename(folder.join("new.crl"), folder.join("crl.pem")).expect("it was made");
+}
+
+#[test]
+fn a_server_whose_certificate_is_revoked_meanwhile_is_not_spoken_to_any_more() {
+    let folder = Folder::new("tls-revoked");
+    let settings = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ndefault_md = sha256\n\
+                    default_crl_days = 2\ncrlnumber = number\ncrl_extensions = more\n\
+                    [more]\nauthorityKeyIdentifier = keyid\n";
+    folder.file("number", "01\n");
+    folder.file("ca.cnf", settings);
+    make_certificate(&folder);
+    publish_revocations(&folder, "");
+    let server = free_address();
+    let _nginx = nginx(&folder, server, "return 200 \"fine\";\n");
+    let tls = format!("ca = \"{}\", crl = \"{}\"", folder.join("ca.pem"), folder.join("crl.pem"));
+    let gate = gate_before(&folder, server, &tls);
+    let status = || {
+        let asked = ["-o", "/dev/null", "-w", "%{http_code}"];
+        run_well(curl().args(asked).arg(gate.url("/")))
+    };
+    assert_eq!(status(), "200");
+    publish_revocations(&folder, "R\t400101000000Z\t260101000000Z\t0D\tunknown\t/CN=localhost\n");
+    // The change is noticed soon; until then the list from before holds.
+    let refused = (0..2000).any(|_| {
+        let status = status();
+        assert!(status == "200" || status == "502", "{status}");
+        status == "502"
+    });
+    assert!(refused, "the list was read again");
+}
