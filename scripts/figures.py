@@ -10,12 +10,20 @@ BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
 TITLES = {
     "json": "27 bytes of JSON, {connections} connections",
     "proxy": "proxy with one origin, {connections} connections",
+    "proxy-fields": "the same, each telling the origin of the client by the same header fields",
     "bodies": "1 MiB bodies through the proxy, {connections} connections",
     "pipeline": "plaintext, {pipeline} in flight on each of {connections} connections",
     "latency": "p99.9 through the proxy at {rate_per_s:.0f} requests/s",
     "memory": "user memory an idle connection, {connections} held",
     "start": "start to first answer",
     "client": "the client itself, {connections} connections",
+    "tls-proxy": "proxy with TLS 1.3, {connections} connections",
+    "tls-handshakes": "full TLS 1.3 handshakes, ECDSA P-256",
+    "tls-handshakes-rsa": "full TLS 1.3 handshakes, RSA-2048",
+    "tls-resumed": "resumed TLS 1.3 handshakes",
+    "tls-bodies": "64 KiB bodies through the proxy with TLS 1.3, {connections} connections",
+    "tls-memory": "user memory an idle TLS connection, {connections} held",
+    "tls-flood": "p99 of established TLS connections while 5,000 handshakes come, over its quiet value",
 }
 UNITS = {
     "cpu_us_per_request": "µs CPU/request",

@@ -18,6 +18,8 @@ pub(crate) enum Work {
     Plaintext,
     /// Forward to an origin.
     Proxy(SocketAddr),
+    /// Forward, and tell the origin of the client by the same header fields as Tidegate does.
+    ProxyFields(SocketAddr),
     /// `Json` over TLS.
     SecureJson(Key),
     /// `Proxy` with TLS towards the client.
@@ -28,7 +30,7 @@ impl Work {
     /// Who can do it, in the order of the rounds.
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Json | Self::Plaintext | Self::Proxy(_) => &NAMES[..4],
+            Self::Json | Self::Plaintext | Self::Proxy(_) | Self::ProxyFields(_) => &NAMES[..4],
             Self::SecureJson(_) => &["tidegate", "nginx", "haproxy"],
             Self::SecureProxy(_) => &["tidegate", "plain", "nginx", "haproxy"],
         }
@@ -36,7 +38,9 @@ impl Work {
 
     fn origin(self) -> Option<SocketAddr> {
         match self {
-            Self::Proxy(origin) | Self::SecureProxy(origin) => Some(origin),
+            Self::Proxy(origin) | Self::ProxyFields(origin) | Self::SecureProxy(origin) => {
+                Some(origin)
+            }
             Self::Json | Self::Plaintext | Self::SecureJson(_) => None,
         }
     }
@@ -45,7 +49,7 @@ impl Work {
         match self {
             Self::SecureJson(key) => Some(key),
             Self::SecureProxy(_) => Some(Key::Ecdsa),
-            Self::Json | Self::Plaintext | Self::Proxy(_) => None,
+            Self::Json | Self::Plaintext | Self::Proxy(_) | Self::ProxyFields(_) => None,
         }
     }
 
@@ -160,7 +164,7 @@ pub(crate) fn floor(work: Work, ours: &Ours, address: SocketAddr) -> Command {
         Work::Plaintext => {
             command.arg("--plaintext");
         }
-        Work::Proxy(origin) | Work::SecureProxy(origin) => {
+        Work::Proxy(origin) | Work::ProxyFields(origin) | Work::SecureProxy(origin) => {
             command.args(["--proxy", &origin.to_string()]);
         }
     }
@@ -187,6 +191,7 @@ fn fill(template: &str, work: Work, folder: &Path, address: SocketAddr) -> Resul
 struct Templates {
     answer: &'static str,
     proxy: &'static str,
+    proxy_fields: &'static str,
     secure_answer: &'static str,
     secure_proxy: &'static str,
 }
@@ -196,6 +201,7 @@ impl Templates {
         match work {
             Work::Json | Work::Plaintext => self.answer,
             Work::Proxy(_) => self.proxy,
+            Work::ProxyFields(_) => self.proxy_fields,
             Work::SecureJson(_) => self.secure_answer,
             Work::SecureProxy(_) => self.secure_proxy,
         }
@@ -205,18 +211,21 @@ impl Templates {
 const TIDEGATE: Templates = Templates {
     answer: include_str!("../../../../benches/compare/tidegate-answer.toml"),
     proxy: include_str!("../../../../benches/compare/tidegate-proxy.toml"),
+    proxy_fields: include_str!("../../../../benches/compare/tidegate-proxy.toml"),
     secure_answer: include_str!("../../../../benches/compare/tidegate-tls-answer.toml"),
     secure_proxy: include_str!("../../../../benches/compare/tidegate-tls-proxy.toml"),
 };
 const NGINX: Templates = Templates {
     answer: include_str!("../../../../benches/compare/nginx-answer.conf"),
     proxy: include_str!("../../../../benches/compare/nginx-proxy.conf"),
+    proxy_fields: include_str!("../../../../benches/compare/nginx-proxy-fields.conf"),
     secure_answer: include_str!("../../../../benches/compare/nginx-tls-answer.conf"),
     secure_proxy: include_str!("../../../../benches/compare/nginx-tls-proxy.conf"),
 };
 const HAPROXY: Templates = Templates {
     answer: include_str!("../../../../benches/compare/haproxy-answer.cfg"),
     proxy: include_str!("../../../../benches/compare/haproxy-proxy.cfg"),
+    proxy_fields: include_str!("../../../../benches/compare/haproxy-proxy-fields.cfg"),
     secure_answer: include_str!("../../../../benches/compare/haproxy-tls-answer.cfg"),
     secure_proxy: include_str!("../../../../benches/compare/haproxy-tls-proxy.cfg"),
 };

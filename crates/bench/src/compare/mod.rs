@@ -44,6 +44,8 @@ enum What {
     Json,
     /// The same through a proxy with one origin: CPU time per request
     Proxy,
+    /// `proxy` with peers that add the same header fields as Tidegate always does
+    ProxyFields,
     /// 1 MiB bodies through a proxy: bytes per CPU second
     Bodies,
     /// 13 bytes of text, 16 requests in flight on each connection: CPU time per request
@@ -83,11 +85,12 @@ enum Selection {
 }
 
 /// What `all` runs, and on how many connections; in less than ten minutes with the default rounds.
-const ALL: [(What, u32); 11] = [
+const ALL: [(What, u32); 12] = [
     (What::Json, 64),
     (What::Json, 4000),
     (What::Proxy, 64),
     (What::Proxy, 4000),
+    (What::ProxyFields, 64),
     (What::Bodies, 16),
     (What::Pipeline, 64),
     (What::Latency, 64),
@@ -365,6 +368,11 @@ impl Bench {
             What::Proxy => {
                 let origin = self.start_origin(&[])?;
                 self.cpu_rounds("proxy", Work::Proxy(origin.address), "/json", connections, 1)
+            }
+            What::ProxyFields => {
+                let origin = self.start_origin(&[])?;
+                let work = Work::ProxyFields(origin.address);
+                self.cpu_rounds("proxy-fields", work, "/json", connections, 1)
             }
             What::Bodies => {
                 let origin = self.start_origin(&["--body-bytes", &LARGE_BODY_BYTES.to_string()])?;
