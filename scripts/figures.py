@@ -31,7 +31,9 @@ UNITS = {
     "cpu_ns_per_kib": "ns CPU/KiB",
     "process_ns_per_kib": "ns CPU/KiB (process only)",
     "client_cpu_us_per_request": "µs client CPU/request",
+    "cpu_us_per_handshake": "µs CPU/handshake",
     "p99_9_us": "µs",
+    "p99_flooded_over_quiet": "times",
     "bytes_per_connection": "bytes",
     "start_ms": "ms",
 }
