@@ -17,13 +17,13 @@ TITLES = {
     "memory": "user memory an idle connection, {connections} held",
     "start": "start to first answer",
     "client": "the client itself, {connections} connections",
-    "tls-proxy": "proxy with TLS 1.3, {connections} connections",
-    "tls-handshakes": "full TLS 1.3 handshakes, ECDSA P-256",
-    "tls-handshakes-rsa": "full TLS 1.3 handshakes, RSA-2048",
-    "tls-resumed": "resumed TLS 1.3 handshakes",
-    "tls-bodies": "64 KiB bodies through the proxy with TLS 1.3, {connections} connections",
+    "tls-proxy": "TLS 1.3 proxy with one origin, {connections} connections",
+    "tls-handshakes": "connection, full TLS 1.3 handshake (ECDSA P-256), one request",
+    "tls-handshakes-rsa": "connection, full TLS 1.3 handshake (RSA-2048), one request",
+    "tls-resumed": "connection, resumed TLS 1.3 handshake, one request",
+    "tls-bodies": "64 KiB bodies through the TLS 1.3 proxy, {connections} connections",
     "tls-memory": "user memory an idle TLS connection, {connections} held",
-    "tls-flood": "p99 of established TLS connections while 5,000 handshakes come, over its quiet value",
+    "tls-flood": "p99 of {connections} TLS connections in a flood of handshakes, over its quiet value",
 }
 UNITS = {
     "cpu_us_per_request": "µs CPU/request",
@@ -33,7 +33,7 @@ UNITS = {
     "client_cpu_us_per_request": "µs client CPU/request",
     "cpu_us_per_handshake": "µs CPU/handshake",
     "p99_9_us": "µs",
-    "p99_flooded_over_quiet": "times",
+    "p99_flooded_over_quiet": "ratio",
     "bytes_per_connection": "bytes",
     "start_ms": "ms",
 }

@@ -5,6 +5,7 @@
 use crate::compare::{self, CompareArgs};
 use crate::floor::{self, Floor, Role};
 use crate::http::{self, HttpArgs};
+use crate::plan::THREADS_MAX;
 use clap::{Args, Subcommand};
 use core::net::SocketAddr;
 use std::io::{self, Write as _};
@@ -40,6 +41,10 @@ pub struct FloorArgs {
     /// Pass bytes on to this origin instead of answering
     #[arg(long, value_name = "IP:PORT", requires = "listen")]
     proxy: Option<SocketAddr>,
+    /// Threads; the descriptor limit holds for each of them
+    #[arg(long, value_name = "N", requires = "listen", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
+    threads: u16,
     /// Run on this CPU only
     #[arg(long, value_name = "N", requires = "listen")]
     cpu: Option<usize>,
@@ -79,7 +84,7 @@ fn run_floor(args: &FloorArgs) -> ExitCode {
             crate::machine::allowed_cpus()
         ));
     }
-    // A limit that cannot be raised holds: connections above it wait in the backlog.
+    // A limit that cannot be raised holds for each thread: connections above it wait in the backlog.
     let _ = crate::machine::raise_descriptor_limit();
     let role = match (args.proxy, args.body_bytes) {
         (Some(origin), _) => Role::Proxy(origin),
@@ -103,7 +108,8 @@ fn run_floor(args: &FloorArgs) -> ExitCode {
     let mut stdout = io::stdout();
     // Nobody may be reading; the server serves all the same.
     let _ = writeln!(stdout, "listening on {}", floor.address()).and_then(|()| stdout.flush());
-    match floor.serve() {
+    let served = if args.threads == 1 { floor.serve() } else { floor.serve_on(args.threads) };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tidegate bench floor: {error}");

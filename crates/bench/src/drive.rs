@@ -13,7 +13,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Instant;
 use tidegate_base::{Address, Moment};
 use tidegate_reactor::worker;
 use tidegate_reactor::{EpollReactor, Waker, make_wakers};
@@ -31,6 +30,8 @@ const SHORT_MAX: Duration = Duration::from_secs(12);
 const TICK_AFTER: Duration = Duration::from_millis(60);
 /// From the threads' start to the plan's start, so that all begin together.
 const HEAD_START: Duration = Duration::from_millis(2);
+/// The same with TLS: a thread's first random numbers take the library up to a tenth of a second.
+const TLS_HEAD_START: Duration = Duration::from_millis(250);
 
 /// All that a run needs.
 #[derive(Clone, Debug)]
@@ -197,7 +198,9 @@ pub fn run(
         .map_err(|error| format!("cannot make the threads' wakers: {error}"))?;
     let reference_plan = job.reference.as_ref().map(|reference| reference_plan(plan, reference));
     let (sender, results) = mpsc::channel();
-    let start = monotonic_now().after(HEAD_START);
+    let is_secure =
+        job.tls.is_some() || job.reference.as_ref().is_some_and(|one| one.tls.is_some());
+    let start = monotonic_now().after(if is_secure { TLS_HEAD_START } else { HEAD_START });
     thread::scope(|scope| {
         for (number, waker) in (0..plan.threads).zip(&wakers) {
             let (sender, shared, waker) =
@@ -250,13 +253,16 @@ impl Load<'_> {
         }
         // With a shared table every call on a descriptor costs more, but the run is right.
         let _ = worker::unshare_descriptor_table();
+        if let Some(plan) = self.tls {
+            draw_first_random(plan);
+        }
         let share = self.plan.share(number);
         // As many again may be closing while their successors connect.
         let socks_max = share.connections as usize * 2 + 1024;
         let mut reactor = EpollReactor::new(socks_max, waker)
             .map_err(|error| format!("no epoll instance: {error}"))?;
         let client = Client::new(self.plan, share, self.mix, self.targets, shared, start);
-        let (begun, cpu_before) = (Instant::now(), machine::thread_cpu_time());
+        let cpu_before = machine::thread_cpu_time();
         let delay_before = machine::thread_run_delay();
         let carried = match self.tls {
             None => client.run(&mut reactor),
@@ -268,10 +274,21 @@ impl Load<'_> {
         let thread_use = ThreadUse {
             cpu: cpu.saturating_sub(carried.spun),
             run_delay: machine::thread_run_delay().saturating_sub(delay_before),
-            wall: begun.elapsed(),
+            // What was waited before the plan's start says nothing of how busy the thread was.
+            wall: monotonic_now().since(start),
             answered: carried.answered_ever,
         };
         Ok((carried, thread_use))
+    }
+}
+
+/// Begins a session that nobody uses, so that the thread's random numbers are ready before the plan starts.
+fn draw_first_random(plan: &TlsPlan) {
+    if let Some(pool) = plan.pools.iter().flatten().next()
+        && let Some(name) = pool.server_names.first()
+    {
+        // A connection that needs it finds out what is wrong.
+        let _ = pool.connector.connect(name);
     }
 }
 

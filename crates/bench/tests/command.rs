@@ -434,3 +434,30 @@ fn a_file_of_urls_reaches_several_servers() {
     assert_eq!(one + other, 400);
     assert!(other > 0 && one > other, "three connections in four go to the first: {one}, {other}");
 }
+
+#[test]
+fn threads_and_sources_go_beyond_one_descriptor_table_on_both_sides() {
+    // 300 descriptors a table: 900 connections take four tables here and four there.
+    let limited = |arguments: &str| {
+        let mut command = Command::new("sh");
+        let program = program().display().to_string();
+        command.args(["-c", &format!("ulimit -n 300 && exec {program} bench {arguments}")]);
+        command
+    };
+    let address = free_address();
+    let _floor =
+        Peer::start(&mut limited(&format!("floor --listen {address} --threads 4")), address);
+    let load = "-c 900 -t 4 -n 9000 --source 127.0.0.2-127.0.0.4 --json";
+    let output = limited(&format!("http {} {load}", url(address))).output().unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    assert_eq!(
+        (json["requests"].as_u64(), output.status.code()),
+        (Some(9000), Some(0)),
+        "{json:#}"
+    );
+    assert_eq!(json["connects"], 900);
+    let output = limited(&format!("http {} -c 900 -t 2", url(address))).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("use --threads 4"), "{text}");
+}

@@ -1,5 +1,6 @@
 //! Whole plans on virtual time against a scripted server: percentiles, counts and failures are exact.
 
+use core::net::IpAddr;
 use std::collections::BinaryHeap;
 use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_bench::client::{Carried, Client, Shared};
@@ -7,6 +8,7 @@ use tidegate_bench::histogram::Times;
 use tidegate_bench::plan::{Arrivals, Pace, Plan};
 use tidegate_bench::target::{RequestMix, RequestOptions, Target, Url};
 use tidegate_reactor::sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
+use tidegate_reactor::{Completion, Driver, Handler, ListenOptions, Peer, Reactor};
 
 /// How far the clock moves between two looks at both sides: the error of every time below.
 const TICK: Span = Span::from_micros(20);
@@ -436,5 +438,64 @@ fn every_request_is_accounted_for_once_under_any_faults() {
             "seed {seed}: {tally:?}"
         );
         assert_eq!(errors.framing, 0, "seed {seed}: {:?}", tally.notes);
+    }
+}
+
+/// A server that notes where its connections come from.
+#[derive(Default)]
+struct Door {
+    sources: Vec<IpAddr>,
+    requests: u64,
+}
+
+impl<R: Reactor> Handler<R> for Door {
+    fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
+        match completion {
+            Completion::Accepted { peer: Peer::Tcp(peer), .. } => self.sources.push(peer.ip()),
+            Completion::Received { sock, bytes } => {
+                assert!(bytes.ends_with(b"\r\n\r\n"), "one whole request at a time");
+                self.requests += 1;
+                reactor.send(sock, ANSWER);
+            }
+            Completion::Finished { sock } => reactor.close(sock),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn connections_of_every_thread_come_from_the_sources_in_turn_also_when_made_anew() {
+    let sources: Vec<IpAddr> = (2..5).map(|last| [10, 0, 0, last].into()).collect();
+    let plan = Plan {
+        connections: 12,
+        threads: 2,
+        requests: Some(72),
+        duration: None,
+        requests_per_connection: Some(2),
+        sources: sources.clone(),
+        ..Plan::default()
+    };
+    for thread in 0..2 {
+        let net = SimNet::new(1, Faults::none());
+        let (mix, shared) = (mix(), Shared::default());
+        let targets = [Target { address: address(), is_secure: false }];
+        let (mut near, mut far) = (SimReactor::new(&net, 100), SimReactor::new(&net, 100));
+        let options = ListenOptions { backlog: 64, reuse_port: false, steer_by_cpu_over: None };
+        far.listen(&address(), &options).unwrap();
+        let mut door = Door::default();
+        let share = plan.share(thread);
+        let mut client = Client::new(&plan, share, &mix, &targets, &shared, net.now());
+        while client.step(&mut near, Span::ZERO) {
+            net.advance_by(TICK);
+            far.turn(&mut door, Span::ZERO);
+            assert!(net.now() < Moment::ZERO.after(Span::from_secs(60)), "the run does not end");
+        }
+        let tally = client.finish(net.now()).tally;
+        assert_eq!((tally.requests, door.requests, tally.errors.total()), (36, 36, 0));
+        // Six connections of this thread, each made three times: two from each source each time.
+        for source in &sources {
+            let count = door.sources.iter().filter(|seen| *seen == source).count();
+            assert_eq!(count, 6, "{source}: {:?}", door.sources);
+        }
     }
 }

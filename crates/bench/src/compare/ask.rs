@@ -81,3 +81,61 @@ fn exchange_secured(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::certificate::{self, Key};
+    use super::*;
+    use crate::tls::TlsOptions;
+    use std::net::TcpListener;
+    use std::thread;
+    use tidegate_wire::tls::{Acceptor, AcceptorSettings, CertificateFiles, TlsClock};
+
+    const ANSWER: &[u8] =
+        b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{\"message\":\"Hello, World!\"}";
+
+    fn acceptor(key: Key) -> Acceptor {
+        let folder =
+            std::env::temp_dir().join(format!("tidegate-ask-{}-{key:?}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = certificate::make(&folder, key).unwrap();
+        let read = |path| std::fs::read(path).unwrap();
+        let (chain_pem, key_pem) = (read(&files.certificate), read(&files.key));
+        assert_eq!(read(&files.both), [&chain_pem[..], &key_pem].concat());
+        std::fs::remove_dir_all(&folder).unwrap();
+        let certificates = vec![CertificateFiles { chain_pem, key_pem, ocsp: None }];
+        let settings = AcceptorSettings { certificates, ..AcceptorSettings::default() };
+        Acceptor::new(&settings, None, TlsClock::default()).unwrap()
+    }
+
+    /// Answers one request byte by byte, so that the answer comes in many records.
+    fn serve_once(stream: &mut TcpStream, mut session: TlsSession) {
+        let (mut heard, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
+        while !heard.ends_with(b"\r\n\r\n") {
+            let count = stream.read(&mut buffer).unwrap();
+            session.handle_bytes(&mut buffer[..count], &mut heard, &mut out).unwrap();
+            stream.write_all(&out).unwrap();
+            out.clear();
+        }
+        for byte in ANSWER {
+            session.seal(&[*byte], &mut out).unwrap();
+        }
+        stream.write_all(&out).unwrap();
+    }
+
+    #[test]
+    fn an_answer_over_tls_is_waited_for_whatever_the_key() {
+        for key in [Key::Ecdsa, Key::Rsa] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let acceptor = acceptor(key);
+            let server = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                serve_once(&mut stream, acceptor.accept().unwrap());
+            });
+            let connector = TlsOptions::of_comparison(false).connector(1).unwrap().0;
+            ask(address, Some(&connector)).unwrap();
+            server.join().unwrap();
+        }
+    }
+}

@@ -1,7 +1,8 @@
 //! The floor: what this machine's kernel asks for a request, with nothing but receive and send.
 //! In: where to listen (and the origin, for the proxy). Out: answers until the process is stopped.
 //! Never: routes, checks or limits anything; not a server to stand on the open internet.
-//! Limits: `CONNECTIONS_MAX`. Invariant: no `epoll_ctl` after a connection's first event.
+//! Limits: `CONNECTIONS_MAX` and the descriptor limit, a thread; what is above waits in the backlog.
+//! Invariant: no `epoll_ctl` after a connection's first event.
 
 mod answer;
 mod proxy;
@@ -12,8 +13,11 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::io;
+use std::sync::mpsc;
+use std::thread;
+use tidegate_reactor::worker;
 
-/// Connections beyond this number are closed as they come.
+/// Connections of one thread beyond this number are closed as they come.
 pub const CONNECTIONS_MAX: usize = 65_536;
 /// Bytes taken from a socket at once.
 const READ_BYTES: usize = 256 * 1024;
@@ -75,20 +79,75 @@ impl Floor {
     /// # Errors
     /// What the kernel says to epoll.
     pub fn serve(self) -> io::Result<()> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(
-            &epoll,
-            &self.listener,
-            epoll::EventData::new_u64(self.listener.as_raw_fd() as u64),
-            epoll::EventFlags::IN,
-        )?;
-        match self.role {
-            Role::Answer { content_type, body } => {
-                let answers = answer::Answers::new(&content_type, &body);
-                serve_with(&epoll, &self.listener, answers)
+        let door = Door::open(&self.listener, epoll::EventFlags::IN)?;
+        self.serve_at(&door)
+    }
+
+    /// Serves on `threads` threads, each with a descriptor table (and so a descriptor limit) of its own.
+    ///
+    /// # Errors
+    /// What the kernel says to the first of them that ends.
+    pub fn serve_on(&self, threads: u16) -> io::Result<()> {
+        let (report, reports) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                let report = report.clone();
+                scope.spawn(move || {
+                    // A thread without a table of its own has a copy of the listener in it all the same.
+                    let ended = worker::unshare_descriptor_table().and_then(|()| {
+                        // Of the threads that wait for one listener, one is woken.
+                        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+                        self.serve_at(&Door::open(&self.listener, flags)?)
+                    });
+                    // The receiver lives until the scope ends.
+                    let _ = report.send(ended);
+                });
             }
-            Role::Proxy(origin) => {
-                serve_with(&epoll, &self.listener, proxy::Pairs::new(origin, epoll.as_fd()))
+            reports.recv().unwrap_or(Ok(()))
+        })
+    }
+
+    fn serve_at(&self, door: &Door<'_>) -> io::Result<()> {
+        match &self.role {
+            Role::Answer { content_type, body } => {
+                serve_with(door, answer::Answers::new(content_type, body))
+            }
+            Role::Proxy(origin) => serve_with(door, proxy::Pairs::new(*origin, door.epoll.as_fd())),
+        }
+    }
+}
+
+/// One thread's epoll instance with the listener in it.
+struct Door<'a> {
+    epoll: OwnedFd,
+    listener: &'a OwnedFd,
+    flags: epoll::EventFlags,
+}
+
+impl<'a> Door<'a> {
+    fn open(listener: &'a OwnedFd, flags: epoll::EventFlags) -> io::Result<Self> {
+        let door = Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, listener, flags };
+        door.watch_listener()?;
+        Ok(door)
+    }
+
+    fn watch_listener(&self) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(self.listener.as_raw_fd() as u64);
+        Ok(epoll::add(&self.epoll, self.listener, data, self.flags)?)
+    }
+
+    /// Takes what waits in the backlog; false when no descriptor is left for it.
+    fn accept_all(&self, role: &mut impl Serve) -> bool {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        loop {
+            match net::accept_with(self.listener, flags) {
+                Ok(socket) if (socket.as_raw_fd() as usize) < CONNECTIONS_MAX => {
+                    // A socket that cannot take the option is about to fail by itself.
+                    let _ = net::sockopt::set_tcp_nodelay(&socket, true);
+                    role.open(&self.epoll, socket);
+                }
+                Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => return !matches!(error, Errno::MFILE | Errno::NFILE),
             }
         }
     }
@@ -104,13 +163,15 @@ trait Serve {
     fn begin_turn(&mut self, unix_seconds: u64);
 }
 
-fn serve_with(epoll: &OwnedFd, listener: &OwnedFd, mut role: impl Serve) -> io::Result<()> {
+fn serve_with(door: &Door<'_>, mut role: impl Serve) -> io::Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     let mut events = Vec::with_capacity(EVENTS_MAX);
-    let listener_fd = listener.as_raw_fd() as u64;
+    let listener_fd = door.listener.as_raw_fd() as u64;
+    // Full: the listener is not watched, or its connections would wake this thread for ever.
+    let mut is_full = false;
     loop {
         events.clear();
-        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), None) {
+        match epoll::wait(&door.epoll, rustix::buffer::spare_capacity(&mut events), None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
@@ -118,22 +179,17 @@ fn serve_with(epoll: &OwnedFd, listener: &OwnedFd, mut role: impl Serve) -> io::
         role.begin_turn(unix_seconds());
         for event in &events {
             let fd = event.data.u64();
-            if fd == listener_fd {
-                accept_all(epoll, listener, &mut role);
-            } else {
+            if fd != listener_fd {
                 role.handle_event(fd as usize, event.flags, &mut buffer);
+            } else if !is_full && !door.accept_all(&mut role) {
+                is_full = true;
+                epoll::delete(&door.epoll, door.listener)?;
             }
         }
-    }
-}
-
-fn accept_all(epoll: &OwnedFd, listener: &OwnedFd, role: &mut impl Serve) {
-    while let Ok(socket) = net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
-    {
-        if (socket.as_raw_fd() as usize) < CONNECTIONS_MAX {
-            // A socket that cannot take the option is about to fail by itself.
-            let _ = net::sockopt::set_tcp_nodelay(&socket, true);
-            role.open(epoll, socket);
+        // One of those events may have closed a connection.
+        if is_full && door.accept_all(&mut role) {
+            is_full = false;
+            door.watch_listener()?;
         }
     }
 }

@@ -24,7 +24,11 @@ pub fn page(runs: &[Run], command: &str) -> String {
     // Writing to a String cannot fail.
     let _ = write!(body, "<header><p class=\"mark\">tidegate bench</p><h1>{}</h1>", escape(&title));
     if let Some(run) = runs.first() {
-        let _ = write!(body, "<p class=\"load\">{}</p>", escape(&run.load_in_words()));
+        let mut load = run.load_in_words();
+        if let Some(negotiated) = &run.outcome.tally.negotiated {
+            let _ = write!(load, ", {negotiated}");
+        }
+        let _ = write!(body, "<p class=\"load\">{}</p>", escape(&load));
     }
     body.push_str("</header>");
     for run in runs {
