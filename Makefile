@@ -29,7 +29,7 @@ lint:
 soak:           ## thousands of simulated seeds: make soak SEEDS=20000
 	TIDEGATE_SEEDS=$(SEEDS) cargo test --release --package tidegate-server --test simulation -- --nocapture
 
-fuzz:           ## each fuzz target for FUZZ_SECONDS (needs the nightly toolchain and cargo-fuzz)
+fuzz:           ## each fuzz target for FUZZ_SECONDS; brings cargo-fuzz, and the nightly toolchain where rustup can
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 compare: build  ## paired rounds against the peers that are installed: make compare WHAT=proxy

@@ -1,10 +1,42 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for the given seconds. Found inputs go to fuzz/corpus and are replayed by `make test`.
+# Runs fuzz targets: fuzz.sh [SECONDS [TARGET...]], each for SECONDS (60), all of them where none is named.
+# What reaches code that the corpus does not is added to fuzz/corpus, which `make test` replays: commit it.
+# An input that breaks a promise is written to fuzz/artifacts, and the script fails.
 set -euo pipefail
-seconds=${1:-60}
 cd "$(dirname "$0")/.."
-command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked
-for target in $(cd fuzz && cargo +nightly fuzz list); do
+seconds=${1:-60}
+shift || true
+
+missing() {
+  echo "fuzz.sh: $1 is missing: $2" >&2
+  exit 1
+}
+command -v cargo >/dev/null || missing "cargo" "install Rust, see https://rustup.rs"
+command -v c++ >/dev/null || missing "a C++ compiler (libFuzzer is built with it)" "apt-get install g++"
+if ! command -v cargo-fuzz >/dev/null; then
+  cargo install cargo-fuzz --locked || missing "cargo-fuzz" "cargo install cargo-fuzz --locked"
+fi
+
+# AddressSanitizer is the nightly compiler's; without one the targets run on the stable one, bare: a broken
+# promise panics all the same, and only the few unsafe lines below the simulator go unwatched.
+if cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal; then
+  fuzz=(cargo +nightly fuzz) options=()
+else
+  echo "fuzz.sh: no nightly toolchain (rustup toolchain install nightly): running without a sanitizer" >&2
+  export RUSTC_BOOTSTRAP=1
+  fuzz=(cargo fuzz) options=(--sanitizer none)
+fi
+
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+  mapfile -t targets < <("${fuzz[@]}" list)
+fi
+for target in "${targets[@]}"; do
   echo "== $target for $seconds s"
-  cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -rss_limit_mb=2048
+  found="fuzz/target/found/$target"
+  mkdir -p "$found"
+  "${fuzz[@]}" run "${options[@]}" "$target" "$found" "fuzz/corpus/$target" -- \
+    -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20
+  "${fuzz[@]}" run "${options[@]}" "$target" "fuzz/corpus/$target" "$found" -- \
+    -set_cover_merge=1 -use_counters=0 -max_len=4096
 done

@@ -24,6 +24,9 @@ pub const HEAD_BYTES_CEILING: usize = READ_BUFFER_BYTES / 2;
 pub const HEADER_FIELDS_MAX: usize = 100;
 /// Bytes of one chunk extension (RFC 9112 section 7.1.1 tells recipients to bound them).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
+/// By how many bytes the chunk extensions of a message may exceed its body so far: a flood of tiny chunks
+/// with long extensions costs reading and forwards nothing.
+pub const CHUNK_EXTENSION_EXCESS_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a trailer section.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 

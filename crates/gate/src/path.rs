@@ -1,6 +1,7 @@
 //! One spelling for each path, so that no route is dodged by another one. RFC 3986 section 6.2.2.
 //! In: a path as sent. Out: the same, an equivalent one to match by, both readings of its dot segments,
-//! or a refusal. Never: decodes `%2F` or anything else that is reserved, merges slashes.
+//! or a refusal; and how the most lenient server would read it. Never: decodes `%2F` or anything else that
+//! is reserved, or merges slashes, in what is matched or forwarded.
 //! Invariant: what is forwarded resolves, by RFC 3986, to what was matched.
 
 /// What became of a path.
@@ -18,12 +19,15 @@ pub enum Normalized<'s> {
         /// With them, as a server sees it that leaves them alone.
         literal: &'s str,
     },
-    /// It climbs above the root, or would for a server that takes `%2F`, `%5C` or `\` for a slash.
+    /// It climbs above the root, or hides dot segments that some servers would find.
     Refused(&'static str),
 }
 
 const ABOVE_ROOT: &str = "the path's \"..\" climbs above its root";
-const HIDDEN_DOTS: &str = "the path hides \"..\" behind an encoded slash or a backslash";
+const HIDDEN_DOTS: &str =
+    "the path hides \"..\" behind an encoded slash, a backslash or a semicolon";
+const JOINED_PERCENT: &str =
+    "the path has a \"%\" that turns into an encoding once what follows it is decoded";
 
 /// Normalises `path`: removes dot segments (RFC 3986 section 5.2.4), decodes percent-encoded
 /// unreserved characters (section 6.2.2.2), writes the other encodings in upper case (6.2.2.1).
@@ -31,6 +35,9 @@ const HIDDEN_DOTS: &str = "the path hides \"..\" behind an encoded slash or a ba
 pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s> {
     if is_plain(path.as_bytes()) {
         return Normalized::Same;
+    }
+    if joins_percent(path.as_bytes()) {
+        return Normalized::Refused(JOINED_PERCENT);
     }
     scratch.clear();
     let mut changed = false;
@@ -70,6 +77,64 @@ pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s
     }
 }
 
+/// The path as the most lenient server reads it: decoded once, `\` for a slash, no parameters, no empty
+/// segments, `..` at the root ignored; in the spelling of patterns. `None` where no server reads it in
+/// another way than it is written. The result replaces what `scratch` held.
+pub(crate) fn read_leniently<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Option<&'s str> {
+    if is_plain(path.as_bytes()) {
+        return None;
+    }
+    scratch.clear();
+    let mut rest = path.as_bytes();
+    let mut is_parameter = false;
+    while let Some((byte, after)) = decode_byte(rest) {
+        rest = after;
+        match byte {
+            b'/' | b'\\' => {
+                is_parameter = false;
+                end_lenient_segment(scratch);
+                if scratch.last() != Some(&b'/') {
+                    scratch.push(b'/');
+                }
+            }
+            _ if is_parameter => {}
+            b';' => is_parameter = true,
+            b'%' | 0..=b' ' | 0x7f.. => {
+                scratch.push(b'%');
+                scratch.extend([byte >> 4, byte & 15].map(upper_hex));
+            }
+            _ => scratch.push(byte),
+        }
+    }
+    end_lenient_segment(scratch);
+    core::str::from_utf8(scratch).ok()
+}
+
+/// Takes the last segment out where it is a dot segment, and for `..` the one before it; their slash stays.
+fn end_lenient_segment(scratch: &mut Vec<u8>) {
+    let start = memchr::memrchr(b'/', scratch).map_or(0, |slash| slash + 1);
+    match &scratch[start..] {
+        b"." => scratch.truncate(start),
+        b".." => {
+            let above = scratch[..start.saturating_sub(1)].iter().rposition(|&byte| byte == b'/');
+            scratch.truncate(above.map_or(start, |slash| slash + 1));
+        }
+        _ => {}
+    }
+}
+
+/// The first byte, decoded where it is encoded, and what follows it.
+fn decode_byte(encoded: &[u8]) -> Option<(u8, &[u8])> {
+    match encoded {
+        [b'%', high, low, after @ ..] => match (hex_digit(*high), hex_digit(*low)) {
+            (Some(high), Some(low)) => Some((high << 4 | low, after)),
+            _ => Some((b'%', &encoded[1..])),
+        },
+        [first, after @ ..] => Some((*first, after)),
+        [] => None,
+    }
+}
+
 /// The spelling of a configured pattern (or a part of one) that requests are matched in.
 pub(crate) fn canonical_pattern(pattern: &str) -> String {
     let mut encoded = Vec::new();
@@ -85,17 +150,36 @@ pub(crate) fn canonical_pattern(pattern: &str) -> String {
     String::from_utf8(canonical).unwrap_or_else(|_| pattern.to_owned())
 }
 
-/// Whether a path is in its one spelling for sure: nothing encoded, no backslash, no segment that
-/// begins with a dot.
+/// Whether a path is in its one spelling for sure, which everybody reads in one way: nothing encoded, no
+/// backslash, no parameters, no segment that is empty or begins with a dot.
 fn is_plain(path: &[u8]) -> bool {
     let mut before = b'/';
-    for &byte in path {
-        if byte == b'%' || byte == b'\\' || (byte == b'.' && before == b'/') {
+    for (at, &byte) in path.iter().enumerate() {
+        let starts_segment = before == b'/' && at > 0;
+        if matches!(byte, b'%' | b'\\' | b';') || (matches!(byte, b'.' | b'/') && starts_segment) {
             return false;
         }
         before = byte;
     }
     true
+}
+
+/// Whether a percent sign that encodes nothing makes an encoding with what the encodings behind it stand
+/// for (`%2%65` is `%2e` then): a server that decodes twice, or resolves `%2e%2e` itself, would obey it.
+fn joins_percent(path: &[u8]) -> bool {
+    let mut rest = path;
+    while let Some((byte, after)) = decode_byte(rest) {
+        let is_stray = byte == b'%' && after.len() + 1 == rest.len();
+        if is_stray
+            && let Some((high, second)) = decode_byte(after)
+            && high.is_ascii_hexdigit()
+            && decode_byte(second).is_some_and(|(low, _)| low.is_ascii_hexdigit())
+        {
+            return true;
+        }
+        rest = after;
+    }
+    false
 }
 
 fn decode_unreserved(encoded: &[u8], out: &mut Vec<u8>) {
@@ -132,34 +216,32 @@ fn upper_hex(digit: u8) -> u8 {
     if digit < 10 { b'0' + digit } else { b'A' + digit - 10 }
 }
 
-/// Whether a decoded segment has `..` as a segment for those who also take `%2F`, `%5C` or `\` for a
-/// slash. Encodings are in upper case here.
+/// Whether a decoded segment, which is not `..` itself, is or holds `..` for those who also take `%2F`,
+/// `%5C` or `\` for a slash, or cut parameters off (`..;x`). Encodings are in upper case here.
 fn hides_dots(segment: &[u8]) -> bool {
     let mut rest = segment;
-    let mut part_start = true;
-    let mut part_is_dots = false;
-    let mut split = false;
     loop {
-        let (separator, after) = match rest {
-            [b'%', b'2', b'F', after @ ..] | [b'%', b'5', b'C', after @ ..] => (true, after),
-            [b'\\', after @ ..] => (true, after),
-            [_, after @ ..] => (false, after),
-            [] => return split && part_is_dots,
-        };
-        if separator {
-            if part_is_dots {
-                return true;
-            }
-            split = true;
-            (part_start, part_is_dots) = (true, false);
-        } else if part_start && rest.starts_with(b"..") {
-            part_is_dots = true;
-            part_start = false;
-            rest = rest.get(2..).unwrap_or_default();
-            continue;
-        } else {
-            (part_start, part_is_dots) = (false, false);
+        let part_bytes = separator_at(rest).map_or(rest.len(), |(at, _)| at);
+        if without_parameters(&rest[..part_bytes]) == b".." {
+            return true;
         }
-        rest = after;
+        let Some((at, bytes)) = separator_at(rest) else { return false };
+        rest = &rest[at + bytes..];
     }
+}
+
+/// Where the first thing is that lenient servers take for a slash, and how many bytes it has.
+fn separator_at(segment: &[u8]) -> Option<(usize, usize)> {
+    let tail_at = |at: usize| &segment[at..];
+    (0..segment.len()).find_map(|at| match tail_at(at) {
+        [b'%', b'2', b'F', ..] | [b'%', b'5', b'C', ..] => Some((at, 3)),
+        [b'\\', ..] => Some((at, 1)),
+        _ => None,
+    })
+}
+
+fn without_parameters(part: &[u8]) -> &[u8] {
+    let is_start = |tail: &[u8]| tail.starts_with(b";") || tail.starts_with(b"%3B");
+    let end = (0..part.len()).find(|&at| is_start(&part[at..]));
+    &part[..end.unwrap_or(part.len())]
 }

@@ -28,6 +28,8 @@ pub enum Routed<'s> {
     Refused(&'static str),
 }
 
+const TWO_READINGS: &str = "the path is another route's for servers that merge slashes, decode \"%2F\" or cut parameters off";
+
 /// The routes of a configuration, ready to be searched. Shared by all workers.
 pub struct Router {
     listeners: Vec<Table>,
@@ -72,6 +74,24 @@ impl Router {
             // "*" names no resource: only routes without a path take it (RFC 9110 section 7.1).
             return routed(table.find(head, host, None), None);
         }
+        // Servers that merge slashes, decode "%2F" or cut parameters off may read the path of a route that
+        // comes first, such as one that denies it. Of two readings the earlier route's would be dodged.
+        let lenient = path::read_leniently(head.path, scratch)
+            .and_then(|path| table.find(head, host, Some(path)));
+        match Self::route_path(table, head, host, scratch) {
+            Routed::Route { index, .. } if lenient.is_some_and(|lenient| lenient < index) => {
+                Routed::Refused(TWO_READINGS)
+            }
+            routed => routed,
+        }
+    }
+
+    fn route_path<'s>(
+        table: &Table,
+        head: &RequestHead<'_>,
+        host: &str,
+        scratch: &'s mut Vec<u8>,
+    ) -> Routed<'s> {
         match path::normalize_path(head.path, scratch) {
             Normalized::Same => routed(table.find(head, host, Some(head.path)), None),
             Normalized::Equivalent(path) => routed(table.find(head, host, Some(path)), None),

@@ -3,7 +3,9 @@
 //! A verdict is the fault's name, or the data, then "more" or the count of bytes left over, then
 //! the trailers.
 
-use tidegate_base::limits::{CHUNK_EXTENSION_BYTES_MAX, TRAILER_BYTES_MAX};
+use tidegate_base::limits::{
+    CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSION_EXCESS_BYTES_MAX, TRAILER_BYTES_MAX,
+};
 use tidegate_wire::http1::{BodyDecoder, BodyLength, BodyStep};
 
 fn verdict(input: &[u8], step: usize) -> String {
@@ -137,6 +139,19 @@ fn extensions() {
     check(&format!("1;{longest}\r\na\r\n1;{longest}\r\nb\r\n0\r\n\r\n"), "ab 0");
     check(&format!("1;{longest}a\r\na\r\n0\r\n\r\n"), "ChunkExtensionTooLong");
     check(&format!("1{}", " ".repeat(CHUNK_EXTENSION_BYTES_MAX + 1)), "ChunkExtensionTooLong");
+}
+
+#[test]
+fn a_flood_of_extensions_is_refused_and_those_beside_data_are_not() {
+    let extension = "a".repeat(CHUNK_EXTENSION_BYTES_MAX - 1);
+    // Each such chunk has 256 bytes of extension (with the semicolon) for one byte of data.
+    let most = CHUNK_EXTENSION_EXCESS_BYTES_MAX / CHUNK_EXTENSION_BYTES_MAX;
+    let flood = |count: usize| format!("1;{extension}\r\nx\r\n").repeat(count);
+    check(&format!("{}0\r\n\r\n", flood(most)), &format!("{} 0", "x".repeat(most)));
+    check(&flood(most + 2), "ChunkExtensionTooLong");
+    let data = "y".repeat(300);
+    let balanced = format!("12c;{extension}\r\n{data}\r\n").repeat(4 * most);
+    check(&format!("{balanced}0\r\n\r\n"), &format!("{} 0", data.repeat(4 * most)));
 }
 
 #[test]

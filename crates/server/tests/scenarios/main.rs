@@ -57,6 +57,8 @@ scenes! {
     half_closed_client_gets_its_answer
     half_closed_client_with_pipeline
     head_timeout_is_408
+    https_uri_of_a_trusted_peer_is_answered
+    https_uri_on_a_plain_connection_is_421
     idle_timeout_closes_in_silence
     interim_answers_are_relayed
     large_bodies_flow_both_ways
@@ -68,6 +70,7 @@ scenes! {
     queue_timeout_is_503
     queued_request_is_served_when_room_comes
     refused_connect_goes_to_another_server
+    refused_heads_have_no_content
     requests_per_connection_are_counted
     response_timeout_is_504
     reused_connection_lost_get
@@ -79,6 +82,7 @@ scenes! {
     stop_answers_what_is_in_flight
     stop_resets_what_outlasts_its_grace
     switching_unasked_is_refused
+    synthetic_says_continue_when_it_wants_the_body
     too_large_a_body_is_413
     trailers_pass_both_ways
     unsolicited_bytes_end_the_connection

@@ -483,6 +483,58 @@ fn a_stop_takes_clients_that_were_connecting_and_refuses_later_ones() {
     stage.end();
 }
 
+/// Plays `request` and its `answer` (which the client hears up to `end`), then another request, which
+/// must come over another connection; the server's bytes that nobody asked for are counted.
+fn check_thrown_away(request: &[u8], answer: &[u8], end: &str, later: &[u8]) {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(request);
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    origin.send(answer);
+    stage.hear(&client, end);
+    origin.send(later);
+    stage.until(|_| origin.was_reset().then_some(()));
+    client.send(GET);
+    let second = stage.accept();
+    stage.hear(&second, "\r\n\r\n");
+    second.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright");
+    let heard = stage.hear(&client, "right");
+    assert!(!heard.contains("evil"), "{heard}");
+    let counters = &stage.seat.accounts.counters;
+    assert_eq!((counters.upstream_faults.load(), counters.upstream_reuses.load()), (1, 0));
+    drop((client, origin, second));
+    stage.end();
+}
+
+const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+
+#[test]
+fn a_second_answer_in_the_same_read_costs_the_server_its_connection() {
+    let head = GET.strip_prefix(b"GET").map(|rest| [b"HEAD", rest].concat()).expect("it is a GET");
+    let cases: [(&[u8], &str, &str); 5] = [
+        (GET, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok"),
+        (GET, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "\r\n\r\n"),
+        (
+            GET,
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+            "0\r\n\r\n",
+        ),
+        (GET, "HTTP/1.1 204 No Content\r\n\r\n", "\r\n\r\n"),
+        (&head, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", "\r\n\r\n"),
+    ];
+    for (request, answer, end) in cases {
+        check_thrown_away(request, format!("{answer}{EVIL}").as_bytes(), end, b"");
+    }
+}
+
+#[test]
+fn a_second_answer_on_an_idle_connection_costs_the_server_that_connection() {
+    let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    check_thrown_away(GET, ok, "ok", EVIL.as_bytes());
+    check_thrown_away(GET, ok, "ok", b"\r\n");
+}
+
 #[test]
 fn an_idle_upstream_connection_is_closed_at_its_age() {
     let mut stage = Stage::new("", "reuse = { idle-timeout = \"2s\" }");

@@ -1,14 +1,15 @@
 //! Bodies out of bytes: counted, chunked, or until the connection closes (RFC 9112 sections 6, 7).
 //! In: what came after the head, piece by piece. Out: pieces of the body, borrowed from it.
 //! Never: holds body bytes; forgives a byte of a chunk's frame.
-//! Limits: 16 digits a chunk size, `CHUNK_EXTENSION_BYTES_MAX`, `TRAILER_BYTES_MAX`.
+//! Limits: 16 digits a chunk size, `CHUNK_EXTENSION_BYTES_MAX` a chunk, `CHUNK_EXTENSION_EXCESS_BYTES_MAX`,
+//! `TRAILER_BYTES_MAX`.
 //! Invariant: takes at least one byte of an input that is not empty, until the body is done.
 
 use super::fault::{Fault, FaultKind};
 use super::framing::{BodyLength, LENGTH_MAX};
 use super::scan::{is_text, is_token_char};
 use super::trailer::TrailerSection;
-use tidegate_base::limits::CHUNK_EXTENSION_BYTES_MAX;
+use tidegate_base::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSION_EXCESS_BYTES_MAX};
 
 /// What one call of [`BodyDecoder::decode`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,9 @@ pub struct BodyDecoder {
     /// Bytes of the body or of the chunk still to come; while a chunk size comes in, the number so far.
     remaining: u64,
     trailers: Option<Box<TrailerSection>>,
+    /// Bytes of extensions in all chunks, less the chunks' data; not below 0.
+    extension_excess: u32,
+    /// Bytes of this chunk's extensions.
     extension_bytes: u16,
     size_digits: u8,
     phase: Phase,
@@ -74,7 +78,14 @@ impl BodyDecoder {
             BodyLength::Chunked => (Phase::SizeStart, 0),
             BodyLength::UntilClose => (Phase::UntilClose, 0),
         };
-        Self { remaining, trailers: None, extension_bytes: 0, size_digits: 0, phase }
+        Self {
+            remaining,
+            trailers: None,
+            extension_excess: 0,
+            extension_bytes: 0,
+            size_digits: 0,
+            phase,
+        }
     }
 
     /// Whether the body is complete.
@@ -135,6 +146,8 @@ impl BodyDecoder {
         while let [byte, after @ ..] = rest {
             if self.phase == Phase::ChunkData {
                 let (data, after) = self.take_data(rest);
+                let data_bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                self.extension_excess = self.extension_excess.saturating_sub(data_bytes);
                 rest = if self.remaining == 0 { self.skip_chunk_end(after) } else { after };
                 let consumed = input.len() - rest.len();
                 return Ok(BodyStep { consumed, data, done: self.is_done() });
@@ -275,7 +288,10 @@ impl BodyDecoder {
 
     fn count_extension(&mut self, next: Phase) -> Result<Phase, FaultKind> {
         self.extension_bytes += 1;
-        if usize::from(self.extension_bytes) > CHUNK_EXTENSION_BYTES_MAX && next != Phase::SizeLf {
+        self.extension_excess += 1;
+        let is_too_long = usize::from(self.extension_bytes) > CHUNK_EXTENSION_BYTES_MAX
+            || self.extension_excess as usize > CHUNK_EXTENSION_EXCESS_BYTES_MAX;
+        if is_too_long && next != Phase::SizeLf {
             return Err(FaultKind::ChunkExtensionTooLong);
         }
         Ok(next)
