@@ -249,7 +249,7 @@ impl Worker {
             let text = "CONNECT is not supported: this server opens no tunnels for clients";
             return self.answer_error(reactor, sock, head, 501, text, true);
         }
-        if router::is_misdirected(head, "http") && !self.is_trusted(sock, listener) {
+        if router::is_misdirected(head, listener.scheme()) && !self.is_trusted(sock, listener) {
             let text = "an https URI is answered on an encrypted connection only";
             return self.answer_error(reactor, sock, head, 421, text, false);
         }

@@ -401,6 +401,17 @@ fn a_handshake_where_a_header_must_be_is_refused_and_the_reverse() {
 }
 
 #[test]
+fn an_https_uri_is_answered_over_tls() {
+    let mut house = House::new(1, Faults::none());
+    let mut clients = [house.client()];
+    clients[0].say("GET https://a/json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    house.run(&mut clients, |clients| clients[0].closed);
+    assert!(clients[0].text().starts_with("HTTP/1.1 200 "), "{}", clients[0].text());
+    drop(clients);
+    house.assert_empty();
+}
+
+#[test]
 fn browsers_are_told_to_come_by_https_on_each_answer_over_tls() {
     let mut house = House::new(1, Faults::none());
     let mut clients = [house.client()];

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use tidegate_base::{Address, Moment, Span};
-use tidegate_reactor::{SimNet, SimPeer};
+use tidegate_reactor::{Peer, SimNet, SimPeer};
 
 use crate::ledger::{Ledger, Wants};
 use crate::peer::body;
@@ -129,7 +129,10 @@ impl Client {
             return false;
         }
         if self.peer.is_none() {
-            self.peer = net.dial(&self.address);
+            // Each has an address of its own, by which origins tell whose a connection is.
+            let ip = [10, 20, (self.index >> 8) as u8, self.index as u8];
+            let port = 1024 + (ledger.now.as_nanos() / 1_000_000 % 60_000) as u16;
+            self.peer = net.dial_as(&self.address, Peer::Tcp((ip, port).into()));
             self.give_up_at = ledger.now.after(CONNECT_PATIENCE);
             ledger.trace(|| format!("c{} connects: {}", self.index, self.peer.is_some()));
             if self.peer.is_none() {

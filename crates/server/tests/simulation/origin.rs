@@ -3,11 +3,13 @@
 //! Never: an answer whose fields lie, unless a canary asked for that: what clients check is in them.
 //! Limits: none; the run's own bound on steps ends what never ends.
 
+use core::net::IpAddr;
 use std::collections::VecDeque;
 
 use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_reactor::{SimPeer, SimServer};
+use tidegate_wire::proxy_protocol::{self, Endpoints};
 
 use crate::ledger::Ledger;
 use crate::peer::body::{self, Hash};
@@ -34,6 +36,8 @@ pub struct Manner {
     /// An idle connection is closed after so long.
     pub idle_close: Option<Span>,
     pub lie: Option<Lie>,
+    /// Its connections begin with a PROXY header.
+    pub told: bool,
 }
 
 /// What a canary's origin does wrong.
@@ -68,6 +72,10 @@ struct Conn {
     tunnel: bool,
     /// Something follows the answer: meanwhile the next request may come in good faith.
     garbled: bool,
+    /// What came of a PROXY header that is awaited.
+    header: Option<Vec<u8>>,
+    /// The client that the header named.
+    client: Option<IpAddr>,
 }
 
 struct Arrived {
@@ -132,6 +140,8 @@ impl Origin {
                 idle_since: ledger.now,
                 tunnel: false,
                 garbled: false,
+                header: self.manner.told.then(Vec::new),
+                client: None,
             });
         }
         let mut conns = core::mem::take(&mut self.conns);
@@ -156,6 +166,8 @@ impl Origin {
                 moved = true;
                 if conn.tunnel {
                     conn.out.push_back(Out::Bytes(bytes));
+                } else if conn.header.is_some() {
+                    self.read_header(conn, &bytes, ledger);
                 } else {
                     conn.reader.push(&bytes);
                     self.read(conn, ledger);
@@ -183,6 +195,26 @@ impl Origin {
             return true;
         }
         moved | self.write(conn, ledger)
+    }
+
+    fn read_header(&mut self, conn: &mut Conn, bytes: &[u8], ledger: &mut Ledger) {
+        let Some(mut gathered) = conn.header.take() else { return };
+        gathered.extend_from_slice(bytes);
+        match proxy_protocol::decode(&gathered) {
+            Ok(None) => conn.header = Some(gathered),
+            Ok(Some((header, header_bytes))) => {
+                match header.endpoints {
+                    Endpoints::Ip { source, .. } => conn.client = Some(source.ip()),
+                    other => ledger.violate(format!("o{} was told of {other:?}", self.index)),
+                }
+                conn.reader.push(&gathered[header_bytes..]);
+                self.read(conn, ledger);
+            }
+            Err(fault) => {
+                ledger.violate(format!("o{}: {}", self.index, fault.text()));
+                conn.peer = None;
+            }
+        }
     }
 
     fn read(&mut self, conn: &mut Conn, ledger: &mut Ledger) {
@@ -243,6 +275,11 @@ impl Origin {
         let sighting = ledger.note_arrival(self.index, id, &head.start);
         if head.count("host") != 1 {
             ledger.violate(format!("o{} got {} Host fields", self.index, head.count("host")));
+        }
+        if let Some(client) = conn.client
+            && head.field("x-forwarded-for") != Some(&client.to_string())
+        {
+            ledger.violate(format!("o{}: {client}'s connection carries another's", self.index));
         }
         match request_framing(&head) {
             Ok(framing) => conn.reader.begin_body(framing),

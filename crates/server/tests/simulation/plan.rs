@@ -163,12 +163,20 @@ impl Maker {
             let manner = if self.is_calm { calm_manner(prng) } else { swarm_manner(prng) };
             origins.push((address, (!is_down).then_some(manner)));
         }
+        let told = ["", "proxy-protocol = \"v1\"\n", "proxy-protocol = \"v2\"\n"]
+            [(prng.below(6) as usize).saturating_sub(3)];
+        let of_pool = origins.len() - servers.len()..;
+        for (_, manner) in &mut origins[of_pool] {
+            if let Some(manner) = manner {
+                manner.told = !told.is_empty();
+            }
+        }
         let queue = if self.is_calm { 1000 } else { prng.below(6) };
         let slow = if self.is_calm { 1000 } else { 1 };
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
-             queue-max = {queue}\n\
+             queue-max = {queue}\n{told}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
@@ -451,6 +459,7 @@ fn swarm_manner(prng: &mut Prng) -> Manner {
         trailing_garbage: pick(prng, 500_000),
         dribble: pick(prng, 900_000),
         answer_bytes_max: 1 + prng.below(300_000),
+        told: false,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
         lie: None,
     }
