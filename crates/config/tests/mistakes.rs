@@ -88,3 +88,41 @@ fn no_text_makes_the_reader_panic() {
         }
     }
 }
+
+#[test]
+fn a_hostile_file_is_refused_in_words_whatever_it_nests_or_repeats() {
+    const DEEP: usize = 50_000;
+    let keys = vec!["a"; DEEP].join(".");
+    let files = [
+        format!("x = {}{}", "[".repeat(DEEP), "]".repeat(DEEP)),
+        format!("x = {}1{}", "{a=".repeat(DEEP), "}".repeat(DEEP)),
+        format!("{keys} = 1"),
+        format!("[{keys}]"),
+        format!("[[{keys}]]"),
+        format!("[[listener]]\nbind = \"127.0.0.1:0\"\nbacklog = {}", "9".repeat(DEEP)),
+        format!("[[listener]]\nbind = \"127.0.0.1:{}\"", "9".repeat(DEEP)),
+        format!("[[listener]]\ntimeouts = {{ head = \"{}s\" }}", "9".repeat(DEEP)),
+        "[[listener]]\nbind = \"127.0.0.1:0\"\nbind = \"127.0.0.1:1\"".to_owned(),
+        "[[route]]\nhots = 7\n".repeat(DEEP / 10),
+        "\u{0}\u{1}\u{7f}".repeat(DEEP),
+    ];
+    for file in files {
+        let start: String = file.chars().take(40).collect();
+        let Err(errors) = tidegate_config::parse(&file, "site.toml") else {
+            panic!("{start} was taken")
+        };
+        assert!(errors.to_string().contains("site.toml:"), "{start}: {errors}");
+    }
+}
+
+#[test]
+fn ten_thousand_routes_are_taken() {
+    let mut file = "[[listener]]\nbind = \"127.0.0.1:0\"\n".to_owned();
+    for number in 0..10_000 {
+        write!(file, "[[route]]\nhost = \"*.h{number}.example\"\npath = \"/a{number}/*\"\n")
+            .expect("memory");
+        file.push_str("respond = { status = 204 }\n");
+    }
+    let config = tidegate_config::parse(&file, "site.toml");
+    assert_eq!(config.expect("nothing is wrong with it").routes.len(), 10_000);
+}
