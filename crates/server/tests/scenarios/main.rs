@@ -66,6 +66,7 @@ scenes! {
     old_clients_may_keep_alive
     pipelined_requests_keep_their_order
     queue_timeout_is_503
+    queued_body_beyond_what_is_kept_arrives_whole
     queued_request_is_served_when_room_comes
     refused_connect_goes_to_another_server
     requests_per_connection_are_counted
