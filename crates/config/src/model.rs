@@ -622,6 +622,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_proxy_is_heard_by_its_address_or_by_its_socket() {
+        let network = Network { address: "10.0.0.0".parse().unwrap(), prefix_bits: 8 };
+        let by_address = ProxySources { networks: vec![network], unix: false };
+        assert!(by_address.contains(Some("10.9.9.9".parse().unwrap())));
+        assert!(
+            !by_address.contains(Some("11.0.0.1".parse().unwrap())) && !by_address.contains(None)
+        );
+        let by_path = ProxySources { networks: Vec::new(), unix: true };
+        assert!(by_path.contains(None) && !by_path.contains(Some("10.0.0.1".parse().unwrap())));
+    }
+
+    #[test]
     fn a_network_holds_its_addresses_alone() {
         let net = Network { address: "10.1.0.0".parse().unwrap(), prefix_bits: 16 };
         assert!(net.contains("10.1.255.255".parse().unwrap()));

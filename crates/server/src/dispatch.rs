@@ -7,6 +7,7 @@
 use std::rc::Rc;
 
 use tidegate_base::Id;
+use tidegate_base::limits::TRAILER_BYTES_MAX;
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
@@ -20,6 +21,17 @@ use crate::connection::{DownstreamState, Upstream};
 use crate::downstream::is_blocked;
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::worker::{Work, Worker};
+
+/// What a request that waits for a server may have gathered before more of its body is taken.
+const QUEUED_BYTES_MAX: usize = REPLAY_BYTES_MAX / 2;
+/// How much of its body is taken at once then: it must fit into what is kept, for it has nowhere else to go.
+const QUEUED_PIECE_BYTES_MAX: usize = REPLAY_BYTES_MAX / 8;
+/// What frames one piece of a body.
+const FRAME_BYTES_MAX: usize = 64;
+const _: () = assert!(
+    QUEUED_BYTES_MAX + QUEUED_PIECE_BYTES_MAX + 2 * TRAILER_BYTES_MAX + FRAME_BYTES_MAX
+        <= REPLAY_BYTES_MAX
+);
 
 /// Why an exchange cannot go on, as the client is told.
 #[derive(Clone, Copy)]
@@ -275,7 +287,12 @@ impl Worker {
             if exchange.request_done || !Self::may_forward(reactor, exchange) {
                 break;
             }
-            let step = match exchange.request_body.decode(&bytes[used..]) {
+            let most = match exchange.stage {
+                Stage::Queued => QUEUED_PIECE_BYTES_MAX,
+                _ => usize::MAX,
+            };
+            let piece = &bytes[used..bytes.len().min(used.saturating_add(most))];
+            let step = match exchange.request_body.decode(piece) {
                 Ok(step) => step,
                 Err(fault) => {
                     self.request_broke(reactor, id, fault.status(), fault.reason());
@@ -305,14 +322,13 @@ impl Worker {
     /// Whether the exchange can take more of the request's body now.
     fn may_forward<R: Reactor>(reactor: &mut R, exchange: &Exchange) -> bool {
         match exchange.stage {
-            Stage::Queued => exchange.replay.len() < REPLAY_BYTES_MAX / 2 && exchange.replay_whole,
+            Stage::Queued => exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole,
             _ => !is_blocked(reactor, exchange.up),
         }
     }
 
     /// Frames `data` as the server was told, and the body's end when the request is done.
     fn send_request_body<R: Reactor>(reactor: &mut R, exchange: &mut Exchange, data: &[u8]) {
-        const FRAME_BYTES_MAX: usize = 64;
         let chunked = exchange.request_framing == Framing::Chunked;
         let trailers = exchange.request_body.trailers().len();
         let fits =

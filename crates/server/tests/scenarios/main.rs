@@ -68,6 +68,7 @@ scenes! {
     old_clients_may_keep_alive
     pipelined_requests_keep_their_order
     queue_timeout_is_503
+    queued_body_beyond_what_is_kept_arrives_whole
     queued_request_is_served_when_room_comes
     refused_connect_goes_to_another_server
     refused_heads_have_no_content
