@@ -116,8 +116,13 @@ impl Process {
 
     /// Asks the process to end, as an operator would.
     pub fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    /// Sends a signal by its name: `-STOP`.
+    pub fn signal(&self, signal: &str) {
         let pid = self.pid().to_string();
-        let status = Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
+        let status = Command::new("kill").args([signal, &pid]).status().expect("kill runs");
         assert!(status.success(), "process {pid} was gone already");
     }
 
