@@ -10,13 +10,13 @@ BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
 TITLES = {
     "json": "27 bytes of JSON, {connections} connections",
     "proxy": "proxy with one origin, {connections} connections",
-    "proxy-fields": "the same, each telling the origin of the client by the same header fields",
+    "proxy-fields": "proxy, peers adding the header fields that Tidegate adds, {connections} connections",
     "bodies": "1 MiB bodies through the proxy, {connections} connections",
     "pipeline": "plaintext, {pipeline} in flight on each of {connections} connections",
     "latency": "p99.9 through the proxy at {rate_per_s:.0f} requests/s",
     "memory": "user memory an idle connection, {connections} held",
     "start": "start to first answer",
-    "client": "the client itself, {connections} connections",
+    "client": "{connections} connections to {server}",
     "tls-proxy": "TLS 1.3 proxy with one origin, {connections} connections",
     "tls-handshakes": "connection, full TLS 1.3 handshake (ECDSA P-256), one request",
     "tls-handshakes-rsa": "connection, full TLS 1.3 handshake (RSA-2048), one request",
@@ -24,6 +24,11 @@ TITLES = {
     "tls-bodies": "64 KiB bodies through the TLS 1.3 proxy, {connections} connections",
     "tls-memory": "user memory an idle TLS connection, {connections} held",
     "tls-flood": "p99 of {connections} TLS connections in a flood of handshakes, over its quiet value",
+}
+GROUPS = {
+    "As a server and proxy": lambda what: what != "client" and not what.startswith("tls-"),
+    "With TLS 1.3 (AES-256-GCM); `plain` is Tidegate without TLS": lambda what: what.startswith("tls-"),
+    "As a load generator": lambda what: what == "client",
 }
 UNITS = {
     "cpu_us_per_request": "µs CPU/request",
@@ -47,7 +52,7 @@ def newest_runs():
     for path in sorted((ROOT / "benches/results").glob("*.jsonl")):
         for line in path.read_text().splitlines():
             run = json.loads(line)
-            runs[run["what"], run["connections"], run["pipeline"]] = run
+            runs[run["what"], run["connections"], run["pipeline"], run.get("server")] = run
     order = list(TITLES)
     return sorted(runs.values(), key=lambda run: (order.index(run["what"]), run["connections"]))
 
@@ -77,9 +82,18 @@ def table(runs):
             title += " (disturbed by other programs)"
         command = f"`make compare WHAT={run['what']}`"
         lines.append(f"| {title} | {UNITS[measure]} | " + " | ".join(cells) + f" | {command} |")
+    return lines
+
+
+def tables(runs):
+    lines = []
+    for title, is_of in GROUPS.items():
+        chosen = [run for run in runs if is_of(run["what"])]
+        if chosen:
+            lines += [f"{title}:", "", *table(chosen), ""]
     day = time.strftime("%Y-%m-%d", time.gmtime(max(run["unix_seconds"] for run in runs)))
-    lines += ["", f"Medians of paired rounds; in brackets the multiple of the floor. Newest run: {day}; all that was measured,"
-              " with versions and the machine, is in `benches/results/`.", ""]
+    lines += [f"Medians of paired rounds; in brackets the multiple of the floor. Newest run: {day}; all that was measured,"
+              " with spreads, versions and the machine, is in `benches/results/`.", ""]
     return "\n".join(lines)
 
 
@@ -89,7 +103,7 @@ def main():
     before, rest = text.split(BEGIN, 1)
     _, after = rest.split(END, 1)
     runs = newest_runs()
-    anew = before + BEGIN + (table(runs) if runs else NOTHING) + END + after
+    anew = before + BEGIN + (tables(runs) if runs else NOTHING) + END + after
     if "--check" in sys.argv[1:] and anew != text:
         sys.exit("README.md does not show the newest figures: run make figures")
     readme.write_text(anew)
