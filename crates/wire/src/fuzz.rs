@@ -10,6 +10,8 @@ use crate::http1::{
 use crate::proxy_protocol::{self, BINARY_BYTES_MAX, Extension};
 use tidegate_base::limits::TRAILER_BYTES_MAX;
 
+pub use crate::tls::fuzz::fuzz_records;
+
 /// Decodes `data` as a request's head, whole and cut, and re-emits what is accepted.
 pub fn fuzz_request(data: &[u8]) {
     let whole = feed(data, data.len(), decode_request);

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use tidegate_wire::fuzz::{fuzz_chunked, fuzz_proxy_header, fuzz_request, fuzz_response};
+use tidegate_wire::fuzz::{
+    fuzz_chunked, fuzz_proxy_header, fuzz_records, fuzz_request, fuzz_response,
+};
 
 fn replay(target: &str, body: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
@@ -33,4 +35,20 @@ fn chunked_corpus_keeps_every_promise() {
 #[test]
 fn proxy_header_corpus_keeps_every_promise() {
     replay("proxy_header", fuzz_proxy_header);
+}
+
+#[test]
+fn records_corpus_keeps_every_promise() {
+    replay("records", fuzz_records);
+}
+
+/// Randomness of the handshake differs from run to run, so that steps do more here than their bytes say.
+#[test]
+fn steps_drawn_from_a_seed_keep_every_promise() {
+    for seed in 0..300 {
+        let mut prng = tidegate_base::Prng::new(seed);
+        let steps: Vec<u8> = (0..64).map(|_| prng.next_u64() as u8).collect();
+        println!("seed {seed}");
+        fuzz_records(&steps);
+    }
 }

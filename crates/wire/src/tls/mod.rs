@@ -10,6 +10,7 @@ mod choice;
 mod clock;
 mod connector;
 mod fault;
+pub(crate) mod fuzz;
 mod hello;
 mod identity;
 mod session;
