@@ -65,7 +65,7 @@ def cell(contender, measure):
         value = {"median": value}
     text = f"{value['median']:.3g}" if value["median"] < 1000 else f"{value['median']:.0f}"
     over = contender.get("over_floor")
-    return f"{text} ({over['median']:.2f})" if over else text
+    return f"{text} ({over['median']:.2f} ±{(over['high'] - over['low']) / 2:.2f})" if over else text
 
 
 def table(runs):
@@ -80,6 +80,10 @@ def table(runs):
         title = TITLES[run["what"]].format(**run)
         if run.get("disturbed"):
             title += " (disturbed by other programs)"
+        # A closed loop on one CPU keeps it busy; a plan that the client could not keep taints its figures.
+        saturated = max(contender.get("rounds_saturated", 0) for contender in run["contenders"])
+        if saturated and measure in ("p99_9_us", "p99_flooded_over_quiet"):
+            title += f" (**client saturated** in {saturated} of {run['rounds']} rounds: indicative only)"
         command = f"`make compare WHAT={run['what']}`"
         lines.append(f"| {title} | {UNITS[measure]} | " + " | ".join(cells) + f" | {command} |")
     return lines
@@ -92,7 +96,7 @@ def tables(runs):
         if chosen:
             lines += [f"{title}:", "", *table(chosen), ""]
     day = time.strftime("%Y-%m-%d", time.gmtime(max(run["unix_seconds"] for run in runs)))
-    lines += [f"Medians of paired rounds; in brackets the multiple of the floor. Newest run: {day}; all that was measured,"
+    lines += [f"Medians of paired rounds; in brackets the multiple of the floor and half of its 95 % interval. Newest run: {day}; all that was measured,"
               " with spreads, versions and the machine, is in `benches/results/`.", ""]
     return "\n".join(lines)
 
