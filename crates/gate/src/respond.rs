@@ -6,8 +6,7 @@
 
 use tidegate_config::model::{Action, Config, HttpsRedirect, Redirect, RedirectPiece, Respond};
 use tidegate_wire::http1::{
-    FieldName, Method, RequestHead, TargetForm, Version, encode_field, encode_field_u64,
-    encode_status_line,
+    FieldName, Method, RequestHead, Version, encode_field, encode_field_u64, encode_status_line,
 };
 
 /// The field by which browsers are told to come by https alone (RFC 6797).
@@ -311,7 +310,7 @@ fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_
             }
             RedirectPiece::Path => {
                 // "//other.example/" at the start would name another host (RFC 3986 section 4.2).
-                let path = if head.form == TargetForm::Asterisk { "/" } else { head.path };
+                let path = if head.path == "*" { "/" } else { head.path };
                 if first {
                     out.push(b'/');
                     encode_uri(out, path.trim_start_matches(['/', '\\']));

@@ -70,8 +70,8 @@ impl Router {
             return Routed::Nothing;
         };
         let host = host_name(head.host.unwrap_or_default());
-        if head.form == TargetForm::Asterisk {
-            // "*" names no resource: only routes without a path take it (RFC 9110 section 7.1).
+        if head.path == "*" {
+            // It names no resource: only routes without a path take it (RFC 9110 section 7.1).
             return routed(table.find(head, host, None), None);
         }
         // Servers that merge slashes, decode "%2F" or cut parameters off may read the path of a route that

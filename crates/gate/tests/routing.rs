@@ -165,6 +165,7 @@ fn the_asterisk_goes_to_routes_without_a_path_alone() {
     let routes = vec![Route { path: path("/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     assert_eq!(find(&router, 0, "OPTIONS * HTTP/1.1\nHost: h\n"), Found::Route(1, None));
+    assert_eq!(find(&router, 0, "OPTIONS http://h HTTP/1.1\nHost: h\n"), Found::Route(1, None));
     assert_eq!(find(&router, 0, "OPTIONS / HTTP/1.1\nHost: h\n"), Found::Route(0, None));
 }
 

@@ -14,7 +14,7 @@ use tidegate_gate::router::{self, Routed};
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
 use tidegate_wire::http1::{
     BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, Method, RequestHead,
-    TargetForm, Version,
+    Version,
 };
 
 use crate::buffers::Input;
@@ -329,7 +329,7 @@ impl Worker {
         sock: SockId,
         head: &RequestHead<'_>,
     ) {
-        if head.form == TargetForm::Asterisk {
+        if head.path == "*" {
             // RFC 9110 section 9.3.7: OPTIONS * asks about the server as a whole.
             return self.answer_error(reactor, sock, head, 200, "", false);
         }
