@@ -10,8 +10,9 @@ use std::io::Write;
 use tidegate_base::limits::HEADER_FIELDS_MAX;
 use tidegate_config::model::UpstreamHost;
 use tidegate_wire::http1::{
-    BodyLength, Field, FieldName, Fields, Method, RequestHead, ResponseHead, Version, encode_field,
-    encode_field_u64, encode_request_line, encode_status_line,
+    BodyLength, CERTIFICATE_CLAIM, FORWARDING_CLAIM, Field, FieldName, Fields, Method, RequestHead,
+    ResponseHead, Version, encode_field, encode_field_u64, encode_request_line, encode_status_line,
+    is_claim,
 };
 
 use crate::respond::{HSTS, encode_connection};
@@ -343,23 +344,6 @@ fn passes_upstream(field: &Field<'_>, head: &RequestHead<'_>, trusted: bool) -> 
                     && !is_claim(field.name, CERTIFICATE_CLAIM)
         }
     }
-}
-
-/// How fields begin that say what a proxy in front has seen.
-const FORWARDING_CLAIM: &[u8] = b"x-forwarded-";
-/// How fields begin that say which certificate a client has shown.
-const CERTIFICATE_CLAIM: &[u8] = b"x-client-cert-";
-
-/// Whether a name begins so, also where `_` stands for `-`: gateway interfaces map both to the same
-/// variable.
-fn is_claim(name: &str, prefix: &[u8]) -> bool {
-    let Some(start) = name.as_bytes().get(..prefix.len()) else {
-        return false;
-    };
-    let lower = |byte: &u8| {
-        if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
-    };
-    start.iter().map(lower).eq(prefix.iter().copied())
 }
 
 /// The one framing field (RFC 9112 section 6.3).
