@@ -164,6 +164,14 @@ pub fn switches_as_asked(request: &[u8], head: &ResponseHead<'_>) -> bool {
     })
 }
 
+/// Whether Connection names a field of the message, so that it must not be passed on (RFC 9110 section
+/// 7.6.1), not as a trailer either: such a message is passed on without its trailers. What Connection
+/// usually names is never a trailer.
+#[must_use]
+pub fn names_fields(fields: Fields<'_>, has_connection: bool) -> bool {
+    has_connection && nominations(fields).next().is_some()
+}
+
 /// How a response's body is framed towards the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
@@ -407,6 +415,13 @@ fn elements(fields: Fields<'_>, id: FieldName) -> impl Iterator<Item = &[u8]> {
         .filter(|element| !element.is_empty())
 }
 
+/// What Connection names beside what it usually does.
+fn nominations(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
+    const USUAL: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
+    elements(fields, FieldName::Connection)
+        .filter(|element| !USUAL.iter().any(|usual| element.eq_ignore_ascii_case(usual)))
+}
+
 /// Which fields of a head Connection names (RFC 9110 section 7.6.1), as a bit for each.
 struct Nominated(u128);
 
@@ -417,16 +432,12 @@ impl Nominated {
     /// names are looked up by hash: to compare each name with each field would let a head of 16 KiB
     /// cost milliseconds.
     fn new(fields: Fields<'_>, has_connection: bool) -> Self {
-        const USUAL: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
         let mut nominated = Self(0);
         if !has_connection {
             return nominated;
         }
         let mut hashes = None;
-        for element in elements(fields.clone(), FieldName::Connection) {
-            if USUAL.iter().any(|usual| element.eq_ignore_ascii_case(usual)) {
-                continue;
-            }
+        for element in nominations(fields.clone()) {
             let hashes = hashes.get_or_insert_with(|| NameHashes::new(fields.clone()));
             nominated.0 |= hashes.find(element);
         }

@@ -63,8 +63,9 @@ fn is_forbidden(name: &str) -> bool {
         || [FORWARDING_CLAIM, CERTIFICATE_CLAIM, b"if-"].iter().any(|start| is_claim(name, start))
 }
 
-const FORBIDDEN: [&str; 41] = [
+const FORBIDDEN: [&str; 42] = [
     // Message framing and the connection.
+    "close",
     "connection",
     "content-length",
     "http2-settings",
@@ -139,6 +140,7 @@ mod tests {
             "x_forwarded-host",
             "X_Real_IP",
             "Content_Length",
+            "Close",
             "If_Match",
         ] {
             assert!(is_forbidden(name), "{name}");
