@@ -107,8 +107,8 @@ struct Conn {
     output: Vec<u8>,
     /// Received bytes of a handshake that waits for its turn.
     input: Vec<u8>,
-    /// The deadline that holds once the handshake is done.
-    deadline: Moment,
+    /// How long the deadline leaves that runs once the handshake is done, from then on.
+    deadline_span: Span,
     profile: Option<u32>,
     /// The PROXY header comes before the handshake; what came of it is in `input`.
     expects_preface: bool,
@@ -184,7 +184,7 @@ impl<L: Ledger> TlsLayer<L> {
             session,
             output: Vec::new(),
             input: Vec::new(),
-            deadline: Moment::NEVER,
+            deadline_span: Span::MAX,
             profile,
             expects_preface: false,
             receiving: true,
@@ -431,10 +431,11 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
     }
 
     fn set_deadline(&mut self, sock: SockId, at: Moment) {
+        let now = self.inner.now();
         match self.layer.conn(sock) {
             // Until then the handshake's own deadline runs.
             Some(conn) if conn.profile.is_none() && !conn.session.is_established() => {
-                conn.deadline = at;
+                conn.deadline_span = if at == Moment::NEVER { Span::MAX } else { at.since(now) };
             }
             _ => self.inner.set_deadline(sock, at),
         }
@@ -695,7 +696,7 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         inner.set_receiving(sock, conn.receiving);
         self.worker.handle_established(sock, &mut conn.session);
         if conn.profile.is_none() {
-            return inner.set_deadline(sock, conn.deadline);
+            return inner.set_deadline(sock, inner.now().after(conn.deadline_span));
         }
         let owes = core::mem::take(&mut conn.owes_drained);
         self.layer.seal(inner, sock);

@@ -296,6 +296,30 @@ fn who_only_holds_the_door_is_sent_away_in_time() {
 }
 
 #[test]
+fn a_slow_handshake_leaves_the_head_its_whole_time() {
+    let mut house = House::new(1, Faults::none());
+    let mut clients = [house.client()];
+    house.turn();
+    // Of the 5 s of a handshake and the 10 s of a head; together more than either.
+    house.net.advance_by(Span::from_secs(4));
+    house.run(&mut clients, |clients| clients[0].session.is_established());
+    house.turn();
+    house.net.advance_by(Span::from_secs(7));
+    house.turn();
+    clients[0].say("GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    house.run(&mut clients, |clients| clients[0].closed);
+    assert!(clients[0].text().contains("\r\n\r\nHello, World!"), "{}", clients[0].text());
+
+    // It does run.
+    let mut clients = [house.client()];
+    house.run(&mut clients, |clients| clients[0].session.is_established());
+    house.run(&mut clients, |clients| clients[0].closed);
+    assert_eq!(house.counters().tls_handshake_timeouts.load(), 0);
+    drop(clients);
+    house.assert_empty();
+}
+
+#[test]
 fn an_end_without_close_notify_is_told_from_a_clean_one() {
     let mut house = House::new(1, Faults::none());
     let mut clients = [house.client(), house.client()];
