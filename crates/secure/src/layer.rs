@@ -13,6 +13,7 @@ use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer,
     Reactor, Shortage, SockId,
 };
+use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
 
 use crate::user::{Event, Ledger, Refused, User};
@@ -25,9 +26,11 @@ const GATHERED_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
 /// Faults towards servers are logged at most once in this time.
 const LOG_EVERY: Span = Span::from_secs(1);
 
-/// Answer to plain HTTP on a port for TLS.
-const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
-Content-Length: 56\r\nConnection: close\r\n\r\nthis port speaks TLS: write https:// instead of http://\n";
+/// Answer to plain HTTP on a port for TLS, up to its date and from there on.
+const PLAIN_HTTP_ANSWER: [&[u8]; 2] = [
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 56\r\nDate: ",
+    b"\r\nConnection: close\r\n\r\nthis port speaks TLS: write https:// instead of http://\n",
+];
 
 /// What a worker's TLS is made of; cheap to clone, immutable.
 #[derive(Clone, Debug, Default)]
@@ -738,10 +741,16 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         let Some(conn) = self.layer.conn(sock) else { return };
         let profile = conn.profile;
         self.layer.ledger.count(Event::Failed(fault));
+        let unix_seconds = inner.unix_seconds();
         if fault == Fault::PlainHttp
             && let Some(out) = inner.output(sock)
         {
-            out.extend_from_slice(PLAIN_HTTP_ANSWER);
+            let [before, after] = PLAIN_HTTP_ANSWER;
+            // RFC 9110 section 6.6.1.
+            let date = DateField::new(unix_seconds);
+            out.extend_from_slice(before);
+            out.extend_from_slice(date.as_bytes());
+            out.extend_from_slice(after);
         }
         if let Some(profile) = profile {
             self.layer.log(inner.now(), profile, fault);

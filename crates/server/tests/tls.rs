@@ -9,6 +9,7 @@ use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor};
 use tidegate_secure::{ListenerPlan, PoolPlan, TlsLayer, TlsPlan};
 use tidegate_server::counters::{Accounts, WorkerCounters};
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
+use tidegate_wire::http1::DateField;
 use tidegate_wire::proxy_protocol::{self, Endpoints, Extension};
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
@@ -271,6 +272,9 @@ fn plain_http_is_answered_in_plain() {
     assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("https://"), "{text}");
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{text}");
+    let date = DateField::new(house.reactor.unix_seconds());
+    let date = core::str::from_utf8(date.as_bytes()).unwrap();
+    assert!(head.contains(&format!("\r\nDate: {date}\r\n")), "{text}");
     assert_eq!(house.counters().tls_plain_http.load(), 1);
     drop(peer);
     house.assert_empty();
