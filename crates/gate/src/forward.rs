@@ -10,8 +10,9 @@ use std::io::Write;
 use tidegate_base::limits::HEADER_FIELDS_MAX;
 use tidegate_config::model::UpstreamHost;
 use tidegate_wire::http1::{
-    BodyLength, Field, FieldName, Fields, Method, RequestHead, ResponseHead, Version, encode_field,
-    encode_field_u64, encode_request_line, encode_status_line,
+    BodyLength, CERTIFICATE_CLAIM, FORWARDING_CLAIM, Field, FieldName, Fields, Method, RequestHead,
+    ResponseHead, Version, encode_field, encode_field_u64, encode_request_line, encode_status_line,
+    is_claim,
 };
 
 use crate::respond::{HSTS, encode_connection};
@@ -161,6 +162,14 @@ pub fn switches_as_asked(request: &[u8], head: &ResponseHead<'_>) -> bool {
     elements(head.fields(), FieldName::Upgrade).all(|protocol| {
         asked.split(|&byte| byte == b',').any(|asked| name(asked) == name(protocol))
     })
+}
+
+/// Whether Connection names a field of the message, so that it must not be passed on (RFC 9110 section
+/// 7.6.1), not as a trailer either: such a message is passed on without its trailers. What Connection
+/// usually names is never a trailer.
+#[must_use]
+pub fn names_fields(fields: Fields<'_>, has_connection: bool) -> bool {
+    has_connection && nominations(fields).next().is_some()
 }
 
 /// How a response's body is framed towards the client.
@@ -345,23 +354,6 @@ fn passes_upstream(field: &Field<'_>, head: &RequestHead<'_>, trusted: bool) -> 
     }
 }
 
-/// How fields begin that say what a proxy in front has seen.
-const FORWARDING_CLAIM: &[u8] = b"x-forwarded-";
-/// How fields begin that say which certificate a client has shown.
-const CERTIFICATE_CLAIM: &[u8] = b"x-client-cert-";
-
-/// Whether a name begins so, also where `_` stands for `-`: gateway interfaces map both to the same
-/// variable.
-fn is_claim(name: &str, prefix: &[u8]) -> bool {
-    let Some(start) = name.as_bytes().get(..prefix.len()) else {
-        return false;
-    };
-    let lower = |byte: &u8| {
-        if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
-    };
-    start.iter().map(lower).eq(prefix.iter().copied())
-}
-
 /// The one framing field (RFC 9112 section 6.3).
 fn encode_length(out: &mut Vec<u8>, length: BodyLength) {
     match length {
@@ -423,6 +415,13 @@ fn elements(fields: Fields<'_>, id: FieldName) -> impl Iterator<Item = &[u8]> {
         .filter(|element| !element.is_empty())
 }
 
+/// What Connection names beside what it usually does.
+fn nominations(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
+    const USUAL: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
+    elements(fields, FieldName::Connection)
+        .filter(|element| !USUAL.iter().any(|usual| element.eq_ignore_ascii_case(usual)))
+}
+
 /// Which fields of a head Connection names (RFC 9110 section 7.6.1), as a bit for each.
 struct Nominated(u128);
 
@@ -433,16 +432,12 @@ impl Nominated {
     /// names are looked up by hash: to compare each name with each field would let a head of 16 KiB
     /// cost milliseconds.
     fn new(fields: Fields<'_>, has_connection: bool) -> Self {
-        const USUAL: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
         let mut nominated = Self(0);
         if !has_connection {
             return nominated;
         }
         let mut hashes = None;
-        for element in elements(fields.clone(), FieldName::Connection) {
-            if USUAL.iter().any(|usual| element.eq_ignore_ascii_case(usual)) {
-                continue;
-            }
+        for element in nominations(fields.clone()) {
             let hashes = hashes.get_or_insert_with(|| NameHashes::new(fields.clone()));
             nominated.0 |= hashes.find(element);
         }

@@ -13,6 +13,7 @@ use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer,
     Reactor, Shortage, SockId,
 };
+use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
 
 use crate::user::{Event, Ledger, Refused, User};
@@ -25,9 +26,11 @@ const GATHERED_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
 /// Faults towards servers are logged at most once in this time.
 const LOG_EVERY: Span = Span::from_secs(1);
 
-/// Answer to plain HTTP on a port for TLS.
-const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
-Content-Length: 56\r\nConnection: close\r\n\r\nthis port speaks TLS: write https:// instead of http://\n";
+/// Answer to plain HTTP on a port for TLS, up to its date and from there on.
+const PLAIN_HTTP_ANSWER: [&[u8]; 2] = [
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 56\r\nDate: ",
+    b"\r\nConnection: close\r\n\r\nthis port speaks TLS: write https:// instead of http://\n",
+];
 
 /// What a worker's TLS is made of; cheap to clone, immutable.
 #[derive(Clone, Debug, Default)]
@@ -107,8 +110,8 @@ struct Conn {
     output: Vec<u8>,
     /// Received bytes of a handshake that waits for its turn.
     input: Vec<u8>,
-    /// The deadline that holds once the handshake is done.
-    deadline: Moment,
+    /// How long the deadline leaves that runs once the handshake is done, from then on.
+    deadline_span: Span,
     profile: Option<u32>,
     /// The PROXY header comes before the handshake; what came of it is in `input`.
     expects_preface: bool,
@@ -184,7 +187,7 @@ impl<L: Ledger> TlsLayer<L> {
             session,
             output: Vec::new(),
             input: Vec::new(),
-            deadline: Moment::NEVER,
+            deadline_span: Span::MAX,
             profile,
             expects_preface: false,
             receiving: true,
@@ -431,10 +434,11 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
     }
 
     fn set_deadline(&mut self, sock: SockId, at: Moment) {
+        let now = self.inner.now();
         match self.layer.conn(sock) {
             // Until then the handshake's own deadline runs.
             Some(conn) if conn.profile.is_none() && !conn.session.is_established() => {
-                conn.deadline = at;
+                conn.deadline_span = if at == Moment::NEVER { Span::MAX } else { at.since(now) };
             }
             _ => self.inner.set_deadline(sock, at),
         }
@@ -695,7 +699,7 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         inner.set_receiving(sock, conn.receiving);
         self.worker.handle_established(sock, &mut conn.session);
         if conn.profile.is_none() {
-            return inner.set_deadline(sock, conn.deadline);
+            return inner.set_deadline(sock, inner.now().after(conn.deadline_span));
         }
         let owes = core::mem::take(&mut conn.owes_drained);
         self.layer.seal(inner, sock);
@@ -737,10 +741,16 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         let Some(conn) = self.layer.conn(sock) else { return };
         let profile = conn.profile;
         self.layer.ledger.count(Event::Failed(fault));
+        let unix_seconds = inner.unix_seconds();
         if fault == Fault::PlainHttp
             && let Some(out) = inner.output(sock)
         {
-            out.extend_from_slice(PLAIN_HTTP_ANSWER);
+            let [before, after] = PLAIN_HTTP_ANSWER;
+            // RFC 9110 section 6.6.1.
+            let date = DateField::new(unix_seconds);
+            out.extend_from_slice(before);
+            out.extend_from_slice(date.as_bytes());
+            out.extend_from_slice(after);
         }
         if let Some(profile) = profile {
             self.layer.log(inner.now(), profile, fault);

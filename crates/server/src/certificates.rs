@@ -47,6 +47,8 @@ pub struct TlsKeeper {
     clock: TlsClock,
     own_tickets: Option<Arc<TicketKeys>>,
     file_tickets: BTreeMap<String, Arc<TicketKeys>>,
+    /// What files hold now, for the keys that are in use; taken over when nothing else is wrong.
+    changed_tickets: Vec<(Arc<TicketKeys>, TicketKeys)>,
     self_signed: Option<CertificateFiles>,
     /// Some servers are told the names that clients ask for.
     keeps_names: bool,
@@ -81,7 +83,14 @@ impl TlsKeeper {
                 load_pool(pool, tls, &mut reading, &self.clock)
             }));
         }
-        if faults.is_empty() { Ok(plan) } else { Err(faults) }
+        let changed = core::mem::take(&mut self.changed_tickets);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        for (keys, by) in changed {
+            keys.replace(by);
+        }
+        Ok(plan)
     }
 
     /// Renews own ticket keys when they are old.
@@ -160,20 +169,20 @@ impl TlsKeeper {
 
     fn file_tickets(&mut self, path: &str, reading: &mut Reading<'_>) -> Option<Arc<TicketKeys>> {
         let text = String::from_utf8_lossy(&reading.file(path)?).into_owned();
-        let read = match self.file_tickets.get(path) {
-            Some(keys) => keys.replace(&text).map(|()| Arc::clone(keys)),
-            None => TicketKeys::from_text(&text).map(Arc::new),
-        };
-        match read {
-            Ok(keys) => {
-                self.file_tickets.insert(path.to_owned(), Arc::clone(&keys));
-                Some(keys)
-            }
+        let read = match TicketKeys::from_text(&text) {
+            Ok(read) => read,
             Err(fault) => {
                 reading.fault(path.to_owned(), fault);
-                None
+                return None;
             }
+        };
+        if let Some(keys) = self.file_tickets.get(path) {
+            self.changed_tickets.push((Arc::clone(keys), read));
+            return Some(Arc::clone(keys));
         }
+        let keys = Arc::new(read);
+        self.file_tickets.insert(path.to_owned(), Arc::clone(&keys));
+        Some(keys)
     }
 
     fn self_signed(&mut self, reading: &mut Reading<'_>) -> Option<CertificateFiles> {
@@ -400,4 +409,46 @@ fn make_self_signed() -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = r#"
+[[listener]]
+bind = "127.0.0.1:0"
+tls = { certificates = [{ cert = "DIR/cert.pem", key = "DIR/key.pem" }], tickets = "DIR/tickets" }
+[[route]]
+path = "/*"
+respond = { status = 204 }
+"#;
+
+    #[test]
+    fn a_refused_reload_changes_no_ticket_key() {
+        let folder = std::env::temp_dir().join(format!("tidegate-tickets-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (old, new) = ("11".repeat(32), "22".repeat(32));
+        let (cert, key) = make_self_signed().unwrap();
+        let write = |name: &str, bytes: &[u8]| fs::write(folder.join(name), bytes).unwrap();
+        write("cert.pem", &cert);
+        write("key.pem", &key);
+        write("tickets", old.as_bytes());
+        let text = CONFIG.replace("DIR", folder.to_str().unwrap());
+        let config = tidegate_config::parse(&text, "the test").unwrap();
+        let mut keeper = TlsKeeper::default();
+        keeper.load(&config, 1, false).unwrap();
+        let used = Arc::clone(keeper.file_tickets.values().next().unwrap());
+        let seals_with = |text: &str| used.seals_like(&TicketKeys::from_text(text).unwrap());
+        assert!(seals_with(&old));
+
+        write("tickets", new.as_bytes());
+        write("key.pem", b"not a key");
+        assert_eq!(keeper.load(&config, 1, false).unwrap_err().len(), 1);
+        assert!(seals_with(&old), "the reload was refused");
+        write("key.pem", &key);
+        keeper.load(&config, 1, false).unwrap();
+        assert!(seals_with(&new));
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -14,7 +14,9 @@ use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::forward::{self, ClientCertificate, ForwardFault, RequestContext};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_reactor::{Peer, Reactor, SockId};
-use tidegate_wire::http1::{self, BodyDecoder, BodyLength, HeadDecoder, Method, RequestHead};
+use tidegate_wire::http1::{
+    self, BodyDecoder, BodyLength, FieldName, HeadDecoder, Method, RequestHead,
+};
 
 use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
@@ -81,6 +83,8 @@ impl Worker {
             };
         }
         let pool = &snapshot.config.pools[proxy.pool];
+        let has_connection = head.has(FieldName::Connection);
+        let drops_trailers = forward::names_fields(head.fields(), has_connection);
         let exchange = Exchange {
             down: sock,
             up: SockId::NONE,
@@ -102,7 +106,7 @@ impl Worker {
             key_hash: hash_key(&pool.balance, head, peer),
             attempts: 0,
             tried: Tried::default(),
-            request_body: BodyDecoder::new(head.length),
+            request_body: BodyDecoder::new(head.length).dropping_trailers(drops_trailers),
             request_framing: match head.length {
                 BodyLength::None => Framing::None,
                 BodyLength::Length(_) => Framing::Length,

@@ -11,7 +11,7 @@ use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
 use tidegate_gate::retry::FailurePoint;
 use tidegate_reactor::{CloseReason, Reactor, SockId};
 use tidegate_wire::http1::{
-    self, BodyDecoder, BodyLength, FieldStorage, HeadDecoder, HeadLimits, RequestKind,
+    self, BodyDecoder, BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestKind,
     ResponseHead, Version,
 };
 
@@ -196,7 +196,9 @@ impl Worker {
         };
         let hsts = self.conns.downstream(exchange.down).map_or(0, |down| down.hsts);
         exchange.response_framing = framing;
-        exchange.response_body = BodyDecoder::new(head.length);
+        let has_connection = head.has(FieldName::Connection);
+        let drops_trailers = forward::names_fields(head.fields(), has_connection);
+        exchange.response_body = BodyDecoder::new(head.length).dropping_trailers(drops_trailers);
         exchange.keep_upstream = head.persistent && head.length != BodyLength::UntilClose;
         // An early answer: what of the request is still to come would be taken for the next one.
         exchange.keep_downstream &=

@@ -9,6 +9,7 @@ use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor};
 use tidegate_secure::{ListenerPlan, PoolPlan, TlsLayer, TlsPlan};
 use tidegate_server::counters::{Accounts, WorkerCounters};
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
+use tidegate_wire::http1::DateField;
 use tidegate_wire::proxy_protocol::{self, Endpoints, Extension};
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
@@ -271,6 +272,9 @@ fn plain_http_is_answered_in_plain() {
     assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("https://"), "{text}");
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{text}");
+    let date = DateField::new(house.reactor.unix_seconds());
+    let date = core::str::from_utf8(date.as_bytes()).unwrap();
+    assert!(head.contains(&format!("\r\nDate: {date}\r\n")), "{text}");
     assert_eq!(house.counters().tls_plain_http.load(), 1);
     drop(peer);
     house.assert_empty();
@@ -292,6 +296,30 @@ fn who_only_holds_the_door_is_sent_away_in_time() {
     assert!(peer.is_finished_by_other() || peer.was_reset());
     assert_eq!(house.counters().tls_handshake_timeouts.load(), 1);
     drop(peer);
+    house.assert_empty();
+}
+
+#[test]
+fn a_slow_handshake_leaves_the_head_its_whole_time() {
+    let mut house = House::new(1, Faults::none());
+    let mut clients = [house.client()];
+    house.turn();
+    // Of the 5 s of a handshake and the 10 s of a head; together more than either.
+    house.net.advance_by(Span::from_secs(4));
+    house.run(&mut clients, |clients| clients[0].session.is_established());
+    house.turn();
+    house.net.advance_by(Span::from_secs(7));
+    house.turn();
+    clients[0].say("GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    house.run(&mut clients, |clients| clients[0].closed);
+    assert!(clients[0].text().contains("\r\n\r\nHello, World!"), "{}", clients[0].text());
+
+    // It does run.
+    let mut clients = [house.client()];
+    house.run(&mut clients, |clients| clients[0].session.is_established());
+    house.run(&mut clients, |clients| clients[0].closed);
+    assert_eq!(house.counters().tls_handshake_timeouts.load(), 0);
+    drop(clients);
     house.assert_empty();
 }
 

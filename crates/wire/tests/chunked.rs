@@ -210,3 +210,14 @@ fn the_usual_end_comes_with_the_last_data() {
     let step = decoder.decode(b"5\r\nhello\r\n0\r\n\r\nGET").unwrap();
     assert_eq!(step, BodyStep { consumed: 15, data: b"hello", done: true });
 }
+
+#[test]
+fn trailers_that_are_to_be_dropped_are_read_all_the_same() {
+    let whole = |input: &[u8]| {
+        let mut decoder = BodyDecoder::new(BodyLength::Chunked).dropping_trailers(true);
+        let step = decoder.decode(input).map_err(|fault| fault.kind.name());
+        step.map(|step| (step.consumed, decoder.is_done(), decoder.trailers().to_vec()))
+    };
+    assert_eq!(whole(b"0\r\nX-Sum: 1\r\n\r\nGET"), Ok((15, true, Vec::new())));
+    assert_eq!(whole(b"0\r\nX-Sum : 1\r\n\r\n"), Err("SpaceBeforeColon"));
+}

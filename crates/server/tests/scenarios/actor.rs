@@ -233,6 +233,11 @@ impl Actor {
                     return Err(format!("the trailers are {:?}", self.trailers));
                 }
             }
+            Step::ExpectNoTrailer(name) => {
+                if self.trailers.iter().any(|found| found.0.eq_ignore_ascii_case(name)) {
+                    return Err(format!("it is among {:?}", self.trailers));
+                }
+            }
             Step::ExpectRaw(wanted) => {
                 let rest = self.reader.rest();
                 let common = rest.len().min(wanted.len());

@@ -85,6 +85,8 @@ scenes! {
     switching_unasked_is_refused
     synthetic_says_continue_when_it_wants_the_body
     too_large_a_body_is_413
+    trailers_make_no_claims
+    trailers_named_by_connection_stay_here
     trailers_pass_both_ways
     unsolicited_bytes_end_the_connection
     upgrade_declined_is_an_ordinary_answer

@@ -47,6 +47,8 @@ pub enum Step {
     ExpectBodyBytes(u64),
     /// `expect trailer NAME "..."`: after the body.
     ExpectTrailer(String, String),
+    /// `expect no trailer NAME`
+    ExpectNoTrailer(String),
     /// `expect raw "..."`: exactly these bytes next, whatever they mean.
     ExpectRaw(Vec<u8>),
     /// `expect cut`: the body begins, and the connection ends before it is whole.
@@ -129,6 +131,7 @@ fn parse_step(line: &str) -> Result<Step, String> {
         (["expect", "trailer", name], Some(bytes)) => {
             Step::ExpectTrailer((*name).to_owned(), text(bytes)?)
         }
+        (["expect", "no", "trailer", name], None) => Step::ExpectNoTrailer((*name).to_owned()),
         (["expect", "raw"], Some(bytes)) => Step::ExpectRaw(bytes),
         (["expect", "cut"], None) => Step::ExpectCut,
         (["expect", "close"], None) => Step::ExpectClose,

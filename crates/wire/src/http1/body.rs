@@ -33,6 +33,7 @@ pub struct BodyDecoder {
     /// Bytes of this chunk's extensions.
     extension_bytes: u16,
     size_digits: u8,
+    drops_trailers: bool,
     phase: Phase,
 }
 
@@ -84,8 +85,18 @@ impl BodyDecoder {
             extension_excess: 0,
             extension_bytes: 0,
             size_digits: 0,
+            drops_trailers: false,
             phase,
         }
+    }
+
+    /// The same, but where `drops_trailers` all trailer fields are read and none is handed on, as RFC 9110
+    /// section 6.5.1 allows.
+    #[must_use]
+    #[inline]
+    pub const fn dropping_trailers(mut self, drops_trailers: bool) -> Self {
+        self.drops_trailers = drops_trailers;
+        self
     }
 
     /// Whether the body is complete.
@@ -132,11 +143,11 @@ impl BodyDecoder {
 
     /// After a chunked body is done: the trailer fields that may be handed on, as lines
     /// `name: value` with CRLF each. Those that trailers must not have are left out
-    /// (RFC 9110 section 6.5.1).
+    /// (RFC 9110 section 6.5.1); all are where they were to be dropped.
     #[must_use]
     pub fn trailers(&self) -> &[u8] {
         match &self.trailers {
-            Some(section) if self.is_done() => section.lines(),
+            Some(section) if self.is_done() && !self.drops_trailers => section.lines(),
             _ => &[],
         }
     }

@@ -5,6 +5,7 @@
 //! Invariant: the split of the input into pieces changes neither the result nor the fault.
 
 mod body;
+mod claim;
 mod date;
 mod encode;
 mod fault;
@@ -19,6 +20,7 @@ mod target;
 mod trailer;
 
 pub use body::{BodyDecoder, BodyStep};
+pub use claim::{CERTIFICATE_CLAIM, FORWARDING_CLAIM, is_claim};
 pub use date::DateField;
 pub use encode::{
     encode_chunk_head, encode_chunk_tail, encode_field, encode_field_u64, encode_last_chunk,

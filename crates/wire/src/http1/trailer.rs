@@ -3,6 +3,7 @@
 //! Never: lets a trailer field say what only a header field may (RFC 9110 section 6.5.1).
 //! Limits: `TRAILER_BYTES_MAX`, `HEADER_FIELDS_MAX`; exists only when a trailer field comes.
 
+use super::claim::{CERTIFICATE_CLAIM, FORWARDING_CLAIM, is_claim};
 use super::encode::encode_field;
 use super::fault::FaultKind;
 use super::scan::{is_text, split_field_line};
@@ -53,16 +54,18 @@ impl TrailerSection {
     }
 }
 
-/// Whether a trailer must not have that name: framing, routing, request modifiers,
-/// authentication, response control data, and how to process the content.
+/// Whether a trailer must not have that name: framing, routing, whom to believe, request modifiers,
+/// authentication, response control data, and how to process the content. `_` counts as `-` here too.
 fn is_forbidden(name: &str) -> bool {
-    FORBIDDEN.iter().any(|forbidden| forbidden.eq_ignore_ascii_case(name))
-        || name.get(..12).is_some_and(|start| start.eq_ignore_ascii_case("x-forwarded-"))
-        || name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("if-"))
+    let is_named =
+        |forbidden: &&str| forbidden.len() == name.len() && is_claim(name, forbidden.as_bytes());
+    FORBIDDEN.iter().any(is_named)
+        || [FORWARDING_CLAIM, CERTIFICATE_CLAIM, b"if-"].iter().any(|start| is_claim(name, start))
 }
 
-const FORBIDDEN: [&str; 41] = [
+const FORBIDDEN: [&str; 42] = [
     // Message framing and the connection.
+    "close",
     "connection",
     "content-length",
     "http2-settings",
@@ -124,5 +127,26 @@ mod tests {
             section.end_line().unwrap();
         }
         assert_eq!(section.lines(), b"X-Sum: 1\r\n");
+    }
+
+    #[test]
+    fn a_trailer_makes_no_claims() {
+        for name in [
+            "X-Client-Cert-Subject",
+            "x-client-cert-sha256",
+            "X_Client_Cert_Subject",
+            "X-Forwarded-Proto",
+            "X_Forwarded_For",
+            "x_forwarded-host",
+            "X_Real_IP",
+            "Content_Length",
+            "Close",
+            "If_Match",
+        ] {
+            assert!(is_forbidden(name), "{name}");
+        }
+        for name in ["X-Client-Certainty", "X-Forwarded", "X-Real-IP-Sum", "Via-Sum", "Iffy"] {
+            assert!(!is_forbidden(name), "{name}");
+        }
     }
 }

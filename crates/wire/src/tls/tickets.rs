@@ -75,17 +75,6 @@ impl TicketKeys {
     /// # Errors
     /// `TicketKeysBroken` when a line is anything else, or there is none or too many.
     pub fn from_text(text: &str) -> Result<Self, SetupFault> {
-        let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
-        let keys = Self { keys: RwLock::default(), random, given: true };
-        keys.replace(text)?;
-        Ok(keys)
-    }
-
-    /// Takes the keys of a changed file.
-    ///
-    /// # Errors
-    /// As `from_text`; the keys stay as they were then.
-    pub fn replace(&self, text: &str) -> Result<(), SetupFault> {
         let broken = |detail: String| SetupFault::new(SetupKind::TicketKeysBroken, detail);
         let mut keys = Vec::new();
         for (at, line) in text.lines().map(str::trim).enumerate() {
@@ -98,10 +87,24 @@ impl TicketKeys {
         if keys.is_empty() || keys.len() > KEYS_MAX {
             return Err(broken(format!("{} keys, allowed are 1 to {KEYS_MAX}", keys.len())));
         }
-        if let Ok(mut current) = self.keys.write() {
+        let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
+        Ok(Self { keys: RwLock::new(keys), random, given: true })
+    }
+
+    /// From now on these are the keys: those of a changed file.
+    pub fn replace(&self, by: Self) {
+        if let (Ok(mut current), Ok(keys)) = (self.keys.write(), by.keys.into_inner()) {
             *current = keys;
         }
-        Ok(())
+    }
+
+    /// Whether both seal with the same key, for tests.
+    #[must_use]
+    pub fn seals_like(&self, other: &Self) -> bool {
+        match (self.key_of(None), other.key_of(None)) {
+            (Some(own), Some(other)) => own.name == other.name,
+            _ => false,
+        }
     }
 
     /// Makes a new key when the one that seals is old, and drops those that are too old; cheap when there
@@ -225,7 +228,9 @@ mod tests {
         let ticket = one.encrypt(b"state").unwrap();
         assert_eq!(two.decrypt(&ticket).as_deref(), Some(b"state".as_slice()));
         assert_eq!(one.decrypt(&two.encrypt(b"state").unwrap()), None, "sealed by the new key");
-        one.replace(&format!("{new}\n{old}\n")).unwrap();
+        assert!(!one.seals_like(&two));
+        one.replace(TicketKeys::from_text(&format!("{new}\n{old}\n")).unwrap());
+        assert!(one.seals_like(&two));
         assert!(one.decrypt(&two.encrypt(b"state").unwrap()).is_some());
     }
 
@@ -242,13 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_key_file_leaves_the_keys_that_were() {
-        let keys = TicketKeys::from_text(&"ab".repeat(32)).unwrap();
-        let ticket = keys.encrypt(b"state").unwrap();
+    fn a_broken_key_file_gives_no_keys() {
         for text in ["", "zz", &"ab".repeat(31), &format!("{}\n", "cd".repeat(32)).repeat(9)] {
-            assert!(keys.replace(text).is_err(), "{text:?}");
+            assert!(TicketKeys::from_text(text).is_err(), "{text:?}");
         }
-        assert!(keys.decrypt(&ticket).is_some());
+        let keys = TicketKeys::from_text(&"ab".repeat(32)).unwrap();
         assert!(!format!("{keys:?}").contains("abab"), "no key in a log");
     }
 }
