@@ -18,8 +18,8 @@ use std::time::Duration;
 use tidegate_base::{Address, Span, limits};
 use tidegate_config::model::{Bind, Config, ServerAddress, SteerByCpu};
 use tidegate_reactor::{
-    EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals,
-    worker as thread_setup,
+    EpollReactor, LeavingListeners, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers,
+    signals, worker as thread_setup,
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
@@ -27,7 +27,7 @@ use crate::certificates::{TlsFault, TlsKeeper};
 use crate::counters::Accounts;
 use crate::reload::{self, ReloadBell, Reloader};
 use crate::snapshot::Snapshot;
-use crate::worker::{Worker, WorkerLimits};
+use crate::worker::{Leaving, Worker, WorkerLimits};
 
 /// What the command line may override.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,7 +85,7 @@ impl std::error::Error for StartError {}
 #[derive(Clone, Debug)]
 pub(crate) enum Mail {
     /// Finish what is in flight, then end; what is left after the span is reset.
-    Stop(Span),
+    Stop(Span, Leaving),
     /// Begin TLS sessions by this plan from now on.
     Tls(Arc<TlsPlan>),
 }
@@ -141,7 +141,7 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
             }
             Err(error) => {
                 unlink_unix_listeners(&plan.config);
-                stop_all(workers, Span::ZERO);
+                stop_all(workers, Span::ZERO, &Leaving::default());
                 return Err(error);
             }
         }
@@ -165,7 +165,8 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     // Who comes by path from here on must find nobody rather than wait for nobody.
     unlink_unix_listeners(&plan.config);
     drop(unix_listeners);
-    stop_all(workers, grace);
+    let leaving = leaving(&plan);
+    stop_all(workers, grace, &leaving);
     Ok(())
 }
 
@@ -285,8 +286,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
         }
         for _ in 0..limits::MAILS_PER_TURN_MAX {
             match (mailbox.take(), tls.as_mut()) {
-                (Some(Mail::Stop(grace)), None) => worker.stop(reactor, grace),
-                (Some(Mail::Stop(grace)), Some(layer)) => {
+                (Some(Mail::Stop(grace, leaving)), None) => {
+                    worker.leave_to_others(leaving);
+                    worker.stop(reactor, grace);
+                }
+                (Some(Mail::Stop(grace, leaving)), Some(layer)) => {
+                    worker.leave_to_others(leaving);
                     layer.between_turns(reactor, worker, |worker, view| worker.stop(view, grace));
                 }
                 (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
@@ -440,10 +445,20 @@ fn wait_for_stop(bell: Option<&ReloadBell>) {
     }
 }
 
-fn stop_all(workers: Vec<WorkerThread>, grace: Span) {
+/// Which listeners leave new connections to a process that takes over: those on TCP, unless connections
+/// are steered by CPU, for then the group's program is the new process's by now.
+fn leaving(plan: &Plan) -> Leaving {
+    let leaves =
+        |bind: &Bind| matches!(bind, Bind::Tcp(_)) && !(plan.steer_by_cpu && plan.workers > 1);
+    let own = |bind| leaves(bind).then(|| Arc::new(LeavingListeners::new(plan.workers)));
+    plan.config.listeners.iter().map(|listener| own(&listener.bind)).collect()
+}
+
+fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
     for worker in &workers {
         // A mailbox that is full now has room after the worker's turn.
-        while !worker.handle.is_finished() && worker.sender.send(Mail::Stop(grace)).is_err() {
+        let mail = || Mail::Stop(grace, Arc::clone(leaving));
+        while !worker.handle.is_finished() && worker.sender.send(mail()).is_err() {
             thread::sleep(Duration::from_millis(1));
         }
     }
