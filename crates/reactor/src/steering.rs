@@ -2,7 +2,8 @@
 //! received it, or, when this process stops, one of the process that takes over.
 //! In: one listener of the group, and how many this process has there. Out: the group's program is set.
 //! Never: decides whether steering by CPU pays (see `interrupts`), or whether this process's listeners are
-//! the group's first, without which it would steer to itself: who stops knows.
+//! the group's first, without which it would steer to itself: who stops knows. (A listener that closes is
+//! replaced by the last one: of three processes the newest may stand first when the oldest is gone.)
 //! Invariant: a program's result indexes the group in the order in which its listeners began to listen (open
 //! them in CPU order). By CPU it is below the count, so the kernel never falls back to its hash; away from
 //! here it is past the count, so that with nobody else in the group the kernel does. The program stays with
