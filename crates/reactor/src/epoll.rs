@@ -98,6 +98,10 @@ impl Kernel for Epoll {
         let _ = steering::steer_away(listener.as_fd(), own_count);
     }
 
+    fn steer_evenly(&mut self, listener: &OwnedFd) {
+        let _ = steering::steer_evenly(listener.as_fd());
+    }
+
     fn accept(&mut self, listener: &OwnedFd) -> Accepting<OwnedFd> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener, flags) {

@@ -4,7 +4,11 @@
 //! Invariant: after `Closed` (or after the user's own `close`/`abort`) no completion with that id comes;
 //! operations on a stale id do nothing.
 
+use std::sync::Arc;
+
 use tidegate_base::{Address, Id, Moment};
+
+use crate::steering::LeavingListeners;
 
 /// Marks ids of sockets. A socket's `index` is dense (reused), so users may keep a table beside it.
 pub enum Sock {}
@@ -171,9 +175,10 @@ pub trait Reactor: Sized {
     /// until it is empty), then closes the listener.
     fn stop_listening(&mut self, listener: ListenerId);
     /// Asks the kernel to deal new connections to listeners that others opened on the same address after
-    /// the `own_count` of this process: to a process that takes over. This one goes on to accept, so that
-    /// what is on its way here already arrives. Nothing changes where there are no others.
-    fn steer_away(&mut self, listener: ListenerId, own_count: u32);
+    /// those of this process (`own`, which must be the first there): to a process that takes over. This one
+    /// goes on to accept, so that what is on its way here already arrives. Nothing changes where there are
+    /// no others. When the last of `own` closes the kernel deals evenly again.
+    fn steer_away(&mut self, listener: ListenerId, own: &Arc<LeavingListeners>);
     /// Listeners that are open, those included that still take what waits in their backlog.
     fn listener_count(&self) -> usize;
 

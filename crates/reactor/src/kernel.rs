@@ -93,6 +93,8 @@ pub trait Kernel {
     ) -> std::io::Result<(Self::Handle, Address)>;
     /// Deals new connections to those who joined this listener's group after its first `own_count`.
     fn steer_away(&mut self, listener: &Self::Handle, own_count: u32);
+    /// Deals new connections evenly over this listener's group again.
+    fn steer_evenly(&mut self, listener: &Self::Handle);
     /// Takes one connection from the backlog.
     fn accept(&mut self, listener: &Self::Handle) -> Accepting<Self::Handle>;
     /// Begins a connection, from the address `source` where one is given; the first writable or error

@@ -24,4 +24,5 @@ pub use interface::{
 };
 pub use mailbox::{Mailbox, Sender};
 pub use sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
+pub use steering::LeavingListeners;
 pub use waker::{Waker, make_wakers};

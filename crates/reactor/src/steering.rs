@@ -1,14 +1,42 @@
 //! Says which listener of a group a connection goes to (SO_ATTACH_REUSEPORT_CBPF): that of the CPU that
 //! received it, or, when this process stops, one of the process that takes over.
 //! In: one listener of the group, and how many this process has there. Out: the group's program is set.
-//! Never: decides whether steering by CPU pays: see `interrupts`.
+//! Never: decides whether steering by CPU pays (see `interrupts`), or whether this process's listeners are
+//! the group's first, without which it would steer to itself: who stops knows. (A listener that closes is
+//! replaced by the last one: of three processes the newest may stand first when the oldest is gone.)
 //! Invariant: a program's result indexes the group in the order in which its listeners began to listen (open
 //! them in CPU order). By CPU it is below the count, so the kernel never falls back to its hash; away from
-//! here it is past the count, so that with nobody else in the group the kernel does.
+//! here it is past the count, so that with nobody else in the group the kernel does. The program stays with
+//! the group when its setter is gone: who steered away takes it back before its last listener closes.
 
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fd::{AsRawFd, BorrowedFd};
+
+/// The listeners that this process has in one group and is about to close, one in each worker.
+#[derive(Debug)]
+pub struct LeavingListeners {
+    count: u32,
+    open: AtomicU32,
+}
+
+impl LeavingListeners {
+    /// `count` of them, all open.
+    #[must_use]
+    pub fn new(count: u32) -> Self {
+        Self { count, open: AtomicU32::new(count) }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// One of them is about to close; tells whether it is the last.
+    pub(crate) fn closes_last(&self) -> bool {
+        self.open.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
 
 /// Sets the program for the whole group of `listener`, which has SO_REUSEPORT. The last one set wins.
 ///
@@ -26,6 +54,19 @@ pub(crate) fn steer_by_cpu(listener: BorrowedFd<'_>, count: u32) -> io::Result<(
 /// What the kernel said (EINVAL without SO_REUSEPORT).
 pub(crate) fn steer_away(listener: BorrowedFd<'_>, count: u32) -> io::Result<()> {
     attach(listener, &mut past(count))
+}
+
+/// Makes the kernel deal by its hash again, to whoever is left in the group.
+///
+/// # Errors
+/// What the kernel said (EINVAL without SO_REUSEPORT).
+pub(crate) fn steer_evenly(listener: BorrowedFd<'_>) -> io::Result<()> {
+    attach(listener, &mut nobody())
+}
+
+/// The program: an index that no group has, which makes the kernel fall back to its hash.
+fn nobody() -> [libc::sock_filter; 1] {
+    [instruction(libc::BPF_RET | libc::BPF_K, u32::MAX)]
 }
 
 /// The program: load the CPU's number, take it modulo the count, return it.

@@ -184,3 +184,61 @@ fn a_path_left_behind_is_taken_over_and_one_in_use_is_not() {
     assert!(error.to_string().starts_with("cannot listen on unix:"), "{error}");
     std::fs::remove_file(&path).expect("it is there");
 }
+
+/// A listener of a group, on `address`, in a reactor of its own.
+fn join_group(address: SocketAddr) -> (EpollReactor, ListenerId, SocketAddr) {
+    let waker = make_wakers(1).expect("an eventfd").remove(0);
+    let mut reactor = EpollReactor::new(8, waker).expect("an epoll instance");
+    let options = ListenOptions { reuse_port: true, ..OPTIONS };
+    let id = reactor.listen(&Address::Tcp(address), &options).expect("it may share");
+    let Some(Address::Tcp(bound)) = reactor.listener_address(id) else { panic!("it listens") };
+    (reactor, id, bound)
+}
+
+#[test]
+fn a_process_of_fewer_listeners_that_went_leaves_a_group_that_is_dealt_to_evenly() {
+    struct Nothing;
+    impl<R: Reactor> Handler<R> for Nothing {
+        fn handle(&mut self, _: &mut R, _: Completion<'_>) {}
+    }
+    const OLD: usize = 2;
+    let _alone = alone();
+    // In order and by the drop of a reactor that was not waited for.
+    for in_order in [true, false] {
+        let (reactor, id, address) = join_group(([127, 0, 0, 1], 0).into());
+        let mut old = vec![(reactor, id)];
+        old.extend((1..OLD).map(|_| join_group(address)).map(|(reactor, id, _)| (reactor, id)));
+        let new: Vec<std::net::TcpListener> = (0..4).map(|_| share_port(address)).collect();
+        let leaving = Arc::new(LeavingListeners::new(OLD as u32));
+        for (reactor, id) in &mut old {
+            reactor.steer_away(*id, &leaving);
+        }
+        for (reactor, id) in old.iter_mut().filter(|_| in_order) {
+            reactor.stop_listening(*id);
+            while reactor.listener_count() > 0 {
+                reactor.turn(&mut Nothing, Span::ZERO);
+            }
+        }
+        drop(old);
+        let clients: Vec<_> =
+            (0..256).map(|_| TcpStream::connect(address).expect("four listen")).collect();
+        let counts: Vec<usize> = new
+            .iter()
+            .map(|listener| std::iter::from_fn(|| listener.accept().ok()).count())
+            .collect();
+        assert_eq!(counts.iter().sum::<usize>(), clients.len());
+        assert!(counts.iter().all(|count| *count > 0), "in order: {in_order}, {counts:?}");
+    }
+}
+
+/// A listener of another process, as far as the group can tell.
+fn share_port(address: SocketAddr) -> std::net::TcpListener {
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    sockopt::set_socket_reuseport(&socket, true).expect("it may share");
+    bind(&socket, &address).expect("the group's address");
+    listen(&socket, 512).expect("it listens");
+    let listener = std::net::TcpListener::from(socket);
+    listener.set_nonblocking(true).expect("a listener can be non-blocking");
+    listener
+}

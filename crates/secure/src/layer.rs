@@ -6,12 +6,13 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use tidegate_base::limits::{OUTPUT_HIGH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
 use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::{
-    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer,
-    Reactor, Shortage, SockId,
+    CloseReason, Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions,
+    ListenerId, Peer, Reactor, Shortage, SockId,
 };
 use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
@@ -292,8 +293,8 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
         self.inner.stop_listening(listener);
     }
 
-    fn steer_away(&mut self, listener: ListenerId, own_count: u32) {
-        self.inner.steer_away(listener, own_count);
+    fn steer_away(&mut self, listener: ListenerId, own: &Arc<LeavingListeners>) {
+        self.inner.steer_away(listener, own);
     }
 
     fn listener_count(&self) -> usize {

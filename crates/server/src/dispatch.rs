@@ -13,7 +13,7 @@ use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::forward::{self, ClientCertificate, ForwardFault, RequestContext};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
-use tidegate_reactor::{Peer, Reactor, SockId};
+use tidegate_reactor::{Peer, Reactor, Shortage, SockId};
 use tidegate_wire::http1::{
     self, BodyDecoder, BodyLength, FieldName, HeadDecoder, Method, RequestHead,
 };
@@ -204,8 +204,8 @@ impl Worker {
                 up
             }
             None => match self.connect(reactor, pool_index, server, down) {
-                Some(up) => up,
-                None => return self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT),
+                Ok(up) => up,
+                Err(shortage) => return self.attempt_lacked(reactor, id, shortage),
             },
         };
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
@@ -231,7 +231,7 @@ impl Worker {
         pool: u16,
         server: usize,
         down: SockId,
-    ) -> Option<SockId> {
+    ) -> Result<SockId, Shortage> {
         let counters = &self.accounts.counters;
         counters.upstream_connects.add(1);
         let addresses = &self.snapshot.addresses[usize::from(pool)][server];
@@ -241,10 +241,7 @@ impl Worker {
             None => reactor.connect(address),
             Some(_) => reactor.connect_secured(address, tidegate_secure::profile(pool, server)),
         };
-        let Ok(up) = begun else {
-            counters.upstream_connect_failures.add(1);
-            return None;
-        };
+        let up = begun.inspect_err(|_| counters.upstream_connect_failures.add(1))?;
         counters.upstream_now.add(1);
         self.conns.insert_upstream(
             up,
@@ -261,7 +258,7 @@ impl Worker {
         if let Some(version) = self.snapshot.config.pools[usize::from(pool)].proxy_protocol {
             self.send_proxy_header(reactor, up, down, version);
         }
-        Some(up)
+        Ok(up)
     }
 
     /// Sets the upstream connection's deadline to what the exchange waits for.
@@ -361,6 +358,25 @@ impl Worker {
         {
             http1::encode_last_chunk(out, exchange.request_body.trailers());
         }
+    }
+
+    /// This side, not the server, had too little for a connection: nobody is blamed, and another server
+    /// would need the same. Ports are short towards one address only: there another server may do.
+    pub(crate) fn attempt_lacked<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        shortage: Shortage,
+    ) {
+        if shortage == Shortage::Ports {
+            return self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
+        }
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let server = usize::from(exchange.server);
+        exchange.up = SockId::NONE;
+        self.pools[usize::from(exchange.pool)].state.note_end(server);
+        self.work.push(Work::ServeQueue(exchange.pool));
+        self.fail(reactor, id, SHORTAGE);
     }
 
     /// An attempt came to nothing: another one where that is safe, else the answer that says so.
@@ -566,5 +582,8 @@ fn hash_key(
 const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
 const QUEUE_FULL: &str = "every server is at its limit and the queue is full";
 const QUEUE_TIMEOUT: &str = "every server was at its limit for too long";
+/// What the client is told when this process has no slot, descriptor or memory for a connection.
+const SHORTAGE: Failure =
+    Failure { status: 503, text: "this server is at its own limit of connections" };
 pub(crate) const NO_CONNECT: Failure =
     Failure { status: 502, text: "no connection to the server could be made" };

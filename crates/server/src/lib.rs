@@ -15,6 +15,7 @@ mod downstream;
 mod exchange;
 mod flow;
 pub mod fuzz;
+mod neighbours;
 mod produce;
 mod reload;
 pub mod snapshot;

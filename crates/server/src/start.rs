@@ -16,18 +16,19 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_base::{Address, Span, limits};
-use tidegate_config::model::{Bind, Config, ServerAddress, SteerByCpu};
+use tidegate_config::model::{self, Bind, Config, ServerAddress, SteerByCpu};
 use tidegate_reactor::{
-    EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals,
-    worker as thread_setup,
+    EpollReactor, LeavingListeners, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers,
+    signals, worker as thread_setup,
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::certificates::{TlsFault, TlsKeeper};
 use crate::counters::Accounts;
+use crate::neighbours;
 use crate::reload::{self, ReloadBell, Reloader};
 use crate::snapshot::Snapshot;
-use crate::worker::{Worker, WorkerLimits};
+use crate::worker::{Leaving, Worker, WorkerLimits};
 
 /// What the command line may override.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,7 +86,7 @@ impl std::error::Error for StartError {}
 #[derive(Clone, Debug)]
 pub(crate) enum Mail {
     /// Finish what is in flight, then end; what is left after the span is reset.
-    Stop(Span),
+    Stop(Span, Leaving),
     /// Begin TLS sessions by this plan from now on.
     Tls(Arc<TlsPlan>),
 }
@@ -107,6 +108,7 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     let tls = keeper.load(&config, reload::unix_seconds(), true).map_err(StartError::Tls)?;
     let addresses = resolve(&config)?;
     tell_shared_ports(&config);
+    let earlier = earlier_listeners(&config);
     let unix_listeners = open_unix_listeners(&config)?;
     let cpus = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
     let count = usize::from(options.workers.or(config.server.workers).unwrap_or(0));
@@ -141,7 +143,7 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
             }
             Err(error) => {
                 unlink_unix_listeners(&plan.config);
-                stop_all(workers, Span::ZERO);
+                stop_all(workers, Span::ZERO, &Leaving::default());
                 return Err(error);
             }
         }
@@ -165,7 +167,11 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     // Who comes by path from here on must find nobody rather than wait for nobody.
     unlink_unix_listeners(&plan.config);
     drop(unix_listeners);
-    stop_all(workers, grace);
+    // Where connections are steered by CPU the group's program is the new process's by now.
+    let leaves = !(plan.steer_by_cpu && count > 1);
+    let leaving =
+        if leaves { leaving(&plan.config, plan.workers, &earlier) } else { Leaving::default() };
+    stop_all(workers, grace, &leaving);
     Ok(())
 }
 
@@ -285,8 +291,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
         }
         for _ in 0..limits::MAILS_PER_TURN_MAX {
             match (mailbox.take(), tls.as_mut()) {
-                (Some(Mail::Stop(grace)), None) => worker.stop(reactor, grace),
-                (Some(Mail::Stop(grace)), Some(layer)) => {
+                (Some(Mail::Stop(grace, leaving)), None) => {
+                    worker.leave_to_others(leaving);
+                    worker.stop(reactor, grace);
+                }
+                (Some(Mail::Stop(grace, leaving)), Some(layer)) => {
+                    worker.leave_to_others(leaving);
                     layer.between_turns(reactor, worker, |worker, view| worker.stop(view, grace));
                 }
                 (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
@@ -415,6 +425,15 @@ fn tell_shared_ports(config: &Config) {
     }
 }
 
+/// By `[[listener]]`: whose sockets listen there already.
+fn earlier_listeners(config: &Config) -> Vec<Vec<u64>> {
+    let on = |bind: &Bind| match bind {
+        Bind::Tcp(address) => neighbours::listeners_on(*address),
+        Bind::Unix(_) => Vec::new(),
+    };
+    config.listeners.iter().map(|listener| on(&listener.bind)).collect()
+}
+
 fn announce(config: &Config, workers: usize) {
     let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
     for listener in &config.listeners {
@@ -440,10 +459,22 @@ fn wait_for_stop(bell: Option<&ReloadBell>) {
     }
 }
 
-fn stop_all(workers: Vec<WorkerThread>, grace: Span) {
+/// Which listeners leave new connections to a process that takes over: those on TCP where nobody is left who
+/// listened there before this process, for then its listeners are the group's first.
+fn leaving(config: &Config, workers: u32, earlier: &[Vec<u64>]) -> Leaving {
+    let own = |(listener, earlier): (&model::Listener, &Vec<u64>)| {
+        let Bind::Tcp(address) = listener.bind else { return None };
+        let is_first = !neighbours::are_there_still(earlier, address);
+        is_first.then(|| Arc::new(LeavingListeners::new(workers)))
+    };
+    config.listeners.iter().zip(earlier).map(own).collect()
+}
+
+fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
     for worker in &workers {
         // A mailbox that is full now has room after the worker's turn.
-        while !worker.handle.is_finished() && worker.sender.send(Mail::Stop(grace)).is_err() {
+        let mail = || Mail::Stop(grace, Arc::clone(leaving));
+        while !worker.handle.is_finished() && worker.sender.send(mail()).is_err() {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -460,4 +491,26 @@ fn random_seed() -> u64 {
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
     move |cause| StartError::System { what, cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_leaves_nothing_to_others_as_long_as_an_older_process_listens() {
+        let older = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+        let address = older.local_addr().expect("it is bound");
+        let text = format!(
+            "[[listener]]\nbind = \"{address}\"\n[[listener]]\nbind = \"unix:/run/x\"\n\
+             [[route]]\nrespond = {{ status = 204 }}\n"
+        );
+        let Ok(config) = tidegate_config::parse(&text, "the test") else { panic!("{text}") };
+        let earlier = earlier_listeners(&config);
+        let leaves =
+            || leaving(&config, 2, &earlier).iter().map(Option::is_some).collect::<Vec<_>>();
+        assert_eq!(leaves(), [false, false]);
+        drop(older);
+        assert_eq!(leaves(), [true, false]);
+    }
 }

@@ -370,7 +370,12 @@ impl Worker {
             Stage::Connecting if reason != CloseReason::Ended => {
                 self.accounts.counters.upstream_connect_failures.add(1);
                 self.drop_upstream(sock);
-                self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
+                match reason {
+                    CloseReason::ConnectShortage(shortage) => {
+                        self.attempt_lacked(reactor, id, shortage);
+                    }
+                    _ => self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT),
+                }
             }
             _ => self.upstream_broke(reactor, sock, id),
         }

@@ -12,7 +12,8 @@ use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_reactor::{
-    Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer, Reactor, SockId,
+    Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions, ListenerId, Peer,
+    Reactor, SockId,
 };
 use tidegate_secure::{Refused, User};
 use tidegate_wire::http1::DateField;
@@ -66,6 +67,8 @@ pub struct Worker {
     pub(crate) until_sample: u32,
     pub(crate) sampling: Option<Sample>,
     listeners: Vec<(ListenerId, u16)>,
+    /// By listener: who closes together, where a stop may leave new connections to another process.
+    leaving: Leaving,
     limits: WorkerLimits,
 }
 
@@ -110,6 +113,9 @@ pub struct Leftovers {
     pub in_use: u64,
 }
 
+/// By `[[listener]]`: this process's listeners there, if it leaves new connections to those of another.
+pub type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
+
 /// How many connections and exchanges a worker may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
@@ -150,6 +156,7 @@ impl Worker {
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
             sampling: None,
             listeners: Vec::new(),
+            leaving: Leaving::default(),
             limits,
         }
     }
@@ -209,6 +216,11 @@ impl Worker {
         }
     }
 
+    /// Says, before a stop, on which listeners it leaves new connections to a process that takes over.
+    pub fn leave_to_others(&mut self, leaving: Leaving) {
+        self.leaving = leaving;
+    }
+
     fn steers(&self) -> bool {
         self.limits.steer_by_cpu && self.limits.workers > 1
     }
@@ -221,10 +233,9 @@ impl Worker {
             return;
         }
         self.stopping = true;
-        // Where connections are steered by CPU the group's program is the new process's by now.
-        if !self.steers() {
-            for (listener, _) in &self.listeners {
-                reactor.steer_away(*listener, self.limits.workers);
+        for (listener, index) in &self.listeners {
+            if let Some(Some(own)) = self.leaving.get(usize::from(*index)) {
+                reactor.steer_away(*listener, own);
             }
         }
         let now = reactor.now();

@@ -6,6 +6,7 @@
 //! Invariant: `backlogged` stays set until the kernel said "empty", so no queued connection is stranded.
 
 use std::io;
+use std::sync::Arc;
 
 use tidegate_base::limits::ACCEPTS_PER_TURN_MAX;
 use tidegate_base::{Address, Moment, Span};
@@ -14,6 +15,7 @@ use super::slots::State;
 use super::{LISTENER_INDEX, Loop};
 use crate::interface::{Completion, Handler, ListenOptions, ListenerId, Shortage, SockId};
 use crate::kernel::{Accepting, Kernel};
+use crate::steering::LeavingListeners;
 
 /// How long accepting pauses after a shortage, unless a connection ends before.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
@@ -30,6 +32,8 @@ pub(super) struct Door<H> {
     /// How many it may still accept, once it was told to stop: what the backlog can hold. Later ones
     /// would keep it open as long as clients keep coming.
     last_accepts: Option<u32>,
+    /// It steered connections away from this process's listeners, these.
+    leaving: Option<Arc<LeavingListeners>>,
 }
 
 impl<K: Kernel> Loop<K> {
@@ -64,6 +68,7 @@ impl<K: Kernel> Loop<K> {
             backlogged: false,
             backlog,
             last_accepts: None,
+            leaving: None,
         };
         match free {
             Some(free) => self.doors[free] = door,
@@ -82,6 +87,16 @@ impl<K: Kernel> Loop<K> {
             let door = &mut self.doors[listener.index as usize];
             door.last_accepts = Some(door.backlog);
             door.backlogged = true;
+        }
+    }
+
+    pub(super) fn leave_door(&mut self, listener: ListenerId, own: &Arc<LeavingListeners>) {
+        if self.door(listener).is_some() {
+            let door = &mut self.doors[listener.index as usize];
+            if let Some(handle) = &door.handle {
+                self.kernel.steer_away(handle, own.count());
+            }
+            door.leaving = Some(Arc::clone(own));
         }
     }
 
@@ -160,10 +175,14 @@ impl<K: Kernel> Loop<K> {
         handler.handle(self, Completion::AcceptPaused { listener, shortage });
     }
 
-    fn close_door(&mut self, index: usize) {
+    pub(super) fn close_door(&mut self, index: usize) {
         let door = &mut self.doors[index];
         door.backlogged = false;
         if let Some(handle) = door.handle.take() {
+            // The program would go on to name indexes past listeners that are no longer there.
+            if door.leaving.take().is_some_and(|own| own.closes_last()) {
+                self.kernel.steer_evenly(&handle);
+            }
             self.kernel.close(handle);
         }
     }

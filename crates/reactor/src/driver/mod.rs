@@ -11,6 +11,8 @@ mod receive;
 mod send;
 mod slots;
 
+use std::sync::Arc;
+
 use tidegate_base::limits::READ_BUFFER_BYTES;
 use tidegate_base::wheel::Wheel;
 use tidegate_base::{Address, Moment, Span};
@@ -20,6 +22,7 @@ use crate::interface::{
     Shortage, SockId,
 };
 use crate::kernel::{ConnectFault, Kernel, Ready, WAKER_TOKEN};
+use crate::steering::LeavingListeners;
 use crate::waker::Waker;
 
 use accept::Door;
@@ -334,13 +337,8 @@ impl<K: Kernel> Reactor for Loop<K> {
         self.stop_door(listener);
     }
 
-    fn steer_away(&mut self, listener: ListenerId, own_count: u32) {
-        if let Some(door) = self.doors.get(listener.index as usize)
-            && let Some(handle) = &door.handle
-            && self.door(listener).is_some()
-        {
-            self.kernel.steer_away(handle, own_count);
-        }
+    fn steer_away(&mut self, listener: ListenerId, own: &Arc<LeavingListeners>) {
+        self.leave_door(listener, own);
     }
 
     fn listener_count(&self) -> usize {
@@ -477,10 +475,8 @@ impl<K: Kernel> Drop for Loop<K> {
         for handle in self.slots.drain() {
             self.kernel.close(handle);
         }
-        for door in self.doors.drain(..) {
-            if let Some(handle) = door.handle {
-                self.kernel.close(handle);
-            }
+        for index in 0..self.doors.len() {
+            self.close_door(index);
         }
     }
 }

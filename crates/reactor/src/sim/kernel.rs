@@ -92,6 +92,8 @@ impl Kernel for Sim {
     /// Who listens in the simulator shares with nobody who takes over.
     fn steer_away(&mut self, _listener: &SimHandle, _own_count: u32) {}
 
+    fn steer_evenly(&mut self, _listener: &SimHandle) {}
+
     fn accept(&mut self, listener: &SimHandle) -> Accepting<SimHandle> {
         let Socket::Listener(listener) = listener.0 else {
             return Accepting::Empty;

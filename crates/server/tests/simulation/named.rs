@@ -169,13 +169,17 @@ fn with_all_slots_taken_the_next_client_waits_for_one() {
 }
 
 #[test]
-fn without_a_slot_for_the_server_a_request_is_502() {
-    let mut stage = Stage::with_slots("", "", 1);
-    let client = stage.dial();
+fn without_a_slot_for_the_server_a_request_is_503_and_not_tried_again() {
+    let mut stage = Stage::with_slots("", "retries = 3", 2);
+    let (idle, client) = (stage.dial(), stage.dial());
+    idle.send(b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+    stage.hear(&idle, "hello");
     client.send(GET);
-    let answer = stage.hear(&client, "\n\r\n502");
-    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
-    drop(client);
+    let answer = stage.hear(&client, "connections\n");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    let counters = &stage.seat.accounts.counters;
+    assert_eq!((counters.retries.load(), counters.upstream_connects.load()), (0, 1));
+    drop((idle, client));
     stage.end();
 }
 

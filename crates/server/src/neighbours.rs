@@ -1,0 +1,75 @@
+//! Who listens on an address, of all processes: a stop steers connections to those who came later, and must
+//! know whether some who came earlier are still there.
+//! In: an address. Out: the listening sockets on it, by inode, as /proc/net/tcp shows them.
+//! Never: is asked while serving: at the start and at the stop only. Where /proc cannot be read nobody is seen.
+//! Limits: reads the listening sockets of the network namespace, which the kernel lists first, and no other.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+
+/// The state of a listening socket, as the kernel writes it (`TCP_LISTEN`).
+const LISTENS: &str = "0A";
+
+/// Inodes of the sockets that listen on exactly `address`.
+pub(crate) fn listeners_on(address: SocketAddr) -> Vec<u64> {
+    let table = if address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
+    File::open(table).map(|file| parse(BufReader::new(file), address)).unwrap_or_default()
+}
+
+/// Whether one of `earlier` still listens on `address`.
+pub(crate) fn are_there_still(earlier: &[u64], address: SocketAddr) -> bool {
+    !earlier.is_empty() && listeners_on(address).iter().any(|inode| earlier.contains(inode))
+}
+
+/// Reads proc(5)'s table: `sl local_address rem_address st queues timer retransmits uid timeout inode`.
+fn parse(table: impl BufRead, address: SocketAddr) -> Vec<u64> {
+    let local = table_address(address);
+    let mut inodes = Vec::new();
+    for line in table.lines().skip(1).map_while(Result::ok) {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (at, state) = (fields.next(), fields.nth(1));
+        if state != Some(LISTENS) {
+            break;
+        }
+        if at == Some(local.as_str()) {
+            inodes.extend(fields.nth(5).and_then(|inode| inode.parse::<u64>().ok()));
+        }
+    }
+    inodes
+}
+
+/// An address as the table writes it: words of the host's byte order, then the port.
+fn table_address(address: SocketAddr) -> String {
+    let octets = match address {
+        SocketAddr::V4(v4) => v4.ip().octets().to_vec(),
+        SocketAddr::V6(v6) => v6.ip().octets().to_vec(),
+    };
+    let words = octets
+        .chunks_exact(4)
+        .map(|word| format!("{:08X}", u32::from_ne_bytes([word[0], word[1], word[2], word[3]])));
+    format!("{}:{:04X}", words.collect::<String>(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_listener_is_seen_as_long_as_it_listens_and_a_connection_is_not_one() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(any).expect("loopback has a port");
+            let address = listener.local_addr().expect("it is bound");
+            let client = TcpStream::connect(address).expect("it listens");
+            let inode = rustix::fs::fstat(listener.as_fd()).expect("it is open").st_ino;
+            let seen = listeners_on(address);
+            assert_eq!(seen, [inode]);
+            assert!(are_there_still(&seen, address));
+            drop(listener);
+            assert!(!are_there_still(&seen, address));
+            drop(client);
+        }
+    }
+}
