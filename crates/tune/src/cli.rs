@@ -251,7 +251,7 @@ fn in_place<'a>(
     args: &ApplyArgs,
     state: &Path,
 ) -> io::Result<Vec<(&'a Entry, Vec<Action>)>> {
-    if !args.persist || !journal::exists(state) {
+    if !args.persist || !journal::exists(state).map_err(io::Error::other)? {
         return Ok(Vec::new());
     }
     let journal = Journal::open(state).map_err(io::Error::other)?;
@@ -351,7 +351,7 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     let host = args.root.as_deref().map_or_else(Host::live, Host::recorded);
     let state = state_folder(args.state.as_deref(), &host);
     let mut out = io::stdout().lock();
-    if !journal::exists(&state) {
+    if !journal::exists(&state).map_err(io::Error::other)? {
         writeln!(out, "Nothing to undo: there are no changes in {}.", state.display())?;
         return Ok(DONE);
     }

@@ -306,7 +306,14 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
 }
 
 /// Whether a journal with steps exists in `folder`, without taking its lock.
-#[must_use]
-pub fn exists(folder: &Path) -> bool {
-    fs::metadata(folder.join(FILE_NAME)).is_ok_and(|file| file.len() > 0)
+///
+/// # Errors
+/// [`JournalError::Io`] when that cannot be told: a folder that may not be entered is not an empty one.
+pub fn exists(folder: &Path) -> Result<bool, JournalError> {
+    let path = folder.join(FILE_NAME);
+    match fs::metadata(&path) {
+        Ok(file) => Ok(file.len() > 0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(JournalError::Io(path, error)),
+    }
 }

@@ -181,6 +181,25 @@ fn a_security_trade_is_refused_unless_it_is_named_as_a_risk() {
 }
 
 #[test]
+fn without_the_right_to_see_the_journal_undo_does_not_say_that_there_is_none() {
+    // A user with the number 0 but without root's capabilities may not enter a closed folder.
+    let text = passes(
+        "echo 99 > /proc/sys/net/core/somaxconn
+        mkdir $STATE/closed
+        $TUNE apply capacity-somaxconn --yes --state $STATE/closed
+        chmod 000 $STATE/closed
+        code=0
+        setpriv --bounding-set=-all --inh-caps=-all -- $TUNE undo --state $STATE/closed 2>&1 || code=$?
+        test $code = 1
+        chmod 700 $STATE/closed
+        $TUNE undo --state $STATE/closed
+        test $(cat /proc/sys/net/core/somaxconn) = 99",
+    );
+    assert!(text.contains("run as root"), "{text}");
+    assert!(!text.contains("Nothing to undo"), "{text}");
+}
+
+#[test]
 fn a_recorded_host_has_a_journal_of_its_own() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let run = |words: &[&str]| {

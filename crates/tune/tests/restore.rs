@@ -9,7 +9,7 @@ use tidegate_tune::action::Action;
 use tidegate_tune::apply::{ApplyError, Point, apply};
 use tidegate_tune::check::{Hand, check};
 use tidegate_tune::host::Host;
-use tidegate_tune::journal::{Journal, JournalError, Progress};
+use tidegate_tune::journal::{self, Journal, JournalError, Progress};
 use tidegate_tune::persist::kept_actions;
 use tidegate_tune::undo::{Fate, undo};
 use tidegate_tune::workload::{For, Workload};
@@ -162,6 +162,16 @@ fn a_damaged_line_in_the_middle_stops_everything() {
     let state = Scratch::new();
     fs::write(state.0.join("journal.jsonl"), "nonsense\n{}\n").unwrap();
     assert!(matches!(Journal::open(&state.0), Err(JournalError::Damaged(_, 1))));
+}
+
+#[test]
+fn a_journal_that_cannot_be_looked_at_is_not_one_that_is_not_there() {
+    let state = Scratch::new();
+    assert!(!journal::exists(&state.0).unwrap());
+    assert!(!journal::exists(&state.0.join("no/such/folder")).unwrap());
+    let file = state.0.join("journal.jsonl");
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    assert!(matches!(journal::exists(&state.0), Err(JournalError::Io(..))));
 }
 
 #[test]
