@@ -68,6 +68,7 @@ pub fn apply(
     actions: &[Action],
     killed: Killer<'_>,
 ) -> Result<usize, ApplyError> {
+    journal.is_of(&host.root_name())?;
     let boot = boot_id(host);
     let first = journal.outstanding().last().map_or(0, |step| step.number);
     let mut done = 0;
@@ -100,7 +101,7 @@ fn apply_one(
         return Ok(false);
     }
     check(Point::BeforeJournal)?;
-    let step = journal.begin(item, boot, action, before.clone())?;
+    let step = journal.begin(&host.root_name(), item, boot, action, before.clone())?;
     check(Point::BeforeAction)?;
     perform(host, action).map_err(ApplyError::Action)?;
     check(Point::AfterAction)?;

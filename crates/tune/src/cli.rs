@@ -18,7 +18,7 @@ use crate::workload::{CONNECTIONS_MAX, For, Workload};
 use crate::{page, report};
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Everything was done.
@@ -124,16 +124,16 @@ struct ApplyArgs {
     /// Accept a security trade, named one by one
     #[arg(long, value_name = "ITEM")]
     accept_risk: Vec<String>,
-    /// Folder of the journal
-    #[arg(long, value_name = "FOLDER", default_value = STATE_FOLDER)]
-    state: PathBuf,
+    /// Folder of the journal [default: /var/lib/tidegate/tune, below --root]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 struct UndoArgs {
-    /// Folder of the journal
-    #[arg(long, value_name = "FOLDER", default_value = STATE_FOLDER)]
-    state: PathBuf,
+    /// Folder of the journal [default: /var/lib/tidegate/tune, below --root]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
     /// Leave what was changed since as it is, and forget our changes to it
     #[arg(long)]
     forget: bool,
@@ -184,7 +184,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     }
     let host = args.workload.host();
     let report = check(&host, &args.workload.workload());
-    let in_place = in_place(&report, args)?;
+    let state = state_folder(args.state.as_deref(), &host);
+    let in_place = in_place(&host, &report, args, &state)?;
     let (chosen, mut refused) = choose(&report, args);
     refused.retain(|line| !in_place.iter().any(|(entry, _)| line.starts_with(entry.item.id)));
     let mut out = io::stdout().lock();
@@ -220,7 +221,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         )?;
         return Ok(DONE);
     }
-    let mut journal = Journal::open(&args.state).map_err(io::Error::other)?;
+    let mut journal = Journal::open(&state).map_err(io::Error::other)?;
+    journal.is_of(&host.root_name()).map_err(io::Error::other)?;
     let mut failed = false;
     for (entry, actions) in &works {
         show(&mut out, &host, entry, actions)?;
@@ -243,11 +245,17 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
 }
 
 /// Named items that are good because they were applied before: with `--persist` they can still be kept.
-fn in_place<'a>(report: &'a Report, args: &ApplyArgs) -> io::Result<Vec<(&'a Entry, Vec<Action>)>> {
-    if !args.persist || !journal::exists(&args.state) {
+fn in_place<'a>(
+    host: &Host,
+    report: &'a Report,
+    args: &ApplyArgs,
+    state: &Path,
+) -> io::Result<Vec<(&'a Entry, Vec<Action>)>> {
+    if !args.persist || !journal::exists(state).map_err(io::Error::other)? {
         return Ok(Vec::new());
     }
-    let journal = Journal::open(&args.state).map_err(io::Error::other)?;
+    let journal = Journal::open(state).map_err(io::Error::other)?;
+    journal.is_of(&host.root_name()).map_err(io::Error::other)?;
     Ok(report
         .in_state("good")
         .filter(|entry| args.items.iter().any(|name| name == entry.item.id))
@@ -340,13 +348,14 @@ fn show(out: &mut impl Write, host: &Host, entry: &Entry, actions: &[Action]) ->
 }
 
 fn run_undo(args: &UndoArgs) -> io::Result<u8> {
+    let host = args.root.as_deref().map_or_else(Host::live, Host::recorded);
+    let state = state_folder(args.state.as_deref(), &host);
     let mut out = io::stdout().lock();
-    if !journal::exists(&args.state) {
-        writeln!(out, "Nothing to undo: there are no changes in {}.", args.state.display())?;
+    if !journal::exists(&state).map_err(io::Error::other)? {
+        writeln!(out, "Nothing to undo: there are no changes in {}.", state.display())?;
         return Ok(DONE);
     }
-    let host = args.root.as_deref().map_or_else(Host::live, Host::recorded);
-    let mut journal = Journal::open(&args.state).map_err(io::Error::other)?;
+    let mut journal = Journal::open(&state).map_err(io::Error::other)?;
     let fates = undo(&host, &mut journal).map_err(io::Error::other)?;
     let mut left = 0;
     for undone in &fates {
@@ -382,6 +391,11 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     Ok(LEFT_OVER)
 }
 
+/// Where the journal lies: a recorded host has its own, inside its tree.
+fn state_folder(asked: Option<&Path>, host: &Host) -> PathBuf {
+    asked.map_or_else(|| host.locate(STATE_FOLDER), Path::to_owned)
+}
+
 fn is_known(name: &str) -> bool {
     items::by_id(name).is_some() || Group::ALL.iter().any(|group| group.name() == name)
 }
@@ -399,7 +413,7 @@ fn nearest(name: &str) -> String {
 }
 
 /// Writes a result file, naming it when that fails.
-pub(crate) fn write_file(file: &std::path::Path, text: &str) -> io::Result<()> {
+pub(crate) fn write_file(file: &Path, text: &str) -> io::Result<()> {
     fs::write(file, text)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
 }

@@ -94,6 +94,13 @@ impl Host {
         self
     }
 
+    /// The root by which the journal tells hosts apart: `/`, or a recorded tree's folder without links.
+    #[must_use]
+    pub fn root_name(&self) -> String {
+        let root = fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());
+        root.to_string_lossy().into_owned()
+    }
+
     /// Whether this is the host we run on (only there may tools change things).
     #[must_use]
     pub fn is_live(&self) -> bool {

@@ -17,16 +17,33 @@ use std::path::{Path, PathBuf};
 pub const JOURNAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Where the journal lies unless told otherwise.
 pub const STATE_FOLDER: &str = "/var/lib/tidegate/tune";
+/// The root of the live host.
+pub const LIVE_ROOT: &str = "/";
 const FILE_NAME: &str = "journal.jsonl";
 
 /// One line of the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "record")]
 enum Record {
-    Begun { step: u64, item: String, boot: String, action: Action, before: Option<String> },
-    Done { step: u64, after: Option<String> },
-    Forgotten { step: u64 },
-    Undone { step: u64 },
+    Begun {
+        step: u64,
+        #[serde(default = "live_root")]
+        root: String,
+        item: String,
+        boot: String,
+        action: Action,
+        before: Option<String>,
+    },
+    Done {
+        step: u64,
+        after: Option<String>,
+    },
+    Forgotten {
+        step: u64,
+    },
+    Undone {
+        step: u64,
+    },
 }
 
 /// What is known of a step's outcome.
@@ -43,6 +60,8 @@ pub enum Progress {
 pub struct Step {
     /// Its number, rising.
     pub number: u64,
+    /// The root of the host it was made on: `/`, or the folder of a recorded host.
+    pub root: String,
     /// The item it was for.
     pub item: String,
     /// The boot it was made in: /proc/sys/kernel/random/boot_id.
@@ -71,6 +90,8 @@ pub enum JournalError {
     Busy(PathBuf),
     /// A line that is not the last one cannot be read.
     Damaged(PathBuf, usize),
+    /// It holds changes of another host: the file, that host's root.
+    OtherRoot(PathBuf, String),
     /// The file system says no.
     Io(PathBuf, io::Error),
 }
@@ -87,6 +108,20 @@ impl fmt::Display for JournalError {
                 f,
                 "{} line {line} cannot be read, so nothing is changed; mend the line or put the values back by hand",
                 path.display()
+            ),
+            Self::OtherRoot(path, root) => write!(
+                f,
+                "{} holds changes of {}, so nothing is changed; put those back with `tidegate tune undo{}{}` \
+                 or, if that host is gone, remove the file",
+                path.display(),
+                if root == LIVE_ROOT {
+                    "the live host".to_owned()
+                } else {
+                    format!("the recorded host {root}")
+                },
+                if root == LIVE_ROOT { String::new() } else { format!(" --root {root}") },
+                path.parent()
+                    .map_or_else(String::new, |folder| format!(" --state {}", folder.display())),
             ),
             Self::Io(path, error) => write!(
                 f,
@@ -141,6 +176,17 @@ impl Journal {
         &self.steps
     }
 
+    /// That all outstanding steps were made on the host with this root, so that their values are its own.
+    ///
+    /// # Errors
+    /// [`JournalError::OtherRoot`] names the host whose steps they are.
+    pub fn is_of(&self, root: &str) -> Result<(), JournalError> {
+        match self.steps.iter().find(|step| step.root != root) {
+            Some(step) => Err(JournalError::OtherRoot(self.path.clone(), step.root.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// What was done for an item to settings and by tools, and is in place: what `--persist` keeps when the
     /// item is good by now.
     #[must_use]
@@ -160,6 +206,7 @@ impl Journal {
     /// [`JournalError`]: then the step must not be done.
     pub fn begin(
         &mut self,
+        root: &str,
         item: &str,
         boot: &str,
         action: &Action,
@@ -168,6 +215,7 @@ impl Journal {
         let step = self.next;
         self.append(Record::Begun {
             step,
+            root: root.to_owned(),
             item: item.to_owned(),
             boot: boot.to_owned(),
             action: action.clone(),
@@ -229,10 +277,11 @@ impl Journal {
 
     fn take_in(&mut self, record: Record) {
         match record {
-            Record::Begun { step, item, boot, action, before } => {
+            Record::Begun { step, root, item, boot, action, before } => {
                 self.next = self.next.max(step + 1);
                 let progress = Progress::Begun;
-                self.steps.push(Step { number: step, item, boot, action, before, progress });
+                let number = step;
+                self.steps.push(Step { number, root, item, boot, action, before, progress });
             }
             Record::Done { step, after } => {
                 if let Some(known) = self.steps.iter_mut().find(|known| known.number == step) {
@@ -246,13 +295,25 @@ impl Journal {
     }
 }
 
+/// Where steps were made that do not say so: lines of before roots were kept.
+fn live_root() -> String {
+    LIVE_ROOT.to_owned()
+}
+
 /// Makes the names in a folder last over a crash.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// Whether a journal with steps exists in `folder`, without taking its lock.
-#[must_use]
-pub fn exists(folder: &Path) -> bool {
-    fs::metadata(folder.join(FILE_NAME)).is_ok_and(|file| file.len() > 0)
+///
+/// # Errors
+/// [`JournalError::Io`] when that cannot be told: a folder that may not be entered is not an empty one.
+pub fn exists(folder: &Path) -> Result<bool, JournalError> {
+    let path = folder.join(FILE_NAME);
+    match fs::metadata(&path) {
+        Ok(file) => Ok(file.len() > 0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(JournalError::Io(path, error)),
+    }
 }

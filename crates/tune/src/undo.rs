@@ -1,6 +1,7 @@
 //! Puts back what was changed, newest first.
 //! In: a host, the open journal. Out: for each step, what became of it.
-//! Never: overwrites a value that somebody changed after us: it is reported and stays in the journal.
+//! Never: puts back on one host what was changed on another;
+//! overwrites a value that somebody changed after us: it is reported and stays in the journal.
 
 use crate::action::{Action, same};
 use crate::apply::{boot_id, remove_draft, replace_file, run};
@@ -35,7 +36,8 @@ pub struct Undone {
 /// Puts back everything that is outstanding.
 ///
 /// # Errors
-/// [`JournalError`] when the journal cannot be written; what was put back until then stays so.
+/// [`JournalError`] when the journal is another host's (then nothing is done), or cannot be written (what was
+/// put back until then stays so).
 pub fn undo(host: &Host, journal: &mut Journal) -> Result<Vec<Undone>, JournalError> {
     let undone = undo_after(host, journal, 0)?;
     journal.tidy()?;
@@ -51,6 +53,7 @@ pub fn undo_after(
     journal: &mut Journal,
     last: u64,
 ) -> Result<Vec<Undone>, JournalError> {
+    journal.is_of(&host.root_name())?;
     let boot = boot_id(host);
     let steps: Vec<Step> =
         journal.outstanding().iter().rev().filter(|step| step.number > last).cloned().collect();

@@ -181,6 +181,52 @@ fn a_security_trade_is_refused_unless_it_is_named_as_a_risk() {
 }
 
 #[test]
+fn without_the_right_to_see_the_journal_undo_does_not_say_that_there_is_none() {
+    // A user with the number 0 but without root's capabilities may not enter a closed folder.
+    let text = passes(
+        "echo 99 > /proc/sys/net/core/somaxconn
+        mkdir $STATE/closed
+        $TUNE apply capacity-somaxconn --yes --state $STATE/closed
+        chmod 000 $STATE/closed
+        code=0
+        setpriv --bounding-set=-all --inh-caps=-all -- $TUNE undo --state $STATE/closed 2>&1 || code=$?
+        test $code = 1
+        chmod 700 $STATE/closed
+        $TUNE undo --state $STATE/closed
+        test $(cat /proc/sys/net/core/somaxconn) = 99",
+    );
+    assert!(text.contains("run as root"), "{text}");
+    assert!(!text.contains("Nothing to undo"), "{text}");
+}
+
+#[test]
+fn a_recorded_host_has_a_journal_of_its_own() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let run = |words: &[&str]| {
+        let output = Command::new(tune()).args(words).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let (root, folder) = (tree.0.to_str().unwrap(), state.0.to_str().unwrap());
+    let (code, text) = run(&["apply", "capacity-somaxconn", "--yes", "--root", root]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(tree.0.join("var/lib/tidegate/tune/journal.jsonl").exists(), "inside its tree");
+    let (code, text) = run(&["undo", "--root", root]);
+    assert!(code == Some(0) && text.contains("somaxconn: restored"), "{text}");
+    // A folder that both were told to use: the live host refuses the recorded one's values, unread.
+    let apply = ["apply", "capacity-somaxconn", "--yes", "--root", root, "--state", folder];
+    assert_eq!(run(&apply).0, Some(0));
+    let (code, text) = run(&["undo", "--state", folder]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains(&format!("the recorded host {}", tree.0.canonicalize().unwrap().display())),
+        "{text}"
+    );
+    let (code, text) = run(&["undo", "--state", folder, "--root", root]);
+    assert!(code == Some(0) && text.contains("somaxconn: restored"), "{text}");
+}
+
+#[test]
 fn the_capacity_settings_are_shown_by_runs_that_fail_without_them() {
     let own = vec![tune().to_string_lossy().into_owned()];
     for shown in tidegate_tune::prove::demonstration::show_all(&own) {

@@ -9,7 +9,7 @@ use tidegate_tune::action::Action;
 use tidegate_tune::apply::{ApplyError, Point, apply};
 use tidegate_tune::check::{Hand, check};
 use tidegate_tune::host::Host;
-use tidegate_tune::journal::{Journal, JournalError, Progress};
+use tidegate_tune::journal::{self, Journal, JournalError, Progress};
 use tidegate_tune::persist::kept_actions;
 use tidegate_tune::undo::{Fate, undo};
 use tidegate_tune::workload::{For, Workload};
@@ -117,10 +117,61 @@ fn a_line_of_the_journal_torn_at_any_byte_is_as_if_it_were_not_there() {
 }
 
 #[test]
+fn what_was_changed_on_one_host_is_never_put_back_on_another() {
+    let (one, other, state) =
+        (Scratch::of_host("ena-vm"), Scratch::of_host("ena-vm"), Scratch::new());
+    let (here, there) = (Host::recorded(&one.0), Host::recorded(&other.0));
+    let actions = [Action::setting("/proc/sys/net/core/somaxconn", 4096)];
+    let mut journal = Journal::open(&state.0).unwrap();
+    apply(&here, &mut journal, "x", &actions, &mut |_| false).unwrap();
+    // The other host is as if the same had been done there: its value would be taken for ours.
+    fs::write(there.locate("/proc/sys/net/core/somaxconn"), "4096").unwrap();
+    let before = other.contents();
+    let refused = undo(&there, &mut journal).unwrap_err();
+    assert!(matches!(refused, JournalError::OtherRoot(..)), "{refused}");
+    assert!(refused.to_string().contains(&here.root_name()), "{refused}");
+    let refused = apply(&there, &mut journal, "y", &actions, &mut |_| false);
+    assert!(matches!(refused, Err(ApplyError::Journal(JournalError::OtherRoot(..)))));
+    assert_eq!(before, other.contents());
+    assert_eq!(journal.outstanding().len(), 1);
+    drop(journal);
+    undo_all(&here, &state.0);
+}
+
+#[test]
+fn a_line_that_names_no_host_is_of_the_live_one() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let path = "/proc/sys/net/core/somaxconn";
+    let mut journal = Journal::open(&state.0).unwrap();
+    apply(&host, &mut journal, "x", &[Action::setting(path, 4096)], &mut |_| false).unwrap();
+    drop(journal);
+    let file = state.0.join("journal.jsonl");
+    let named = format!("\"root\":\"{}\",", host.root_name());
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains(&named), "{text}");
+    fs::write(&file, text.replace(&named, "")).unwrap();
+    let mut journal = Journal::open(&state.0).unwrap();
+    assert_eq!(journal.outstanding()[0].root, "/");
+    let refused = undo(&host, &mut journal).unwrap_err();
+    assert!(refused.to_string().contains("the live host"), "{refused}");
+}
+
+#[test]
 fn a_damaged_line_in_the_middle_stops_everything() {
     let state = Scratch::new();
     fs::write(state.0.join("journal.jsonl"), "nonsense\n{}\n").unwrap();
     assert!(matches!(Journal::open(&state.0), Err(JournalError::Damaged(_, 1))));
+}
+
+#[test]
+fn a_journal_that_cannot_be_looked_at_is_not_one_that_is_not_there() {
+    let state = Scratch::new();
+    assert!(!journal::exists(&state.0).unwrap());
+    assert!(!journal::exists(&state.0.join("no/such/folder")).unwrap());
+    let file = state.0.join("journal.jsonl");
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    assert!(matches!(journal::exists(&state.0), Err(JournalError::Io(..))));
 }
 
 #[test]
