@@ -143,10 +143,19 @@ fn carry_out(plan: &Plan, faults: Faults, act: impl FnMut(u64, Moment) -> Act) -
 }
 
 fn carry_out_with(plan: &Plan, net: &SimNet, server: &mut Server<'_>) -> (Carried, u64) {
+    carry_out_share(plan, 0, net, server)
+}
+
+fn carry_out_share(
+    plan: &Plan,
+    thread: u16,
+    net: &SimNet,
+    server: &mut Server<'_>,
+) -> (Carried, u64) {
     let (mix, shared) = (mix(), Shared::default());
     let targets = [Target { address: address(), is_secure: false }];
     let mut reactor = SimReactor::new(net, 10_000);
-    let mut client = Client::new(plan, plan.share(0), &mix, &targets, &shared, net.now());
+    let mut client = Client::new(plan, plan.share(thread), &mix, &targets, &shared, net.now());
     let begun = net.now();
     while client.step(&mut reactor, Span::ZERO) {
         net.advance_by(TICK);
@@ -407,6 +416,36 @@ fn nobody_there_ends_the_run_with_connect_errors_alone() {
     let errors = carried.tally.errors;
     assert!(errors.connect > 0 && errors.total() == errors.connect, "{errors:?}");
     assert_eq!((carried.tally.requests, carried.tally.issued), (0, 0));
+    assert!(carried.tally.gave_up, "it did not send what it was to send");
+}
+
+#[test]
+fn connections_that_all_end_late_in_a_run_are_made_anew_and_the_run_goes_on() {
+    let plan = Plan {
+        connections: 1,
+        duration: Some(Span::from_secs(14)),
+        pace: open(2.0, Arrivals::Constant),
+        requests_per_connection: Some(24),
+        ..Plan::default()
+    };
+    let closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok".to_vec();
+    let (carried, answered) = carry_out(&plan, Faults::none(), |number, _| match number {
+        24 => Act::SendAndFinish(closing.clone()),
+        _ => Act::Answer(MS(1)),
+    });
+    assert_eq!((carried.tally.requests, answered, carried.tally.unsent), (28, 28, 0));
+    assert_eq!((carried.counted, carried.tally.gave_up), (Span::from_secs(14), false));
+}
+
+#[test]
+fn a_thread_whose_first_connection_the_ramp_opens_late_waits_for_it() {
+    let ramp = Span::from_secs(24);
+    let base = Plan { connections: 2, threads: 2, ramp, ..Plan::default() };
+    let plan = Plan { duration: Some(MS(1000)), think: MS(100), ..base };
+    let net = SimNet::new(1, Faults::none());
+    let mut server = Server::new(net.serve(&address()), |_, _| Act::Answer(MS(1)));
+    let (carried, _) = carry_out_share(&plan, 1, &net, &mut server);
+    assert!(carried.tally.requests > 0 && !carried.tally.gave_up, "{:?}", carried.tally);
 }
 
 #[test]

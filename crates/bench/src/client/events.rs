@@ -149,7 +149,6 @@ impl Client<'_> {
             _ => self.tally.connect.record(now.since(lane.connect_at)),
         }
         self.open += 1;
-        self.last_reached = now;
         self.tally.connects += 1;
         self.interval.connects += 1;
         self.fill(reactor, number, now);

@@ -91,6 +91,7 @@ pub struct Client<'a> {
     is_counting: bool,
     /// Set when nothing more is sent.
     draining_since: Option<Moment>,
+    /// When a connection was there last; before the first: when that one is opened.
     last_reached: Moment,
     next_sweep: Moment,
     next_publish: Moment,
@@ -147,7 +148,7 @@ impl<'a> Client<'a> {
             interval: Interval::default(),
             is_counting: counts_at_once,
             draining_since: None,
-            last_reached: start,
+            last_reached: start.after(plan.opened_at(share.connection_first)),
             next_sweep: start,
             next_publish: start.after(PUBLISH_EVERY),
             spins: Times::coarse(),
@@ -280,9 +281,14 @@ impl<'a> Client<'a> {
             return;
         }
         let over = self.plan.ends_at().is_some_and(|end| now >= self.start.after(end));
-        let unreachable = self.open == 0 && now.since(self.last_reached) > UNREACHABLE_MAX;
-        if over || self.quota == 0 || unreachable || self.shared.stop.load(Ordering::Relaxed) {
+        let is_told = self.shared.stop.load(Ordering::Relaxed);
+        if self.open > 0 {
+            self.last_reached = now;
+        }
+        let is_unreachable = now.since(self.last_reached) > UNREACHABLE_MAX;
+        if over || self.quota == 0 || is_unreachable || is_told {
             self.draining_since = Some(now);
+            self.tally.gave_up = is_unreachable && !over && self.quota > 0 && !is_told;
         }
     }
 
