@@ -438,6 +438,18 @@ fn connections_that_all_end_late_in_a_run_are_made_anew_and_the_run_goes_on() {
 }
 
 #[test]
+fn the_last_of_a_number_of_requests_has_its_whole_timeout() {
+    let plan = Plan { connections: 4, requests: Some(4), duration: None, ..Plan::default() };
+    let (carried, _) =
+        carry_out(&plan, Faults::none(), |_, _| Act::Answer(plan.timeout - Span::from_secs(1)));
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.unanswered, tally.errors.total()), (4, 0, 0));
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.unanswered, tally.errors.timeout), (0, 0, 4));
+}
+
+#[test]
 fn a_thread_whose_first_connection_the_ramp_opens_late_waits_for_it() {
     let ramp = Span::from_secs(24);
     let base = Plan { connections: 2, threads: 2, ramp, ..Plan::default() };

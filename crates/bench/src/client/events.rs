@@ -17,7 +17,8 @@ use tidegate_wire::tls::{Fault, TlsSession};
 /// How often timeouts are looked for, as a part of the timeout itself.
 const SWEEPS_PER_TIMEOUT: u32 = 16;
 const SWEEP_MIN: Span = Span::from_millis(5);
-const SWEEP_MAX: Span = Span::from_millis(250);
+/// The longest time between two looks for timeouts.
+pub(super) const SWEEP_MAX: Span = Span::from_millis(250);
 /// First pause before a failing connection is tried again; doubled up to 64 times as long.
 const PAUSE_FIRST: Span = Span::from_millis(10);
 

@@ -1,7 +1,7 @@
 //! The client of one thread: its share of a plan, carried out over any reactor.
 //! In: completions, and the clock that comes with them. Out: requests, and a `Tally`.
 //! Never: counts a time that the plan does not count (warm-up, ramp); waits for ever.
-//! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, `UNREACHABLE_MAX`.
+//! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
 //! Invariant: `outstanding` is the sum of all lanes' `pending`; each request sent is answered, failed
 //! or unanswered in the tally, once.
 
@@ -15,6 +15,7 @@ use crate::tally::{Interval, Tally};
 use crate::target::{RequestMix, Target};
 use core::cmp::Reverse;
 use core::sync::atomic::{AtomicBool, Ordering};
+use events::SWEEP_MAX;
 use lane::{Lane, Phase, Sent};
 use reader::Template;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,9 +25,11 @@ use tidegate_reactor::{Driver, Reactor, SockId};
 use tidegate_secure::{Ledger, TlsLayer};
 use tidegate_wire::tls::Fault;
 
-/// How long answers are waited for after the last request was sent.
+/// How long answers are waited for after the plan's end. Where a number of requests ended it, each
+/// has the plan's timeout.
 pub const DRAIN_MAX: Span = Span::from_secs(2);
-/// A run that no connection is there for ends after this time.
+/// A run that no connection is there for ends after this time, or after the plan's timeout where
+/// that is longer: a connect that hangs fails before it.
 pub const UNREACHABLE_MAX: Span = Span::from_secs(10);
 /// How often figures are handed to those who show them.
 pub const PUBLISH_EVERY: Span = Span::from_millis(250);
@@ -285,7 +288,7 @@ impl<'a> Client<'a> {
         if self.open > 0 {
             self.last_reached = now;
         }
-        let is_unreachable = now.since(self.last_reached) > UNREACHABLE_MAX;
+        let is_unreachable = now.since(self.last_reached) > unreachable_max(self.plan);
         if over || self.quota == 0 || is_unreachable || is_told {
             self.draining_since = Some(now);
             self.tally.gave_up = is_unreachable && !over && self.quota > 0 && !is_told;
@@ -294,7 +297,15 @@ impl<'a> Client<'a> {
 
     fn is_finished(&self, now: Moment) -> bool {
         self.draining_since
-            .is_some_and(|since| self.outstanding == 0 || now.since(since) > DRAIN_MAX)
+            .is_some_and(|since| self.outstanding == 0 || now.since(since) > self.drain_max())
+    }
+
+    fn drain_max(&self) -> Span {
+        if self.quota == 0 && !self.shared.stop.load(Ordering::Relaxed) {
+            // The sweep fails what has no answer by then.
+            return self.plan.timeout.saturating_add(SWEEP_MAX * 2);
+        }
+        DRAIN_MAX
     }
 
     fn end(&mut self, now: Moment) {
@@ -497,6 +508,12 @@ impl<'a> Client<'a> {
         drop(shared);
         self.interval.clear();
     }
+}
+
+/// How long a run of `plan` goes on without a connection.
+#[must_use]
+pub fn unreachable_max(plan: &Plan) -> Span {
+    UNREACHABLE_MAX.max(plan.timeout.saturating_add(SWEEP_MAX * 2))
 }
 
 /// CPU time of all spins, but for those in which somebody else had the CPU: they lasted much longer

@@ -14,7 +14,7 @@ pub use lines::Lines;
 pub use live::Live;
 pub use text::{percentile_dump, to_text};
 
-use crate::client::UNREACHABLE_MAX;
+use crate::client::unreachable_max;
 use crate::drive::Outcome;
 use crate::plan::{Pace, Plan};
 
@@ -62,7 +62,7 @@ impl Run {
         self.outcome.tally.gave_up.then(|| {
             format!(
                 "Given up: no connection was there for {:.0} s; figures are of the time until then.",
-                UNREACHABLE_MAX.as_secs_f64()
+                unreachable_max(&self.plan).as_secs_f64()
             )
         })
     }
