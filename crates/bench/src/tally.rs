@@ -65,7 +65,8 @@ pub type Note = (&'static str, String);
 pub struct Tally {
     /// Whole answers.
     pub requests: u64,
-    /// Those of them that came before the last request was due to be sent.
+    /// Those of them that came in the time that figures count for: before the plan's end, or all where a
+    /// number of requests ended the run.
     pub in_time: u64,
     /// Requests sent.
     pub issued: u64,

@@ -291,9 +291,37 @@ fn a_number_of_requests_begins_after_the_warm_up() {
         ..Plan::default()
     };
     let (carried, answered) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(5)));
-    // Two requests may have been in flight when figures began to count.
-    assert!(carried.tally.requests.abs_diff(50) <= 2, "{}", carried.tally.requests);
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.issued, tally.unanswered), (50, 50, 0));
     assert!(answered > 80, "{answered}");
+}
+
+#[test]
+fn what_the_warm_up_left_in_flight_is_not_of_the_number_of_requests() {
+    let plan = Plan {
+        connections: 50,
+        requests: Some(100),
+        duration: None,
+        warm_up: MS(150),
+        timeout: MS(300),
+        ..Plan::default()
+    };
+    let act =
+        |act: Act| move |number, _| if number <= 50 { act.clone() } else { Act::Answer(MS(1)) };
+    for early in [Act::Answer(MS(200)), Act::Nothing, Act::Reset] {
+        let (carried, _) = carry_out(&plan, Faults::none(), act(early));
+        let tally = carried.tally;
+        let (requests, errors) = (tally.requests, tally.errors.total());
+        assert_eq!((requests, errors, tally.unanswered), (100, 0, 0), "{:?}", tally.notes);
+    }
+}
+
+#[test]
+fn the_rate_of_a_number_of_requests_is_until_the_last_answer() {
+    let plan = Plan { connections: 64, requests: Some(64), duration: None, ..Plan::default() };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(500)));
+    assert_eq!(carried.tally.in_time, 64);
+    assert!(carried.counted >= MS(500) && carried.counted < MS(501), "{:?}", carried.counted);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Never: counts a time that the plan does not count (warm-up, ramp); waits for ever.
 //! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
 //! Invariant: `outstanding` is the sum of all lanes' `pending`; each request sent is answered, failed
-//! or unanswered in the tally, once.
+//! or unanswered in the tally, once; where a number of requests is planned, only those are.
 
 mod events;
 mod lane;
@@ -51,7 +51,8 @@ pub struct Shared {
 pub struct Carried {
     /// What was counted.
     pub tally: Tally,
-    /// From when figures counted until the last request was sent.
+    /// From when figures counted until the last request was sent; where a number of requests ended the
+    /// run, until the last answer.
     pub counted: Span,
     /// Time that was spun through while waiting for a planned send.
     pub spun: Span,
@@ -104,6 +105,8 @@ pub struct Client<'a> {
     spin_began: Option<Moment>,
     /// Whole answers, those that do not count included.
     answered_ever: u64,
+    /// When the last of them came.
+    answered_last: Moment,
     /// Completions and sends of the present turn.
     busy_marks: u64,
     /// Why TLS ended the connection whose end comes next.
@@ -157,6 +160,7 @@ impl<'a> Client<'a> {
             spins: Times::coarse(),
             spin_began: None,
             answered_ever: 0,
+            answered_last: start,
             busy_marks: 0,
             fault: None,
         };
@@ -237,10 +241,13 @@ impl<'a> Client<'a> {
     /// Closes the books at `now`, after the last step.
     #[must_use]
     pub fn finish(mut self, now: Moment) -> Carried {
+        let mut until = self.draining_since.unwrap_or(now);
+        if self.quota == 0 {
+            until = until.max(self.answered_last);
+        }
         self.end(now);
-        let sent_until = self.draining_since.unwrap_or(now);
         Carried {
-            counted: sent_until.since(self.start.after(self.plan.counted_from())),
+            counted: until.since(self.start.after(self.plan.counted_from())),
             spun: spun_through(&self.spins),
             answered_ever: self.answered_ever,
             tally: self.tally,
@@ -318,7 +325,8 @@ impl<'a> Client<'a> {
                 self.step_schedule();
             }
         }
-        self.tally.unanswered += self.outstanding;
+        let pending = self.lanes.iter().flat_map(|lane| &lane.pending);
+        self.tally.unanswered += pending.filter(|sent| sent.is_counted).count() as u64;
         let answered = self.lanes.iter().map(|lane| lane.answered);
         self.tally.fairness = answered.clone().min().zip(answered.max());
     }
@@ -484,7 +492,9 @@ impl<'a> Client<'a> {
         let is_last = self.plan.requests_per_connection == Some(lane.sent_on_socket);
         let bytes = if is_last { &request.closing_bytes } else { &request.bytes };
         reactor.send(lane.sock, bytes);
-        lane.pending.push_back(Sent { planned, at: now, number: choice });
+        // Of a number of requests those before them are none.
+        let is_counted = self.is_counting || self.plan.requests.is_none();
+        lane.pending.push_back(Sent { planned, at: now, number: choice, is_counted });
         self.quota -= 1;
         self.outstanding += 1;
         self.tally.issued += 1;
