@@ -239,6 +239,18 @@ fn a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
 }
 
 #[test]
+fn what_was_never_sent_is_told_at_once_whatever_the_rate() {
+    let base = Plan { connections: 1, duration: Some(Span::from_secs(2)), ..Plan::default() };
+    let plan = Plan { pace: open(1000.0, Arrivals::Constant), timeout: MS(9000), ..base };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    assert_eq!((carried.tally.issued, carried.tally.unsent), (1, 1999));
+    // One by one this many would take hours.
+    let plan = Plan { pace: open(1e13, Arrivals::Constant), ..plan };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    assert_eq!((carried.tally.issued, carried.tally.unsent), (1, 19_999_999_999_999));
+}
+
+#[test]
 fn a_poisson_rate_keeps_its_mean_and_its_plan() {
     let plan = Plan {
         connections: 100,

@@ -317,18 +317,24 @@ impl<'a> Client<'a> {
 
     fn end(&mut self, now: Moment) {
         self.publish(now);
-        if self.schedule.is_some() && self.plan.ends_at().is_some() {
+        if self.plan.ends_at().is_some() {
             let end = self.draining_since.unwrap_or(now);
-            while self.next_arrival < end && self.quota > 0 {
-                self.tally.unsent += 1;
-                self.quota -= 1;
-                self.step_schedule();
-            }
+            self.tally.unsent += self.due_before(end).min(self.quota);
         }
         let pending = self.lanes.iter().flat_map(|lane| &lane.pending);
         self.tally.unanswered += pending.filter(|sent| sent.is_counted).count() as u64;
         let answered = self.lanes.iter().map(|lane| lane.answered);
         self.tally.fairness = answered.clone().min().zip(answered.max());
+    }
+
+    /// Planned requests that are not sent and that the plan has before `end`.
+    fn due_before(&self, end: Moment) -> u64 {
+        match &self.schedule {
+            Some(schedule) if self.next_arrival < end => {
+                1 + schedule.arrivals_before(end.since(self.start))
+            }
+            _ => 0,
+        }
     }
 
     /// How long the next turn may wait.
