@@ -220,6 +220,19 @@ impl Schedule {
         Span::from_secs_f64(seconds.min(1e9))
     }
 
+    /// How many arrivals are still to come before `end`; of Poisson's, the next and as many as are
+    /// expected after it.
+    #[must_use]
+    pub fn arrivals_before(&self, end: Span) -> u64 {
+        let ahead = self.expected_until(end.as_secs_f64()) - self.position;
+        // Conversions saturate: nothing is ahead of a position that lies behind the end.
+        match self.arrivals {
+            Arrivals::Constant => ahead.ceil() as u64,
+            Arrivals::Poisson if ahead > 0.0 => 1 + ahead.round() as u64,
+            Arrivals::Poisson => 0,
+        }
+    }
+
     fn step(&mut self) {
         self.position += match self.arrivals {
             Arrivals::Constant => 1.0,
@@ -238,6 +251,15 @@ impl Schedule {
             (2.0 * self.ramp_s * position / self.per_second).sqrt()
         } else {
             self.ramp_s + (position - in_ramp) / self.per_second
+        }
+    }
+
+    /// How many arrivals are expected to have come at `seconds`: the inverse of `seconds_at`.
+    fn expected_until(&self, seconds: f64) -> f64 {
+        if seconds < self.ramp_s {
+            self.per_second * seconds * seconds / (2.0 * self.ramp_s)
+        } else {
+            self.per_second * (seconds - self.ramp_s / 2.0)
         }
     }
 }
@@ -285,6 +307,34 @@ mod tests {
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.05, "exponential gaps vary by their mean");
+    }
+
+    #[test]
+    fn what_is_still_to_come_is_known_without_counting() {
+        let rates = [(7.3, 0), (1000.0, 0), (1000.0, 3), (256.0, 10)];
+        for (seconds, (rate, ramp)) in (1..6).flat_map(|at| rates.map(|one| (at, one))) {
+            let end = Span::from_secs(seconds);
+            for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
+                let mut schedule = Schedule::new(rate, Span::from_secs(ramp), arrivals, 0.3, 5);
+                let told = schedule.arrivals_before(end);
+                let counted = arrivals_until(&mut schedule, end).len() as u64;
+                let room = match arrivals {
+                    Arrivals::Constant => 0,
+                    Arrivals::Poisson => 2 + 5 * counted.isqrt(),
+                };
+                assert!(
+                    told.abs_diff(counted) <= room,
+                    "{rate} {ramp} {arrivals:?}: {told}, {counted}"
+                );
+                assert_eq!(
+                    schedule.arrivals_before(end),
+                    0,
+                    "the last that was handed out is past the end"
+                );
+            }
+        }
+        let many = Schedule::new(1e8, Span::ZERO, Arrivals::Constant, 0.0, 1);
+        assert_eq!(many.arrivals_before(Span::from_secs(1000)), 100_000_000_000);
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub type Note = (&'static str, String);
 pub struct Tally {
     /// Whole answers.
     pub requests: u64,
-    /// Those of them that came before the last request was due to be sent.
+    /// Those of them that came in the time that figures count for: before the plan's end, or all where a
+    /// number of requests ended the run.
     pub in_time: u64,
     /// Requests sent.
     pub issued: u64,
@@ -103,6 +104,8 @@ pub struct Tally {
     pub waited_for_connection: u64,
     /// Planned requests that were not sent when the run was over.
     pub unsent: u64,
+    /// Whether the run ended before its plan because no connection was there for too long.
+    pub gave_up: bool,
     /// Requests of the slowest and of the fastest connection.
     pub fairness: Option<(u64, u64)>,
     /// First failure of each class in words.
@@ -132,6 +135,7 @@ impl Default for Tally {
             schedule_error: Times::fine(),
             waited_for_connection: 0,
             unsent: 0,
+            gave_up: false,
             fairness: None,
             notes: Vec::new(),
         }
@@ -165,6 +169,7 @@ impl Tally {
         self.schedule_error.add(&other.schedule_error);
         self.waited_for_connection += other.waited_for_connection;
         self.unsent += other.unsent;
+        self.gave_up |= other.gave_up;
         self.fairness = match (self.fairness, other.fairness) {
             (Some((low, high)), Some((other_low, other_high))) => {
                 Some((low.min(other_low), high.max(other_high)))

@@ -266,3 +266,26 @@ fn a_handshake_that_nobody_answers_times_out() {
     let [("timeout", note)] = &tally.notes[..] else { panic!("{:?}", tally.notes) };
     assert!(note.contains("TLS handshake took longer than 500 ms"), "{note}");
 }
+
+#[test]
+fn a_handshake_that_hangs_fails_before_the_run_is_given_up() {
+    let plan = Plan { connections: 2, duration: Some(Span::from_secs(40)), ..Plan::default() };
+    let net = SimNet::new(1, Faults::none());
+    let address = Address::Tcp("10.0.0.1:443".parse().unwrap());
+    let url = Url::parse("https://10.0.0.1/").unwrap();
+    let mix = RequestMix::single(&url, &RequestOptions::default()).unwrap();
+    let (targets, shared) =
+        ([Target { address: address.clone(), is_secure: true }], Shared::default());
+    // It takes connections and says nothing.
+    let _listener = net.serve(&address).unwrap();
+    let mut reactor = SimReactor::new(&net, 100);
+    let settings = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+    let tls = plan_of(&settings, "a.example");
+    let mut layer = TlsLayer::new(&tls, Vec::new(), ());
+    let mut client = Client::new(&plan, plan.share(0), &mix, &targets, &shared, net.now());
+    while client.step_secured(&mut reactor, &mut layer, Span::ZERO) {
+        net.advance_by(MS(1));
+    }
+    let tally = client.finish(net.now()).tally;
+    assert_eq!((tally.errors.timeout, tally.errors.total(), tally.gave_up), (2, 2, true));
+}

@@ -143,10 +143,19 @@ fn carry_out(plan: &Plan, faults: Faults, act: impl FnMut(u64, Moment) -> Act) -
 }
 
 fn carry_out_with(plan: &Plan, net: &SimNet, server: &mut Server<'_>) -> (Carried, u64) {
+    carry_out_share(plan, 0, net, server)
+}
+
+fn carry_out_share(
+    plan: &Plan,
+    thread: u16,
+    net: &SimNet,
+    server: &mut Server<'_>,
+) -> (Carried, u64) {
     let (mix, shared) = (mix(), Shared::default());
     let targets = [Target { address: address(), is_secure: false }];
     let mut reactor = SimReactor::new(net, 10_000);
-    let mut client = Client::new(plan, plan.share(0), &mix, &targets, &shared, net.now());
+    let mut client = Client::new(plan, plan.share(thread), &mix, &targets, &shared, net.now());
     let begun = net.now();
     while client.step(&mut reactor, Span::ZERO) {
         net.advance_by(TICK);
@@ -230,6 +239,18 @@ fn a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
 }
 
 #[test]
+fn what_was_never_sent_is_told_at_once_whatever_the_rate() {
+    let base = Plan { connections: 1, duration: Some(Span::from_secs(2)), ..Plan::default() };
+    let plan = Plan { pace: open(1000.0, Arrivals::Constant), timeout: MS(9000), ..base };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    assert_eq!((carried.tally.issued, carried.tally.unsent), (1, 1999));
+    // One by one this many would take hours.
+    let plan = Plan { pace: open(1e13, Arrivals::Constant), ..plan };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    assert_eq!((carried.tally.issued, carried.tally.unsent), (1, 19_999_999_999_999));
+}
+
+#[test]
 fn a_poisson_rate_keeps_its_mean_and_its_plan() {
     let plan = Plan {
         connections: 100,
@@ -282,9 +303,37 @@ fn a_number_of_requests_begins_after_the_warm_up() {
         ..Plan::default()
     };
     let (carried, answered) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(5)));
-    // Two requests may have been in flight when figures began to count.
-    assert!(carried.tally.requests.abs_diff(50) <= 2, "{}", carried.tally.requests);
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.issued, tally.unanswered), (50, 50, 0));
     assert!(answered > 80, "{answered}");
+}
+
+#[test]
+fn what_the_warm_up_left_in_flight_is_not_of_the_number_of_requests() {
+    let plan = Plan {
+        connections: 50,
+        requests: Some(100),
+        duration: None,
+        warm_up: MS(150),
+        timeout: MS(300),
+        ..Plan::default()
+    };
+    let act =
+        |act: Act| move |number, _| if number <= 50 { act.clone() } else { Act::Answer(MS(1)) };
+    for early in [Act::Answer(MS(200)), Act::Nothing, Act::Reset] {
+        let (carried, _) = carry_out(&plan, Faults::none(), act(early));
+        let tally = carried.tally;
+        let (requests, errors) = (tally.requests, tally.errors.total());
+        assert_eq!((requests, errors, tally.unanswered), (100, 0, 0), "{:?}", tally.notes);
+    }
+}
+
+#[test]
+fn the_rate_of_a_number_of_requests_is_until_the_last_answer() {
+    let plan = Plan { connections: 64, requests: Some(64), duration: None, ..Plan::default() };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(500)));
+    assert_eq!(carried.tally.in_time, 64);
+    assert!(carried.counted >= MS(500) && carried.counted < MS(501), "{:?}", carried.counted);
 }
 
 #[test]
@@ -407,6 +456,48 @@ fn nobody_there_ends_the_run_with_connect_errors_alone() {
     let errors = carried.tally.errors;
     assert!(errors.connect > 0 && errors.total() == errors.connect, "{errors:?}");
     assert_eq!((carried.tally.requests, carried.tally.issued), (0, 0));
+    assert!(carried.tally.gave_up, "it did not send what it was to send");
+}
+
+#[test]
+fn connections_that_all_end_late_in_a_run_are_made_anew_and_the_run_goes_on() {
+    let plan = Plan {
+        connections: 1,
+        duration: Some(Span::from_secs(14)),
+        pace: open(2.0, Arrivals::Constant),
+        requests_per_connection: Some(24),
+        ..Plan::default()
+    };
+    let closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok".to_vec();
+    let (carried, answered) = carry_out(&plan, Faults::none(), |number, _| match number {
+        24 => Act::SendAndFinish(closing.clone()),
+        _ => Act::Answer(MS(1)),
+    });
+    assert_eq!((carried.tally.requests, answered, carried.tally.unsent), (28, 28, 0));
+    assert_eq!((carried.counted, carried.tally.gave_up), (Span::from_secs(14), false));
+}
+
+#[test]
+fn the_last_of_a_number_of_requests_has_its_whole_timeout() {
+    let plan = Plan { connections: 4, requests: Some(4), duration: None, ..Plan::default() };
+    let (carried, _) =
+        carry_out(&plan, Faults::none(), |_, _| Act::Answer(plan.timeout - Span::from_secs(1)));
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.unanswered, tally.errors.total()), (4, 0, 0));
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.unanswered, tally.errors.timeout), (0, 0, 4));
+}
+
+#[test]
+fn a_thread_whose_first_connection_the_ramp_opens_late_waits_for_it() {
+    let ramp = Span::from_secs(24);
+    let base = Plan { connections: 2, threads: 2, ramp, ..Plan::default() };
+    let plan = Plan { duration: Some(MS(1000)), think: MS(100), ..base };
+    let net = SimNet::new(1, Faults::none());
+    let mut server = Server::new(net.serve(&address()), |_, _| Act::Answer(MS(1)));
+    let (carried, _) = carry_out_share(&plan, 1, &net, &mut server);
+    assert!(carried.tally.requests > 0 && !carried.tally.gave_up, "{:?}", carried.tally);
 }
 
 #[test]

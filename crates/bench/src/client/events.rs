@@ -3,7 +3,7 @@
 //! Invariant: a failure is counted once: for each request that it cost, or for the connect.
 
 use super::Client;
-use super::lane::Phase;
+use super::lane::{Phase, Sent};
 use super::reader::Answer;
 use crate::plan::Pace;
 use crate::target::Target;
@@ -17,7 +17,8 @@ use tidegate_wire::tls::{Fault, TlsSession};
 /// How often timeouts are looked for, as a part of the timeout itself.
 const SWEEPS_PER_TIMEOUT: u32 = 16;
 const SWEEP_MIN: Span = Span::from_millis(5);
-const SWEEP_MAX: Span = Span::from_millis(250);
+/// The longest time between two looks for timeouts.
+pub(super) const SWEEP_MAX: Span = Span::from_millis(250);
 /// First pause before a failing connection is tried again; doubled up to 64 times as long.
 const PAUSE_FIRST: Span = Span::from_millis(10);
 
@@ -149,7 +150,6 @@ impl Client<'_> {
             _ => self.tally.connect.record(now.since(lane.connect_at)),
         }
         self.open += 1;
-        self.last_reached = now;
         self.tally.connects += 1;
         self.interval.connects += 1;
         self.fill(reactor, number, now);
@@ -231,8 +231,24 @@ impl Client<'_> {
             return false;
         };
         lane.failures = 0;
-        lane.answered += 1;
+        lane.answered += u64::from(sent.is_counted);
         self.outstanding -= 1;
+        self.answered_ever += 1;
+        self.answered_last = now;
+        // Before figures count, those who watch see them all the same.
+        if sent.is_counted || !self.is_counting {
+            self.count_figures(sent, first_byte_at, answer, now);
+        }
+        let lane = &self.lanes[number as usize];
+        let is_used_up = lane.pending.is_empty()
+            && self
+                .plan
+                .requests_per_connection
+                .is_some_and(|requests_max| lane.sent_on_socket >= requests_max);
+        answer.is_persistent && !is_used_up
+    }
+
+    fn count_figures(&mut self, sent: Sent, first_byte_at: Moment, answer: Answer, now: Moment) {
         let service = now.since(sent.at);
         let first_byte = first_byte_at.since(sent.at);
         let mut latency = service;
@@ -240,9 +256,8 @@ impl Client<'_> {
             latency = now.since(sent.planned);
             self.tally.latency.record(latency);
         }
-        self.answered_ever += 1;
         self.tally.requests += 1;
-        self.tally.in_time += u64::from(self.draining_since.is_none());
+        self.tally.in_time += u64::from(self.draining_since.is_none() || self.quota == 0);
         self.tally.service.record(service);
         self.tally.first_byte.record(first_byte);
         self.tally.body_bytes += answer.body_bytes;
@@ -257,13 +272,6 @@ impl Client<'_> {
         self.interval.statuses[class.min(5)] += 1;
         self.interval.first_byte_sum += first_byte;
         self.interval.latency.record(latency);
-        let lane = &self.lanes[number as usize];
-        let is_used_up = lane.pending.is_empty()
-            && self
-                .plan
-                .requests_per_connection
-                .is_some_and(|requests_max| lane.sent_on_socket >= requests_max);
-        answer.is_persistent && !is_used_up
     }
 
     /// After an answer: the next request, at once, after a rest, or when it is planned.
@@ -396,6 +404,11 @@ impl Client<'_> {
     fn fail(&mut self, number: u32, failure: Failure, words: impl FnOnce() -> String) {
         let lane = &mut self.lanes[number as usize];
         let lost = lane.pending.len() as u64;
+        let counted = match lost {
+            0 => 1,
+            _ => lane.pending.iter().filter(|sent| sent.is_counted || !self.is_counting).count()
+                as u64,
+        };
         lane.failures = lane.failures.saturating_add(1);
         lane.pending.clear();
         lane.first_byte_at = Moment::ZERO;
@@ -409,9 +422,11 @@ impl Client<'_> {
             Failure::Framing => (&mut errors.framing, "framing"),
             Failure::Tls => (&mut errors.tls, "tls"),
         };
-        *count += lost.max(1);
-        self.interval.errors += lost.max(1);
-        self.tally.note(class, words);
+        *count += counted;
+        self.interval.errors += counted;
+        if counted > 0 {
+            self.tally.note(class, words);
+        }
     }
 
     /// Gives up what takes longer than the timeout.

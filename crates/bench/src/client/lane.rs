@@ -32,6 +32,8 @@ pub(super) struct Sent {
     pub(super) at: Moment,
     /// Its number in the mix.
     pub(super) number: u16,
+    /// Whether figures count what becomes of it.
+    pub(super) is_counted: bool,
 }
 
 /// One connection of the plan.

@@ -1,9 +1,9 @@
 //! The client of one thread: its share of a plan, carried out over any reactor.
 //! In: completions, and the clock that comes with them. Out: requests, and a `Tally`.
 //! Never: counts a time that the plan does not count (warm-up, ramp); waits for ever.
-//! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, `UNREACHABLE_MAX`.
+//! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
 //! Invariant: `outstanding` is the sum of all lanes' `pending`; each request sent is answered, failed
-//! or unanswered in the tally, once.
+//! or unanswered in the tally, once; where a number of requests is planned, only those are.
 
 mod events;
 mod lane;
@@ -15,6 +15,7 @@ use crate::tally::{Interval, Tally};
 use crate::target::{RequestMix, Target};
 use core::cmp::Reverse;
 use core::sync::atomic::{AtomicBool, Ordering};
+use events::SWEEP_MAX;
 use lane::{Lane, Phase, Sent};
 use reader::Template;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,9 +25,11 @@ use tidegate_reactor::{Driver, Reactor, SockId};
 use tidegate_secure::{Ledger, TlsLayer};
 use tidegate_wire::tls::Fault;
 
-/// How long answers are waited for after the last request was sent.
+/// How long answers are waited for after the plan's end. Where a number of requests ended it, each
+/// has the plan's timeout.
 pub const DRAIN_MAX: Span = Span::from_secs(2);
-/// A run that no connection is there for ends after this time.
+/// A run that no connection is there for ends after this time, or after the plan's timeout where
+/// that is longer: a connect that hangs fails before it.
 pub const UNREACHABLE_MAX: Span = Span::from_secs(10);
 /// How often figures are handed to those who show them.
 pub const PUBLISH_EVERY: Span = Span::from_millis(250);
@@ -48,7 +51,8 @@ pub struct Shared {
 pub struct Carried {
     /// What was counted.
     pub tally: Tally,
-    /// From when figures counted until the last request was sent.
+    /// From when figures counted until the last request was sent; where a number of requests ended the
+    /// run, until the last answer.
     pub counted: Span,
     /// Time that was spun through while waiting for a planned send.
     pub spun: Span,
@@ -91,6 +95,7 @@ pub struct Client<'a> {
     is_counting: bool,
     /// Set when nothing more is sent.
     draining_since: Option<Moment>,
+    /// When a connection was there last; before the first: when that one is opened.
     last_reached: Moment,
     next_sweep: Moment,
     next_publish: Moment,
@@ -100,6 +105,8 @@ pub struct Client<'a> {
     spin_began: Option<Moment>,
     /// Whole answers, those that do not count included.
     answered_ever: u64,
+    /// When the last of them came.
+    answered_last: Moment,
     /// Completions and sends of the present turn.
     busy_marks: u64,
     /// Why TLS ended the connection whose end comes next.
@@ -147,12 +154,13 @@ impl<'a> Client<'a> {
             interval: Interval::default(),
             is_counting: counts_at_once,
             draining_since: None,
-            last_reached: start,
+            last_reached: start.after(plan.opened_at(share.connection_first)),
             next_sweep: start,
             next_publish: start.after(PUBLISH_EVERY),
             spins: Times::coarse(),
             spin_began: None,
             answered_ever: 0,
+            answered_last: start,
             busy_marks: 0,
             fault: None,
         };
@@ -233,10 +241,13 @@ impl<'a> Client<'a> {
     /// Closes the books at `now`, after the last step.
     #[must_use]
     pub fn finish(mut self, now: Moment) -> Carried {
+        let mut until = self.draining_since.unwrap_or(now);
+        if self.quota == 0 {
+            until = until.max(self.answered_last);
+        }
         self.end(now);
-        let sent_until = self.draining_since.unwrap_or(now);
         Carried {
-            counted: sent_until.since(self.start.after(self.plan.counted_from())),
+            counted: until.since(self.start.after(self.plan.counted_from())),
             spun: spun_through(&self.spins),
             answered_ever: self.answered_ever,
             tally: self.tally,
@@ -280,30 +291,50 @@ impl<'a> Client<'a> {
             return;
         }
         let over = self.plan.ends_at().is_some_and(|end| now >= self.start.after(end));
-        let unreachable = self.open == 0 && now.since(self.last_reached) > UNREACHABLE_MAX;
-        if over || self.quota == 0 || unreachable || self.shared.stop.load(Ordering::Relaxed) {
+        let is_told = self.shared.stop.load(Ordering::Relaxed);
+        if self.open > 0 {
+            self.last_reached = now;
+        }
+        let is_unreachable = now.since(self.last_reached) > unreachable_max(self.plan);
+        if over || self.quota == 0 || is_unreachable || is_told {
             self.draining_since = Some(now);
+            self.tally.gave_up = is_unreachable && !over && self.quota > 0 && !is_told;
         }
     }
 
     fn is_finished(&self, now: Moment) -> bool {
         self.draining_since
-            .is_some_and(|since| self.outstanding == 0 || now.since(since) > DRAIN_MAX)
+            .is_some_and(|since| self.outstanding == 0 || now.since(since) > self.drain_max())
+    }
+
+    fn drain_max(&self) -> Span {
+        if self.quota == 0 && !self.shared.stop.load(Ordering::Relaxed) {
+            // The sweep fails what has no answer by then.
+            return self.plan.timeout.saturating_add(SWEEP_MAX * 2);
+        }
+        DRAIN_MAX
     }
 
     fn end(&mut self, now: Moment) {
         self.publish(now);
-        if self.schedule.is_some() && self.plan.ends_at().is_some() {
+        if self.plan.ends_at().is_some() {
             let end = self.draining_since.unwrap_or(now);
-            while self.next_arrival < end && self.quota > 0 {
-                self.tally.unsent += 1;
-                self.quota -= 1;
-                self.step_schedule();
-            }
+            self.tally.unsent += self.due_before(end).min(self.quota);
         }
-        self.tally.unanswered += self.outstanding;
+        let pending = self.lanes.iter().flat_map(|lane| &lane.pending);
+        self.tally.unanswered += pending.filter(|sent| sent.is_counted).count() as u64;
         let answered = self.lanes.iter().map(|lane| lane.answered);
         self.tally.fairness = answered.clone().min().zip(answered.max());
+    }
+
+    /// Planned requests that are not sent and that the plan has before `end`.
+    fn due_before(&self, end: Moment) -> u64 {
+        match &self.schedule {
+            Some(schedule) if self.next_arrival < end => {
+                1 + schedule.arrivals_before(end.since(self.start))
+            }
+            _ => 0,
+        }
     }
 
     /// How long the next turn may wait.
@@ -467,7 +498,9 @@ impl<'a> Client<'a> {
         let is_last = self.plan.requests_per_connection == Some(lane.sent_on_socket);
         let bytes = if is_last { &request.closing_bytes } else { &request.bytes };
         reactor.send(lane.sock, bytes);
-        lane.pending.push_back(Sent { planned, at: now, number: choice });
+        // Of a number of requests those before them are none.
+        let is_counted = self.is_counting || self.plan.requests.is_none();
+        lane.pending.push_back(Sent { planned, at: now, number: choice, is_counted });
         self.quota -= 1;
         self.outstanding += 1;
         self.tally.issued += 1;
@@ -491,6 +524,12 @@ impl<'a> Client<'a> {
         drop(shared);
         self.interval.clear();
     }
+}
+
+/// How long a run of `plan` goes on without a connection.
+#[must_use]
+pub fn unreachable_max(plan: &Plan) -> Span {
+    UNREACHABLE_MAX.max(plan.timeout.saturating_add(SWEEP_MAX * 2))
 }
 
 /// CPU time of all spins, but for those in which somebody else had the CPU: they lasted much longer

@@ -30,7 +30,7 @@ pub struct HttpArgs {
     #[arg(short, long, value_parser = parse_duration)]
     duration: Option<Duration>,
     /// How many requests instead of how long (or whichever ends first)
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
     /// Open loop: so many requests a second over all connections, as 20000/s
     #[arg(short = 'R', long, value_parser = parse_rate)]

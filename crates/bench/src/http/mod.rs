@@ -179,12 +179,15 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Result<(), String> {
     Ok(())
 }
 
-/// 1 when something failed, or when nothing was answered; with `--strict` also when the client limited
+/// 1 when something failed, when nothing was answered or the run was given up, when a run of
+/// a number of requests left one of them without an answer; with `--strict` also when the client limited
 /// the figures.
 fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
-    let failed = runs
-        .iter()
-        .any(|run| run.outcome.tally.errors.total() > 0 || run.outcome.tally.requests == 0);
+    let failed = runs.iter().any(|run| {
+        let tally = &run.outcome.tally;
+        let lost = tally.unanswered > 0 && run.plan.requests.is_some() && !run.outcome.was_stopped;
+        tally.errors.total() > 0 || tally.requests == 0 || tally.gave_up || lost
+    });
     let saturated = runs.iter().any(|run| !run.outcome.saturated.is_empty());
     if failed || (args.strict && saturated) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

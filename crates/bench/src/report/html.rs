@@ -67,6 +67,9 @@ fn verdict(run: &Run) -> String {
             "<p class=\"warning\">Stopped early: figures are of the time until then.</p>",
         );
     }
+    if let Some(words) = run.gave_up_in_words() {
+        let _ = write!(text, "<p class=\"warning\">{}: {}</p>", escape(&run.name), escape(&words));
+    }
     for (class, words) in &run.outcome.tally.notes {
         let count = run
             .outcome

@@ -14,6 +14,7 @@ pub use lines::Lines;
 pub use live::Live;
 pub use text::{percentile_dump, to_text};
 
+use crate::client::unreachable_max;
 use crate::drive::Outcome;
 use crate::plan::{Pace, Plan};
 
@@ -53,6 +54,17 @@ impl Run {
     pub fn server_cpu_us_per_request(&self) -> Option<f64> {
         let spent = self.outcome.server_busy.or(self.outcome.server.map(|server| server.cpu))?;
         Some(spent.as_secs_f64() * 1e6 / self.outcome.tally.requests.max(1) as f64)
+    }
+
+    /// That the run ended before its plan, where no connection was there any more.
+    #[must_use]
+    pub fn gave_up_in_words(&self) -> Option<String> {
+        self.outcome.tally.gave_up.then(|| {
+            format!(
+                "Given up: no connection was there for {:.0} s; figures are of the time until then.",
+                unreachable_max(&self.plan).as_secs_f64()
+            )
+        })
     }
 
     /// Whether latencies count from planned send times.
@@ -141,6 +153,15 @@ mod tests {
         assert!(to_text(core::slice::from_ref(&run)).starts_with("one\n"));
         run.outcome.saturated.push("thread 0 was busy 99 % of the time".to_owned());
         assert!(to_text(&[run]).starts_with("CLIENT SATURATED: thread 0 was busy"));
+    }
+
+    #[test]
+    fn a_run_that_was_given_up_says_so() {
+        let mut run = run(Pace::Closed);
+        run.outcome.tally.gave_up = true;
+        assert!(to_text(core::slice::from_ref(&run)).starts_with("Given up: no connection"));
+        assert!(html::page(core::slice::from_ref(&run), "").contains("Given up: no connection"));
+        assert_eq!(to_json(&[run], "")["gave_up"], true);
     }
 
     #[test]

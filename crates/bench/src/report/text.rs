@@ -34,6 +34,9 @@ fn write_run(text: &mut String, run: &Run) -> core::fmt::Result {
     if outcome.was_stopped {
         writeln!(text, "Stopped early: figures are of the time until then.")?;
     }
+    if let Some(words) = run.gave_up_in_words() {
+        writeln!(text, "{words}")?;
+    }
     writeln!(text, "{}", run.name)?;
     if run.name != run.url {
         writeln!(text, "  {}", run.url)?;
