@@ -47,7 +47,6 @@ impl Worker {
         sock: SockId,
         head: &RequestHead<'_>,
         proxy: &Proxy,
-        path: Option<&str>,
     ) {
         let snapshot = Rc::clone(&self.snapshot);
         let keep_downstream = !self.must_close(sock, head);
@@ -68,7 +67,6 @@ impl Worker {
                 .map(|(subject, fingerprint)| ClientCertificate { subject, fingerprint }),
             via: &snapshot.config.server.via,
             host: &proxy.host,
-            path_override: path,
         };
         let mut replay = self.buffers.take();
         if let Err(fault) = forward::encode_upstream_request(&mut replay, head, &context) {
