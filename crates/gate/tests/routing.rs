@@ -354,6 +354,23 @@ fn routes_that_do_the_same_do_not_refuse_each_others_paths() {
 }
 
 #[test]
+fn what_is_allowed_is_no_way_to_what_is_not() {
+    let router = Router::new(&config(vec![Route { path: path("/public/*"), ..any_route() }]));
+    for (given, wanted) in [
+        ("/public//../admin/secret", Found::Refused),
+        ("/public/%2f/../admin/secret", Found::Refused),
+        ("/public/x//../../admin/secret", Found::Refused),
+        ("/x/../public/a", Found::Refused),
+        ("/public/../admin/secret", Found::Refused),
+        ("/public/a/../b", Found::Route(0)),
+        ("/public//a;b%2Fc", Found::Route(0)),
+        ("//public/a", Found::Nothing),
+    ] {
+        assert_eq!(get(&router, "h", given), wanted, "{given}");
+    }
+}
+
+#[test]
 fn the_three_ways_around_a_denied_path_are_refused() {
     let routes = vec![Route { path: path("/admin/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
