@@ -424,9 +424,12 @@ pub static ROUTE: Section = Section {
             "path",
             Text("\"/json\", \"/api/*\" or \"/users/{id}\""),
             Absent,
-            "The path, without the query, as sent. \"/api/*\" is everything below /api and /api \
-             itself; \"{id}\" is any one segment. Without it, any. A path that is an earlier \
-             route's for servers that merge slashes, decode \"%2F\" or cut off \";...\" is refused.",
+            "The path, without the query, in one spelling: \"/%40a\" is \"/@a\", \"/a/./b\" is \"/a/b\"; \
+             it is forwarded as it came. \"/api/*\" is everything below /api and /api itself; \
+             \"{id}\" is any one segment. Without it, any. Refused (400) is a path that servers could \
+             read as one of another route that does something else: an earlier route's where they \
+             merge slashes, decode \"%2F\" or cut off \";...\", any other's where they leave \"..\" \
+             alone; and \".\" or \"..\" beside any of those.",
             "",
         ),
         key(

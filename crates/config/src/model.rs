@@ -86,7 +86,7 @@ pub struct HttpsRedirect {
 }
 
 /// `hsts` of a listener or a route (RFC 6797).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hsts {
     /// How long a browser remembers to come by https alone.
     pub max_age_seconds: u64,
@@ -367,7 +367,7 @@ pub enum HeaderTest {
 }
 
 /// What a route does.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// A fixed answer.
     Respond(Respond),
@@ -380,7 +380,7 @@ pub enum Action {
 }
 
 /// `respond = { status, headers, body }`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Respond {
     /// 200 to 599.
     pub status: u16,
@@ -391,7 +391,7 @@ pub struct Respond {
 }
 
 /// `redirect = { to, status }`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Redirect {
     /// 301, 302, 303, 307 or 308.
     pub status: u16,
@@ -400,7 +400,7 @@ pub struct Redirect {
 }
 
 /// A piece of a redirect's target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RedirectPiece {
     /// As written.
     Text(String),
@@ -413,7 +413,7 @@ pub enum RedirectPiece {
 }
 
 /// `proxy = "NAME"` or `proxy = { pool = "NAME", ... }`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Proxy {
     /// Index of the pool.
     pub pool: usize,
@@ -422,7 +422,7 @@ pub struct Proxy {
 }
 
 /// What the server sees as Host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UpstreamHost {
     /// What the client sent (default).
     Keep,

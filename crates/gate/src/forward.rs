@@ -39,8 +39,6 @@ pub struct RequestContext<'a> {
     pub via: &'a str,
     /// What the server sees as Host.
     pub host: &'a UpstreamHost,
-    /// The path to send in place of the one that came, as the router normalised it.
-    pub path_override: Option<&'a str>,
 }
 
 /// Who a client proved to be, as servers are told.
@@ -113,7 +111,7 @@ pub fn encode_upstream_request(
     }
     let nominated = Nominated::new(head.fields(), head.has(FieldName::Connection));
     out.reserve(head.target.len() + ADDED_BYTES);
-    encode_target_line(out, head, context);
+    encode_target_line(out, head);
     encode_host(out, head, context);
     for (index, field) in head.fields().enumerate() {
         let proven = context.client_certificate.is_some();
@@ -300,14 +298,13 @@ fn is_loop(head: &RequestHead<'_>, via: &str) -> bool {
 }
 
 /// Request line in origin form (RFC 9112 section 3.2.1), or `*` (section 3.2.4).
-fn encode_target_line(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &RequestContext<'_>) {
-    let path = context.path_override.unwrap_or(head.path);
+fn encode_target_line(out: &mut Vec<u8>, head: &RequestHead<'_>) {
     let Some(query) = head.query else {
-        return encode_request_line(out, head.method.as_str(), path);
+        return encode_request_line(out, head.method.as_str(), head.path);
     };
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
-    out.extend_from_slice(path.as_bytes());
+    out.extend_from_slice(head.path.as_bytes());
     out.push(b'?');
     out.extend_from_slice(query.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");

@@ -1,8 +1,8 @@
 //! One spelling for each path, so that no route is dodged by another one. RFC 3986 section 6.2.2.
 //! In: a path as sent. Out: the same, an equivalent one to match by, both readings of its dot segments,
-//! or a refusal; and how the most lenient server would read it. Never: decodes `%2F` or anything else that
-//! is reserved, or merges slashes, in what is matched or forwarded.
-//! Invariant: what is forwarded resolves, by RFC 3986, to what was matched.
+//! or a refusal; and each way in which servers may read what is odd in it.
+//! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in what is matched first.
+//! Invariant: a path with dot segments that is not refused has nothing else that servers read differently.
 
 /// What became of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,18 +19,20 @@ pub enum Normalized<'s> {
         /// With them, as a server sees it that leaves them alone.
         literal: &'s str,
     },
-    /// It climbs above the root, or hides dot segments that some servers would find.
+    /// It climbs above the root, hides dot segments that some servers would find, or has them beside
+    /// something else that servers read differently.
     Refused(&'static str),
 }
 
 const ABOVE_ROOT: &str = "the path's \"..\" climbs above its root";
 const HIDDEN_DOTS: &str =
-    "the path hides \"..\" behind an encoded slash, a backslash or a semicolon";
+    "the path hides \".\" or \"..\" behind an encoded slash, a backslash or a semicolon";
+const DOTS_AND_ODD: &str = "the path has \".\" or \"..\" beside an empty segment, an encoded slash, a backslash or a semicolon";
 const JOINED_PERCENT: &str =
     "the path has a \"%\" that turns into an encoding once what follows it is decoded";
 
-/// Normalises `path`: removes dot segments (RFC 3986 section 5.2.4), decodes percent-encoded
-/// unreserved characters (section 6.2.2.2), writes the other encodings in upper case (6.2.2.1).
+/// Normalises `path`: removes dot segments (RFC 3986 section 5.2.4), decodes what is percent-encoded and
+/// divides nothing (section 6.2.2.2, and `%40` as `@`), writes the other encodings in upper case (6.2.2.1).
 /// The result lies in `scratch`, whose content is replaced where there is one.
 pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s> {
     if is_plain(path.as_bytes()) {
@@ -45,7 +47,7 @@ pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s
     while let Some(segment) = segments.next() {
         let start = scratch.len();
         scratch.push(b'/');
-        decode_unreserved(segment.as_bytes(), scratch);
+        decode_plain(segment.as_bytes(), scratch);
         let last = segments.peek().is_none();
         match scratch.get(start + 1..).unwrap_or_default() {
             b"." => {
@@ -66,7 +68,11 @@ pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s
     }
     let end = scratch.len();
     if changed {
-        decode_unreserved(path.as_bytes(), scratch);
+        // How slashes are merged or parameters cut decides which segment ".." takes away.
+        if is_odd(path) {
+            return Normalized::Refused(DOTS_AND_ODD);
+        }
+        decode_plain(path.as_bytes(), scratch);
     }
     match core::str::from_utf8(scratch).map(|text| text.split_at(end)) {
         Ok((resolved, literal)) if changed => Normalized::Changed { resolved, literal },
@@ -77,50 +83,95 @@ pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s
     }
 }
 
-/// The path as the most lenient server reads it: decoded once, `\` for a slash, no parameters, no empty
-/// segments, `..` at the root ignored; in the spelling of patterns. `None` where no server reads it in
-/// another way than it is written. The result replaces what `scratch` held.
-pub(crate) fn read_leniently<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Option<&'s str> {
-    if is_plain(path.as_bytes()) {
-        return None;
-    }
+/// A way in which some servers read a path. Each part is one that others leave out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    merges_slashes: bool,
+    /// Takes `%2F`, `%5C` and a backslash for a slash, and `%3B` for a semicolon.
+    decodes: bool,
+    cuts: Cuts,
+}
+
+/// Whether parameters (`;...` up to the segment's end) are cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cuts {
+    Nothing,
+    BeforeDecoding,
+    AfterDecoding,
+}
+
+/// All readings but the one that leaves everything as it is.
+pub(crate) fn odd_readings() -> impl Iterator<Item = Reading> {
+    [Cuts::Nothing, Cuts::BeforeDecoding, Cuts::AfterDecoding]
+        .into_iter()
+        .flat_map(|cuts| {
+            [(false, false), (false, true), (true, false), (true, true)]
+                .map(|(merges_slashes, decodes)| Reading { merges_slashes, decodes, cuts })
+        })
+        .skip(1)
+}
+
+/// The path, which has no dot segments, as `reading` has it, in the spelling of patterns. The result
+/// replaces what `scratch` held.
+pub(crate) fn read_as<'s>(
+    path: &str,
+    reading: Reading,
+    scratch: &'s mut Vec<u8>,
+) -> Option<&'s str> {
     scratch.clear();
     let mut rest = path.as_bytes();
     let mut is_parameter = false;
     while let Some((byte, after)) = decode_byte(rest) {
+        let is_encoded = rest.len() - after.len() == 3;
         rest = after;
-        match byte {
-            b'/' | b'\\' => {
-                is_parameter = false;
-                end_lenient_segment(scratch);
-                if scratch.last() != Some(&b'/') {
-                    scratch.push(b'/');
-                }
+        let is_cut_first = is_parameter && is_encoded && reading.cuts == Cuts::BeforeDecoding;
+        if is_slash(byte, is_encoded, reading) && !is_cut_first {
+            is_parameter = false;
+            if !(reading.merges_slashes && scratch.last() == Some(&b'/')) {
+                scratch.push(b'/');
             }
-            _ if is_parameter => {}
-            b';' => is_parameter = true,
-            b'%' | 0..=b' ' | 0x7f.. => {
-                scratch.push(b'%');
-                scratch.extend([byte >> 4, byte & 15].map(upper_hex));
-            }
-            _ => scratch.push(byte),
+        } else if is_parameter {
+            continue;
+        } else if byte == b';' && cuts_at(is_encoded, reading.cuts) {
+            is_parameter = true;
+        } else if is_encoded || byte == b'%' {
+            push_encoded(byte, reading.decodes && byte == b';', scratch);
+        } else {
+            scratch.push(byte);
         }
     }
-    end_lenient_segment(scratch);
     core::str::from_utf8(scratch).ok()
 }
 
-/// Takes the last segment out where it is a dot segment, and for `..` the one before it; their slash stays.
-fn end_lenient_segment(scratch: &mut Vec<u8>) {
-    let start = memchr::memrchr(b'/', scratch).map_or(0, |slash| slash + 1);
-    match &scratch[start..] {
-        b"." => scratch.truncate(start),
-        b".." => {
-            let above = scratch[..start.saturating_sub(1)].iter().rposition(|&byte| byte == b'/');
-            scratch.truncate(above.map_or(start, |slash| slash + 1));
-        }
-        _ => {}
+fn is_slash(byte: u8, is_encoded: bool, reading: Reading) -> bool {
+    (byte == b'/' && !is_encoded) || (reading.decodes && matches!(byte, b'/' | b'\\'))
+}
+
+fn cuts_at(is_encoded: bool, cuts: Cuts) -> bool {
+    match cuts {
+        Cuts::Nothing => false,
+        Cuts::BeforeDecoding => !is_encoded,
+        Cuts::AfterDecoding => true,
     }
+}
+
+/// Whether servers differ in how they read `path`: it has an empty segment, parameters, or something
+/// that some take for a slash.
+pub(crate) fn is_odd(path: &str) -> bool {
+    if is_plain(path.as_bytes()) {
+        return false;
+    }
+    let mut rest = path.as_bytes();
+    let mut before = 0;
+    while let Some((byte, after)) = decode_byte(rest) {
+        let is_encoded = rest.len() - after.len() == 3;
+        if matches!(byte, b'\\' | b';') || (byte == b'/' && (is_encoded || before == b'/')) {
+            return true;
+        }
+        before = byte;
+        rest = after;
+    }
+    false
 }
 
 /// The first byte, decoded where it is encoded, and what follows it.
@@ -146,7 +197,7 @@ pub(crate) fn canonical_pattern(pattern: &str) -> String {
         }
     }
     let mut canonical = Vec::new();
-    decode_unreserved(&encoded, &mut canonical);
+    decode_plain(&encoded, &mut canonical);
     String::from_utf8(canonical).unwrap_or_else(|_| pattern.to_owned())
 }
 
@@ -182,29 +233,28 @@ fn joins_percent(path: &[u8]) -> bool {
     false
 }
 
-fn decode_unreserved(encoded: &[u8], out: &mut Vec<u8>) {
+/// Decodes what stands for itself in a segment, encoded or not.
+fn decode_plain(encoded: &[u8], out: &mut Vec<u8>) {
     let mut rest = encoded;
-    while let Some((&first, after)) = rest.split_first() {
-        if let (b'%', [high, low, after @ ..]) = (first, after)
-            && let (Some(high), Some(low)) = (hex_digit(*high), hex_digit(*low))
-        {
-            let byte = high << 4 | low;
-            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-                out.push(byte);
-            } else {
-                out.push(b'%');
-                out.extend([high, low].map(upper_hex));
-            }
-            rest = after;
-            continue;
-        }
-        if first == b'%' {
-            // A stray percent sign stands for itself; written so, it cannot join what follows.
-            out.extend_from_slice(b"%25");
+    while let Some((byte, after)) = decode_byte(rest) {
+        // A stray percent sign stands for itself; written as `%25`, it cannot join what follows.
+        if rest.len() - after.len() == 3 || byte == b'%' {
+            push_encoded(byte, false, out);
         } else {
-            out.push(first);
+            out.push(byte);
         }
         rest = after;
+    }
+}
+
+/// Writes what came encoded: as itself where it can divide nothing, or where `decodes`; else encoded.
+fn push_encoded(byte: u8, decodes: bool, out: &mut Vec<u8>) {
+    let divides = matches!(byte, b'%' | b'/' | b'\\' | b';' | b'?' | b'#');
+    if byte.is_ascii_graphic() && (decodes || !divides) {
+        out.push(byte);
+    } else {
+        out.push(b'%');
+        out.extend([byte >> 4, byte & 15].map(upper_hex));
     }
 }
 
@@ -216,13 +266,13 @@ fn upper_hex(digit: u8) -> u8 {
     if digit < 10 { b'0' + digit } else { b'A' + digit - 10 }
 }
 
-/// Whether a decoded segment, which is not `..` itself, is or holds `..` for those who also take `%2F`,
-/// `%5C` or `\` for a slash, or cut parameters off (`..;x`). Encodings are in upper case here.
+/// Whether a decoded segment, which is no dot segment itself, is or holds one for those who also take
+/// `%2F`, `%5C` or `\` for a slash, or cut parameters off (`..;x`). Encodings are in upper case here.
 fn hides_dots(segment: &[u8]) -> bool {
     let mut rest = segment;
     loop {
         let part_bytes = separator_at(rest).map_or(rest.len(), |(at, _)| at);
-        if without_parameters(&rest[..part_bytes]) == b".." {
+        if matches!(without_parameters(&rest[..part_bytes]), b"." | b"..") {
             return true;
         }
         let Some((at, bytes)) = separator_at(rest) else { return false };

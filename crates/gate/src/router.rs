@@ -1,8 +1,12 @@
 //! Which route takes a request: listener, host, path, method, header fields; first match wins.
-//! In: a decoded head. Out: the route's index, and the path to forward where that is not the one sent.
-//! Never: allocates (but for `scratch`), decodes `%2F`, lets another spelling of a path dodge a route.
-//! Limits: routes that share neither exact host nor exact path are tried one after the other.
-//! Invariant: the result is that of trying every route in file order.
+//! In: a decoded head. Out: the route's index. The path goes on as it came (RFC 9110 section 7.7).
+//! Never: allocates (but for `scratch`), lets another spelling or reading of a path dodge a route.
+//! Limits: routes that share neither exact host nor exact path are tried one after the other; a path that
+//! servers read differently is looked up twelve times.
+//! Invariant: the result is that of trying every route in file order; no reading of the path belongs to an
+//! earlier route that does something else.
+
+use std::collections::BTreeMap;
 
 use tidegate_config::model::{
     Config, HeaderCondition, HeaderTest, HostPattern, PathPattern, Segment,
@@ -13,15 +17,9 @@ use crate::path::{self, Normalized};
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routed<'s> {
-    /// To this route.
-    Route {
-        /// Its index in the configuration's routes.
-        index: usize,
-        /// The path to forward in place of the one sent: without dot segments, where with them it
-        /// would be another route's.
-        path: Option<&'s str>,
-    },
+pub enum Routed {
+    /// To the route of this index in the configuration's routes.
+    Route(usize),
     /// Nowhere: 404.
     Nothing,
     /// Its path could be read in two ways: 400 with this text.
@@ -29,10 +27,14 @@ pub enum Routed<'s> {
 }
 
 const TWO_READINGS: &str = "the path is another route's for servers that merge slashes, decode \"%2F\" or cut parameters off";
+const LITERAL_DOTS: &str =
+    "the path is another route's for servers that leave \".\" and \"..\" alone";
 
 /// The routes of a configuration, ready to be searched. Shared by all workers.
 pub struct Router {
     listeners: Vec<Table>,
+    /// By route: the first one that does just the same.
+    same_as: Vec<usize>,
 }
 
 impl Router {
@@ -54,57 +56,61 @@ impl Router {
                     .collect(),
             )
         };
-        Self { listeners: (0..config.listeners.len()).map(table).collect() }
+        let listeners = (0..config.listeners.len()).map(table).collect();
+        Self { listeners, same_as: first_alike(config) }
     }
 
-    /// Finds the first route of `listener` that takes `head`. `scratch` is room for a normalised path;
-    /// what it held is lost.
+    /// Finds the first route of `listener` that takes `head`. `scratch` is room for a path in other
+    /// spellings; what it held is lost.
     #[must_use]
-    pub fn route<'s>(
-        &self,
-        listener: usize,
-        head: &RequestHead<'_>,
-        scratch: &'s mut Vec<u8>,
-    ) -> Routed<'s> {
+    pub fn route(&self, listener: usize, head: &RequestHead<'_>, scratch: &mut Vec<u8>) -> Routed {
         let Some(table) = self.listeners.get(listener) else {
             return Routed::Nothing;
         };
         let host = host_name(head.host.unwrap_or_default());
+        let find = |path: &str| table.find(head, host, Some(path));
         if head.path == "*" {
             // It names no resource: only routes without a path take it (RFC 9110 section 7.1).
-            return routed(table.find(head, host, None), None);
+            return table.find(head, host, None).map_or(Routed::Nothing, Routed::Route);
         }
-        // Servers that merge slashes, decode "%2F" or cut parameters off may read the path of a route that
-        // comes first, such as one that denies it. Of two readings the earlier route's would be dodged.
-        let lenient = path::read_leniently(head.path, scratch)
-            .and_then(|path| table.find(head, host, Some(path)));
-        match Self::route_path(table, head, host, scratch) {
-            Routed::Route { index, .. } if lenient.is_some_and(|lenient| lenient < index) => {
-                Routed::Refused(TWO_READINGS)
+        let found = match path::normalize_path(head.path, scratch) {
+            Normalized::Same => find(head.path),
+            Normalized::Equivalent(path) => find(path),
+            Normalized::Changed { resolved, literal } => {
+                let (found, left_alone) = (find(resolved), find(literal));
+                if found.map(|index| self.same_as(index))
+                    != left_alone.map(|index| self.same_as(index))
+                {
+                    return Routed::Refused(LITERAL_DOTS);
+                }
+                found
             }
-            routed => routed,
+            Normalized::Refused(text) => return Routed::Refused(text),
+        };
+        let Some(index) = found else { return Routed::Nothing };
+        // Servers may read the path of a route that comes first, such as one that denies it.
+        let dodges = |reading| {
+            let other = path::read_as(head.path, reading, scratch).and_then(find);
+            other.is_some_and(|other| other < index && self.same_as(other) != self.same_as(index))
+        };
+        if path::is_odd(head.path) && path::odd_readings().any(dodges) {
+            return Routed::Refused(TWO_READINGS);
         }
+        Routed::Route(index)
     }
 
-    fn route_path<'s>(
-        table: &Table,
-        head: &RequestHead<'_>,
-        host: &str,
-        scratch: &'s mut Vec<u8>,
-    ) -> Routed<'s> {
-        match path::normalize_path(head.path, scratch) {
-            Normalized::Same => routed(table.find(head, host, Some(head.path)), None),
-            Normalized::Equivalent(path) => routed(table.find(head, host, Some(path)), None),
-            Normalized::Changed { resolved, literal } => {
-                let route = table.find(head, host, Some(resolved));
-                // RFC 9110 section 7.7: a path goes on as it came. Not where a server that leaves dots
-                // alone would take it for another route's.
-                let same = route == table.find(head, host, Some(literal));
-                routed(route, if same { None } else { Some(resolved) })
-            }
-            Normalized::Refused(text) => Routed::Refused(text),
-        }
+    fn same_as(&self, route: usize) -> usize {
+        self.same_as.get(route).copied().unwrap_or(route)
     }
+}
+
+/// For each route, the first of those that do the same: one action, one Strict-Transport-Security.
+fn first_alike(config: &Config) -> Vec<usize> {
+    let mut first = BTreeMap::new();
+    let routes = config.routes.iter().enumerate();
+    routes
+        .map(|(index, route)| *first.entry((&route.action, &route.hsts)).or_insert(index))
+        .collect()
 }
 
 /// Whether the request is for a URI that its connection must not answer for (RFC 9110 section 7.4):
@@ -114,13 +120,6 @@ pub fn is_misdirected(head: &RequestHead<'_>, scheme: &str) -> bool {
     head.form == TargetForm::Absolute
         && scheme == "http"
         && head.target.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("https:"))
-}
-
-fn routed(route: Option<usize>, path: Option<&str>) -> Routed<'_> {
-    match route {
-        Some(index) => Routed::Route { index, path },
-        None => Routed::Nothing,
-    }
 }
 
 /// `host[:port]` without port and trailing dot.

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use tidegate_config::model::{
-    Action, Bind, ClientTimeouts, Config, HeaderCondition, HeaderTest, HostPattern, Listener,
-    PathPattern, RequestLimits, Route, Segment,
+    Action, Bind, ClientTimeouts, Config, HeaderCondition, HeaderTest, HostPattern, Hsts, Listener,
+    PathPattern, Proxy, RequestLimits, Route, Segment, UpstreamHost,
 };
 use tidegate_gate::path::{Normalized, normalize_path};
 use tidegate_gate::router::{Routed, Router};
@@ -37,7 +37,17 @@ fn any_route() -> Route {
     }
 }
 
-fn config(routes: Vec<Route>) -> Config {
+fn to_pool(pool: usize) -> Action {
+    Action::Proxy(Proxy { pool, host: UpstreamHost::Keep })
+}
+
+/// Routes that say nothing else go to a pool of their own each.
+fn config(mut routes: Vec<Route>) -> Config {
+    for (index, route) in routes.iter_mut().enumerate() {
+        if route.action == Action::Synthetic {
+            route.action = to_pool(index);
+        }
+    }
     Config { listeners: vec![listener("a"), listener("b")], routes, ..Config::default() }
 }
 
@@ -64,10 +74,9 @@ fn path(text: &str) -> Option<PathPattern> {
     })
 }
 
-/// (route, path to forward) or the refusal.
 #[derive(Debug, PartialEq)]
 enum Found {
-    Route(usize, Option<String>),
+    Route(usize),
     Nothing,
     Refused,
 }
@@ -79,7 +88,7 @@ fn find(router: &Router, listener: usize, request: &str) -> Found {
         HeadDecoder::default().decode_request(&bytes, &HeadLimits::default(), &mut storage);
     let Ok(Some((head, _))) = decoded else { panic!("{decoded:?}: {request}") };
     match router.route(listener, &head, &mut b"left from before".to_vec()) {
-        Routed::Route { index, path } => Found::Route(index, path.map(str::to_owned)),
+        Routed::Route(index) => Found::Route(index),
         Routed::Nothing => Found::Nothing,
         Routed::Refused(_) => Found::Refused,
     }
@@ -112,12 +121,12 @@ fn a_host_is_compared_without_case_port_and_trailing_dot() {
     ];
     for (pattern, given, takes) in cases {
         let router = Router::new(&config(vec![Route { host: host(pattern), ..any_route() }]));
-        let wanted = if takes { Found::Route(0, None) } else { Found::Nothing };
+        let wanted = if takes { Found::Route(0) } else { Found::Nothing };
         assert_eq!(get(&router, given, "/"), wanted, "{pattern} and {given}");
     }
     let router = Router::new(&config(vec![Route { host: host("h"), ..any_route() }]));
     assert_eq!(find(&router, 0, "GET / HTTP/1.0\n"), Found::Nothing);
-    assert_eq!(find(&router, 0, "GET http://h/ HTTP/1.1\nHost: x\n"), Found::Route(0, None));
+    assert_eq!(find(&router, 0, "GET http://h/ HTTP/1.1\nHost: x\n"), Found::Route(0));
 }
 
 #[test]
@@ -152,10 +161,17 @@ fn path_patterns_take_what_they_say() {
         ("/a%2fb", "/a%2Fb", true),
         ("/a%2fb", "/a/b", false),
         ("/%7Euser", "/~user", true),
+        ("/@team/*", "/%40team/x", true),
+        ("/%40team/*", "/@team/x", true),
+        ("/a!$&'()+,:=", "/%61%21%24%26%27%28%29%2B%2c%3a%3D", true),
+        ("/%2a", "/*", true),
+        ("/a[1]", "/a%5B1%5d", true),
+        ("/a;b", "/a%3Bb", false),
+        ("/a%3fb", "/a%3Fb", true),
     ];
     for (pattern, given, takes) in cases {
         let router = Router::new(&config(vec![Route { path: path(pattern), ..any_route() }]));
-        let wanted = if takes { Found::Route(0, None) } else { Found::Nothing };
+        let wanted = if takes { Found::Route(0) } else { Found::Nothing };
         assert_eq!(get(&router, "h", given), wanted, "{pattern} and {given}");
     }
 }
@@ -164,9 +180,9 @@ fn path_patterns_take_what_they_say() {
 fn the_asterisk_goes_to_routes_without_a_path_alone() {
     let routes = vec![Route { path: path("/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
-    assert_eq!(find(&router, 0, "OPTIONS * HTTP/1.1\nHost: h\n"), Found::Route(1, None));
-    assert_eq!(find(&router, 0, "OPTIONS http://h HTTP/1.1\nHost: h\n"), Found::Route(1, None));
-    assert_eq!(find(&router, 0, "OPTIONS / HTTP/1.1\nHost: h\n"), Found::Route(0, None));
+    assert_eq!(find(&router, 0, "OPTIONS * HTTP/1.1\nHost: h\n"), Found::Route(1));
+    assert_eq!(find(&router, 0, "OPTIONS http://h HTTP/1.1\nHost: h\n"), Found::Route(1));
+    assert_eq!(find(&router, 0, "OPTIONS / HTTP/1.1\nHost: h\n"), Found::Route(0));
 }
 
 #[test]
@@ -187,16 +203,16 @@ fn methods_fields_and_listeners_are_conditions_too() {
     ];
     let router = Router::new(&config(routes));
     let cases = [
-        (1, "GET", "", Found::Route(0, None)),
-        (0, "POST", "", Found::Route(1, None)),
-        (0, "PUT", "", Found::Route(1, None)),
-        (0, "GET", "X-Canary: yes\n", Found::Route(2, None)),
-        (0, "GET", "X-Canary: no\nx-canary: yes\n", Found::Route(2, None)),
-        (0, "GET", "X-Canary: YES\n", Found::Route(4, None)),
-        (0, "GET", "X-Canary: yes\nX-Old: 1\n", Found::Route(4, None)),
-        (0, "GET", "x-any: \n", Found::Route(3, None)),
-        (0, "DELETE", "X-Any: 1\n", Found::Route(3, None)),
-        (0, "HEAD", "", Found::Route(4, None)),
+        (1, "GET", "", Found::Route(0)),
+        (0, "POST", "", Found::Route(1)),
+        (0, "PUT", "", Found::Route(1)),
+        (0, "GET", "X-Canary: yes\n", Found::Route(2)),
+        (0, "GET", "X-Canary: no\nx-canary: yes\n", Found::Route(2)),
+        (0, "GET", "X-Canary: YES\n", Found::Route(4)),
+        (0, "GET", "X-Canary: yes\nX-Old: 1\n", Found::Route(4)),
+        (0, "GET", "x-any: \n", Found::Route(3)),
+        (0, "DELETE", "X-Any: 1\n", Found::Route(3)),
+        (0, "HEAD", "", Found::Route(4)),
         (0, "DELETE", "", Found::Nothing),
         (0, "get", "", Found::Nothing),
         (9, "GET", "", Found::Nothing),
@@ -214,16 +230,26 @@ fn dot_segments_dodge_no_route() {
         Route { path: path("/public/*"), ..any_route() },
     ];
     let router = Router::new(&config(routes));
-    let admin = |path: &str| Found::Route(0, Some(path.to_owned()));
     let cases = [
-        ("/public/../admin/x", admin("/admin/x")),
-        ("/public/%2e%2e/admin/x", admin("/admin/x")),
-        ("/public/.%2E/admin/x", admin("/admin/x")),
-        ("/public/./../admin", admin("/admin")),
-        ("/./admin/x?a=/../b", admin("/admin/x")),
-        ("/x/..//../admin/", admin("/admin/")),
-        ("/public/x/../../admin/..%61", admin("/admin/..a")),
-        ("/%61dmin/x", Found::Route(0, None)),
+        ("/public/../admin/x", Found::Refused),
+        ("/public/%2e%2e/admin/x", Found::Refused),
+        ("/public/.%2E/admin/x", Found::Refused),
+        ("/public/./../admin", Found::Refused),
+        ("/./admin/x?a=/../b", Found::Refused),
+        ("/x/..//../admin/", Found::Refused),
+        ("/public/x/../../admin/..%61", Found::Refused),
+        ("/admin/./x/../y", Found::Route(0)),
+        ("/public/../public/x", Found::Route(1)),
+        ("/public/../x", Found::Refused),
+        ("/public//../admin/x", Found::Refused),
+        ("/public/%2f/../admin/x", Found::Refused),
+        ("/public/x//../../admin/x", Found::Refused),
+        ("/public/./a;b", Found::Refused),
+        ("/public/a%3Bb/%2e", Found::Refused),
+        ("/public/a%5Cb/.", Found::Refused),
+        ("/public/.;a/x", Found::Refused),
+        ("/public/a%2F./x", Found::Refused),
+        ("/%61dmin/x", Found::Route(0)),
         ("/public/..%2fadmin", Found::Refused),
         ("/public/..%5Cadmin", Found::Refused),
         ("/public/x%2f..%2f..%2fadmin", Found::Refused),
@@ -233,15 +259,15 @@ fn dot_segments_dodge_no_route() {
         ("/public/./%2%65%2%65/admin", Found::Refused),
         ("/public/%2%65%2%65/admin", Found::Refused),
         ("/public/%%32e%%32%65/admin", Found::Refused),
-        ("/public/%252e%252e/admin", Found::Route(1, None)),
+        ("/public/%252e%252e/admin", Found::Route(1)),
         ("/public/..;/admin", Found::Refused),
         ("/public/..;a=b/admin", Found::Refused),
         ("/public/%2e%2e%3Ba/admin", Found::Refused),
         ("/public/x%2f..;%2fadmin", Found::Refused),
-        ("/public/...", Found::Route(1, None)),
-        ("/public/.hidden", Found::Route(1, None)),
-        ("/public/..a", Found::Route(1, None)),
-        ("/public/a..%2fb", Found::Route(1, None)),
+        ("/public/...", Found::Route(1)),
+        ("/public/.hidden", Found::Route(1)),
+        ("/public/..a", Found::Route(1)),
+        ("/public/a..%2fb", Found::Route(1)),
     ];
     for (given, wanted) in cases {
         assert_eq!(get(&router, "h", given), wanted, "{given}");
@@ -291,22 +317,67 @@ fn no_lenient_reading_of_a_path_dodges_an_earlier_route() {
         ("/a%20b", 3),
         ("/%", 3),
     ] {
-        assert_eq!(get(&router, "h", path), Found::Route(index, None), "{path}");
+        assert_eq!(get(&router, "h", path), Found::Route(index), "{path}");
     }
 }
 
 #[test]
-fn a_path_with_dot_segments_goes_on_as_it_came_where_no_route_tells_them_apart() {
+fn a_path_with_dot_segments_is_routed_where_no_route_tells_its_readings_apart() {
     let routes = vec![Route { path: path("/admin/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     for (given, wanted) in [
-        ("/a/./b/../c", Found::Route(1, None)),
-        ("/admin/./x", Found::Route(0, None)),
-        ("/admin/../x", Found::Route(1, Some("/x".to_owned()))),
-        ("/%61dmin/../x", Found::Route(1, Some("/x".to_owned()))),
-        ("/x/../admin", Found::Route(0, Some("/admin".to_owned()))),
+        ("/a/./b/../c", Found::Route(1)),
+        ("/admin/./x", Found::Route(0)),
+        ("/admin/../x", Found::Refused),
+        ("/%61dmin/../x", Found::Refused),
+        ("/x/../admin", Found::Refused),
     ] {
         assert_eq!(get(&router, "h", given), wanted, "{given}");
+    }
+}
+
+#[test]
+fn routes_that_do_the_same_do_not_refuse_each_others_paths() {
+    let (path, action) = (path("/login/*"), to_pool(0));
+    let hsts = Some(Hsts { max_age_seconds: 1, include_subdomains: false, preload: false });
+    for (last, wanted) in [
+        (Route { action: to_pool(0), ..any_route() }, Found::Route(1)),
+        (Route { action: to_pool(1), ..any_route() }, Found::Refused),
+        (Route { action: to_pool(0), hsts, ..any_route() }, Found::Refused),
+    ] {
+        let first = Route { path: path.clone(), action: action.clone(), ..any_route() };
+        let router = Router::new(&config(vec![first, last.clone()]));
+        for given in ["/login;jsessionid=0123", "//login", "/login/../x", "/%2Flogin"] {
+            assert_eq!(get(&router, "h", given), wanted, "{given} and {last:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_allowed_is_no_way_to_what_is_not() {
+    let router = Router::new(&config(vec![Route { path: path("/public/*"), ..any_route() }]));
+    for (given, wanted) in [
+        ("/public//../admin/secret", Found::Refused),
+        ("/public/%2f/../admin/secret", Found::Refused),
+        ("/public/x//../../admin/secret", Found::Refused),
+        ("/x/../public/a", Found::Refused),
+        ("/public/../admin/secret", Found::Refused),
+        ("/public/a/../b", Found::Route(0)),
+        ("/public//a;b%2Fc", Found::Route(0)),
+        ("//public/a", Found::Nothing),
+    ] {
+        assert_eq!(get(&router, "h", given), wanted, "{given}");
+    }
+}
+
+#[test]
+fn the_three_ways_around_a_denied_path_are_refused() {
+    let routes = vec![Route { path: path("/admin/*"), ..any_route() }, any_route()];
+    let router = Router::new(&config(routes));
+    for given in
+        ["/y//../admin/z/;/../../q", "/y//../admin/z/%3b/../../q", "/x/..//admin/z/;/../../q"]
+    {
+        assert_eq!(get(&router, "h", given), Found::Refused, "{given}");
     }
 }
 
@@ -330,8 +401,8 @@ fn each_path_has_one_spelling() {
         ("/a/./b", "> /a/b"),
         ("/a/../b", "> /b"),
         ("/a/b/c/./../../g", "> /a/g"),
-        ("/a//../b", "> /a/b"),
-        ("/%2e/a%2f", "> /a%2F"),
+        ("/%2e/a%40", "> /a@"),
+        ("/%2a%3b%3F", "= /*%3B%3F"),
     ];
     for (given, wanted) in cases {
         let spelling = match normalize_path(given, &mut Vec::new()) {
@@ -342,8 +413,14 @@ fn each_path_has_one_spelling() {
         };
         assert_eq!(spelling, wanted, "{given}");
     }
-    let refused = ["/..", "/a/../..", "/%2e%2e/", "/a/..\\b", "/a\\..", "/..%2f", "/%2f..", "/..;"];
-    for refused in refused.into_iter().chain(["/%2%65", "/%%32%65", "/%%32e", "/a%2%45/"]) {
+    let refused = [
+        "/..", "/a/../..", "/%2e%2e/", "/a/..\\b", "/a\\..", "/..%2f", "/%2f..", "/..;", "/.;",
+        "/a/%5C.",
+    ];
+    for refused in refused
+        .into_iter()
+        .chain(["/%2%65", "/%%32%65", "/%%32e", "/a%2%45/", "/a//../b", "/./a%2f"])
+    {
         let mut scratch = Vec::new();
         let result = normalize_path(refused, &mut scratch);
         assert!(matches!(result, Normalized::Refused(_)), "{refused}: {result:?}");
@@ -413,7 +490,7 @@ proptest! {
         let takes = |route: &Route| {
             route.listener.is_none_or(|only| only == listener) && naive(route, host, path)
         };
-        let wanted = routes.iter().position(takes).map_or(Found::Nothing, |i| Found::Route(i, None));
+        let wanted = routes.iter().position(takes).map_or(Found::Nothing, Found::Route);
         let found = find(&router, listener, &format!("GET {path} HTTP/1.1\nHost: {host}\n"));
         prop_assert_eq!(found, wanted);
     }
@@ -432,4 +509,59 @@ proptest! {
         let mut again = Vec::new();
         prop_assert_eq!(normalize_path(&normal, &mut again), Normalized::Same, "{}", normal);
     }
+
+    #[test]
+    fn no_server_reads_a_path_as_an_earlier_routes(
+        routes in routes(),
+        path in "(/([abAB]|%61|%2[fFeE]|%5[cC]|;|%3[bB]|\\.){0,4}){1,6}",
+        order in Just(vec![merge_slashes, decode_dividers, cut_parameters, remove_dots as fn(&str) -> String])
+            .prop_shuffle(),
+        subset in 0..16_usize,
+    ) {
+        let config = config(routes.iter().filter(|route| route.listener.is_none()).cloned().collect());
+        if let Found::Route(index) = get(&Router::new(&config), "a.x", &path) {
+            let chosen = order.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1);
+            let read = chosen.fold(decode_letters(&path), |path, (_, step)| step(&path));
+            let other = config.routes.iter().position(|route| naive(route, "a.x", &read));
+            prop_assert!(other.is_none_or(|other| other >= index), "{path} is read as {read}");
+        }
+    }
+}
+
+fn decode_letters(path: &str) -> String {
+    path.replace("%2e", ".").replace("%2E", ".").replace("%61", "a")
+}
+
+fn merge_slashes(path: &str) -> String {
+    let mut merged = path.to_owned();
+    while merged.contains("//") {
+        merged = merged.replace("//", "/");
+    }
+    merged
+}
+
+fn decode_dividers(path: &str) -> String {
+    let slashes = ["%2f", "%2F", "%5c", "%5C"]
+        .iter()
+        .fold(path.to_owned(), |path, encoded| path.replace(encoded, "/"));
+    slashes.replace("%3b", ";").replace("%3B", ";")
+}
+
+fn cut_parameters(path: &str) -> String {
+    let names = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
+    names.collect::<Vec<_>>().join("/")
+}
+
+/// ".." at the root is passed over, as many servers do.
+fn remove_dots(path: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    for segment in path[1..].split('/') {
+        match segment {
+            "." => {}
+            ".." => drop(kept.pop()),
+            _ => kept.push(segment),
+        }
+    }
+    let ends_open = path.ends_with("/.") || path.ends_with("/..");
+    format!("/{}{}", kept.join("/"), if ends_open && !kept.is_empty() { "/" } else { "" })
 }

@@ -49,7 +49,6 @@ impl Worker {
         sock: SockId,
         head: &RequestHead<'_>,
         proxy: &Proxy,
-        path: Option<&str>,
     ) {
         let snapshot = Rc::clone(&self.snapshot);
         let keep_downstream = !self.must_close(sock, head);
@@ -70,7 +69,6 @@ impl Worker {
                 .map(|(subject, fingerprint)| ClientCertificate { subject, fingerprint }),
             via: &snapshot.config.server.via,
             host: &proxy.host,
-            path_override: path,
         };
         let mut replay = self.buffers.take();
         if let Err(fault) = forward::encode_upstream_request(&mut replay, head, &context) {

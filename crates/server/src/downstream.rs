@@ -267,7 +267,7 @@ impl Worker {
         let listener_index = usize::from(down.listener);
         let mut path_scratch = core::mem::take(&mut self.path_scratch);
         match snapshot.router.route(listener_index, head, &mut path_scratch) {
-            Routed::Route { index, path } => {
+            Routed::Route(index) => {
                 down.hsts = snapshot.hsts.of_route(listener_index, index);
                 match &snapshot.config.routes[index].action {
                     Action::Respond(_) => self.respond(reactor, sock, head, index),
@@ -282,7 +282,7 @@ impl Worker {
                     }
                     Action::Synthetic => self.begin_synthetic(reactor, sock, head),
                     Action::Proxy(proxy) => {
-                        self.begin_exchange(reactor, sock, head, proxy, path);
+                        self.begin_exchange(reactor, sock, head, proxy);
                     }
                 }
             }

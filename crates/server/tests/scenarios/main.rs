@@ -65,6 +65,7 @@ scenes! {
     malformed_answers_are_502
     max_forwards_is_counted_down
     no_server_listens
+    odd_paths_dodge_no_route
     old_clients_may_keep_alive
     pipelined_requests_keep_their_order
     queue_timeout_is_503
