@@ -424,8 +424,8 @@ pub static ROUTE: Section = Section {
             "path",
             Text("\"/json\", \"/api/*\" or \"/users/{id}\""),
             Absent,
-            "The path, without the query, as sent. \"/api/*\" is everything below /api and /api \
-             itself; \"{id}\" is any one segment. Without it, any. A path that is an earlier \
+            "The path, without the query, in its normal form (\"%41\" as \"A\"). \"/api/*\" is everything \
+             below /api and /api itself; \"{id}\" is any one segment. Without it, any. A path that is an earlier \
              route's for servers that merge slashes, decode \"%2F\" or cut off \";...\" is refused.",
             "",
         ),
