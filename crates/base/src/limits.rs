@@ -20,6 +20,9 @@ pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// The largest head that a configuration may allow: with the fields a proxy adds it still fits
 /// into one read buffer.
 pub const HEAD_BYTES_CEILING: usize = READ_BUFFER_BYTES / 2;
+/// Bytes of a request's host, its port included, before 400: four times the longest name of the DNS. A
+/// proxy passes it on up to three times (Host, X-Forwarded-Host, Forwarded).
+pub const HOST_BYTES_MAX: usize = 1024;
 /// Header fields of one head before 431; also the size of the parser's table.
 pub const HEADER_FIELDS_MAX: usize = 100;
 /// Bytes of one chunk extension (RFC 9112 section 7.1.1 tells recipients to bound them).
@@ -45,3 +48,4 @@ const _: () = assert!(REQUEST_LINE_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX < READ_BUFFER_BYTES, "a whole head fits into one read");
 const _: () = assert!(TRAILER_BYTES_MAX <= HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX <= HEAD_BYTES_CEILING);
+const _: () = assert!(HEAD_BYTES_CEILING + 3 * HOST_BYTES_MAX < READ_BUFFER_BYTES);

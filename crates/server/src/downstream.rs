@@ -1,8 +1,8 @@
 //! The client's side of a connection: decode heads, route, answer or hand over to an exchange.
 //! In: bytes and ends of downstream connections. Out: answers in their output; exchanges begun.
 //! Never: decides framing (wire) or where a request goes (gate).
-//! Limits: `DISCARD_BYTES_MAX` of an unwanted body are read to keep a connection; a client that does not
-//! take its answers is not read from (`PAUSE_BYTES`).
+//! Limits: `DISCARD_BYTES_MAX` of an unwanted body are read to keep a connection; of a client that does not
+//! take its answers no further request is read (`PAUSE_BYTES`), only the body of one under way, as its server takes it.
 //! Invariant: requests of one connection are answered in their order: nothing is decoded past a
 //! request that has an exchange until that exchange ends.
 

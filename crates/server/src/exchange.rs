@@ -10,7 +10,7 @@ use tidegate_reactor::SockId;
 use tidegate_wire::http1::{BodyDecoder, Version};
 
 /// A request's head and the body bytes that follow it are kept up to this to be sent again; a head
-/// with its added fields always fits.
+/// with its added fields always fits, for its host is bounded (`HOST_BYTES_MAX`).
 pub(crate) const REPLAY_BYTES_MAX: usize = 4 * HEAD_BYTES_MAX;
 const _: () = assert!(REPLAY_BYTES_MAX <= READ_BUFFER_BYTES);
 

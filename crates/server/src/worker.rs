@@ -1,6 +1,7 @@
 //! A worker: everything one CPU's share of the service needs, and its loop.
 //! In: completions of its reactor, mail. Out: operations on its reactor, counters.
-//! Never: shares a connection or a lock with another worker (DESIGN: share nothing).
+//! Never: shares a connection with another worker, nor, on the way of a request, a lock (share nothing). With TLS
+//! the ticket keys' lock is read in handshakes, and the settings' count is touched where a session begins and ends.
 //! Invariant: between two completions `work` is empty.
 
 use std::rc::Rc;

@@ -3,6 +3,7 @@
 //! A verdict is the fault's name, "more" for a head that is not complete, or for an accepted one
 //! its method, path with query, host, length, and `keep` or `close`, then `expect` and `upgrade`.
 
+use tidegate_base::limits::HOST_BYTES_MAX;
 use tidegate_wire::http1::{BodyLength, FieldStorage, HeadDecoder, HeadLimits, RequestHead};
 
 fn summary(head: &RequestHead<'_>) -> String {
@@ -483,6 +484,20 @@ fn default_limits_let_100_fields_pass_and_no_more() {
     assert_eq!(verdict(head(100).as_bytes(), core::iter::empty()), "GET / - none close");
     assert_eq!(verdict(head(101).as_bytes(), core::iter::empty()), "TooManyFields");
     assert_eq!(verdict(head(101).as_bytes(), 1..600), "TooManyFields");
+}
+
+#[test]
+fn a_host_as_long_as_its_limit_passes_and_no_longer_one() {
+    let fits = format!("{}:8080", "h".repeat(HOST_BYTES_MAX - ":8080".len()));
+    let in_field = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let in_target = |host: &str| format!("GET http://{host}/ HTTP/1.1\r\nHost: h\r\n\r\n");
+    let wanted = format!("GET / {fits} none keep");
+    assert_eq!(verdict(in_field(&fits).as_bytes(), core::iter::empty()), wanted);
+    assert!(verdict(in_target(&fits).as_bytes(), core::iter::empty()).contains(&fits));
+    for longer in [format!("h{fits}"), "h".repeat(7_000)] {
+        check(in_field(&longer).as_bytes(), "HostTooLong");
+        check(in_target(&longer).as_bytes(), "HostTooLong");
+    }
 }
 
 #[test]

@@ -97,6 +97,7 @@ fault_kinds! {
     HostMissing 400 "An HTTP/1.1 request must have a Host field.",
     HostRepeated 400 "A request must have one Host field only.",
     HostInvalid 400 "The Host field must be a host with an optional port.",
+    HostTooLong 400 "The request's host is longer than this server accepts.",
     // Fields (RFC 9112 section 5).
     FieldNameEmpty 400 "A field has no name.",
     FieldNameInvalid 400 "A field name must be a token with a colon right after it.",

@@ -3,6 +3,8 @@
 //! Never: repairs; a request is taken as a whole or refused as a whole.
 //! Invariant: `host` is the one a router may believe: the target's authority before the Host field.
 
+use tidegate_base::limits::HOST_BYTES_MAX;
+
 use super::fault::FaultKind;
 use super::field::{FieldName, FieldTable, Fields};
 use super::framing::{BodyLength, ConnectionOptions, request_length};
@@ -112,6 +114,19 @@ impl<'a> RequestHead<'a> {
 /// used in its place (RFC 9112 sections 3.2 and 3.2.2); only then may it be empty.
 #[inline]
 fn effective_host<'a>(
+    target: &Target<'a>,
+    version: Version,
+    fields: &FieldTable<'a>,
+) -> Result<Option<&'a str>, FaultKind> {
+    match believed_host(target, version, fields)? {
+        Some(host) if host.len() > HOST_BYTES_MAX => Err(FaultKind::HostTooLong),
+        host => Ok(host),
+    }
+}
+
+/// The same, however long.
+#[inline]
+fn believed_host<'a>(
     target: &Target<'a>,
     version: Version,
     fields: &FieldTable<'a>,
