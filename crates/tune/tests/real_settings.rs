@@ -236,6 +236,23 @@ fn a_tool_that_puts_back_less_than_there_was_has_not_restored() {
 }
 
 #[test]
+fn what_names_nothing_is_refused_as_a_mistake_of_usage() {
+    let refused = |words: &[&str], reason: &str| {
+        let output = Command::new(tune()).args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert!(text.contains(reason), "{words:?}: {text}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    };
+    refused(&["prove", "no-such-item"], "there is no item or group no-such-item");
+    refused(&["prove", "--accept-risk", "no-such-item"], "there is no item or group");
+    refused(&["prove", "--root", "/"], "prove measures the host it runs on");
+    for command in ["check", "apply", "undo"] {
+        refused(&[command, "--root", "/nonexistent"], "has no folder `proc`");
+    }
+}
+
+#[test]
 fn a_recorded_host_has_a_journal_of_its_own() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let run = |words: &[&str]| {
