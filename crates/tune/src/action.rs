@@ -71,6 +71,15 @@ impl Action {
         }
     }
 
+    /// The call that puts back what a tool did, as a shell user would type it; empty for the others.
+    #[must_use]
+    pub fn undo_text(&self) -> String {
+        match self {
+            Self::Run { undo, .. } => undo.join(" "),
+            _ => String::new(),
+        }
+    }
+
     /// What the action changes, for messages.
     #[must_use]
     pub fn target(&self) -> String {

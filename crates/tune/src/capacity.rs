@@ -11,9 +11,9 @@ use crate::workload::{For, Workload};
 pub const TCP_SOCKET_BYTES: u64 = 2368;
 /// Its inode, directory entry, open file and epoll entry.
 pub const FILE_OBJECTS_BYTES: u64 = 832 + 192 + 192 + 192;
-/// User memory of an idle connection: the slot of a plain WebSocket, or of an HTTP keep-alive.
+/// User memory of an idle plain WebSocket: an assumption, as no server of ours holds any yet.
 pub const IDLE_PUSH_BYTES: u64 = 256;
-/// The same for HTTP.
+/// User memory of an idle HTTP connection: an allowance above what is measured.
 pub const IDLE_HTTP_BYTES: u64 = 512;
 /// One connection in so many is thought to have bytes on their way.
 pub const ACTIVE_ONE_IN: u64 = 20;

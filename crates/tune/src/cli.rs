@@ -84,6 +84,12 @@ impl WorkloadArgs {
         }
     }
 
+    /// The recorded host that was named, if one was.
+    #[must_use]
+    pub fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
     /// The workload.
     #[must_use]
     pub fn workload(&self) -> Workload {
@@ -164,6 +170,9 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn run_check(args: &CheckArgs) -> io::Result<u8> {
+    if let Some(message) = not_recorded(args.workload.root()) {
+        return usage(&message);
+    }
     let report = check(&args.workload.host(), &args.workload.workload());
     if let Some(file) = &args.html {
         write_file(file, &page::html(&report))?;
@@ -178,9 +187,10 @@ fn run_check(args: &CheckArgs) -> io::Result<u8> {
 }
 
 fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
-    let unknown = args.items.iter().chain(&args.accept_risk).find(|name| !is_known(name));
-    if let Some(name) = unknown {
-        return usage(&format!("there is no item or group {name}{}", nearest(name)));
+    let wrong = unknown_name(args.items.iter().chain(&args.accept_risk))
+        .or_else(|| not_recorded(args.workload.root()));
+    if let Some(message) = wrong {
+        return usage(&message);
     }
     let host = args.workload.host();
     let report = check(&host, &args.workload.workload());
@@ -348,6 +358,9 @@ fn show(out: &mut impl Write, host: &Host, entry: &Entry, actions: &[Action]) ->
 }
 
 fn run_undo(args: &UndoArgs) -> io::Result<u8> {
+    if let Some(message) = not_recorded(args.root.as_deref()) {
+        return usage(&message);
+    }
     let host = args.root.as_deref().map_or_else(Host::live, Host::recorded);
     let state = state_folder(args.state.as_deref(), &host);
     let mut out = io::stdout().lock();
@@ -394,6 +407,22 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
 /// Where the journal lies: a recorded host has its own, inside its tree.
 fn state_folder(asked: Option<&Path>, host: &Host) -> PathBuf {
     asked.map_or_else(|| host.locate(STATE_FOLDER), Path::to_owned)
+}
+
+/// What is wrong with `--root`: every recorded host has at least some of /proc, and one without any would
+/// have nothing to find fault with.
+fn not_recorded(root: Option<&Path>) -> Option<String> {
+    let root = root.filter(|root| !root.join("proc").is_dir())?;
+    Some(format!(
+        "--root {}: this is no recorded host, as it has no folder `proc`; give a folder made by record.sh",
+        root.display()
+    ))
+}
+
+/// What is wrong with the names of items and groups.
+pub(crate) fn unknown_name<'a>(mut names: impl Iterator<Item = &'a String>) -> Option<String> {
+    let name = names.find(|name| !is_known(name))?;
+    Some(format!("there is no item or group {name}{}", nearest(name)))
 }
 
 fn is_known(name: &str) -> bool {

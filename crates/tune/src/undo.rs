@@ -1,6 +1,7 @@
 //! Puts back what was changed, newest first.
 //! In: a host, the open journal. Out: for each step, what became of it.
-//! Never: puts back on one host what was changed on another;
+//! Never: says that a tool restored what does not show as before;
+//! puts back on one host what was changed on another;
 //! overwrites a value that somebody changed after us: it is reported and stays in the journal.
 
 use crate::action::{Action, same};
@@ -91,6 +92,14 @@ fn put_back(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
         return Ok(Fate::ChangedSince(value));
     }
     restore(host, action, step.before.as_deref())?;
+    // A tool that says yes may have put back less than there was (a discipline without its options, say).
+    if matches!(action, Action::Run { .. }) && action.state(host)? != step.before {
+        let before = step.before.as_deref().unwrap_or("(nothing)").trim();
+        return Ok(Fate::Failed(format!(
+            "`{}` was accepted, but it is not as before, which was {before:?}",
+            action.undo_text()
+        )));
+    }
     Ok(Fate::Restored)
 }
 

@@ -57,6 +57,34 @@ fn the_overview_and_the_nine_steps_point_at_pages_and_items_that_exist() {
 }
 
 #[test]
+fn the_recorder_records_every_tool_that_an_item_asks() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let recorder = fs::read_to_string(folder.join("fixtures/record.sh")).unwrap();
+    let mut asked = 0;
+    for file in fs::read_dir(folder.join("src/items")).unwrap().flatten() {
+        let code = fs::read_to_string(file.path()).unwrap();
+        for call in code.split(".ask(&[\"").skip(1) {
+            let tool = call.split('"').next().unwrap();
+            assert!(recorder.contains(&format!("say {tool} ")), "record.sh leaves out {tool}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 5, "only {asked} calls were found");
+}
+
+#[test]
+fn the_nine_steps_ask_for_small_answers_where_receive_offload_is_tried() {
+    // Only then does the item switch it off.
+    let tries: Vec<String> = page("nine-steps")
+        .lines()
+        .filter(|line| line.starts_with("tidegate tune prove") && line.contains("last-offloads"))
+        .map(str::to_owned)
+        .collect();
+    assert!(!tries.is_empty());
+    assert!(tries.iter().all(|line| line.contains("--for json")), "{tries:?}");
+}
+
+#[test]
 fn ids_are_unique_and_lowercase() {
     for (position, item) in items::ALL.iter().enumerate() {
         assert!(

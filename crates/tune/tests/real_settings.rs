@@ -3,9 +3,15 @@
 
 mod support;
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use support::Scratch;
+use tidegate_tune::action::Action;
+use tidegate_tune::apply::apply;
+use tidegate_tune::host::Host;
+use tidegate_tune::journal::Journal;
+use tidegate_tune::undo::{Fate, undo};
 
 /// `tidegate tune` as its own program: the example that Cargo builds beside the tests.
 fn tune() -> PathBuf {
@@ -93,12 +99,19 @@ fn a_change_by_a_tool_is_undone_by_the_tool() {
         mount -t sysfs none /sys
         ip link add tide0 numtxqueues 4 numrxqueues 4 type veth peer name tide1
         ip link set tide0 up; ip link set tide1 up
-        tc qdisc replace dev tide0 root pfifo_fast
+        tc qdisc replace dev tide0 handle 7: root pfifo limit 777
+        tc qdisc show dev tide0 > $STATE/before
         $TUNE apply lock-qdisc --interface tide0 --yes --state $STATE
         tc qdisc show dev tide0 | grep -q \"qdisc mq\"
         $TUNE undo --state $STATE
-        tc qdisc show dev tide0 | grep -q \"qdisc pfifo_fast .* root\"
-        ! tc qdisc show dev tide0 | grep -q \"qdisc mq\"'",
+        tc qdisc show dev tide0 > $STATE/after
+        grep -q \"limit 777p\" $STATE/after
+        cmp $STATE/before $STATE/after
+        tc qdisc replace dev tide0 root pfifo_fast
+        tc qdisc show dev tide0 > $STATE/before
+        $TUNE apply lock-qdisc --interface tide0 --yes --state $STATE
+        $TUNE undo --state $STATE
+        tc qdisc show dev tide0 | cmp $STATE/before -'",
     );
     assert!(text.contains("tc qdisc replace dev tide0 root mq"), "{text}");
     assert!(text.contains("Everything is as it was."), "{text}");
@@ -197,6 +210,46 @@ fn without_the_right_to_see_the_journal_undo_does_not_say_that_there_is_none() {
     );
     assert!(text.contains("run as root"), "{text}");
     assert!(!text.contains("Nothing to undo"), "{text}");
+}
+
+#[test]
+fn a_tool_that_puts_back_less_than_there_was_has_not_restored() {
+    let state = Scratch::new();
+    let folder = state.0.display();
+    for (name, text) in [("now", "one"), ("one", "one"), ("two", "two"), ("three", "three")] {
+        fs::write(state.0.join(name), text).unwrap();
+    }
+    // The only live host that a test may change by a tool: files of its own.
+    let host = Host::live();
+    let change = |back: &str| {
+        let copy = |name| format!("cp {folder}/{name} {folder}/now");
+        Action::run(&copy("two"), &copy(back), &format!("cat {folder}/now"))
+    };
+    let mut journal = Journal::open(&state.0).unwrap();
+    apply(&host, &mut journal, "x", &[change("one")], &mut |_| false).unwrap();
+    assert_eq!(undo(&host, &mut journal).unwrap()[0].fate, Fate::Restored);
+    apply(&host, &mut journal, "x", &[change("three")], &mut |_| false).unwrap();
+    let fates = undo(&host, &mut journal).unwrap();
+    let Fate::Failed(reason) = &fates[0].fate else { panic!("{:?}", fates[0].fate) };
+    assert!(reason.contains("not as before, which was \"one\""), "{reason}");
+    assert_eq!(journal.outstanding().len(), 1, "it stays in the journal");
+}
+
+#[test]
+fn what_names_nothing_is_refused_as_a_mistake_of_usage() {
+    let refused = |words: &[&str], reason: &str| {
+        let output = Command::new(tune()).args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert!(text.contains(reason), "{words:?}: {text}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    };
+    refused(&["prove", "no-such-item"], "there is no item or group no-such-item");
+    refused(&["prove", "--accept-risk", "no-such-item"], "there is no item or group");
+    refused(&["prove", "--root", "/"], "prove measures the host it runs on");
+    for command in ["check", "apply", "undo"] {
+        refused(&[command, "--root", "/nonexistent"], "has no folder `proc`");
+    }
 }
 
 #[test]

@@ -27,37 +27,114 @@ pub const ITEM: Item = Item {
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let shown = host.ask(&["tc", "qdisc", "show"])?;
     let default = host.read("/proc/sys/net/core/default_qdisc").unwrap_or_default();
-    let (mut lines, mut actions) = (Vec::new(), Vec::new());
+    let (mut lines, mut actions, mut by_hand) = (Vec::new(), Vec::new(), Vec::new());
     for interface in data_interfaces(host, workload)? {
         let name = &interface.name;
         let Some(root) = root_of(&shown, name) else {
             continue;
         };
-        lines.push(format!("{name}: {root}, {} transmit queues", interface.tx_queues));
-        let plain = ["pfifo_fast", "pfifo", "fq_codel", "fq"].contains(&root.as_str());
-        if interface.tx_queues > 1 && plain {
-            actions.push(Action::run(
-                &format!("tc qdisc replace dev {name} root mq"),
-                &format!("tc qdisc replace dev {name} root {root}"),
+        lines.push(format!("{name}: {}, {} transmit queues", root.kind, interface.tx_queues));
+        let plain = ["pfifo_fast", "pfifo", "fq_codel", "fq"].contains(&root.kind);
+        if interface.tx_queues <= 1 || !plain {
+            continue;
+        }
+        let replace = format!("tc qdisc replace dev {name} root mq");
+        match root.arguments() {
+            Some(arguments) => actions.push(Action::run(
+                &replace,
+                &format!("tc qdisc replace dev {name} root {arguments}"),
                 &format!("tc qdisc show dev {name}"),
-            ));
+            )),
+            None => by_hand.push(format!("{replace} (what is there now cannot be put back)")),
         }
     }
     if lines.is_empty() {
         return Ok(Finding::skipped("tc shows no root discipline for the cards in the path"));
     }
     lines.push(format!("default: {default}"));
-    let finding = Finding::good_if(actions.is_empty(), lines.join("; "))
-        .because("all CPUs take one lock to send");
+    let is_good = actions.is_empty() && by_hand.is_empty();
+    let finding =
+        Finding::good_if(is_good, lines.join("; ")).because("all CPUs take one lock to send");
+    let finding = by_hand.into_iter().fold(finding, Finding::advise);
     Ok(actions.into_iter().fold(finding, Finding::action))
 }
 
-/// The kind of an interface's root discipline, from `tc qdisc show`.
-fn root_of(shown: &str, name: &str) -> Option<String> {
+/// An interface's root discipline, as `tc qdisc show` prints it.
+struct Root<'a> {
+    kind: &'a str,
+    handle: &'a str,
+    options: Vec<&'a str>,
+}
+
+impl Root<'_> {
+    /// The words that make `tc qdisc replace` put this discipline in place with its handle and options, or `None`
+    /// when there are none: the handle of what the kernel chose itself (`0:`) cannot be asked for.
+    fn arguments(&self) -> Option<String> {
+        if self.handle == "0:" || self.options.contains(&"offloaded") {
+            return None;
+        }
+        let mut words = vec![format!("handle {} {}", self.handle, self.kind)];
+        // pfifo_fast prints its bands and takes no options.
+        if self.kind != "pfifo_fast" {
+            words.extend(self.options.iter().map(|word| as_taken(word).to_owned()));
+        }
+        Some(words.join(" "))
+    }
+}
+
+/// A printed option as `tc` takes it back: numbers of packets are printed `777p` and taken `777`.
+fn as_taken(word: &str) -> &str {
+    let is_number =
+        |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    word.strip_suffix('p').filter(is_number).unwrap_or(word)
+}
+
+/// The root discipline of an interface: `qdisc KIND HANDLE dev NAME root [refcnt N] OPTIONS`.
+fn root_of<'a>(shown: &'a str, name: &str) -> Option<Root<'a>> {
     shown.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let on_device = words.windows(2).any(|pair| pair == ["dev", name]);
-        let kind = words.get(1).filter(|_| on_device && words.contains(&"root"))?;
-        Some((*kind).to_owned())
+        let (kind, handle) = (words.get(1)?, words.get(2)?);
+        let is_wanted = words.get(3..6).is_some_and(|place| place == ["dev", name, "root"]);
+        let mut options: Vec<&str> = words.get(6..).filter(|_| is_wanted)?.to_vec();
+        if let Some(at) = options.iter().position(|word| *word == "refcnt") {
+            options.drain(at..options.len().min(at + 2));
+        }
+        Some(Root { kind, handle, options })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(line: &str) -> Option<String> {
+        root_of(line, "eth0").unwrap().arguments()
+    }
+
+    #[test]
+    fn a_discipline_is_put_back_with_its_handle_and_options() {
+        let pfifo = "qdisc noqueue 0: dev lo root refcnt 2\n\
+            qdisc pfifo 7: dev eth0 root refcnt 5 limit 777p";
+        assert_eq!(arguments(pfifo).unwrap(), "handle 7: pfifo limit 777");
+        let fast = "qdisc pfifo_fast 8019: dev eth0 root refcnt 5 bands 3 priomap 1 2 2 2";
+        assert_eq!(arguments(fast).unwrap(), "handle 8019: pfifo_fast");
+        let fair =
+            "qdisc fq 1: dev eth0 root limit 10000p flow_limit 100p quantum 3028b horizon_drop";
+        assert_eq!(
+            arguments(fair).unwrap(),
+            "handle 1: fq limit 10000 flow_limit 100 quantum 3028b horizon_drop"
+        );
+    }
+
+    #[test]
+    fn what_the_kernel_chose_itself_is_left_to_the_user() {
+        assert_eq!(arguments("qdisc pfifo_fast 0: dev eth0 root refcnt 2 bands 3"), None);
+    }
+
+    #[test]
+    fn a_discipline_below_the_root_is_not_the_root() {
+        assert!(root_of("qdisc pfifo_fast 0: dev eth0 parent :1 bands 3", "eth0").is_none());
+        assert!(root_of("qdisc pfifo 7: dev eth1 root refcnt 5", "eth0").is_none());
+        assert!(root_of("qdisc", "eth0").is_none());
+    }
 }

@@ -114,6 +114,11 @@ impl Load {
         };
         let seen =
             seen.ok_or_else(|| format!("`{}` ended with {status} and no figures", argv.join(" ")))?;
+        if let Some(errors) = seen.errors {
+            return Err(format!(
+                "the load is not answered as it should be, so its cost says nothing: {errors} at {url}"
+            ));
+        }
         if seen.requests < REQUESTS_MIN {
             return Err(format!("only {} requests were answered at {url}", seen.requests));
         }
@@ -131,6 +136,8 @@ impl Load {
 struct Seen {
     requests: u64,
     p99_us: Option<f64>,
+    /// What went wrong with some of them, with the numbers.
+    errors: Option<String>,
 }
 
 fn read_own(output: &str) -> Option<Seen> {
@@ -138,7 +145,24 @@ fn read_own(output: &str) -> Option<Seen> {
     Some(Seen {
         requests: report.get("requests")?.as_u64()?,
         p99_us: report.get("latency_us").and_then(|latency| latency.get("p99")?.as_f64()),
+        errors: errors_of(&report),
     })
+}
+
+/// The classes of errors that happened, each with its number and what was first said of it.
+fn errors_of(report: &serde_json::Value) -> Option<String> {
+    let first = report.get("first_error");
+    let happened: Vec<String> = report
+        .get("errors")?
+        .as_object()?
+        .iter()
+        .filter_map(|(class, count)| Some((class, count.as_u64().filter(|count| *count > 0)?)))
+        .map(|(class, count)| match first.and_then(|notes| notes.get(class)?.as_str()) {
+            Some(note) => format!("{count} × {class} ({note})"),
+            None => format!("{count} × {class}"),
+        })
+        .collect();
+    (!happened.is_empty()).then(|| happened.join(", "))
 }
 
 fn read_wrk(output: &str) -> Option<Seen> {
@@ -155,7 +179,13 @@ fn read_wrk(output: &str) -> Option<Seen> {
             _ => None,
         }
     });
-    Some(Seen { requests, p99_us })
+    let errors: Vec<&str> = output
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("Socket errors:") || line.starts_with("Non-2xx or 3xx"))
+        .collect();
+    let errors = (!errors.is_empty()).then(|| errors.join(", "));
+    Some(Seen { requests, p99_us, errors })
 }
 
 /// Ticks in which these CPUs did not idle: proc(5), all columns but idle and iowait.
@@ -248,10 +278,44 @@ mod tests {
     #[test]
     fn both_clients_reports_are_read() {
         let own = r#"{"requests": 1234, "latency_us": {"p99": 350.5}}"#;
-        assert_eq!(read_own(own), Some(Seen { requests: 1234, p99_us: Some(350.5) }));
+        assert_eq!(read_own(own), Some(Seen { requests: 1234, p99_us: Some(350.5), errors: None }));
         let wrk = "  Latency Distribution\n     99%    2.05ms\n  209 requests in 2.00s, 3MB read\n";
-        assert_eq!(read_wrk(wrk), Some(Seen { requests: 209, p99_us: Some(2050.0) }));
+        assert_eq!(read_wrk(wrk), Some(Seen { requests: 209, p99_us: Some(2050.0), errors: None }));
         assert_eq!(read_wrk("unable to connect"), None);
         assert_eq!(read_own("{}"), None);
+    }
+
+    #[test]
+    fn errors_of_both_clients_are_seen() {
+        let own = r#"{"requests": 9, "errors": {"status": 7, "connect": 0, "timeout": 2},
+            "first_error": {"status": "404 Not Found"}}"#;
+        let errors = read_own(own).unwrap().errors.unwrap();
+        assert_eq!(errors, "7 × status (404 Not Found), 2 × timeout");
+        let none = r#"{"requests": 9, "errors": {"status": 0}, "first_error": {}}"#;
+        assert_eq!(read_own(none).unwrap().errors, None);
+        let wrk = "  209 requests in 2.00s, 3MB read\n  Socket errors: connect 0, read 3, write 0, timeout 0\n  \
+            Non-2xx or 3xx responses: 209\n";
+        let errors = read_wrk(wrk).unwrap().errors.unwrap();
+        assert_eq!(
+            errors,
+            "Socket errors: connect 0, read 3, write 0, timeout 0, Non-2xx or 3xx responses: 209"
+        );
+    }
+
+    #[test]
+    fn a_round_with_errors_is_no_round() {
+        let report = r#"{"requests":1000,"errors":{"status":1000},"latency_us":{"p99":1.0}}"#;
+        let mut load = Load {
+            server: Server::Running("http://127.0.0.1/nope".to_owned()),
+            client: Client::Command(format!("printf %s {report}")),
+            server_cpus: Vec::new(),
+            client_cpus: crate::environment::allowed_cpus(&Host::live()),
+            connections: 1,
+            duration_s: 1,
+        };
+        let error = load.round().unwrap_err();
+        assert!(error.contains("1000 × status at http://127.0.0.1/nope"), "{error}");
+        load.client = Client::Command(format!("printf %s {}", report.replace(":1000}", ":0}")));
+        assert!(load.round().is_ok());
     }
 }

@@ -12,7 +12,7 @@ pub mod waterfall;
 use crate::action::Action;
 use crate::apply::apply;
 use crate::check::{Entry, check};
-use crate::cli::{WorkloadArgs, complain, write_file};
+use crate::cli::{WorkloadArgs, complain, unknown_name, write_file};
 use crate::cpu_list::{list_text, parse_list};
 use crate::environment::{Environment, allowed_cpus};
 use crate::finding::State;
@@ -37,7 +37,7 @@ const CONFIG_FILE: &str = "prove.toml";
 /// Arguments of `tidegate tune prove`.
 #[derive(Debug, clap::Args)]
 pub struct ProveArgs {
-    /// Items to try [default: every one that costs something and that this load can show]
+    /// Items or groups to try [default: every one that costs something and that this load can show]
     #[arg(value_name = "ITEM")]
     items: Vec<String>,
     #[command(flatten)]
@@ -109,6 +109,10 @@ pub struct CapacityArgs {
 /// # Errors
 /// Output that cannot be written, a journal that cannot be opened, a load that does not run.
 pub fn run(args: &ProveArgs) -> io::Result<u8> {
+    if let Some(message) = refusal_of(args) {
+        complain(&message);
+        return Ok(2);
+    }
     let host = Host::live();
     let load = match load_of(args, &host) {
         Ok(load) => load,
@@ -197,6 +201,16 @@ pub fn run_capacity(args: &CapacityArgs) -> io::Result<u8> {
     Ok(0)
 }
 
+/// What is wrong with the arguments, before anything is looked at.
+fn refusal_of(args: &ProveArgs) -> Option<String> {
+    if args.workload.root().is_some() {
+        return Some(
+            "prove measures the host it runs on; --root is for check, apply and undo".to_owned(),
+        );
+    }
+    unknown_name(args.items.iter().chain(&args.accept_risk))
+}
+
 /// What can be tried under this load, and what cannot, with the reason.
 type Chosen = (Vec<Candidate>, Vec<(String, String)>);
 
@@ -207,7 +221,8 @@ fn candidates(args: &ProveArgs, host: &Host) -> Result<Chosen, String> {
     let (mut found, mut not_tried) = (Vec::new(), Vec::new());
     for entry in &report.entries {
         let id = entry.item.id;
-        if !args.items.is_empty() && !args.items.iter().any(|name| name == id) {
+        let is_named = |name: &String| name == id || name == entry.item.group.name();
+        if !args.items.is_empty() && !args.items.iter().any(is_named) {
             continue;
         }
         match reason_against(entry, args, on_loopback) {
