@@ -280,6 +280,24 @@ fn each_connection_keeps_a_rhythm_of_its_own() {
 }
 
 #[test]
+fn a_rhythm_that_no_connection_can_keep_is_told_as_not_kept() {
+    let pace = |per_second| Pace::PerConnection { per_second, arrivals: Arrivals::Constant };
+    let base = Plan { connections: 10, duration: Some(MS(2000)), ..Plan::default() };
+    let kept = Plan { pace: pace(20.0), ..base.clone() };
+    let (carried, _) = carry_out(&kept, Faults::none(), |_, _| Act::Answer(MS(2)));
+    let tally = carried.tally;
+    assert_eq!((tally.waited_for_connection, tally.unsent), (0, 0));
+    assert_eq!(tally.schedule_error.count(), tally.issued);
+    assert_is(&tally.schedule_error, 100.0, Span::ZERO);
+    // Each answer takes ten times as long as there is.
+    let lost = Plan { pace: pace(1000.0), ..base };
+    let (carried, _) = carry_out(&lost, Faults::none(), |_, _| Act::Answer(MS(10)));
+    let tally = carried.tally;
+    assert!(tally.issued + tally.unsent == 20_000 && tally.issued.abs_diff(2000) < 20, "{tally:?}");
+    assert!(tally.waited_for_connection + 30 > tally.issued, "{}", tally.waited_for_connection);
+}
+
+#[test]
 fn a_connection_that_the_ramp_opens_late_has_nothing_to_catch_up_with() {
     let plan = Plan {
         connections: 10,

@@ -149,6 +149,7 @@ impl Client<'_> {
             Phase::Handshaking => self.tally.handshake.record(now.since(lane.handshake_at)),
             _ => self.tally.connect.record(now.since(lane.connect_at)),
         }
+        self.lanes[number as usize].free_since = now;
         self.open += 1;
         self.tally.connects += 1;
         self.interval.connects += 1;
@@ -230,6 +231,9 @@ impl Client<'_> {
         let Some(sent) = lane.pending.pop_front() else {
             return false;
         };
+        if lane.pending.len() + 1 == usize::from(self.plan.pipeline) {
+            lane.free_since = now;
+        }
         lane.failures = 0;
         lane.answered += u64::from(sent.is_counted);
         self.outstanding -= 1;

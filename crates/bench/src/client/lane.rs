@@ -67,6 +67,8 @@ pub(super) struct Lane {
     pub(super) rhythm_began: Moment,
     /// The next planned send time of that rhythm.
     pub(super) next_planned: Moment,
+    /// Since when it has room for a request; what was planned before had to wait for it.
+    pub(super) free_since: Moment,
 }
 
 impl Lane {
@@ -92,6 +94,7 @@ impl Lane {
             schedule,
             rhythm_began: opened_at,
             next_planned,
+            free_since: opened_at,
         }
     }
 

@@ -329,12 +329,14 @@ impl<'a> Client<'a> {
 
     /// Planned requests that are not sent and that the plan has before `end`.
     fn due_before(&self, end: Moment) -> u64 {
-        match &self.schedule {
-            Some(schedule) if self.next_arrival < end => {
-                1 + schedule.arrivals_before(end.since(self.start))
-            }
-            _ => 0,
-        }
+        let due = |schedule: &Schedule, next: Moment, began: Moment| {
+            if next < end { 1 + schedule.arrivals_before(end.since(began)) } else { 0 }
+        };
+        let own = self.lanes.iter().filter_map(|lane| {
+            Some(due(lane.schedule.as_deref()?, lane.next_planned, lane.rhythm_began))
+        });
+        let common = self.schedule.as_ref();
+        own.sum::<u64>() + common.map_or(0, |schedule| due(schedule, self.next_arrival, self.start))
     }
 
     /// How long the next turn may wait.
@@ -437,6 +439,13 @@ impl<'a> Client<'a> {
                 return;
             };
             lane.next_planned = lane.rhythm_began.after(schedule.next_arrival());
+            // The clock is read again: the sends on other connections before this one took their time.
+            let now = reactor.read_clock();
+            if planned < lane.free_since {
+                self.tally.waited_for_connection += 1;
+            } else {
+                self.tally.schedule_error.record(now.since(planned));
+            }
             self.send(reactor, number, planned, now);
         }
     }
