@@ -269,8 +269,12 @@ impl Journal {
         let mut line =
             serde_json::to_vec(&record).map_err(|error| failed(io::Error::other(error)))?;
         line.push(b'\n');
-        self.file.write_all(&line).map_err(failed)?;
-        self.file.sync_all().map_err(failed)?;
+        let end = self.file.stream_position().map_err(failed)?;
+        if let Err(error) = self.file.write_all(&line).and_then(|()| self.file.sync_all()) {
+            // A disk that is full takes a part of a line, and the next line would run into it.
+            let _ = self.file.set_len(end).and_then(|()| self.file.seek(SeekFrom::Start(end)));
+            return Err(failed(error));
+        }
         self.take_in(record);
         Ok(())
     }

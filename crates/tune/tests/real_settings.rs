@@ -236,6 +236,26 @@ fn a_tool_that_puts_back_less_than_there_was_has_not_restored() {
 }
 
 #[test]
+fn a_line_that_the_disk_does_not_take_whole_is_taken_out_again() {
+    // A bound on the size of files ends a write in its middle, as a full disk does.
+    let text = passes(&format!(
+        "{SNAPSHOT}
+        echo 99 > /proc/sys/net/core/somaxconn
+        snapshot > $STATE/before
+        code=0
+        (trap '' XFSZ; ulimit -f 1
+            exec $TUNE apply {ITEMS} --yes --state $STATE --connections 200000) || code=$?
+        test $code = 1
+        test -s $STATE/journal.jsonl
+        test -z \"$(tail -c1 $STATE/journal.jsonl)\"
+        $TUNE undo --state $STATE
+        snapshot > $STATE/after
+        cmp $STATE/before $STATE/after"
+    ));
+    assert!(text.contains("File too large"), "{text}");
+}
+
+#[test]
 fn what_names_nothing_is_refused_as_a_mistake_of_usage() {
     let refused = |words: &[&str], reason: &str| {
         let output = Command::new(tune()).args(words).output().unwrap();

@@ -82,6 +82,34 @@ fn checking_changes_nothing() {
 }
 
 #[test]
+fn rules_are_asked_for_only_where_that_loads_nothing() {
+    let tree = Scratch::of_host("laptop");
+    let found = || {
+        let report = check(&Host::recorded(&tree.0), &Workload::of(For::All));
+        let entry = report.entries.iter().find(|entry| entry.item.id == "netfilter-rules").unwrap();
+        entry.finding.found.clone()
+    };
+    let write = |path: &str, text: &str| {
+        let file = tree.0.join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    // What the tool would say, if it were asked.
+    write(
+        "commands/nft_list_ruleset",
+        "table ip x {\n chain c {\n  type filter hook input\n }\n}\n",
+    );
+    write("proc/modules", "ext4 1 1 - Live 0x0\n");
+    assert!(found().contains("nf_tables is not loaded"), "{}", found());
+    write("proc/modules", "nf_tables 1 1 - Live 0x0\n");
+    assert!(found().contains("1 hooked chains"), "{}", found());
+    write("proc/modules", "ext4 1 1 - Live 0x0\n");
+    write("proc/sys/kernel/osrelease", "6.1.0\n");
+    write("lib/modules/6.1.0/modules.builtin", "kernel/net/netfilter/nf_tables.ko\n");
+    assert!(found().contains("1 hooked chains"), "{}", found());
+}
+
+#[test]
 fn a_host_whose_files_hold_nonsense_is_skipped_not_crashed_upon() {
     for (text, name) in [
         ("", "empty"),

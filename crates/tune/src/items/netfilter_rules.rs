@@ -27,11 +27,11 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         .filter_map(|path| host.read(path).ok())
         .flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
         .collect();
-    let nft = host.ask(&["nft", "list", "ruleset"]);
     let modules_shown = host.exists("/proc/modules");
-    let modules = host.read("/proc/modules").unwrap_or_default();
-    let loaded = |name: &str| modules.lines().any(|line| line.split(' ').next() == Some(name));
-    if let Ok(rules) = &nft {
+    let is_present = nf_tables_is_present(host);
+    // Asked by root, the kernel would load nf_tables only to say that it has no rules.
+    let nft = (is_present || !modules_shown).then(|| host.ask(&["nft", "list", "ruleset"]));
+    if let Some(Ok(rules)) = &nft {
         let chains = rules.lines().filter(|line| line.trim_start().starts_with("type ")).count();
         let count = rules.lines().filter(|line| is_rule(line)).count();
         if chains == 0 && tables.is_empty() {
@@ -51,10 +51,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
                 "move the firewall before the host, then: iptables -F; modprobe -rv ip_tables",
             ));
     }
-    if loaded("nf_tables") {
+    if is_present {
         return Ok(Finding::skipped(format!(
             "nf_tables is loaded; its rules need root and the tool nft ({})",
-            nft.err().map(|error| error.to_string()).unwrap_or_default()
+            nft.and_then(Result::err).map(|error| error.to_string()).unwrap_or_default()
         )));
     }
     Ok(Finding::good(if modules_shown {
@@ -62,6 +62,15 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     } else {
         "no iptables table is in use; rules of nftables need the tool nft to be seen"
     }))
+}
+
+/// Whether nf_tables is loaded or built in. A kernel that shows no modules cannot load it either.
+fn nf_tables_is_present(host: &Host) -> bool {
+    let modules = host.read("/proc/modules").unwrap_or_default();
+    let release = host.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let built_in = host.read(&format!("/lib/modules/{release}/modules.builtin"));
+    modules.lines().any(|line| line.split(' ').next() == Some("nf_tables"))
+        || built_in.is_ok_and(|list| list.lines().any(|line| line.ends_with("/nf_tables.ko")))
 }
 
 fn is_rule(line: &str) -> bool {
