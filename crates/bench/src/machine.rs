@@ -18,6 +18,14 @@ pub fn busy_time(cpus: &[usize]) -> Duration {
     ticks(busy_ticks(&text, cpus))
 }
 
+/// The CPUs that are on; empty where the kernel does not say.
+#[must_use]
+pub fn online_cpus() -> Vec<usize> {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let number = |line: &str| line.split_once(' ')?.0.strip_prefix("cpu")?.parse().ok();
+    text.lines().filter_map(number).collect()
+}
+
 fn busy_ticks(stat: &str, cpus: &[usize]) -> u64 {
     stat.lines()
         .filter_map(|line| {

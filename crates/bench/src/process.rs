@@ -19,6 +19,14 @@ pub const START_MAX: Duration = Duration::from_secs(15);
 pub const STOP_MAX: Duration = Duration::from_secs(3);
 
 const POLL: Duration = Duration::from_millis(2);
+/// How long a connection to a port may take until the port counts as silent.
+const KNOCK_MAX: Duration = Duration::from_millis(300);
+/// Answers of the network that nobody is there.
+const SAYS_NOBODY: [io::ErrorKind; 3] = [
+    io::ErrorKind::ConnectionRefused,
+    io::ErrorKind::HostUnreachable,
+    io::ErrorKind::NetworkUnreachable,
+];
 
 /// A program that runs as long as this value lives.
 #[derive(Debug)]
@@ -53,7 +61,7 @@ impl Running {
     pub fn wait_until_listening(&mut self, address: SocketAddr) -> Result<(), String> {
         let begun = Instant::now();
         loop {
-            if is_taken(address) {
+            if is_answering(address) {
                 return Ok(());
             }
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -95,13 +103,38 @@ impl Drop for Running {
     }
 }
 
-/// Whether something listens on `address`.
+/// Whether something listens on `address`, as far as can be seen from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// A connection was made.
+    Open,
+    /// The port is held, or does not say: its queue of connections may be full.
+    Silent,
+    /// Connections are refused and nobody holds the port.
+    Free,
+}
+
+/// Knocks at `address`.
 #[must_use]
-pub fn is_taken(address: SocketAddr) -> bool {
-    TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_ok_and(|stream| {
+pub fn knock(address: SocketAddr) -> Door {
+    match TcpStream::connect_timeout(&address, KNOCK_MAX) {
         // A connect to a free port can meet itself (simultaneous open) and succeed.
-        stream.local_addr().ok() != stream.peer_addr().ok()
-    })
+        Ok(stream) if stream.local_addr().ok() != stream.peer_addr().ok() => return Door::Open,
+        Ok(_) => {}
+        Err(error) if SAYS_NOBODY.contains(&error.kind()) => {}
+        Err(_) => return Door::Silent,
+    }
+    // The standard library's listener does not share a port (no SO_REUSEPORT).
+    match TcpListener::bind(address) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Door::Silent,
+        _ => Door::Free,
+    }
+}
+
+/// Whether something takes connections on `address`.
+fn is_answering(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, KNOCK_MAX)
+        .is_ok_and(|stream| stream.local_addr().ok() != stream.peer_addr().ok())
 }
 
 /// An address of 127.0.0.1 that nothing listens on.
@@ -140,8 +173,33 @@ mod tests {
     #[test]
     fn a_taken_address_is_seen_and_a_free_one_is_free() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(is_taken(listener.local_addr().unwrap()));
-        assert!(!is_taken(free_address().unwrap()));
+        assert!(is_answering(listener.local_addr().unwrap()));
+        assert!(!is_answering(free_address().unwrap()));
+    }
+
+    #[test]
+    fn a_port_that_is_held_is_not_free_whether_it_answers_or_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(knock(address), Door::Open);
+        // A queue of one place: the connection that fills it is the last that is answered.
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&address, KNOCK_MAX) {
+            queued.push(stream);
+        }
+        assert_eq!(knock(address), Door::Silent);
+        drop((listener, queued));
+        assert_eq!(knock(free_address().unwrap()), Door::Free);
+    }
+
+    #[test]
+    fn a_port_that_is_bound_without_a_listener_is_not_free() {
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+        let held = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&held, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+        let address = SocketAddr::try_from(getsockname(&held).unwrap()).unwrap();
+        assert_eq!(knock(address), Door::Silent);
     }
 
     #[test]

@@ -181,6 +181,14 @@ impl Tally {
         }
     }
 
+    /// Each class of which there are failures: its name, how many, and the first of them in words.
+    pub fn failures(&self) -> impl Iterator<Item = (&'static str, u64, &str)> {
+        self.errors.classes().into_iter().filter(|(_, count)| *count > 0).map(|(class, count)| {
+            let words = self.notes.iter().find(|(noted, _)| *noted == class);
+            (class, count, words.map_or("", |(_, words)| words.as_str()))
+        })
+    }
+
     /// TLS handshakes that came to their end.
     #[must_use]
     pub fn handshakes(&self) -> u64 {

@@ -176,7 +176,7 @@ fn what_cannot_run_says_why_and_exits_with_2() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let there = url(listener.local_addr().unwrap());
     let secure = there.replace("http://", "https://");
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["http://127.0.0.1:1/"], "nothing listens on 127.0.0.1:1"),
         (&["https://127.0.0.1:1/"], "nothing listens on 127.0.0.1:1"),
         (&[&secure, "--tls-version", "1.1"], "write 1.2 or 1.3"),
@@ -191,6 +191,11 @@ fn what_cannot_run_says_why_and_exits_with_2() {
         (&[&there, "-R", "10", "-T", "1s"], "--think"),
         (&[&there, "-H", "nonsense"], "write 'name: value'"),
         (&[&there, "--start", "sleep 1"], "is taken already"),
+        (&[&there, "-n", "0"], "--requests"),
+        (&[&there, "--cpu", "9999"], "--cpu 9999: this machine's CPUs are 0"),
+        (&[&there, "--server-pid", "99999999"], "no such process"),
+        (&[&there, "--html", "/nowhere/page.html"], "--html /nowhere/page.html"),
+        (&[&there, "--percentiles", "/nowhere/x"], "--percentiles /nowhere/x"),
     ];
     for (arguments, words) in cases {
         let output = bench(arguments);
@@ -199,6 +204,16 @@ fn what_cannot_run_says_why_and_exits_with_2() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(output.stdout.is_empty());
     }
+}
+
+#[test]
+fn a_probe_that_nobody_answers_fails_the_run() {
+    let (address, _) = serve(answer);
+    let nobody = url(free_address());
+    let (json, code) = bench_json(&[&url(address), "-d", "300ms", "--reference", &nobody]);
+    assert!(json["requests"].as_u64().unwrap() > 0 && json["added_latency_us"].is_null());
+    assert!(json["reference_errors"]["connect"].as_u64().unwrap() > 0);
+    assert_eq!(code, Some(1));
 }
 
 #[test]

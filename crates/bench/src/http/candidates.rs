@@ -3,7 +3,7 @@
 //! Never: a start beside a stranger on the same port.
 
 use crate::machine;
-use crate::process::{self, Running};
+use crate::process::{self, Door, Running};
 use crate::target::Url;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -30,12 +30,13 @@ impl Candidate {
             return Ok(Self { running: None });
         };
         let Some(command) = command else {
-            if !process::is_taken(address) {
+            // A silent one may be overloaded: the run tells of connects that take too long.
+            if process::knock(address) == Door::Free {
                 return Err(format!("{name}: nothing listens on {address}"));
             }
             return Ok(Self { running: None });
         };
-        if process::is_taken(address) {
+        if process::knock(address) != Door::Free {
             return Err(format!(
                 "{name}: {address} is taken already; stop what listens there, or its share of the load \
                  would be counted as this candidate's"

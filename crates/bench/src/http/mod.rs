@@ -10,6 +10,7 @@ mod interrupt;
 pub use args::HttpArgs;
 
 use crate::drive::{self, Job, Outcome, Reference, Tick};
+use crate::machine;
 use crate::plan::Plan;
 use crate::report::{self, Lines, Live, RoundFigures, Run};
 use crate::target::{RequestMix, Target, Url};
@@ -32,6 +33,7 @@ pub fn run(args: &HttpArgs) -> ExitCode {
 
 fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
     let plan = args.plan()?;
+    check_names(args)?;
     let urls = args.urls()?;
     let is_comparison = urls.len() > 1;
     let mut jobs = Vec::new();
@@ -77,6 +79,46 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
     let runs: Vec<Run> = runs.into_iter().flatten().collect();
     publish(args, &runs)?;
     Ok(exit_code(args, &runs))
+}
+
+/// Refuses what would be found to be nothing only in the report.
+fn check_names(args: &HttpArgs) -> Result<(), String> {
+    for &pid in &args.server_pids {
+        if machine::spent(pid).is_none() {
+            return Err(format!("--server-pid {pid}: there is no such process"));
+        }
+    }
+    let online = machine::online_cpus();
+    for &cpu in &args.server_cpus {
+        if !online.is_empty() && !online.contains(&cpu) {
+            return Err(format!("--cpu {cpu}: this machine's CPUs are {}", ranges(&online)));
+        }
+    }
+    for (option, path) in [("--html", &args.html), ("--percentiles", &args.percentiles)] {
+        let Some(path) = path else { continue };
+        // What is there stays until there is something to write.
+        std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(|error| format!("{option} {}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn ranges(cpus: &[usize]) -> String {
+    let mut words: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match words.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => words.push((cpu, cpu)),
+        }
+    }
+    let word = |(first, last): &(usize, usize)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    words.iter().map(word).collect::<Vec<String>>().join(",")
 }
 
 fn job(args: &HttpArgs, plan: &Plan, url: &Url) -> Result<Job, String> {
@@ -158,6 +200,14 @@ fn merge(
 
 fn publish(args: &HttpArgs, runs: &[Run]) -> Result<(), String> {
     let command = std::env::args().collect::<Vec<String>>().join(" ");
+    let text = if args.json {
+        format!("{:#}\n", report::to_json(runs, &command))
+    } else {
+        report::to_text(runs)
+    };
+    let mut stdout = io::stdout().lock();
+    // A reader that went away has what it wanted.
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     if let Some(path) = &args.html {
         let page = report::html::page(runs, &command);
         std::fs::write(path, page)
@@ -168,25 +218,20 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Result<(), String> {
         std::fs::write(path, text)
             .map_err(|error| format!("--percentiles {}: {error}", path.display()))?;
     }
-    let text = if args.json {
-        format!("{:#}\n", report::to_json(runs, &command))
-    } else {
-        report::to_text(runs)
-    };
-    let mut stdout = io::stdout().lock();
-    // A reader that went away has what it wanted.
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     Ok(())
 }
 
-/// 1 when something failed, when nothing was answered or the run was given up, when a run of
+/// 1 when something failed (the probe, too), when nothing was answered or the run was given up, when a run of
 /// a number of requests left one of them without an answer; with `--strict` also when the client limited
 /// the figures.
 fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
     let failed = runs.iter().any(|run| {
         let tally = &run.outcome.tally;
         let lost = tally.unanswered > 0 && run.plan.requests.is_some() && !run.outcome.was_stopped;
-        tally.errors.total() > 0 || tally.requests == 0 || tally.gave_up || lost
+        let probe = run.outcome.reference.as_ref();
+        let probe_failed =
+            probe.is_some_and(|probe| probe.errors.total() > 0 || probe.requests == 0);
+        tally.errors.total() > 0 || tally.requests == 0 || tally.gave_up || lost || probe_failed
     });
     let saturated = runs.iter().any(|run| !run.outcome.saturated.is_empty());
     if failed || (args.strict && saturated) { ExitCode::FAILURE } else { ExitCode::SUCCESS }

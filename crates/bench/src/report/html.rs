@@ -70,21 +70,17 @@ fn verdict(run: &Run) -> String {
     if let Some(words) = run.gave_up_in_words() {
         let _ = write!(text, "<p class=\"warning\">{}: {}</p>", escape(&run.name), escape(&words));
     }
-    for (class, words) in &run.outcome.tally.notes {
-        let count = run
-            .outcome
-            .tally
-            .errors
-            .classes()
-            .iter()
-            .find(|(name, _)| name == class)
-            .map_or(0, |(_, n)| *n);
-        let _ = write!(
-            text,
-            "<p class=\"warning\">{}: {count} × {class}: {}</p>",
-            escape(&run.name),
-            escape(words)
-        );
+    let outcome = &run.outcome;
+    for (name, tally) in [("", Some(&outcome.tally)), (" (reference)", outcome.reference.as_ref())]
+    {
+        for (class, count, words) in tally.iter().flat_map(|tally| tally.failures()) {
+            let _ = write!(
+                text,
+                "<p class=\"warning\">{}{name}: {count} × {class}: {}</p>",
+                escape(&run.name),
+                escape(words)
+            );
+        }
     }
     text
 }
@@ -171,7 +167,7 @@ fn percentile_chart(runs: &[Run]) -> String {
         if run.is_open_loop() {
             add(format!("{prefix}service time"), Stroke::Dashed, &tally.service);
         }
-        if let Some(reference) = &run.outcome.reference {
+        if let Some(reference) = run.answered_reference() {
             let points = reference.latency.curve();
             let name = format!("{prefix}reference probe");
             let colour = if runs.len() == 1 { COLOURS - 1 } else { index % COLOURS };
@@ -306,7 +302,7 @@ fn percentile_table(runs: &[Run]) -> String {
         if tally.handshakes() > 0 {
             row(&format!("{prefix}TLS handshake"), &tally.handshake);
         }
-        if let Some(reference) = &run.outcome.reference {
+        if let Some(reference) = run.answered_reference() {
             row(&format!("{prefix}reference probe"), &reference.latency);
         }
     }

@@ -7,6 +7,7 @@ use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
 use crate::plan::Pace;
 use crate::statistics;
+use crate::tally::Tally;
 use serde_json::{Map, Value, json};
 
 /// The report of `runs` as JSON.
@@ -34,12 +35,6 @@ pub fn to_json(runs: &[Run], command: &str) -> Value {
 fn run_to_json(run: &Run) -> Map<String, Value> {
     let outcome = &run.outcome;
     let tally = &outcome.tally;
-    let mut errors: Map<String, Value> = Map::new();
-    for (class, count) in tally.errors.classes() {
-        errors.insert(class.to_owned(), json!(count));
-    }
-    let notes: Map<String, Value> =
-        tally.notes.iter().map(|(class, words)| ((*class).to_owned(), json!(words))).collect();
     let mut object = Map::new();
     let mut put = |name: &str, value: Value| {
         object.insert(name.to_owned(), value);
@@ -55,8 +50,8 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
     put("threads", json!(run.plan.threads));
     put("seconds", json!(outcome.counted.as_secs_f64()));
     put("requests", json!(tally.requests));
-    put("errors", Value::Object(errors));
-    put("first_error", Value::Object(notes));
+    put("errors", errors_to_json(tally));
+    put("first_error", first_errors(tally));
     put("unanswered", json!(tally.unanswered));
     put("planned_rate_per_s", planned_rate(run));
     put("rate_per_s", json!(outcome.rate_per_s()));
@@ -90,12 +85,28 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
         put("server_busy_s", json!(busy.as_secs_f64()));
     }
     if let Some(reference) = &outcome.reference {
-        put("reference_latency_us", times_to_json(&reference.latency));
         put("reference_requests", json!(reference.requests));
-        put("added_latency_us", added(&tally.latency, &reference.latency));
+        put("reference_errors", errors_to_json(reference));
+        put("reference_first_error", first_errors(reference));
+        if reference.requests > 0 {
+            put("reference_latency_us", times_to_json(&reference.latency));
+            put("added_latency_us", added(&tally.latency, &reference.latency));
+        }
     }
     put("per_second", points(run));
     object
+}
+
+fn errors_to_json(tally: &Tally) -> Value {
+    let classes = tally.errors.classes();
+    Value::Object(
+        classes.into_iter().map(|(class, count)| (class.to_owned(), json!(count))).collect(),
+    )
+}
+
+fn first_errors(tally: &Tally) -> Value {
+    let failures = tally.failures();
+    Value::Object(failures.map(|(class, _, words)| (class.to_owned(), json!(words))).collect())
 }
 
 fn planned_rate(run: &Run) -> Value {

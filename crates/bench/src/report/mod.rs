@@ -17,6 +17,7 @@ pub use text::{percentile_dump, to_text};
 use crate::client::unreachable_max;
 use crate::drive::Outcome;
 use crate::plan::{Pace, Plan};
+use crate::tally::Tally;
 
 /// One candidate's run, with what was asked for.
 #[derive(Clone, Debug)]
@@ -54,6 +55,12 @@ impl Run {
     pub fn server_cpu_us_per_request(&self) -> Option<f64> {
         let spent = self.outcome.server_busy.or(self.outcome.server.map(|server| server.cpu))?;
         Some(spent.as_secs_f64() * 1e6 / self.outcome.tally.requests.max(1) as f64)
+    }
+
+    /// The probe's figures, where it got an answer.
+    #[must_use]
+    pub fn answered_reference(&self) -> Option<&Tally> {
+        self.outcome.reference.as_ref().filter(|reference| reference.requests > 0)
     }
 
     /// That the run ended before its plan, where no connection was there any more.
@@ -116,7 +123,7 @@ fn counted(count: u64, noun: &str) -> String {
 mod tests {
     use super::*;
     use crate::plan::Arrivals;
-    use crate::tally::{Errors, Tally};
+    use crate::tally::Errors;
     use core::time::Duration;
 
     fn run(pace: Pace) -> Run {
@@ -225,6 +232,33 @@ mod tests {
             (Some(2), Some(50.0))
         );
         assert_eq!(json["server_cpu_us_per_request"], 5.0);
+    }
+
+    #[test]
+    fn a_probe_without_an_answer_is_told_with_its_errors_and_adds_nothing() {
+        let mut run = run(Pace::Closed);
+        let mut probe = Tally::default();
+        probe.errors.connect = 3;
+        probe.note("connect", || "nobody there".to_owned());
+        run.outcome.reference = Some(probe);
+        let text = to_text(core::slice::from_ref(&run));
+        assert!(text.contains("reference   connect 3: nobody there"), "{text}");
+        assert!(!text.contains("  added") && !text.contains("reference   0"), "{text}");
+        let page = html::page(core::slice::from_ref(&run), "");
+        assert!(page.contains("one (reference): 3 × connect: nobody there"), "{page}");
+        let json = to_json(&[run], "");
+        assert_eq!(json["reference_errors"]["connect"], 3);
+        assert!(
+            json.get("added_latency_us").is_none() && json.get("reference_latency_us").is_none()
+        );
+    }
+
+    #[test]
+    fn a_failure_that_only_the_warm_up_saw_is_no_warning() {
+        let mut run = run(Pace::Closed);
+        run.outcome.tally.note("status", || "the first of them was a 503".to_owned());
+        assert!(!html::page(core::slice::from_ref(&run), "").contains("503"));
+        assert!(to_json(&[run], "")["first_error"].get("status").is_none());
     }
 
     #[test]

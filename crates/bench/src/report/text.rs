@@ -102,11 +102,15 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
     if tally.errors.total() == 0 {
         writeln!(text, "  errors      none")?;
     }
-    for (class, count) in tally.errors.classes() {
-        if count > 0 {
-            let words = tally.notes.iter().find(|(noted, _)| *noted == class);
-            let words = words.map_or("", |(_, words)| words.as_str());
-            writeln!(text, "  errors      {class} {count}: {words}")?;
+    for (class, count, words) in tally.failures() {
+        writeln!(text, "  errors      {class} {count}: {words}")?;
+    }
+    if let Some(reference) = &run.outcome.reference {
+        for (class, count, words) in reference.failures() {
+            writeln!(text, "  reference   {class} {count}: {words}")?;
+        }
+        if reference.requests == 0 {
+            writeln!(text, "  reference   no answer: what the load adds is not known")?;
         }
     }
     if tally.unanswered > 0 {
@@ -140,7 +144,7 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     if tally.handshakes() > 0 {
         row(text, "handshake", &tally.handshake)?;
     }
-    if let Some(reference) = &run.outcome.reference {
+    if let Some(reference) = run.answered_reference() {
         row(text, "reference", &reference.latency)?;
         write!(text, "  {:<12}", "added")?;
         for (_, percent) in PERCENTILES {
@@ -170,7 +174,7 @@ fn meanings(run: &Run) -> Vec<&'static str> {
     if run.outcome.tally.handshakes() > 0 {
         lines.push("handshake: from the TCP connection (connect) to the end of the TLS handshake.");
     }
-    if run.outcome.reference.is_some() {
+    if run.answered_reference().is_some() {
         lines.push("reference: the probe beside the load, planned send to last byte.");
     }
     lines
