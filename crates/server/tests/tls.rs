@@ -1,6 +1,11 @@
 //! TLS on simulated sockets: a worker under the layer, clients of the codec's own, virtual time, faults.
-//! In: seeds. Out: the same answers whatever the net does; counters; nothing left behind.
+//! In: seeds, of the net and of all keys. Out: the same bytes each time; the same answers whatever the net
+//! does; counters; nothing left behind.
 
+#[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
+mod peer;
+
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,11 +17,10 @@ use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 use tidegate_wire::http1::DateField;
 use tidegate_wire::proxy_protocol::{self, Endpoints, Extension};
 use tidegate_wire::tls::{
-    Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
-    TlsClock, TlsSession,
+    Acceptor, AcceptorSettings, Connector, ConnectorSettings, Randomness, Roots, TicketKeys,
+    TlsClock, TlsSession, Version,
 };
 
-const NOW: u64 = 1_767_225_600;
 const CONFIG: &str = r#"
 [[listener]]
 name = "front"
@@ -89,24 +93,24 @@ struct House {
 
 impl House {
     fn new(seed: u64, faults: Faults) -> Self {
+        Self::speaking(Version::Tls13, seed, faults, Randomness::seeded(seed))
+    }
+
+    /// A house where clients and servers speak `version_max`, with keys from `randomness`.
+    fn speaking(version_max: Version, seed: u64, faults: Faults, randomness: Randomness) -> Self {
         let net = SimNet::new(seed, faults);
         let clock = TlsClock::default();
-        clock.set(NOW);
-        let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
-        let pem = params.self_signed(&key).unwrap().pem().into_bytes();
-        let files = CertificateFiles {
-            chain_pem: pem.clone(),
-            key_pem: key.serialize_pem().into_bytes(),
-            ocsp: None,
-        };
+        let files = peer::keys::certificate(seed, "a.example", |_| {});
+        let roots = Roots::Authorities(files.chain_pem.clone());
         let settings =
             AcceptorSettings { certificates: vec![files], keeps_names: true, ..Default::default() };
-        let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
-        let acceptor = Acceptor::new(&settings, Some(tickets), clock.clone()).unwrap();
-        let settings =
-            ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
-        let connector = Connector::new(&settings, clock.clone()).unwrap();
+        let mut reactor = SimReactor::new(&net, 64);
+        let tickets =
+            Arc::new(TicketKeys::with_randomness(reactor.unix_seconds(), randomness).unwrap());
+        let acceptor =
+            Acceptor::with_randomness(&settings, Some(tickets), clock.clone(), randomness).unwrap();
+        let settings = ConnectorSettings { roots, version_max, ..ConnectorSettings::default() };
+        let connector = Connector::with_randomness(&settings, clock.clone(), randomness).unwrap();
         let pool = |name: &str| {
             let server_names = vec![name.to_owned()];
             Some(PoolPlan { name: name.to_owned(), connector: connector.clone(), server_names })
@@ -124,7 +128,6 @@ impl House {
         let snapshot = Snapshot::new(config, addresses);
         let accounts = Arc::new(Accounts::default());
         let limits = WorkerLimits { exchanges_max: 64, workers: 1, steer_by_cpu: false };
-        let mut reactor = SimReactor::new(&net, 64);
         let mut worker = Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed);
         let listeners = worker.listen(&mut reactor).unwrap();
         let layer = TlsLayer::new(&plan, listeners, Arc::clone(&accounts));
@@ -218,6 +221,60 @@ impl Client {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.heard).into_owned()
     }
+}
+
+/// Plays a conversation of several clients and servers, first and resumed sessions, on the net of `seed`;
+/// the hash of all that was on the wire.
+fn traced(version: Version, seed: u64, randomness: Randomness) -> u64 {
+    let faults = Faults::swarm_harmless(&mut Prng::new(seed));
+    let mut house = House::speaking(version, seed, faults, randomness);
+    for _ in 0..2 {
+        let mut clients = [house.client(), house.client()];
+        for client in &mut clients {
+            client.say("GET /proxied HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.say("GET /synthetic?s=40k HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        }
+        house.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
+    }
+    assert!(house.counters().tls_resumptions.load() > 0);
+    let hash = house.net.trace_hash();
+    house.assert_empty();
+    hash
+}
+
+#[test]
+fn a_seed_repeats_every_byte_on_the_wire_and_other_keys_give_others() {
+    let mut seen = BTreeSet::new();
+    for version in [Version::Tls12, Version::Tls13] {
+        for seed in 0..8 {
+            let hash = traced(version, seed, Randomness::seeded(seed));
+            assert_eq!(hash, traced(version, seed, Randomness::seeded(seed)), "{version:?} {seed}");
+            let others = [Randomness::seeded(seed + 100), Randomness::system()];
+            let others = others.map(|randomness| traced(version, seed, randomness));
+            seen.insert(hash);
+            seen.extend(others);
+        }
+    }
+    assert_eq!(seen.len(), 2 * 8 * 3, "no run is like another");
+}
+
+/// Set, this process is another one's second opinion, and only says what it saw.
+const SECOND_OPINION: &str = "TIDEGATE_TLS_SECOND_OPINION";
+
+#[test]
+fn a_seed_gives_the_same_bytes_in_another_process() {
+    let name = "a_seed_gives_the_same_bytes_in_another_process";
+    let hashes =
+        [Version::Tls12, Version::Tls13].map(|version| traced(version, 7, Randomness::seeded(7)));
+    let seen = format!("it saw {hashes:?}.");
+    if std::env::var_os(SECOND_OPINION).is_some() {
+        eprintln!("{seen}");
+        return;
+    }
+    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", name, "--nocapture"]).env(SECOND_OPINION, "1");
+    let said = String::from_utf8(other.output().unwrap().stderr).unwrap();
+    assert!(said.contains(&seen), "{seen} The other: {said}");
 }
 
 #[test]

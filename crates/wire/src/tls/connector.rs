@@ -18,6 +18,7 @@ use super::certificate::{
 use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::fault::Fault;
+use super::randomness::Randomness;
 use super::session::TlsSession;
 use super::sessions::Sessions;
 use super::setup::{SetupFault, SetupKind};
@@ -115,7 +116,19 @@ impl Connector {
     /// # Errors
     /// The first setting that cannot be used.
     pub fn new(settings: &ConnectorSettings, clock: TlsClock) -> Result<Self, SetupFault> {
-        let provider = Arc::new(choice::provider(&settings.ciphers, &settings.groups)?);
+        Self::with_randomness(settings, clock, Randomness::system())
+    }
+
+    /// `new`, with keys and nonces from `randomness`.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_randomness(
+        settings: &ConnectorSettings,
+        clock: TlsClock,
+        randomness: Randomness,
+    ) -> Result<Self, SetupFault> {
+        let provider = Arc::new(choice::provider(&settings.ciphers, &settings.groups, randomness)?);
         let versions: &[_] = match (settings.version_min, settings.version_max) {
             (Version::Tls12, Version::Tls12) => &Version::Tls12.and_later()[1..],
             (least, _) => least.and_later(),
