@@ -82,6 +82,24 @@ servers = ["10.0.2.1:80"]
 proxy-protocol = "v2"
 "#;
 
+/// What a house is made of.
+struct Plot {
+    seed: u64,
+    faults: Faults,
+    /// What clients and servers speak.
+    version_max: Version,
+    randomness: Randomness,
+    /// The day on which the certificate of all is good no more.
+    expires: Option<(i32, u8, u8)>,
+}
+
+impl Plot {
+    fn of(seed: u64) -> Self {
+        let (faults, version_max) = (Faults::none(), Version::Tls13);
+        Self { seed, faults, version_max, randomness: Randomness::seeded(seed), expires: None }
+    }
+}
+
 struct House {
     net: SimNet,
     reactor: SimReactor,
@@ -89,26 +107,33 @@ struct House {
     layer: TlsLayer<Arc<Accounts>>,
     accounts: Arc<Accounts>,
     connector: Connector,
+    tickets: Arc<TicketKeys>,
+    clock: TlsClock,
 }
 
 impl House {
     fn new(seed: u64, faults: Faults) -> Self {
-        Self::speaking(Version::Tls13, seed, faults, Randomness::seeded(seed))
+        Self::built(Plot { faults, ..Plot::of(seed) })
     }
 
-    /// A house where clients and servers speak `version_max`, with keys from `randomness`.
-    fn speaking(version_max: Version, seed: u64, faults: Faults, randomness: Randomness) -> Self {
+    fn built(plot: Plot) -> Self {
+        let Plot { seed, faults, version_max, randomness, expires } = plot;
         let net = SimNet::new(seed, faults);
         let clock = TlsClock::default();
-        let files = peer::keys::certificate(seed, "a.example", |_| {});
+        let files = peer::keys::certificate(seed, "a.example", |params| {
+            if let Some((year, month, day)) = expires {
+                params.not_after = rcgen::date_time_ymd(year, month, day);
+            }
+        });
         let roots = Roots::Authorities(files.chain_pem.clone());
         let settings =
             AcceptorSettings { certificates: vec![files], keeps_names: true, ..Default::default() };
         let mut reactor = SimReactor::new(&net, 64);
         let tickets =
             Arc::new(TicketKeys::with_randomness(reactor.unix_seconds(), randomness).unwrap());
+        let sealed_by = Some(Arc::clone(&tickets));
         let acceptor =
-            Acceptor::with_randomness(&settings, Some(tickets), clock.clone(), randomness).unwrap();
+            Acceptor::with_randomness(&settings, sealed_by, clock.clone(), randomness).unwrap();
         let settings = ConnectorSettings { roots, version_max, ..ConnectorSettings::default() };
         let connector = Connector::with_randomness(&settings, clock.clone(), randomness).unwrap();
         let pool = |name: &str| {
@@ -119,7 +144,7 @@ impl House {
         let plan = TlsPlan {
             listeners: vec![Some(listener.clone()), None, Some(listener.clone()), Some(listener)],
             pools: vec![pool("a.example"), pool("b.example"), pool("a.example"), None],
-            clock,
+            clock: clock.clone(),
         };
         let config = tidegate_config::parse(CONFIG, "the test").unwrap();
         let at = |address: &str| vec![vec![Address::Tcp(address.parse().unwrap())]];
@@ -131,7 +156,7 @@ impl House {
         let mut worker = Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed);
         let listeners = worker.listen(&mut reactor).unwrap();
         let layer = TlsLayer::new(&plan, listeners, Arc::clone(&accounts));
-        Self { net, reactor, worker, layer, accounts, connector }
+        Self { net, reactor, worker, layer, accounts, connector, tickets, clock }
     }
 
     fn turn(&mut self) {
@@ -223,11 +248,97 @@ impl Client {
     }
 }
 
+const HOUR_SECONDS: u64 = 3600;
+
+impl House {
+    /// One client's request on a connection of its own; the answer, and whether its session was resumed.
+    fn ask(&mut self, connector: &Connector, path: &str) -> (String, bool) {
+        let session = connector.connect("a.example").unwrap();
+        let mut clients = [Client::new(self.net.dial(&server()).unwrap(), session)];
+        clients[0].say(&format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        self.run(&mut clients, |clients| clients[0].closed);
+        let resumed = clients[0].session.facts().unwrap().resumed;
+        (clients[0].text(), resumed)
+    }
+
+    /// Lets time pass, with whatever has its time meanwhile.
+    fn pass_hours(&mut self, hours: u64) {
+        let end = self.net.now().after(Span::from_secs(hours * HOUR_SECONDS));
+        while self.net.next_event_at().is_some_and(|at| at < end) {
+            self.net.advance_to_next_event();
+            self.turn();
+        }
+        self.net.advance_to(end);
+        // The second begins with the clock that the first read.
+        self.turn();
+        self.turn();
+    }
+}
+
+#[test]
+fn a_ticket_is_good_for_its_time_on_the_nets_clock() {
+    for version_max in [Version::Tls12, Version::Tls13] {
+        let mut house = House::built(Plot { version_max, ..Plot::of(1) });
+        let connector = house.connector.clone();
+        assert!(!house.ask(&connector, "/json").1, "nothing to resume");
+        house.pass_hours(1);
+        assert!(house.ask(&connector, "/json").1, "{version_max:?}: after an hour");
+        // Tickets say 16 hours.
+        house.pass_hours(17);
+        assert!(!house.ask(&connector, "/json").1, "{version_max:?}: after 17 hours");
+        assert!(house.ask(&connector, "/json").1, "{version_max:?}: by a new ticket");
+        house.assert_empty();
+    }
+}
+
+#[test]
+fn ticket_keys_rotate_and_open_what_they_sealed_for_their_time() {
+    let mut house = House::new(1, Faults::none());
+    let connector = house.connector.clone();
+    house.ask(&connector, "/json");
+    house.pass_hours(9);
+    assert!(house.tickets.rotate(house.reactor.unix_seconds()), "the key is 9 hours old");
+    assert!(house.ask(&connector, "/json").1, "the older key opens");
+    // A ticket of the second key, and two further ones: the second is past its time, the ticket is not.
+    let now = house.reactor.unix_seconds();
+    for hours in [9, 18, 27] {
+        assert!(house.tickets.rotate(now + hours * HOUR_SECONDS));
+    }
+    let (text, resumed) = house.ask(&connector, "/json");
+    assert!(text.starts_with("HTTP/1.1 200 ") && !resumed, "{text}");
+    assert!(house.ask(&connector, "/json").1, "by the newest key");
+    house.assert_empty();
+}
+
+#[test]
+fn a_servers_certificate_that_expires_meanwhile_is_believed_no_more() {
+    for version_max in [Version::Tls12, Version::Tls13] {
+        // The net's clock begins an hour and 46 minutes before.
+        let plot = Plot { version_max, expires: Some((2023, 11, 15)), ..Plot::of(1) };
+        let mut house = House::built(plot);
+        let settings = ConnectorSettings { roots: Roots::Nobody, ..Default::default() };
+        let careless = Connector::new(&settings, house.clock.clone()).unwrap();
+        for _ in 0..2 {
+            let (text, _) = house.ask(&careless, "/proxied");
+            assert!(text.starts_with("HTTP/1.1 200 "), "{version_max:?}: {text}");
+            assert_eq!(house.counters().tls_certificate_refusals.load(), 0);
+            house.pass_hours(1);
+        }
+        let connects = house.counters().upstream_connects.load();
+        assert_eq!(connects, 2, "the one before was idle for too long");
+        let (text, _) = house.ask(&careless, "/proxied");
+        assert!(text.starts_with("HTTP/1.1 502 "), "{version_max:?}: {text}");
+        assert!(house.counters().tls_certificate_refusals.load() > 0);
+        house.assert_empty();
+    }
+}
+
 /// Plays a conversation of several clients and servers, first and resumed sessions, on the net of `seed`;
 /// the hash of all that was on the wire.
 fn traced(version: Version, seed: u64, randomness: Randomness) -> u64 {
     let faults = Faults::swarm_harmless(&mut Prng::new(seed));
-    let mut house = House::speaking(version, seed, faults, randomness);
+    let plot = Plot { faults, version_max: version, randomness, ..Plot::of(seed) };
+    let mut house = House::built(plot);
     for _ in 0..2 {
         let mut clients = [house.client(), house.client()];
         for client in &mut clients {

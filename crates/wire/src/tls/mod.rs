@@ -9,6 +9,7 @@ mod certificate;
 mod choice;
 mod clock;
 mod connector;
+mod der;
 mod fault;
 pub(crate) mod fuzz;
 mod hello;
