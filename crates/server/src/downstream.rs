@@ -37,6 +37,13 @@ pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
     reactor.output_pending(sock) > 0
 }
 
+impl DownstreamState {
+    /// Reading on through what is left of a body nobody wants.
+    pub(crate) fn discarding(body: BodyDecoder) -> Self {
+        Self::ExpectDiscard { body, left: DISCARD_BYTES_MAX }
+    }
+}
+
 impl Worker {
     pub(crate) fn accept<R: Reactor>(
         &mut self,
@@ -147,6 +154,9 @@ impl Worker {
             DownstreamState::ExpectDiscard { .. } => {
                 reactor.set_receiving(sock, true);
                 reactor.set_deadline(sock, now.after(timeouts.body));
+                if down.finished {
+                    self.close_downstream(reactor, sock);
+                }
             }
             DownstreamState::Exchange(id) => {
                 let waits = down.input.is_empty();
@@ -427,10 +437,7 @@ impl Worker {
         down.blocked = blocked;
         down.state = match head.length {
             BodyLength::None => DownstreamState::ExpectHead,
-            length => DownstreamState::ExpectDiscard {
-                body: BodyDecoder::new(length),
-                left: DISCARD_BYTES_MAX,
-            },
+            length => DownstreamState::discarding(BodyDecoder::new(length)),
         };
     }
 

@@ -245,9 +245,13 @@ impl Worker {
         let down = production.down;
         let blocked = is_blocked(reactor, down);
         let Some(conn) = self.conns.downstream(down) else { return };
-        conn.state = DownstreamState::ExpectHead;
         conn.blocked = blocked;
-        if production.close || !production.body.is_done() {
+        conn.state = match production.body.is_done() {
+            true => DownstreamState::ExpectHead,
+            // The answer did not say that the connection ends: what is left of the body is read on.
+            false => DownstreamState::discarding(production.body),
+        };
+        if production.close {
             self.close_downstream(reactor, down);
         } else {
             self.work.push(Work::Resume(down));

@@ -183,6 +183,27 @@ fn without_a_slot_for_the_server_a_request_is_503_and_not_tried_again() {
     stage.end();
 }
 
+#[test]
+fn an_answer_that_is_through_before_its_requests_body_costs_no_connection() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(b"POST /synthetic?s=5&t=20 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab");
+    let answer = stage.hear(&client, "\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("close"), "{answer}");
+    client.send(b"cdGET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+    stage.hear(&client, "\r\n\r\nhello");
+
+    // Whoever ends its side instead has no further request.
+    client.send(b"POST /synthetic?s=5&t=20 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab");
+    client.finish();
+    let began = stage.net.now();
+    stage.hear(&client, "\r\n\r\n");
+    stage.until(|_| client.is_finished_by_other().then_some(()));
+    assert!(stage.net.now().since(began) < Span::from_secs(2), "nobody waits for the body");
+    drop(client);
+    stage.end();
+}
+
 /// Takes a body of `LARGE_BYTES` at `peer`, a little at a time, and checks every byte.
 fn take_slowly(stage: &mut Stage, peer: &SimPeer, mut feed: impl FnMut()) {
     let mut reader = Reader::default();
