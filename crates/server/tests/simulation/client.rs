@@ -3,6 +3,7 @@
 //! Never: takes an answer on trust: its id, hash, length and every byte of its body are checked.
 //! Invariant: `waiting` are the requests begun and not answered, in their order.
 
+use core::net::IpAddr;
 use std::collections::VecDeque;
 
 use tidegate_base::{Address, Moment, Span};
@@ -28,6 +29,8 @@ pub enum Op {
     Tunnel { bytes: Vec<u8>, early: bool },
     /// Lets time pass.
     Pause(Span),
+    /// Bytes in place of the PROXY header that is none: from here on no answer will do.
+    Intrude(Vec<u8>),
     /// Bytes that are no request: from here on any answer will do, but for an origin's.
     Garbage(Vec<u8>),
     /// Ends the sending side.
@@ -65,6 +68,7 @@ pub struct Client {
     /// Bytes sent for the tunnel, open or not.
     tunnel_sent: u64,
     garbage: bool,
+    intruded: bool,
     closing: bool,
     /// The server had a reason to close before all was answered.
     excused: bool,
@@ -86,6 +90,11 @@ struct Tunnel {
     back: u64,
 }
 
+/// Each client has an address of its own, by which origins tell whose a connection is.
+pub fn ip_of(client: usize) -> IpAddr {
+    [10, 20, (client >> 8) as u8, client as u8].into()
+}
+
 impl Client {
     pub fn new(index: usize, address: Address, ops: Vec<Op>, habits: Habits) -> Self {
         Self {
@@ -104,6 +113,7 @@ impl Client {
             continue_by: None,
             tunnel_sent: 0,
             garbage: false,
+            intruded: false,
             closing: false,
             excused: false,
             tunnel: None,
@@ -129,10 +139,9 @@ impl Client {
             return false;
         }
         if self.peer.is_none() {
-            // Each has an address of its own, by which origins tell whose a connection is.
-            let ip = [10, 20, (self.index >> 8) as u8, self.index as u8];
             let port = 1024 + (ledger.now.as_nanos() / 1_000_000 % 60_000) as u16;
-            self.peer = net.dial_as(&self.address, Peer::Tcp((ip, port).into()));
+            let own = Peer::Tcp((ip_of(self.index), port).into());
+            self.peer = net.dial_as(&self.address, own);
             self.give_up_at = ledger.now.after(CONNECT_PATIENCE);
             ledger.trace(|| format!("c{} connects: {}", self.index, self.peer.is_some()));
             if self.peer.is_none() {
@@ -171,6 +180,9 @@ impl Client {
         }
         if let Some((_, pause)) = self.habits.reads {
             self.read_at = ledger.now.after(pause);
+        }
+        if self.intruded {
+            ledger.violate(format!("c{} was told {:?} before its header", self.index, bytes));
         }
         self.reader.push(&bytes);
         if let Err(error) = self.read(ledger)
@@ -419,6 +431,12 @@ impl Client {
             Some(Op::AwaitAnswers) => return false,
             Some(Op::Pause(span)) => {
                 self.write_at = ledger.now.after(*span);
+                self.ops.pop_front();
+            }
+            Some(Op::Intrude(bytes)) => {
+                self.intruded = true;
+                ledger.refused += 1;
+                peer.send(bytes);
                 self.ops.pop_front();
             }
             Some(Op::Garbage(bytes)) => {

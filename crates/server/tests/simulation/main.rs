@@ -6,6 +6,7 @@
 mod client;
 mod ledger;
 mod named;
+mod opening;
 mod origin;
 #[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
 #[path = "../peer/mod.rs"]
@@ -42,6 +43,7 @@ fn no_seed_breaks_a_promise() {
     };
     let mut failures = Vec::new();
     let (mut good, mut failed, mut cut, mut resends, mut tunnels) = (0, 0, 0, 0, 0);
+    let (mut refused, mut told_again) = (0, 0);
     for seed in first..first + count {
         match play(seed, None) {
             Ok(ledger) => {
@@ -50,6 +52,8 @@ fn no_seed_breaks_a_promise() {
                 cut += ledger.answers_cut;
                 resends += ledger.resends;
                 tunnels += ledger.tunnels;
+                refused += ledger.refused;
+                told_again += ledger.told_again;
             }
             Err(violation) => failures.push(format!(
                 "seed {seed}: {violation}\n  replay: TIDEGATE_SEED={seed} TIDEGATE_TRACE=1 cargo \
@@ -63,10 +67,11 @@ fn no_seed_breaks_a_promise() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     eprintln!(
         "{count} seeds: {good} answers ({failed} of them failures), {cut} cut, {resends} sent \
-         again, {tunnels} tunnels"
+         again, {tunnels} tunnels, {refused} refused for their header, {told_again} requests more \
+         on connections with one"
     );
     if count > 100 {
-        let all = [good, failed, cut, resends, tunnels];
+        let all = [good, failed, cut, resends, tunnels, refused, told_again];
         assert!(all.iter().all(|number| *number > 0), "the seeds no longer reach all of {all:?}");
     }
 }
@@ -90,6 +95,11 @@ fn a_canary_that_lies_about_the_hash_is_caught() {
 #[test]
 fn a_canary_that_tells_a_wrong_length_is_caught() {
     assert!(caught(Lie::Bytes, "looks whole") > 10);
+}
+
+#[test]
+fn a_canary_that_takes_a_client_for_another_one_is_caught() {
+    assert!(caught(Lie::Name, "got a request of") > 2);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Never: an answer whose fields lie, unless a canary asked for that: what clients check is in them.
 //! Limits: none; the run's own bound on steps ends what never ends.
 
-use core::net::IpAddr;
+use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use tidegate_base::prng::mix64;
@@ -11,10 +11,10 @@ use tidegate_base::{Moment, Prng, Span};
 use tidegate_reactor::{SimPeer, SimServer};
 use tidegate_wire::proxy_protocol::{self, Endpoints};
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Whose};
 use crate::peer::body::{self, Hash};
 use crate::peer::reader::{Framing, Head, Piece, Reader, request_framing};
-use crate::plan::below_skewed;
+use crate::plan::{LISTEN, below_skewed};
 
 /// How an origin behaves: chances in parts per million of the requests it gets.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +49,8 @@ pub enum Lie {
     Bytes,
     /// Answers with the id of another request.
     Id,
+    /// Takes the client that a PROXY header names for another one.
+    Name,
 }
 
 /// A server of a pool.
@@ -74,8 +76,31 @@ struct Conn {
     garbled: bool,
     /// What came of a PROXY header that is awaited.
     header: Option<Vec<u8>>,
-    /// The client that the header named.
-    client: Option<IpAddr>,
+    /// What the header said.
+    told: Option<Told>,
+    requests: u64,
+}
+
+/// Whom a PROXY header named.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    Nobody,
+    Client(SocketAddr, SocketAddr),
+}
+
+impl Told {
+    /// Whether that is whom the header for requests of `whose` must name.
+    fn is_right(self, whose: &Whose) -> bool {
+        match (self, whose.ip, whose.named) {
+            (Self::Nobody, ip, _) => ip.is_none(),
+            (Self::Client(from, to), Some(_), Some(named)) => {
+                let canonical = |at: SocketAddr| (at.ip().to_canonical(), at.port());
+                (canonical(from), canonical(to)) == (canonical(named.0), canonical(named.1))
+            }
+            (Self::Client(from, to), Some(ip), None) => from.ip() == ip && to == LISTEN.into(),
+            (Self::Client(..), None, _) => false,
+        }
+    }
 }
 
 struct Arrived {
@@ -141,7 +166,8 @@ impl Origin {
                 tunnel: false,
                 garbled: false,
                 header: self.manner.told.then(Vec::new),
-                client: None,
+                told: None,
+                requests: 0,
             });
         }
         let mut conns = core::mem::take(&mut self.conns);
@@ -203,10 +229,17 @@ impl Origin {
         match proxy_protocol::decode(&gathered) {
             Ok(None) => conn.header = Some(gathered),
             Ok(Some((header, header_bytes))) => {
-                match header.endpoints {
-                    Endpoints::Ip { source, .. } => conn.client = Some(source.ip()),
-                    other => ledger.violate(format!("o{} was told of {other:?}", self.index)),
-                }
+                conn.told = match header.endpoints {
+                    Endpoints::Ip { source, destination, .. } => Some(match self.manner.lie {
+                        Some(Lie::Name) => Told::Client(destination, source),
+                        _ => Told::Client(source, destination),
+                    }),
+                    Endpoints::Unknown => Some(Told::Nobody),
+                    other => {
+                        ledger.violate(format!("o{} was told of {other:?}", self.index));
+                        None
+                    }
+                };
                 conn.reader.push(&gathered[header_bytes..]);
                 self.read(conn, ledger);
             }
@@ -276,10 +309,9 @@ impl Origin {
         if head.count("host") != 1 {
             ledger.violate(format!("o{} got {} Host fields", self.index, head.count("host")));
         }
-        if let Some(client) = conn.client
-            && head.field("x-forwarded-for") != Some(&client.to_string())
-        {
-            ledger.violate(format!("o{}: {client}'s connection carries another's", self.index));
+        if let Some(whose) = id.and_then(|id| ledger.requests.get(&id)).map(|r| r.whose.clone()) {
+            conn.requests += 1;
+            self.judge(conn, &head, &whose, ledger);
         }
         match request_framing(&head) {
             Ok(framing) => conn.reader.begin_body(framing),
@@ -308,6 +340,19 @@ impl Origin {
         } else if self.prng.chance(self.manner.early_answer) {
             self.answer(conn, ledger);
         }
+    }
+
+    /// Whether the request came with the right name, on a connection of that name.
+    fn judge(&self, conn: &Conn, head: &Head, whose: &Whose, ledger: &mut Ledger) {
+        let name = whose.ip.map(|ip| ip.to_string());
+        if head.field("x-forwarded-for").map(str::to_owned) != name {
+            ledger.violate(format!("o{}: {whose:?} goes by another name: {head:?}", self.index));
+        }
+        let Some(told) = conn.told else { return };
+        if !told.is_right(whose) {
+            ledger.violate(format!("o{}: {told:?} got a request of {whose:?}", self.index));
+        }
+        ledger.told_again += u64::from(conn.requests > 1 && whose.named.is_some());
     }
 
     /// Decides on the answer and how it is to go wrong.

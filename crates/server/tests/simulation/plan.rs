@@ -7,8 +7,9 @@ use core::fmt::Write;
 use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_reactor::Faults;
 
-use crate::client::{Habits, Op};
-use crate::ledger::{Request, Wants};
+use crate::client::{Habits, Op, ip_of};
+use crate::ledger::{Request, Wants, Whose};
+use crate::opening::{self, Named};
 use crate::origin::Manner;
 use crate::peer::body;
 
@@ -35,6 +36,13 @@ pub struct Plan {
 
 pub const LISTEN: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
 
+/// Whose PROXY headers are heard, where any are: the first eight clients'.
+const TRUSTED: &str = "10.20.0.0/29";
+
+fn is_trusted(client: usize) -> bool {
+    client < 8
+}
+
 impl Plan {
     pub fn new(seed: u64) -> Self {
         let mut prng = Prng::new(seed ^ 0x7469_6465);
@@ -46,9 +54,19 @@ impl Plan {
             1 => Faults::swarm_harmless(&mut prng),
             _ => Faults::swarm(&mut prng),
         };
-        let mut maker = Maker { prng, is_calm, pools, requests: Vec::new(), body_limited: false };
+        let trusts = prng.below(3) == 0;
+        let mut maker = Maker {
+            prng,
+            is_calm,
+            pools,
+            trusts,
+            whose: Whose { ip: None, named: None },
+            requests: Vec::new(),
+            body_limited: false,
+        };
         let (config, origins, tries_max) = maker.make_config();
-        let clients = (0..1 + maker.prng.below(12)).map(|_| maker.make_client()).collect();
+        let count = 1 + maker.prng.below(12) as usize;
+        let clients = (0..count).map(|index| maker.make_client(index)).collect();
         let mut prng = maker.prng;
         let stop = (!is_calm && prng.below(4) == 0).then(|| {
             let at = Moment::from_nanos(1_000_000_000 + prng.below(8_000_000_000));
@@ -91,6 +109,10 @@ struct Maker {
     prng: Prng,
     is_calm: bool,
     pools: usize,
+    /// The listener hears PROXY headers.
+    trusts: bool,
+    /// Of the client that is being made.
+    whose: Whose,
     requests: Vec<Request>,
     body_limited: bool,
 }
@@ -102,6 +124,9 @@ impl Maker {
         let _ = writeln!(text, "[[listener]]\nbind = \"{}:{port}\"", core::net::Ipv4Addr::from(ip));
         if !self.is_calm && self.prng.below(3) == 0 {
             let _ = writeln!(text, "requests-per-connection-max = {}", 1 + self.prng.below(5));
+        }
+        if self.trusts {
+            let _ = writeln!(text, "proxy-protocol = {{ from = [\"{TRUSTED}\"] }}");
         }
         self.body_limited = !self.is_calm && self.prng.below(6) == 0;
         if self.body_limited {
@@ -192,7 +217,53 @@ impl Maker {
         );
     }
 
-    fn make_client(&mut self) -> (Vec<Op>, Habits) {
+    fn make_client(&mut self, index: usize) -> (Vec<Op>, Habits) {
+        self.whose = Whose { ip: Some(ip_of(index)), named: None };
+        let header = self.make_opening(index);
+        let (mut ops, habits) = self.make_script();
+        match header {
+            None => {}
+            Some(Ok(header)) => self.put_before(&mut ops, header),
+            // Nothing of the script may come through.
+            Some(Err(intrusion)) => ops = intrusion,
+        }
+        (ops, habits)
+    }
+
+    /// A sound header, or the steps of one who is to be refused; `None`: the first request comes first.
+    fn make_opening(&mut self, index: usize) -> Option<Result<Vec<u8>, Vec<Op>>> {
+        let prng = &mut self.prng;
+        if !self.trusts || !is_trusted(index) {
+            // From anybody else a header is a malformed request.
+            let strange = !self.is_calm && prng.below(30) == 0;
+            return strange.then(|| Err(vec![Op::Garbage(opening::make(prng, index).0)]));
+        }
+        if !self.is_calm && prng.below(5) == 0 {
+            return Some(Err(opening::intrude(prng)));
+        }
+        let (header, named) = opening::make(prng, index);
+        match named {
+            Named::AsItIs => {}
+            Named::Client(from, to) => {
+                self.whose = Whose { ip: Some(from.ip()), named: Some((from, to)) };
+            }
+            Named::Nobody => self.whose = Whose { ip: None, named: None },
+        }
+        Some(Ok(header))
+    }
+
+    /// Puts the header before the script: with its first bytes, or by itself and some time before.
+    fn put_before(&mut self, ops: &mut Vec<Op>, mut header: Vec<u8>) {
+        if let (Some(Op::Send { bytes, .. }), 0) = (ops.first_mut(), self.prng.below(2)) {
+            header.append(bytes);
+            *bytes = header;
+            return;
+        }
+        let pause = Span::from_millis(self.prng.below(800));
+        ops.splice(0..0, [Op::Send { id: None, bytes: header }, Op::Pause(pause)]);
+    }
+
+    fn make_script(&mut self) -> (Vec<Op>, Habits) {
         let piece_bytes = match self.prng.below(4) {
             0 => 1 + self.prng.below(3) as usize,
             1 => 1 + self.prng.below(200) as usize,
@@ -403,6 +474,7 @@ impl Maker {
         let id = 1 + self.requests.len() as u64;
         self.requests.push(Request {
             id,
+            whose: self.whose.clone(),
             method,
             path: path.to_owned(),
             body_bytes,
