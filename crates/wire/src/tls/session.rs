@@ -46,6 +46,8 @@ pub struct TlsSession {
     held: Vec<u8>,
     stage: Stage,
     name: AskedName,
+    /// The handshake was completed, whatever came then.
+    was_established: bool,
     peer_closed: bool,
     close_sent: bool,
 }
@@ -126,7 +128,15 @@ impl TlsSession {
     fn new(side: Side) -> Self {
         let stage = Stage::ExpectFirst;
         let name = AskedName::Ignored;
-        Self { side, held: Vec::new(), stage, name, peer_closed: false, close_sent: false }
+        Self {
+            side,
+            held: Vec::new(),
+            stage,
+            name,
+            was_established: false,
+            peer_closed: false,
+            close_sent: false,
+        }
     }
 
     /// Takes received bytes, all of them (they are changed in place). Appends plain bytes to `plain` and
@@ -205,6 +215,13 @@ impl TlsSession {
         self.stage == Stage::Established
     }
 
+    /// Whether the handshake was completed, be there a fault since then or not: a fault may come in the same
+    /// bytes as the end of the handshake.
+    #[must_use]
+    pub fn was_established(&self) -> bool {
+        self.was_established
+    }
+
     /// How it is to be judged that the peer's bytes end here.
     #[must_use]
     pub fn ending(&self) -> Ending {
@@ -215,7 +232,7 @@ impl TlsSession {
     #[must_use]
     pub fn facts(&self) -> Option<Facts<'_>> {
         let state = self.side.state();
-        if !self.is_established() {
+        if !self.was_established {
             return None;
         }
         Some(Facts {
@@ -299,9 +316,11 @@ impl TlsSession {
                 Next::Blocked => return Ok(used),
                 Next::Ready => {
                     self.stage = Stage::Established;
+                    self.was_established = true;
                     return Ok(used);
                 }
                 Next::Failed(error) => {
+                    self.was_established |= !self.side.state().is_handshaking();
                     self.send_alert(input.get_mut(used..).unwrap_or_default(), out);
                     return self.fail(Fault::from(error));
                 }
