@@ -165,7 +165,8 @@ impl TlsSession {
         }
         let was = (self.is_established(), self.peer_closed);
         let mut input = input;
-        if !self.held.is_empty() {
+        // First the rest of a header that is held in part, then that of its record.
+        while !self.held.is_empty() && !input.is_empty() {
             let taken = self.wanted_bytes().min(input.len());
             let (now, later) = input.split_at_mut(taken);
             self.held.extend_from_slice(now);
@@ -175,15 +176,10 @@ impl TlsSession {
             held.drain(..used);
             self.hold(held, &[])?;
         }
-        if !input.is_empty() || was == (false, false) {
-            if self.held.is_empty() {
-                let used = self.process(input, plain, out)?;
-                let rest = input.get(used..).unwrap_or_default();
-                self.hold(Vec::new(), rest)?;
-            } else {
-                let held = core::mem::take(&mut self.held);
-                self.hold(held, input)?;
-            }
+        if self.held.is_empty() && (!input.is_empty() || was == (false, false)) {
+            let used = self.process(input, plain, out)?;
+            let rest = input.get(used..).unwrap_or_default();
+            self.hold(Vec::new(), rest)?;
         }
         Ok(Progress {
             established: self.is_established() && !was.0,

@@ -182,6 +182,29 @@ fn any_split_of_the_bytes_gives_the_same_conversation() {
 }
 
 #[test]
+fn records_cut_in_two_anywhere_are_whole_with_the_second_part() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    for version_max in [Version::Tls12, Version::Tls13] {
+        let settings = ConnectorSettings { version_max, ..connector(&authority) };
+        let mut pair = Pair::new(connect(&settings), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        for cut in 0.. {
+            pair.client.seal(b"first");
+            pair.client.seal(b"second");
+            let mut bytes = core::mem::take(&mut pair.client.out);
+            let Some((first, second)) = bytes.split_at_mut_checked(cut) else { break };
+            pair.server.receive(first);
+            pair.server.receive(second);
+            assert_eq!(pair.server.fault, None);
+            let plain = core::mem::take(&mut pair.server.plain);
+            assert_eq!(plain, b"firstsecond", "{version_max:?}: cut at {cut}");
+            assert_eq!(pair.server.session.held_bytes(), 0);
+        }
+    }
+}
+
+#[test]
 fn an_idle_session_holds_no_buffer_and_a_cut_record_is_held() {
     let authority = Authority::new("authority");
     let mut pair = Pair::new(
