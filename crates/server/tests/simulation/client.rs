@@ -7,9 +7,11 @@ use core::net::IpAddr;
 use std::collections::VecDeque;
 
 use tidegate_base::{Address, Moment, Span};
-use tidegate_reactor::{Peer, SimNet, SimPeer};
+use tidegate_reactor::{Peer, SimNet};
+use tidegate_wire::tls::Connector;
 
 use crate::ledger::{Ledger, Wants};
+use crate::line::Line;
 use crate::peer::body;
 use crate::peer::reader::{Framing, Head, Piece, Reader, response_framing};
 use crate::plan::BODY_BYTES_MAX;
@@ -29,6 +31,8 @@ pub enum Op {
     Tunnel { bytes: Vec<u8>, early: bool },
     /// Lets time pass.
     Pause(Span),
+    /// Bytes that come before TLS, where there is TLS.
+    Bare(Vec<u8>),
     /// Bytes in place of the PROXY header that is none: from here on no answer will do.
     Intrude(Vec<u8>),
     /// Bytes that are no request: from here on any answer will do, but for an origin's.
@@ -46,6 +50,8 @@ pub struct Habits {
     pub start_at: Moment,
     /// Bytes sent at once at most.
     pub piece_bytes: usize,
+    /// Ends TLS without saying so.
+    pub is_rude: bool,
     /// Takes so many bytes each time that so much time passed; else all at once.
     pub reads: Option<(usize, Span)>,
 }
@@ -56,7 +62,8 @@ pub struct Client {
     address: Address,
     ops: VecDeque<Op>,
     habits: Habits,
-    peer: Option<SimPeer>,
+    connector: Option<Connector>,
+    peer: Option<Line>,
     reader: Reader,
     answer: Option<Answer>,
     waiting: VecDeque<u64>,
@@ -96,13 +103,20 @@ pub fn ip_of(client: usize) -> IpAddr {
 }
 
 impl Client {
-    pub fn new(index: usize, address: Address, ops: Vec<Op>, habits: Habits) -> Self {
+    /// A client that speaks TLS, where there is a connector.
+    pub fn new(
+        index: usize,
+        address: Address,
+        (ops, habits): (Vec<Op>, Habits),
+        connector: Option<Connector>,
+    ) -> Self {
         Self {
             index,
             address,
             ops: ops.into(),
             write_at: habits.start_at,
             habits,
+            connector,
             peer: None,
             reader: Reader::default(),
             answer: None,
@@ -128,7 +142,7 @@ impl Client {
         }
         let patience = self.is_left_hanging().then_some(self.give_up_at);
         let write = (!self.ops.is_empty()).then_some(self.continue_by.unwrap_or(self.write_at));
-        let waits = self.peer.as_ref().is_some_and(|peer| peer.arrived_bytes() > 0);
+        let waits = self.peer.as_ref().is_some_and(|peer| peer.has_bytes());
         let read = (waits && self.habits.reads.is_some()).then_some(self.read_at);
         [write, read, patience].into_iter().flatten().filter(|at| *at > now).min()
     }
@@ -141,7 +155,13 @@ impl Client {
         if self.peer.is_none() {
             let port = 1024 + (ledger.now.as_nanos() / 1_000_000 % 60_000) as u16;
             let own = Peer::Tcp((ip_of(self.index), port).into());
-            self.peer = net.dial_as(&self.address, own);
+            let peer = net.dial_as(&self.address, own);
+            self.peer = peer.map(|peer| {
+                let session = self.connector.as_ref().map(|tls| tls.connect("a.example"));
+                let session = session.map(|begun| begun.expect("a session"));
+                let is_held = matches!(self.ops.front(), Some(Op::Bare(_) | Op::Intrude(_)));
+                Line::new(peer, session, is_held, self.habits.is_rude)
+            });
             self.give_up_at = ledger.now.after(CONNECT_PATIENCE);
             ledger.trace(|| format!("c{} connects: {}", self.index, self.peer.is_some()));
             if self.peer.is_none() {
@@ -170,16 +190,22 @@ impl Client {
 
     fn receive(&mut self, ledger: &mut Ledger) -> bool {
         let Some(peer) = &self.peer else { return false };
+        peer.pump();
         let bytes = match self.habits.reads {
+            _ if self.intruded => peer.receive_bare(),
             Some(_) if ledger.now < self.read_at => return false,
             Some((count, _)) => peer.receive_some(count),
             None => peer.receive(),
         };
+        if let Some(fault) = peer.fault() {
+            ledger.violate(format!("c{}: {}", self.index, fault.text()));
+        }
+        let waits = peer.has_bytes();
+        if let (Some((_, pause)), true) = (self.habits.reads, waits || !bytes.is_empty()) {
+            self.read_at = ledger.now.after(pause);
+        }
         if bytes.is_empty() {
             return false;
-        }
-        if let Some((_, pause)) = self.habits.reads {
-            self.read_at = ledger.now.after(pause);
         }
         if self.intruded {
             ledger.violate(format!("c{} was told {:?} before its header", self.index, bytes));
@@ -364,7 +390,7 @@ impl Client {
     /// Whether the server has ended the connection, and what that means for the answer under way.
     fn look_for_end(&mut self, ledger: &mut Ledger) -> bool {
         let Some(peer) = &self.peer else { return false };
-        if peer.was_reset() && peer.arrived_bytes() == 0 {
+        if peer.was_reset() && !peer.has_bytes() {
             if self.answer.is_some() {
                 ledger.answers_cut += 1;
             }
@@ -378,7 +404,7 @@ impl Client {
             self.end(ledger, "the tunnel ended");
             return true;
         }
-        if self.answer.is_some() && self.reader.ends_by_close() {
+        if self.answer.is_some() && self.reader.ends_by_close() && !peer.is_cut() {
             if let Err(error) = self.end_answer(ledger) {
                 ledger.violate(format!("c{}: {error}", self.index));
             }
@@ -433,15 +459,29 @@ impl Client {
                 self.write_at = ledger.now.after(*span);
                 self.ops.pop_front();
             }
+            Some(Op::Bare(bytes)) => {
+                let sent = peer.send_bare(&bytes[..bytes.len().min(self.habits.piece_bytes)]);
+                bytes.drain(..sent);
+                if bytes.is_empty() {
+                    peer.release(&[]);
+                    self.ops.pop_front();
+                }
+                if sent > 0 {
+                    self.write_at = ledger.now.after(Span::from_nanos(1));
+                }
+                return sent > 0;
+            }
             Some(Op::Intrude(bytes)) => {
                 self.intruded = true;
                 ledger.refused += 1;
-                peer.send(bytes);
+                peer.send_bare(bytes);
                 self.ops.pop_front();
             }
             Some(Op::Garbage(bytes)) => {
+                if peer.send(bytes) == 0 {
+                    return false;
+                }
                 self.garbage = true;
-                peer.send(bytes);
                 self.ops.pop_front();
             }
             Some(Op::Finish) => {
@@ -518,7 +558,7 @@ impl Client {
 }
 
 /// Sends up to `most` of `bytes`; `None` when there is no room for any.
-fn send_piece(peer: Option<&SimPeer>, bytes: &[u8], most: usize) -> Option<usize> {
+fn send_piece(peer: Option<&Line>, bytes: &[u8], most: usize) -> Option<usize> {
     let piece = &bytes[..bytes.len().min(most)];
     let sent = peer?.send(piece);
     (sent > 0 || piece.is_empty()).then_some(sent)

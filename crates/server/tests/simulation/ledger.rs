@@ -78,6 +78,12 @@ pub struct Ledger {
     /// Requests that came behind another one on a connection that began with a PROXY header, for a client
     /// that a PROXY header had named.
     pub told_again: u64,
+    /// Of TLS, as workers counted it: handshakes, those of them that resumed a session, missing ends.
+    pub handshakes: u64,
+    pub resumptions: u64,
+    pub truncations: u64,
+    /// Over all that was on the wire.
+    pub trace_hash: u64,
 }
 
 impl Ledger {

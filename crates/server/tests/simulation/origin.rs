@@ -8,10 +8,12 @@ use std::collections::VecDeque;
 
 use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Prng, Span};
-use tidegate_reactor::{SimPeer, SimServer};
+use tidegate_reactor::SimServer;
 use tidegate_wire::proxy_protocol::{self, Endpoints};
+use tidegate_wire::tls::Acceptor;
 
 use crate::ledger::{Ledger, Whose};
+use crate::line::Line;
 use crate::peer::body::{self, Hash};
 use crate::peer::reader::{Framing, Head, Piece, Reader, request_framing};
 use crate::plan::{LISTEN, below_skewed};
@@ -38,6 +40,10 @@ pub struct Manner {
     pub lie: Option<Lie>,
     /// Its connections begin with a PROXY header.
     pub told: bool,
+    /// Its connections speak TLS.
+    pub secured: bool,
+    /// Ends TLS without saying so.
+    pub rude: u32,
 }
 
 /// What a canary's origin does wrong.
@@ -57,6 +63,7 @@ pub enum Lie {
 pub struct Origin {
     index: usize,
     server: SimServer,
+    acceptor: Option<Acceptor>,
     prng: Prng,
     manner: Manner,
     conns: Vec<Conn>,
@@ -64,7 +71,7 @@ pub struct Origin {
 
 struct Conn {
     /// `None` once this end was closed or reset.
-    peer: Option<SimPeer>,
+    peer: Option<Line>,
     reader: Reader,
     request: Option<Arrived>,
     out: VecDeque<Out>,
@@ -124,8 +131,15 @@ enum Out {
 }
 
 impl Origin {
-    pub fn new(index: usize, server: SimServer, seed: u64, manner: Manner) -> Self {
-        Self { index, server, prng: Prng::new(seed), manner, conns: Vec::new() }
+    /// An origin that speaks TLS, where there is an acceptor.
+    pub fn new(
+        index: usize,
+        server: SimServer,
+        seed: u64,
+        manner: Manner,
+        acceptor: Option<Acceptor>,
+    ) -> Self {
+        Self { index, server, acceptor, prng: Prng::new(seed), manner, conns: Vec::new() }
     }
 
     /// When, after `now`, this origin does something of its own accord.
@@ -155,8 +169,10 @@ impl Origin {
                 continue;
             }
             let reading = !self.prng.chance(self.manner.not_reading);
+            let is_rude = self.prng.chance(self.manner.rude);
+            let session = self.acceptor.as_ref().map(|tls| tls.accept().expect("a session"));
             self.conns.push(Conn {
-                peer: Some(peer),
+                peer: Some(Line::new(peer, session, self.manner.told, is_rude)),
                 reader: Reader::default(),
                 request: None,
                 out: VecDeque::new(),
@@ -182,12 +198,19 @@ impl Origin {
     fn step_conn(&mut self, conn: &mut Conn, ledger: &mut Ledger) -> bool {
         let mut moved = false;
         let Some(peer) = &conn.peer else { return false };
-        if peer.was_reset() && peer.arrived_bytes() == 0 {
+        if peer.was_reset() && !peer.has_bytes() {
             conn.peer = None;
             return true;
         }
         if conn.reading {
-            let bytes = peer.receive();
+            peer.pump();
+            let bytes = match conn.header {
+                Some(_) => peer.receive_bare(),
+                None => peer.receive(),
+            };
+            if let Some(fault) = peer.fault() {
+                ledger.violate(format!("o{}: {}", self.index, fault.text()));
+            }
             if !bytes.is_empty() {
                 moved = true;
                 if conn.tunnel {
@@ -200,7 +223,7 @@ impl Origin {
                 }
             }
         }
-        let finished = conn.peer.as_ref().is_some_and(SimPeer::is_finished_by_other);
+        let finished = conn.peer.as_ref().is_some_and(Line::is_finished_by_other);
         let quiet = conn.out.is_empty();
         if finished && quiet && (conn.tunnel || conn.request.as_ref().is_none_or(|r| r.answered)) {
             conn.peer = None;
@@ -240,7 +263,14 @@ impl Origin {
                         None
                     }
                 };
-                conn.reader.push(&gathered[header_bytes..]);
+                let rest = &gathered[header_bytes..];
+                let Some(peer) = &conn.peer else { return };
+                if self.acceptor.is_some() {
+                    peer.release(rest);
+                    conn.reader.push(&peer.receive());
+                } else {
+                    conn.reader.push(rest);
+                }
                 self.read(conn, ledger);
             }
             Err(fault) => {
@@ -472,7 +502,10 @@ impl Origin {
             let whole = at == bytes.len();
             bytes.truncate(at);
             self.push_pieces(conn, bytes);
-            let by_reset = framing == Framing::UntilClose || self.prng.chance(500_000);
+            // Or by leaving TLS without a word.
+            let rude = conn.peer.as_ref().is_some_and(Line::is_rude);
+            let by_end = framing == Framing::UntilClose && !rude;
+            let by_reset = by_end || self.prng.chance(500_000);
             conn.out.push_back(if by_reset && !whole { Out::Reset } else { Out::Close });
             return;
         }

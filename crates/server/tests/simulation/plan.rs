@@ -6,9 +6,11 @@ use core::fmt::Write;
 
 use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_reactor::Faults;
+use tidegate_wire::tls::Version;
 
 use crate::client::{Habits, Op, ip_of};
 use crate::ledger::{Request, Wants, Whose};
+use crate::line::WINDOW_BYTES_MIN;
 use crate::opening::{self, Named};
 use crate::origin::Manner;
 use crate::peer::body;
@@ -21,6 +23,12 @@ pub struct Plan {
     pub config: String,
     pub workers: usize,
     pub window_bytes: usize,
+    /// Clients speak TLS.
+    pub secured: bool,
+    /// By pool: its servers speak TLS.
+    pub secured_pools: Vec<bool>,
+    /// What is spoken of TLS.
+    pub version_max: Version,
     /// Connections that each worker may hold.
     pub socks_max: usize,
     pub faults: Faults,
@@ -55,10 +63,17 @@ impl Plan {
             _ => Faults::swarm(&mut prng),
         };
         let trusts = prng.below(3) == 0;
+        let speaks_tls = prng.below(3) == 0;
+        let secured = speaks_tls && prng.below(3) > 0;
+        let secured_pools: Vec<bool> =
+            (0..pools).map(|_| speaks_tls && prng.below(2) == 0).collect();
+        let version_max = [Version::Tls12, Version::Tls13][prng.below(2) as usize];
         let mut maker = Maker {
             prng,
             is_calm,
             pools,
+            secured,
+            secured_pools: secured_pools.clone(),
             trusts,
             whose: Whose { ip: None, named: None },
             requests: Vec::new(),
@@ -76,10 +91,14 @@ impl Plan {
             config,
             workers: 1 + prng.below(3) as usize,
             window_bytes: match prng.below(3) {
+                0 if !is_calm && speaks_tls => WINDOW_BYTES_MIN + prng.below(3000) as usize,
                 0 if !is_calm => 1 + prng.below(3000) as usize,
                 0 | 1 => 3000 + prng.below(30_000) as usize,
                 _ => 64 * 1024,
             },
+            secured,
+            secured_pools,
+            version_max,
             socks_max: if is_calm || prng.below(3) > 0 { 64 } else { 2 + prng.below(10) as usize },
             faults,
             is_calm,
@@ -109,6 +128,8 @@ struct Maker {
     prng: Prng,
     is_calm: bool,
     pools: usize,
+    secured: bool,
+    secured_pools: Vec<bool>,
     /// The listener hears PROXY headers.
     trusts: bool,
     /// Of the client that is being made.
@@ -124,6 +145,9 @@ impl Maker {
         let _ = writeln!(text, "[[listener]]\nbind = \"{}:{port}\"", core::net::Ipv4Addr::from(ip));
         if !self.is_calm && self.prng.below(3) == 0 {
             let _ = writeln!(text, "requests-per-connection-max = {}", 1 + self.prng.below(5));
+        }
+        if self.secured {
+            text.push_str("tls = \"self-signed\"\n");
         }
         if self.trusts {
             let _ = writeln!(text, "proxy-protocol = {{ from = [\"{TRUSTED}\"] }}");
@@ -194,14 +218,20 @@ impl Maker {
         for (_, manner) in &mut origins[of_pool] {
             if let Some(manner) = manner {
                 manner.told = !told.is_empty();
+                manner.secured = self.secured_pools[pool];
+                manner.rude = if self.is_calm { 0 } else { pick(prng, 500_000) };
             }
         }
+        let tls = match self.secured_pools[pool] {
+            true => "tls = { server-name = \"a.example\" }\n",
+            false => "",
+        };
         let queue = if self.is_calm { 1000 } else { prng.below(6) };
         let slow = if self.is_calm { 1000 } else { 1 };
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
-             queue-max = {queue}\n{told}\
+             queue-max = {queue}\n{told}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
@@ -235,7 +265,7 @@ impl Maker {
         let prng = &mut self.prng;
         if !self.trusts || !is_trusted(index) {
             // From anybody else a header is a malformed request.
-            let strange = !self.is_calm && prng.below(30) == 0;
+            let strange = !self.is_calm && !self.secured && prng.below(30) == 0;
             return strange.then(|| Err(vec![Op::Garbage(opening::make(prng, index).0)]));
         }
         if !self.is_calm && prng.below(5) == 0 {
@@ -254,13 +284,15 @@ impl Maker {
 
     /// Puts the header before the script: with its first bytes, or by itself and some time before.
     fn put_before(&mut self, ops: &mut Vec<Op>, mut header: Vec<u8>) {
-        if let (Some(Op::Send { bytes, .. }), 0) = (ops.first_mut(), self.prng.below(2)) {
+        if let (Some(Op::Send { bytes, .. }), 0) = (ops.first_mut(), self.prng.below(2))
+            && !self.secured
+        {
             header.append(bytes);
             *bytes = header;
             return;
         }
         let pause = Span::from_millis(self.prng.below(800));
-        ops.splice(0..0, [Op::Send { id: None, bytes: header }, Op::Pause(pause)]);
+        ops.splice(0..0, [Op::Bare(header), Op::Pause(pause)]);
     }
 
     fn make_script(&mut self) -> (Vec<Op>, Habits) {
@@ -277,6 +309,7 @@ impl Maker {
         let habits = Habits {
             start_at: Moment::from_nanos(1_000_000_000 + self.prng.below(3_000_000_000)),
             piece_bytes,
+            is_rude: !self.is_calm && self.prng.below(4) == 0,
             reads,
         };
         let mut ops = Vec::new();
@@ -532,6 +565,8 @@ fn swarm_manner(prng: &mut Prng) -> Manner {
         dribble: pick(prng, 900_000),
         answer_bytes_max: 1 + prng.below(300_000),
         told: false,
+        secured: false,
+        rude: 0,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
         lie: None,
     }
