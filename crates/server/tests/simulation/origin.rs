@@ -502,11 +502,18 @@ impl Origin {
             let whole = at == bytes.len();
             bytes.truncate(at);
             self.push_pieces(conn, bytes);
-            // Or by leaving TLS without a word.
-            let rude = conn.peer.as_ref().is_some_and(Line::is_rude);
-            let by_end = framing == Framing::UntilClose && !rude;
-            let by_reset = by_end || self.prng.chance(500_000);
+            let by_reset = framing == Framing::UntilClose || self.prng.chance(500_000);
             conn.out.push_back(if by_reset && !whole { Out::Reset } else { Out::Close });
+            return;
+        }
+        let is_rude = conn.peer.as_ref().is_some_and(Line::is_rude);
+        if is_rude && framing == Framing::UntilClose && self.prng.chance(500_000) {
+            // Or by leaving TLS without a word.
+            let left = self.prng.below((bytes.len() - head_bytes) as u64 + 1) as usize;
+            ledger.trace(|| format!("o{} leaves in its answer to r{id:?}", self.index));
+            bytes.truncate(head_bytes + left);
+            self.push_pieces(conn, bytes);
+            conn.out.push_back(Out::Close);
             return;
         }
         if framing != Framing::UntilClose && self.prng.chance(self.manner.trailing_garbage) {

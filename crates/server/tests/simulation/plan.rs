@@ -219,7 +219,7 @@ impl Maker {
             if let Some(manner) = manner {
                 manner.told = !told.is_empty();
                 manner.secured = self.secured_pools[pool];
-                manner.rude = if self.is_calm { 0 } else { pick(prng, 500_000) };
+                manner.rude = if self.is_calm { 0 } else { 2 * pick(prng, 500_000) };
             }
         }
         let tls = match self.secured_pools[pool] {
