@@ -14,6 +14,7 @@ use tidegate_config::model::{
 use tidegate_wire::http1::{Method, RequestHead, TargetForm};
 
 use crate::path::{self, Normalized};
+use crate::scheme::Scheme;
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,11 +115,11 @@ fn first_alike(config: &Config) -> Vec<usize> {
 }
 
 /// Whether the request is for a URI that its connection must not answer for (RFC 9110 section 7.4):
-/// an https one that came by plain `scheme`.
+/// an https one that came in plain.
 #[must_use]
-pub fn is_misdirected(head: &RequestHead<'_>, scheme: &str) -> bool {
+pub fn is_misdirected(head: &RequestHead<'_>, scheme: Scheme) -> bool {
     head.form == TargetForm::Absolute
-        && scheme == "http"
+        && scheme == Scheme::Http
         && head.target.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("https:"))
 }
 
