@@ -12,8 +12,8 @@ use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 use tidegate_wire::http1::DateField;
 use tidegate_wire::proxy_protocol::{self, Endpoints, Extension};
 use tidegate_wire::tls::{
-    Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
-    TlsClock, TlsSession,
+    Acceptor, AcceptorSettings, CIPHER_NAMES, CertificateFiles, Connector, ConnectorSettings,
+    GROUP_NAMES, Roots, TicketKeys, TlsClock, TlsSession,
 };
 
 const NOW: u64 = 1_767_225_600;
@@ -242,6 +242,22 @@ fn answers_are_the_same_whatever_the_net_does_to_the_records() {
         assert!(house.counters().upstream_connects.load() > 0);
         drop(clients);
         house.assert_empty();
+    }
+}
+
+#[test]
+fn what_a_file_may_name_is_what_can_be_offered_in_the_same_order() {
+    let schema = tidegate_config::schema();
+    for tls in [
+        "/properties/listener/items/properties/tls/anyOf/1/properties",
+        "/properties/pool/additionalProperties/properties/tls/anyOf/1/properties",
+    ] {
+        for (key, offered) in [("ciphers", CIPHER_NAMES), ("curves", GROUP_NAMES)] {
+            let words = schema.pointer(&format!("{tls}/{key}/items/enum"));
+            let words = words.and_then(|words| words.as_array()).expect("a list of words");
+            let named: Vec<_> = words.iter().filter_map(|word| word.as_str()).collect();
+            assert_eq!(named, offered, "{tls}/{key}");
+        }
     }
 }
 
