@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor};
-use tidegate_secure::{ListenerPlan, PoolPlan, TlsLayer, TlsPlan};
+use tidegate_secure::{ListenerPlan, PoolPlan, ServerPlan, TlsLayer, TlsPlan};
 use tidegate_server::counters::{Accounts, WorkerCounters};
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 use tidegate_wire::http1::DateField;
@@ -108,8 +108,8 @@ impl House {
             ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
         let connector = Connector::new(&settings, clock.clone()).unwrap();
         let pool = |name: &str| {
-            let server_names = vec![name.to_owned()];
-            Some(PoolPlan { name: name.to_owned(), connector: connector.clone(), server_names })
+            let servers = vec![ServerPlan { name: name.to_owned(), place: String::new() }];
+            Some(PoolPlan { name: name.to_owned(), connector: connector.clone(), servers })
         };
         let listener = ListenerPlan { acceptor, handshake_timeout: Span::from_secs(5) };
         let plan = TlsPlan {
