@@ -433,7 +433,7 @@ pub static ROUTE: Section = Section {
              \"{id}\" is any one segment. Without it, any. Refused (400) is a path that servers could \
              read as one of another route that does something else: an earlier route's where they \
              merge slashes, decode \"%2F\" or cut off \";...\", any other's where they leave \"..\" \
-             alone; and \".\" or \"..\" beside any of those.",
+             alone; and \".\" or \"..\" beside any of those; and both \"%2F\" and \"%5C\" in one path.",
             "",
         ),
         key(

@@ -13,7 +13,7 @@ use tidegate_config::model::{
 };
 use tidegate_wire::http1::{Method, RequestHead, TargetForm};
 
-use crate::path::{self, Normalized};
+use crate::path::{self, Normalized, Readings};
 use crate::scheme::Scheme;
 
 /// Where a request goes.
@@ -89,13 +89,15 @@ impl Router {
             Normalized::Refused(text) => return Routed::Refused(text),
         };
         let Some(index) = found else { return Routed::Nothing };
-        // Servers may read the path of a route that comes first, such as one that denies it.
-        let dodges = |reading| {
-            let other = path::read_as(head.path, reading, scratch).and_then(find);
-            other.is_some_and(|other| other < index && self.same_as(other) != self.same_as(index))
-        };
-        if path::is_odd(head.path) && path::odd_readings().any(dodges) {
-            return Routed::Refused(TWO_READINGS);
+        if path::is_odd(head.path) {
+            // Servers may read the path of a route that comes first, such as one that denies it.
+            let mut readings = Readings::new(head.path, scratch);
+            while let Some(reading) = readings.next() {
+                let other = find(reading).filter(|other| *other < index);
+                if other.is_some_and(|other| self.same_as(other) != self.same_as(index)) {
+                    return Routed::Refused(TWO_READINGS);
+                }
+            }
         }
         Routed::Route(index)
     }

@@ -260,7 +260,12 @@ fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option
         }
         let name = tls.server_name.clone().unwrap_or(own_name);
         if Connector::check_name(&name).is_err() {
-            let what = format!("{name:?} is no name to verify: add server-name = \"app.internal\"");
+            let what = match name.as_str() {
+                "" => format!("{place} has no name to verify: add server-name = \"app.internal\""),
+                name => {
+                    format!("{name:?} is no name to verify: write server-name = \"app.internal\"")
+                }
+            };
             reading.note("server-name".to_owned(), what);
             return None;
         }
