@@ -95,6 +95,8 @@ pub(crate) enum Work {
     Resume(SockId),
     /// A server of this pool has room: serve who waits.
     ServeQueue(u16),
+    /// Few slots are free: close an idle client's connection.
+    MakeRoom,
 }
 
 /// What a worker still holds; see [`Worker::leftovers`].
@@ -220,6 +222,11 @@ impl Worker {
     /// Says, before a stop, on which listeners it leaves new connections to a process that takes over.
     pub fn leave_to_others(&mut self, leaving: Leaving) {
         self.leaving = leaving;
+    }
+
+    /// Connections that the worker's reactor holds at most.
+    pub(crate) fn slots_max(&self) -> usize {
+        self.limits.exchanges_max
     }
 
     fn steers(&self) -> bool {

@@ -183,6 +183,32 @@ fn without_a_slot_for_the_server_a_request_is_503_and_not_tried_again() {
     stage.end();
 }
 
+#[test]
+fn idle_clients_make_room_for_those_who_ask() {
+    const SLOTS: usize = 64;
+    let mut stage = Stage::with_slots("", "", SLOTS);
+    let mut clients = Vec::new();
+    for _ in 0..SLOTS * 2 {
+        let client = stage.dial();
+        client.send(b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+        stage.hear(&client, "hello");
+        clients.push(client);
+        // Those who were told to leave do so.
+        clients.retain(|client| !client.is_finished_by_other());
+    }
+    let client = stage.dial();
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let answer = stage.hear(&client, "ok");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(clients.len() > SLOTS / 2, "most idle clients stay: {}", clients.len());
+    assert!(stage.seat.accounts.counters.idle_closes_for_room.load() >= SLOTS as u64);
+    drop((clients, client, origin));
+    stage.end();
+}
+
 /// Takes a body of `LARGE_BYTES` at `peer`, a little at a time, and checks every byte.
 fn take_slowly(stage: &mut Stage, peer: &SimPeer, mut feed: impl FnMut()) {
     let mut reader = Reader::default();
