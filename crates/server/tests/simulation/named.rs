@@ -4,7 +4,7 @@
 
 use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Span};
-use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor, SimServer};
+use tidegate_reactor::{Faults, LeavingListeners, Reactor, SimNet, SimPeer, SimReactor, SimServer};
 
 use crate::peer::body;
 use crate::peer::reader::{Piece, Reader, response_framing};
@@ -497,8 +497,10 @@ fn a_stop_answers_requests_that_were_on_their_way_and_closes_before_later_ones()
 }
 
 #[test]
-fn a_stop_takes_clients_that_were_connecting_and_refuses_later_ones() {
+fn a_stop_beside_a_newer_process_takes_clients_that_were_connecting() {
     let mut stage = Stage::new("", "");
+    let own = std::sync::Arc::new(LeavingListeners::new(1));
+    stage.seat.worker.leave_to_others([Some(own)].into());
     stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
     pass(&mut stage, Span::from_millis(100));
     assert!(!stage.seat.worker.is_stopped(&stage.seat.reactor), "a listener is still open");
@@ -509,6 +511,21 @@ fn a_stop_takes_clients_that_were_connecting_and_refuses_later_ones() {
     let answer = stage.hear(&client, "hello");
     assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     drop(client);
+    stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
+    stage.end();
+}
+
+#[test]
+fn a_stop_alone_takes_those_in_the_backlog_and_refuses_later_ones() {
+    let mut stage = Stage::new("", "");
+    let waits = stage.dial();
+    waits.send(HELLO);
+    stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
+    let answer = stage.hear(&waits, "hello");
+    assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    assert_eq!(stage.net.open_listeners(), 0, "it waits for nobody");
+    assert!(stage.net.dial(&stage.seat.bound[0]).is_none(), "nobody listens any more");
+    drop(waits);
     stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
     stage.end();
 }
