@@ -15,3 +15,4 @@ pub mod retry;
 pub mod router;
 pub mod scheme;
 pub mod synthetic;
+mod table;
