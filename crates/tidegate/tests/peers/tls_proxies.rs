@@ -131,11 +131,21 @@ fn the_log_says_which_server_was_refused_and_why() {
     issue(&folder, "young", "DNS:localhost", future);
     issue(&folder, "other", "DNS:elsewhere.example", "");
     openssl(&folder, "req -x509 -key site.key -days 2 -subj /CN=Other -out stranger.pem");
+    let bare =
+        "x509 -req -in site.csr -CA ca.pem -CAkey ca.key -set_serial 9 -days 2 -out bare.pem";
+    openssl(&folder, bare);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it was made");
+    folder.file("bare.both", read("bare.pem") + &read("site.key"));
     let trusted = folder.join("ca.pem");
     for (certificate, authority, reason) in [
         ("old", trusted.clone(), "the peer's certificate has expired"),
         ("young", trusted.clone(), "the peer's certificate is not valid yet"),
-        ("other", trusted, "the peer's certificate is for another name"),
+        ("other", trusted.clone(), "the peer's certificate is for another name"),
+        (
+            "bare",
+            trusted,
+            "the peer's certificate is of version 1 or 2, without extensions: it must be of version 3",
+        ),
         (
             "both",
             folder.join("stranger.pem"),
