@@ -13,7 +13,7 @@ use tidegate_reactor::{
     SimServer, SockId,
 };
 use tidegate_secure::{
-    Event, Ledger, ListenerPlan, PoolPlan, SecureView, TlsLayer, TlsPlan, User, profile,
+    Event, Ledger, ListenerPlan, PoolPlan, SecureView, ServerPlan, TlsLayer, TlsPlan, User, profile,
 };
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Fault, Progress,
@@ -174,7 +174,7 @@ impl Stage {
         let pool = PoolPlan {
             name: "p".to_owned(),
             connector: connector.clone(),
-            server_names: vec!["a.example".to_owned()],
+            servers: vec![ServerPlan { name: "a.example".to_owned(), place: String::new() }],
         };
         let plan = TlsPlan { listeners: vec![Some(listener)], pools: vec![Some(pool)], clock };
         let options = ListenOptions { backlog: 100, reuse_port: false, steer_by_cpu_over: None };

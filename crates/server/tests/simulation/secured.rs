@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tidegate_base::Span;
-use tidegate_secure::{ListenerPlan, PoolPlan, TlsPlan};
+use tidegate_secure::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, Connector, ConnectorSettings, Randomness, Roots, TicketKeys,
     TlsClock, Version,
@@ -54,7 +54,7 @@ impl Keys {
             secured.then(|| PoolPlan {
                 name: "p".to_owned(),
                 connector: self.connector.clone(),
-                server_names: vec![NAME.to_owned(); *count],
+                servers: vec![ServerPlan { name: NAME.to_owned(), place: String::new() }; *count],
             })
         };
         let pools = pools.iter().zip(servers).map(pool).collect();
