@@ -39,9 +39,12 @@ pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
 }
 
 impl DownstreamState {
-    /// Reading on through what is left of a body nobody wants.
+    /// Reading on through what is left of a body nobody wants, if anything is.
     pub(crate) fn discarding(body: BodyDecoder) -> Self {
-        Self::ExpectDiscard { body, left: DISCARD_BYTES_MAX }
+        match body.is_done() {
+            true => Self::ExpectHead,
+            false => Self::ExpectDiscard { body, left: DISCARD_BYTES_MAX },
+        }
     }
 }
 
@@ -441,10 +444,7 @@ impl Worker {
         let blocked = is_blocked(reactor, sock);
         let Some(down) = self.conns.downstream(sock) else { return };
         down.blocked = blocked;
-        down.state = match head.length {
-            BodyLength::None => DownstreamState::ExpectHead,
-            length => DownstreamState::discarding(BodyDecoder::new(length)),
-        };
+        down.state = DownstreamState::discarding(BodyDecoder::new(head.length));
     }
 
     /// Reads on through a body nobody wants.

@@ -77,7 +77,7 @@ impl Worker {
         }
         synthetic::encode_synthetic_head(&mut bytes, &order, &context);
         let body_awaited = match head.length {
-            BodyLength::None => 0,
+            BodyLength::None | BodyLength::Length(0) => 0,
             _ => order.body_read_max.unwrap_or(0),
         };
         let production = Produce {
@@ -246,11 +246,8 @@ impl Worker {
         let blocked = is_blocked(reactor, down);
         let Some(conn) = self.conns.downstream(down) else { return };
         conn.blocked = blocked;
-        conn.state = match production.body.is_done() {
-            true => DownstreamState::ExpectHead,
-            // The answer did not say that the connection ends: what is left of the body is read on.
-            false => DownstreamState::discarding(production.body),
-        };
+        // The answer did not say that the connection ends: what is left of the body is read on.
+        conn.state = DownstreamState::discarding(production.body);
         if production.close {
             self.close_downstream(reactor, down);
         } else {

@@ -235,6 +235,41 @@ fn idle_clients_make_room_for_those_who_ask() {
     stage.end();
 }
 
+#[test]
+fn requests_behind_a_body_of_no_bytes_are_answered_at_once() {
+    let post = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    for path in ["/hello", "/synthetic?s=5", "/synthetic?s=5&t=20", "/synthetic?s=5&B=3", "/p"] {
+        for apart in [false, true] {
+            let mut stage = Stage::new("", "");
+            let client = stage.dial();
+            let began = stage.net.now();
+            let next = post("/hello").repeat(2);
+            match apart {
+                true => client.send(post(path).as_bytes()),
+                false => client.send([post(path), next.clone()].concat().as_bytes()),
+            };
+            if path == "/p" {
+                let origin = stage.accept();
+                stage.hear(&origin, "\r\n\r\n");
+                origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n.....");
+            }
+            let mut heard = String::new();
+            if apart {
+                heard += &stage.hear(&client, "\r\n\r\n");
+                client.send(next.as_bytes());
+            }
+            stage.until(|_| {
+                heard += &String::from_utf8_lossy(&client.receive());
+                (heard.matches("HTTP/1.1 ").count() == 3 && heard.ends_with("hello")).then_some(())
+            });
+            assert_eq!(heard.matches("HTTP/1.1 200 ").count(), 3, "{path}: {heard}");
+            assert!(stage.net.now().since(began) < Span::from_secs(1), "{path} {apart}");
+            drop(client);
+            stage.end();
+        }
+    }
+}
+
 /// Takes a body of `LARGE_BYTES` at `peer`, a little at a time, and checks every byte.
 fn take_slowly(stage: &mut Stage, peer: &SimPeer, mut feed: impl FnMut()) {
     let mut reader = Reader::default();
