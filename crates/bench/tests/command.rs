@@ -172,6 +172,21 @@ fn each_misbehaviour_has_its_class_its_words_and_exit_code_1() {
 }
 
 #[test]
+fn what_a_short_run_leaves_unanswered_is_said_first() {
+    let (address, _) = serve(|_| true);
+    let run = [&url(address), "-d", "200ms", "-c", "3", "--timeout", "1h"];
+    let output = bench(&run);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("Unanswered: ") && text.contains("was over: 3."), "{text}");
+    let (json, code) = bench_json(&run);
+    assert_eq!(
+        (json["unanswered"].as_u64(), json["errors"]["timeout"].as_u64()),
+        (Some(3), Some(0))
+    );
+    assert_eq!((output.status.code(), code), (Some(1), Some(1)));
+}
+
+#[test]
 fn what_cannot_run_says_why_and_exits_with_2() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let there = url(listener.local_addr().unwrap());

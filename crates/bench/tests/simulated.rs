@@ -343,7 +343,27 @@ fn what_the_warm_up_left_in_flight_is_not_of_the_number_of_requests() {
         let tally = carried.tally;
         let (requests, errors) = (tally.requests, tally.errors.total());
         assert_eq!((requests, errors, tally.unanswered), (100, 0, 0), "{:?}", tally.notes);
+        assert_eq!(tally.bytes_received, 100 * ANSWER.len() as u64);
     }
+}
+
+#[test]
+fn bytes_a_second_are_of_the_answers_that_count_for_the_rate() {
+    let plan = Plan { connections: 10, duration: Some(MS(100)), ..Plan::default() };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(30)));
+    let tally = carried.tally;
+    assert_eq!((tally.in_time, tally.requests), (30, 40));
+    assert_eq!(tally.bytes_in_time, 30 * ANSWER.len() as u64);
+    assert_eq!(tally.bytes_received, 40 * ANSWER.len() as u64);
+}
+
+#[test]
+fn a_run_that_ends_before_its_timeout_counts_what_had_no_answer() {
+    let plan = Plan { connections: 7, duration: Some(MS(500)), ..Plan::default() };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.errors.total(), tally.unanswered), (0, 0, 7));
+    assert_eq!(tally.unconnected, 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The client of one thread: its share of a plan, carried out over any reactor.
 //! In: completions, and the clock that comes with them. Out: requests, and a `Tally`.
-//! Never: counts a time that the plan does not count (warm-up, ramp); waits for ever.
+//! Never: counts a time, or an answer's bytes, that the plan does not count (warm-up, ramp); waits for ever.
 //! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
 //! Invariant: `outstanding` is the sum of all lanes' `pending`; each request sent is answered, failed
 //! or unanswered in the tally, once; where a number of requests is planned, only those are.
@@ -323,6 +323,10 @@ impl<'a> Client<'a> {
         }
         let pending = self.lanes.iter().flat_map(|lane| &lane.pending);
         self.tally.unanswered += pending.filter(|sent| sent.is_counted).count() as u64;
+        let is_unconnected = |lane: &&Lane| {
+            !lane.was_open && matches!(lane.phase, Phase::Connecting | Phase::Handshaking)
+        };
+        self.tally.unconnected += self.lanes.iter().filter(is_unconnected).count() as u64;
         let answered = self.lanes.iter().map(|lane| lane.answered);
         self.tally.fairness = answered.clone().min().zip(answered.max());
     }

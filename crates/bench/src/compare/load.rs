@@ -180,10 +180,10 @@ impl Counted {
     pub(crate) fn of(outcome: &Outcome) -> Result<Self, String> {
         let tally = &outcome.tally;
         if tally.requests == 0 {
-            return Err(format!(
-                "no request was answered: {:?}, {} unanswered, {:?}",
-                tally.errors, tally.unanswered, tally.notes
-            ));
+            let failures =
+                tally.failures().map(|(class, count, words)| format!("{class} {count}: {words}"));
+            let words: Vec<String> = failures.chain(tally.left_over_in_words()).collect();
+            return Err(format!("no request was answered; {}", words.join("; ")));
         }
         Ok(Self {
             requests: tally.requests,

@@ -62,12 +62,7 @@ fn verdict(run: &Run) -> String {
             escape(&run.outcome.saturated.join("; "))
         );
     }
-    if run.outcome.was_stopped {
-        text.push_str(
-            "<p class=\"warning\">Stopped early: figures are of the time until then.</p>",
-        );
-    }
-    if let Some(words) = run.gave_up_in_words() {
+    for words in run.caveats() {
         let _ = write!(text, "<p class=\"warning\">{}: {}</p>", escape(&run.name), escape(&words));
     }
     let outcome = &run.outcome;

@@ -53,6 +53,7 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
     put("errors", errors_to_json(tally));
     put("first_error", first_errors(tally));
     put("unanswered", json!(tally.unanswered));
+    put("unconnected", json!(tally.unconnected));
     put("planned_rate_per_s", planned_rate(run));
     put("rate_per_s", json!(outcome.rate_per_s()));
     put("unsent", json!(tally.unsent));

@@ -64,14 +64,25 @@ impl Run {
     }
 
     /// That the run ended before its plan, where no connection was there any more.
-    #[must_use]
-    pub fn gave_up_in_words(&self) -> Option<String> {
+    fn gave_up_in_words(&self) -> Option<String> {
         self.outcome.tally.gave_up.then(|| {
             format!(
                 "Given up: no connection was there for {:.0} s; figures are of the time until then.",
                 unreachable_max(&self.plan).as_secs_f64()
             )
         })
+    }
+
+    /// What a reader must know before the figures, but for a saturated client: a sentence each.
+    #[must_use]
+    pub fn caveats(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.outcome.was_stopped {
+            lines.push("Stopped early: figures are of the time until then.".to_owned());
+        }
+        lines.extend(self.gave_up_in_words());
+        lines.extend(self.outcome.tally.left_over_in_words());
+        lines
     }
 
     /// Whether latencies count from planned send times.
@@ -169,6 +180,20 @@ mod tests {
         assert!(to_text(core::slice::from_ref(&run)).starts_with("Given up: no connection"));
         assert!(html::page(core::slice::from_ref(&run), "").contains("Given up: no connection"));
         assert_eq!(to_json(&[run], "")["gave_up"], true);
+    }
+
+    #[test]
+    fn what_is_left_without_an_answer_stands_before_the_figures() {
+        let mut run = run(Pace::Closed);
+        run.outcome.tally = Tally { unanswered: 7, unconnected: 3, ..Tally::default() };
+        let text = to_text(core::slice::from_ref(&run));
+        let first: Vec<&str> = text.lines().take(2).collect();
+        assert!(first[0].starts_with("Unanswered: ") && first[0].ends_with(": 7."), "{text}");
+        assert!(first[1].starts_with("Not connected: ") && first[1].ends_with(": 3."), "{text}");
+        assert!(text.contains("errors      none, but see above"), "{text}");
+        assert!(html::page(core::slice::from_ref(&run), "").contains("when the run was over: 7."));
+        let json = to_json(&[run], "");
+        assert_eq!((json["unanswered"].as_u64(), json["unconnected"].as_u64()), (Some(7), Some(3)));
     }
 
     #[test]

@@ -31,10 +31,7 @@ fn write_run(text: &mut String, run: &Run) -> core::fmt::Result {
             outcome.saturated.join("; ")
         )?;
     }
-    if outcome.was_stopped {
-        writeln!(text, "Stopped early: figures are of the time until then.")?;
-    }
-    if let Some(words) = run.gave_up_in_words() {
+    for words in run.caveats() {
         writeln!(text, "{words}")?;
     }
     writeln!(text, "{}", run.name)?;
@@ -48,7 +45,7 @@ fn write_run(text: &mut String, run: &Run) -> core::fmt::Result {
         "  requests    {}   {}/s   {}B/s received",
         tally.requests,
         short(outcome.rate_per_s()),
-        short(tally.bytes_received as f64 / seconds)
+        short(tally.bytes_in_time as f64 / seconds)
     )?;
     write_offered(text, run)?;
     write_tls(text, run)?;
@@ -100,7 +97,8 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
         if seen.is_empty() { "none".into() } else { seen.join("  ") }
     )?;
     if tally.errors.total() == 0 {
-        writeln!(text, "  errors      none")?;
+        let is_all = tally.left_over_in_words().is_empty();
+        writeln!(text, "  errors      none{}", if is_all { "" } else { ", but see above" })?;
     }
     for (class, count, words) in tally.failures() {
         writeln!(text, "  errors      {class} {count}: {words}")?;
@@ -112,9 +110,6 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
         if reference.requests == 0 {
             writeln!(text, "  reference   no answer: what the load adds is not known")?;
         }
-    }
-    if tally.unanswered > 0 {
-        writeln!(text, "  unanswered  {} when the run was over", tally.unanswered)?;
     }
     Ok(())
 }
