@@ -156,7 +156,10 @@ impl Running {
                              neither watched nor stopped: keep it in the foreground (nginx: -g 'daemon \
                              off;', haproxy: -db)"
                 .to_owned(),
-            (Some(code), _) => format!("it ended by itself (exit status {code})"),
+            (Some(code), _) => format!(
+                "it ended by itself (exit status {code}); its output is not shown here: run it alone to \
+                 see why"
+            ),
             (None, signal) => format!("it ended by itself (signal {})", signal.unwrap_or(0)),
         })
     }
