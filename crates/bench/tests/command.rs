@@ -232,6 +232,20 @@ fn a_probe_that_nobody_answers_fails_the_run() {
 }
 
 #[test]
+fn each_second_has_a_line_of_as_many_columns_as_the_heading() {
+    let (address, _) = serve(answer);
+    for option in ["-l", "-ll"] {
+        let output = bench(&[&url(address), "-n", "50", option]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let columns: Vec<usize> =
+            text.lines().take(2).map(|line| line.split_whitespace().count()).collect();
+        assert_eq!(columns, [18, 18], "{option}: {text}");
+        let last = text.lines().take_while(|line| !line.starts_with("http")).last().unwrap();
+        assert_eq!(last.split(' ').nth(3), Some("50"), "all requests are in the last sum: {text}");
+    }
+}
+
+#[test]
 fn an_interrupt_prints_the_report_so_far() {
     let (address, requests) = serve(answer);
     let mut child = Command::new(program())

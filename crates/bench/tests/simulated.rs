@@ -251,6 +251,18 @@ fn what_was_never_sent_is_told_at_once_whatever_the_rate() {
 }
 
 #[test]
+fn what_is_planned_after_the_end_was_not_missed() {
+    // The sixth lies between the end and the moment at which the end is noticed.
+    let plan = Plan {
+        duration: Some(Span::from_micros(299_990)),
+        pace: open(1e6 / 59_999.0, Arrivals::Constant),
+        ..Plan::default()
+    };
+    let (carried, answered) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(1)));
+    assert_eq!((answered, carried.tally.unsent), (5, 0));
+}
+
+#[test]
 fn a_poisson_rate_keeps_its_mean_and_its_plan() {
     let plan = Plan {
         connections: 100,

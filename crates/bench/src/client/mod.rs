@@ -317,8 +317,9 @@ impl<'a> Client<'a> {
 
     fn end(&mut self, now: Moment) {
         self.publish(now);
-        if self.plan.ends_at().is_some() {
-            let end = self.draining_since.unwrap_or(now);
+        if let Some(ends_at) = self.plan.ends_at() {
+            // The end is noticed a little later: what was planned between is not of the plan.
+            let end = self.draining_since.unwrap_or(now).min(self.start.after(ends_at));
             self.tally.unsent += self.due_before(end).min(self.quota);
         }
         let pending = self.lanes.iter().flat_map(|lane| &lane.pending);

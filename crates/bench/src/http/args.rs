@@ -110,9 +110,9 @@ pub struct HttpArgs {
     /// Rounds of a comparison, after one that warms up
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
-    /// Print a line of raw values each second
-    #[arg(short = 'l', long)]
-    pub(super) lines: bool,
+    /// Print a line of raw values each second (-ll is the same)
+    #[arg(short = 'l', long, action = clap::ArgAction::Count)]
+    pub(super) lines: u8,
     /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,

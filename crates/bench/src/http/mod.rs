@@ -222,7 +222,7 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Result<(), String> {
             .map_err(|error| format!("--html {}: {error}", path.display()))?;
     }
     if let Some(path) = &args.percentiles {
-        let text: String = runs.iter().map(report::percentile_dump).collect();
+        let text = report::percentile_dump(runs);
         std::fs::write(path, text)
             .map_err(|error| format!("--percentiles {}: {error}", path.display()))?;
     }
@@ -256,7 +256,7 @@ struct Shower<'a> {
 
 impl<'a> Shower<'a> {
     fn new(args: &'a HttpArgs, plan: &'a Plan) -> Self {
-        if args.lines {
+        if args.lines > 0 {
             // A reader that went away has what it wanted.
             let _ = writeln!(io::stdout(), "{}", Lines::header());
         }
@@ -265,12 +265,12 @@ impl<'a> Shower<'a> {
             plan,
             lines: Lines::default(),
             live: Live::default(),
-            is_live: !args.lines && io::stderr().is_terminal(),
+            is_live: args.lines == 0 && io::stderr().is_terminal(),
         }
     }
 
     fn show(&mut self, label: &str, tick: &Tick<'_>) {
-        if self.args.lines {
+        if self.args.lines > 0 {
             let ramp = self.plan.ramp.as_secs_f64();
             let throttle = if ramp > 0.0 { (tick.at.as_secs_f64() / ramp).min(1.0) } else { 1.0 };
             let unix_seconds = std::time::SystemTime::now()

@@ -2,8 +2,8 @@
 //! In: runs. Out: HTML with inline SVG; no script, nothing from elsewhere.
 //! Invariant: whatever an operator typed is escaped.
 
-use super::Run;
 use super::chart::{self, Axis, Scale, Series, Stroke, escape};
+use super::{Run, longest, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
 use crate::quantity::{micros, short};
@@ -86,10 +86,10 @@ fn cards(runs: &[Run]) -> String {
         let latency = &run.outcome.tally.latency;
         let mut values = vec![
             ("requests/s", short(run.outcome.rate_per_s())),
-            ("median", micros(latency.percentile_us(50.0))),
-            ("p99", micros(latency.percentile_us(99.0))),
-            ("p99.9", micros(latency.percentile_us(99.9))),
-            ("longest", micros(latency.max_us())),
+            ("median", percentile(latency, 50.0)),
+            ("p99", percentile(latency, 99.0)),
+            ("p99.9", percentile(latency, 99.9)),
+            ("longest", longest(latency)),
         ];
         if let Some(cpu) = run.server_cpu_us_per_request() {
             values.push(("CPU/request", micros(cpu)));
@@ -266,7 +266,8 @@ fn cpu_chart(runs: &[Run]) -> String {
         } else {
             format!("client, loading {}", run.name)
         };
-        values.push((name, run.outcome.client_cpu_us_per_request(), COLOURS - 1));
+        let cpu = run.outcome.client_cpu_us_per_request();
+        values.extend(cpu.map(|cpu| (name, cpu, COLOURS - 1)));
     }
     chart::bars("CPU time per request", micros, &values)
 }
@@ -280,9 +281,9 @@ fn percentile_table(runs: &[Run]) -> String {
     let mut row = |name: &str, times: &Times| {
         let _ = write!(rows, "<tr><th>{}</th>", escape(name));
         for (_, percent) in PERCENTILES {
-            let _ = write!(rows, "<td>{}</td>", micros(times.percentile_us(percent)));
+            let _ = write!(rows, "<td>{}</td>", percentile(times, percent));
         }
-        let _ = write!(rows, "<td>{}</td></tr>", micros(times.max_us()));
+        let _ = write!(rows, "<td>{}</td></tr>", longest(times));
     };
     for run in runs {
         let tally = &run.outcome.tally;

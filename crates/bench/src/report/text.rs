@@ -1,7 +1,7 @@
 //! The report for people, and the percentile dump for plotting scripts.
 //! In: runs. Out: text. Invariant: when the client was saturated, the first line says so.
 
-use super::{RoundFigures, Run};
+use super::{RoundFigures, Run, longest, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::quantity::{micros, short};
 use crate::statistics;
@@ -125,9 +125,9 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     let row = |text: &mut String, name: &str, times: &Times| {
         write!(text, "  {name:<12}")?;
         for (_, percent) in PERCENTILES {
-            write!(text, "{:>10}", micros(times.percentile_us(percent)))?;
+            write!(text, "{:>10}", percentile(times, percent))?;
         }
-        writeln!(text, "{:>10}", micros(times.max_us()))
+        writeln!(text, "{:>10}", longest(times))
     };
     row(text, "latency", &tally.latency)?;
     if run.is_open_loop() {
@@ -141,6 +141,8 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     }
     if let Some(reference) = run.answered_reference() {
         row(text, "reference", &reference.latency)?;
+    }
+    if let Some(reference) = run.answered_reference().filter(|_| tally.requests > 0) {
         write!(text, "  {:<12}", "added")?;
         for (_, percent) in PERCENTILES {
             let added =
@@ -187,11 +189,17 @@ fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {
     let cpu: f64 = outcome.threads.iter().map(|thread| thread.cpu.as_secs_f64()).sum();
     writeln!(
         text,
-        "  client      {:.2} µs CPU a request, busy {:.0} % of its threads' time",
-        outcome.client_cpu_us_per_request(),
+        "  client      {}, busy {:.0} % of its threads' time",
+        match outcome.client_cpu_us_per_request() {
+            Some(each) => format!("{each:.2} µs CPU a request"),
+            None => format!("{cpu:.3} s of CPU time, without an answer"),
+        },
         100.0 * cpu / wall.max(1e-9)
     )?;
-    let requests = outcome.tally.requests.max(1) as f64;
+    if outcome.tally.requests == 0 {
+        return writeln!(text);
+    }
+    let requests = outcome.tally.requests as f64;
     if let Some(server) = outcome.server {
         writeln!(
             text,
@@ -249,9 +257,20 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     Ok(())
 }
 
-/// The percentile curve, one point a line: `#pctl invtail latency_us service_us first_byte_us`.
+/// The percentile curves, one point a line: `#pctl invtail latency_us service_us first_byte_us`. Of several
+/// runs each is a block under its name, two empty lines apart (gnuplot's `index`).
 #[must_use]
-pub fn percentile_dump(run: &Run) -> String {
+pub fn percentile_dump(runs: &[Run]) -> String {
+    match runs {
+        [run] => dump_of(run),
+        _ => {
+            let block = |run: &Run| format!("# {}\n{}", run.name, dump_of(run));
+            runs.iter().map(block).collect::<Vec<String>>().join("\n\n")
+        }
+    }
+}
+
+fn dump_of(run: &Run) -> String {
     let tally = &run.outcome.tally;
     let mut text = "#pctl invtail latency_us service_us first_byte_us\n".to_owned();
     for (percent, latency) in tally.latency.curve() {
