@@ -14,3 +14,4 @@ pub mod respond;
 pub mod retry;
 pub mod router;
 pub mod synthetic;
+mod table;

@@ -455,7 +455,16 @@ fn naive(route: &Route, host: &str, path: &str) -> bool {
 }
 
 fn routes() -> impl Strategy<Value = Vec<Route>> {
-    let hosts = prop::sample::select(vec!["", "", "a.x", "b.x", "x", "*.x", "*.a.x"]);
+    let hosts = prop::sample::select(vec![
+        "",
+        "",
+        "a.x",
+        "b.x",
+        "x",
+        "*.x",
+        "*.a.x",
+        "*.9.8.7.6.5.4.3.2.1.x",
+    ]);
     let paths = prop::sample::select(vec![
         "",
         "/",
@@ -468,6 +477,10 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
         "/{n}/b",
         "/{n}/*",
         "/{m}/{n}/*",
+        "/a/b/*",
+        "/a/{n}/c/*",
+        "/a/b/c/d/e/f/g/h/i/*",
+        "/a/b/c/d/e/f/g/h/{n}/j",
     ]);
     let route = (hosts, paths, any::<bool>()).prop_map(|(on, at, only_second)| Route {
         listener: only_second.then_some(1),
@@ -475,15 +488,18 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
         path: if at.is_empty() { None } else { path(at) },
         ..any_route()
     });
-    prop::collection::vec(route, 0..24)
+    prop::collection::vec(route, 0..40)
 }
 
 proptest! {
     #[test]
     fn the_tables_find_what_trying_every_route_finds(
         routes in routes(),
-        host in prop::sample::select(vec!["x", "a.x", "b.x", "c.a.x", "y"]),
-        path in prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/b", "/b/b", "/a/b/c", "/c"]),
+        host in prop::sample::select(vec!["x", "a.x", "b.x", "c.a.x", "y", "0.9.8.7.6.5.4.3.2.1.x"]),
+        path in prop::sample::select(vec![
+            "/", "/a", "/a/", "/a/b", "/a/b/", "/b", "/b/b", "/a/b/c", "/c",
+            "/a/b/c/d/e/f/g/h/i", "/a/b/c/d/e/f/g/h/i/j", "/a/b/c/d/e/f/g/h/y/j",
+        ]),
         listener in 0..2_usize,
     ) {
         let router = Router::new(&config(routes.clone()));

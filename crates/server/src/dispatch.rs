@@ -241,6 +241,7 @@ impl Worker {
         };
         let up = begun.inspect_err(|_| counters.upstream_connect_failures.add(1))?;
         counters.upstream_now.add(1);
+        self.note_new_connection(reactor);
         self.conns.insert_upstream(
             up,
             Upstream {

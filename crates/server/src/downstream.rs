@@ -74,6 +74,7 @@ impl Worker {
         );
         // A fresh connection owes its first head; only then may it idle.
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
+        self.note_new_connection(reactor);
     }
 
     pub(crate) fn downstream_received<R: Reactor>(
