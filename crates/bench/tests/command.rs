@@ -191,7 +191,7 @@ fn what_cannot_run_says_why_and_exits_with_2() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let there = url(listener.local_addr().unwrap());
     let secure = there.replace("http://", "https://");
-    let cases: [(&[&str], &str); 19] = [
+    let cases: [(&[&str], &str); 21] = [
         (&["http://127.0.0.1:1/"], "nothing listens on 127.0.0.1:1"),
         (&["https://127.0.0.1:1/"], "nothing listens on 127.0.0.1:1"),
         (&[&secure, "--tls-version", "1.1"], "write 1.2 or 1.3"),
@@ -207,6 +207,8 @@ fn what_cannot_run_says_why_and_exits_with_2() {
         (&[&there, "-H", "nonsense"], "write 'name: value'"),
         (&[&there, "--start", "sleep 1"], "is taken already"),
         (&[&there, "-n", "0"], "--requests"),
+        (&[&there, "-l", "--json"], "'--lines...' cannot be used with '--json'"),
+        (&[&there, "--rounds", "2"], "--vs"),
         (&[&there, "--cpu", "9999"], "--cpu 9999: this machine's CPUs are 0"),
         (&[&there, "--server-pid", "99999999"], "no such process"),
         (&[&there, "--html", "/nowhere/page.html"], "--html /nowhere/page.html"),

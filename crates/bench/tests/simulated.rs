@@ -535,6 +535,7 @@ fn the_last_of_a_number_of_requests_has_its_whole_timeout() {
     let tally = carried.tally;
     assert_eq!((tally.requests, tally.unanswered, tally.errors.total()), (4, 0, 0));
     let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    assert!(carried.counted >= plan.timeout, "{:?}", carried.counted);
     let tally = carried.tally;
     assert_eq!((tally.requests, tally.unanswered, tally.errors.timeout), (0, 0, 4));
 }

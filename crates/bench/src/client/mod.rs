@@ -52,7 +52,7 @@ pub struct Carried {
     /// What was counted.
     pub tally: Tally,
     /// From when figures counted until the last request was sent; where a number of requests ended the
-    /// run, until the last answer.
+    /// run, until the last answer, or its end if there was none.
     pub counted: Span,
     /// Time that was spun through while waiting for a planned send.
     pub spun: Span,
@@ -243,7 +243,7 @@ impl<'a> Client<'a> {
     pub fn finish(mut self, now: Moment) -> Carried {
         let mut until = self.draining_since.unwrap_or(now);
         if self.quota == 0 {
-            until = until.max(self.answered_last);
+            until = until.max(if self.answered_ever > 0 { self.answered_last } else { now });
         }
         self.end(now);
         Carried {

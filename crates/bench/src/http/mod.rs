@@ -54,7 +54,7 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
         job.server_pids.extend(candidate.pid());
         candidates.push(candidate);
     }
-    let rounds = if is_comparison { args.rounds } else { 1 };
+    let rounds = if is_comparison { args.rounds() } else { 1 };
     let mut runs: Vec<Option<Run>> = jobs.iter().map(|_| None).collect();
     let mut shower = Shower::new(args, &plan);
     // In a comparison round 0 warms up and does not count.

@@ -183,7 +183,12 @@ mod tests {
         let mut run = run(Pace::Closed);
         assert!(to_text(core::slice::from_ref(&run)).starts_with("one\n"));
         run.outcome.saturated.push("thread 0 was busy 99 % of the time".to_owned());
-        assert!(to_text(&[run]).starts_with("CLIENT SATURATED: thread 0 was busy"));
+        let text = to_text(core::slice::from_ref(&run));
+        assert!(text.starts_with("CLIENT SATURATED: thread 0 was busy"), "{text}");
+        // Also when it was another than the first candidate that it could not load as it should.
+        let other = Run { name: "other".to_owned(), ..run.clone() };
+        run.outcome.saturated.clear();
+        assert!(to_text(&[run, other]).starts_with("CLIENT SATURATED (other): thread 0"));
     }
 
     #[test]

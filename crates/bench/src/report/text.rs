@@ -11,6 +11,14 @@ use core::fmt::Write as _;
 #[must_use]
 pub fn to_text(runs: &[Run]) -> String {
     let mut text = String::new();
+    for run in runs.iter().filter(|run| !run.outcome.saturated.is_empty()) {
+        let name = if runs.len() > 1 { format!(" ({})", run.name) } else { String::new() };
+        let reasons = run.outcome.saturated.join("; ");
+        let _ = writeln!(
+            text,
+            "CLIENT SATURATED{name}: {reasons}. The server may be better than these figures."
+        );
+    }
     for run in runs {
         // Writing to a String cannot fail.
         let _ = write_run(&mut text, run);
@@ -24,13 +32,6 @@ pub fn to_text(runs: &[Run]) -> String {
 fn write_run(text: &mut String, run: &Run) -> core::fmt::Result {
     let outcome = &run.outcome;
     let tally = &outcome.tally;
-    if !outcome.saturated.is_empty() {
-        writeln!(
-            text,
-            "CLIENT SATURATED: {}. The server may be better than these figures.",
-            outcome.saturated.join("; ")
-        )?;
-    }
     for words in run.caveats() {
         writeln!(text, "{words}")?;
     }
