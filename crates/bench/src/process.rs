@@ -4,7 +4,7 @@
 //! silently take a part of the load. Leaves a process behind, however this one ends; a kill (SIGKILL) of this
 //! one ends what setpriv started, but not what that had started itself and does not end.
 //! Limits: `START_MAX`, `STOP_MAX`.
-//! Invariant: a group stands in `STARTED` from before its first instruction until its leader is waited for,
+//! Invariant: a group stands in `STARTED` from its start until its leader is waited for, both under the lock,
 //! so its number means no other group when it is signalled.
 
 use crate::machine;
@@ -103,11 +103,15 @@ impl Running {
         let before = machine::allowed_cpus();
         machine::pin(cpus)?;
         let child = command.stdin(Stdio::null()).process_group(0).spawn();
-        machine::pin(&before)?;
+        let unpinned = machine::pin(&before);
         let child = child?;
         let group = pid_of(&child).ok_or_else(|| io::Error::other("a process without a number"))?;
         started.groups.push(group);
-        Ok(Self { child, group })
+        // From here on it ends with this value, which needs the lock for that.
+        drop(started);
+        let running = Self { child, group };
+        unpinned?;
+        Ok(running)
     }
 
     /// Its process id.

@@ -6,7 +6,7 @@ use super::chart::{self, Axis, Scale, Series, Stroke, escape};
 use super::{Run, longest, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
-use crate::quantity::{micros, short};
+use crate::quantity::{counted, micros, short};
 use crate::statistics;
 use core::fmt::Write as _;
 
@@ -142,11 +142,11 @@ fn ratios(runs: &[Run]) -> String {
         );
     }
     format!(
-        "<figure><h2>Ratios over {} in {} paired rounds</h2><div class=\"scroll\"><table><tr><th></th>\
+        "<figure><h2>Ratios over {} in {}</h2><div class=\"scroll\"><table><tr><th></th>\
          <th>server CPU/request</th><th>requests/s</th><th>p50</th><th>p99</th></tr>{rows}</table></div>\
          <p class=\"note\">Median of the ratios within each round; small: 95 % of resampled medians.</p></figure>",
         escape(&first.name),
-        first.rounds.len()
+        counted(first.rounds.len() as u64, "paired round")
     )
 }
 

@@ -343,6 +343,11 @@ mod tests {
         other.rounds = vec![round(20.0), round(40.0)];
         let text = to_text(&[one.clone(), other.clone()]);
         assert!(text.contains("requests/s             2.000   2.000 to 2.000"), "{text}");
-        assert_eq!(to_json(&[one, other], "")["ratios"][0]["rate_per_s"]["median"], 2.0);
+        assert_eq!(
+            to_json(&[one.clone(), other.clone()], "")["ratios"][0]["rate_per_s"]["median"],
+            2.0
+        );
+        one.outcome.tally.requests = 0;
+        assert!(to_text(&[one, other]).contains("none: one of both has no answer"));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{RoundFigures, Run, longest, percentile};
 use crate::histogram::{PERCENTILES, Times};
-use crate::quantity::{micros, short};
+use crate::quantity::{counted, micros, short};
 use crate::statistics;
 use core::fmt::Write as _;
 
@@ -229,9 +229,9 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     };
     writeln!(
         text,
-        "paired ratios over {} ({} rounds, 95 % spread)",
+        "paired ratios over {} ({}, 95 % spread)",
         first.name,
-        first.rounds.len()
+        counted(first.rounds.len() as u64, "round")
     )?;
     let measures: [(&str, Figure); 5] = [
         ("server CPU/request", |round| round.server_cpu_us),
@@ -242,6 +242,10 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     ];
     for run in &runs[1..] {
         writeln!(text, "  {}", run.name)?;
+        if run.outcome.tally.requests == 0 || first.outcome.tally.requests == 0 {
+            writeln!(text, "    none: one of both has no answer")?;
+            continue;
+        }
         for (name, of) in measures {
             let these: Vec<f64> = run.rounds.iter().map(of).collect();
             let those: Vec<f64> = first.rounds.iter().map(of).collect();
