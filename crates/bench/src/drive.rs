@@ -287,10 +287,10 @@ impl Load<'_> {
 /// Begins a session that nobody uses, so that the thread's random numbers are ready before the plan starts.
 fn draw_first_random(plan: &TlsPlan) {
     if let Some(pool) = plan.pools.iter().flatten().next()
-        && let Some(name) = pool.server_names.first()
+        && let Some(server) = pool.servers.first()
     {
         // A connection that needs it finds out what is wrong.
-        let _ = pool.connector.connect(name);
+        let _ = pool.connector.connect(&server.name);
     }
 }
 

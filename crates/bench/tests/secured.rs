@@ -6,7 +6,7 @@ use tidegate_bench::client::{Carried, Client, Shared};
 use tidegate_bench::plan::Plan;
 use tidegate_bench::target::{RequestMix, RequestOptions, Target, Url};
 use tidegate_reactor::sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
-use tidegate_secure::{PoolPlan, TlsLayer, TlsPlan};
+use tidegate_secure::{PoolPlan, ServerPlan, TlsLayer, TlsPlan};
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
     TlsClock, TlsSession, Version,
@@ -49,8 +49,8 @@ fn acceptor(files: CertificateFiles) -> Acceptor {
 
 fn plan_of(settings: &ConnectorSettings, name: &str) -> TlsPlan {
     let connector = Connector::new(settings, clock()).unwrap();
-    let server_names = vec![name.to_owned()];
-    let pool = PoolPlan { name: String::new(), connector, server_names };
+    let servers = vec![ServerPlan { name: name.to_owned(), place: String::new() }];
+    let pool = PoolPlan { name: String::new(), connector, servers };
     TlsPlan { listeners: Vec::new(), pools: vec![Some(pool)], clock: clock() }
 }
 

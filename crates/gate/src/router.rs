@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use tidegate_config::model::{Config, HostPattern, PathPattern, Segment};
 use tidegate_wire::http1::{RequestHead, TargetForm};
 
-use crate::path::{self, Normalized};
+use crate::path::{self, Normalized, Readings};
+use crate::scheme::Scheme;
 use crate::table::{Rule, Table};
 
 /// Where a request goes.
@@ -86,13 +87,15 @@ impl Router {
             Normalized::Refused(text) => return Routed::Refused(text),
         };
         let Some(index) = found else { return Routed::Nothing };
-        // Servers may read the path of a route that comes first, such as one that denies it.
-        let dodges = |reading| {
-            let other = path::read_as(head.path, reading, scratch).and_then(find);
-            other.is_some_and(|other| other < index && self.same_as(other) != self.same_as(index))
-        };
-        if path::is_odd(head.path) && path::odd_readings().any(dodges) {
-            return Routed::Refused(TWO_READINGS);
+        if path::is_odd(head.path) {
+            // Servers may read the path of a route that comes first, such as one that denies it.
+            let mut readings = Readings::new(head.path, scratch);
+            while let Some(reading) = readings.next() {
+                let other = find(reading).filter(|other| *other < index);
+                if other.is_some_and(|other| self.same_as(other) != self.same_as(index)) {
+                    return Routed::Refused(TWO_READINGS);
+                }
+            }
         }
         Routed::Route(index)
     }
@@ -112,11 +115,11 @@ fn first_alike(config: &Config) -> Vec<usize> {
 }
 
 /// Whether the request is for a URI that its connection must not answer for (RFC 9110 section 7.4):
-/// an https one that came by plain `scheme`.
+/// an https one that came in plain.
 #[must_use]
-pub fn is_misdirected(head: &RequestHead<'_>, scheme: &str) -> bool {
+pub fn is_misdirected(head: &RequestHead<'_>, scheme: Scheme) -> bool {
     head.form == TargetForm::Absolute
-        && scheme == "http"
+        && scheme == Scheme::Http
         && head.target.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("https:"))
 }
 

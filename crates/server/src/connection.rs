@@ -6,6 +6,7 @@
 
 use tidegate_base::Id;
 use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder};
 
@@ -19,6 +20,8 @@ pub(crate) struct Downstream {
     /// The client: the socket's peer, or whom a proxy named.
     pub(crate) peer: Peer,
     pub(crate) listener: u16,
+    /// How its client speaks: to us, or to a proxy in front that says so.
+    pub(crate) scheme: Scheme,
     /// Strict-Transport-Security of the answer to the request that is worked on.
     pub(crate) hsts: PolicyId,
     /// The head came in part and its deadline runs.

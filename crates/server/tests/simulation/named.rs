@@ -79,7 +79,12 @@ impl Stage {
     }
 
     pub(crate) fn accept(&mut self) -> SimPeer {
-        self.until(|stage| stage.origin.accept())
+        self.until(Self::origin_connection)
+    }
+
+    /// The next connection to the origin, if it is there already.
+    pub(crate) fn origin_connection(&self) -> Option<SimPeer> {
+        self.origin.accept()
     }
 
     /// The next bytes at `peer`, `end` among them.
