@@ -145,8 +145,12 @@ fn scripts_find_the_names_that_they_rely_on() {
 #[test]
 fn each_misbehaviour_has_its_class_its_words_and_exit_code_1() {
     type Act = fn(&mut TcpStream) -> bool;
-    let cases: [(&str, &str, Act); 6] = [
+    let cases: [(&str, &str, Act); 7] = [
         ("framing", "not HTTP", |stream| stream.write_all(b"hello there\r\n\r\n").is_ok()),
+        ("framing", "larger than this client accepts", |stream| {
+            let head = [&b"HTTP/1.1 200 OK\r\nX: "[..], &[b'x'; 200_000]].concat();
+            stream.write_all(&head).is_ok()
+        }),
         // A TLS alert, as a TLS port answers plain HTTP.
         ("framing", "write https://", |stream| {
             let _ = stream.write_all(&[21, 3, 3, 0, 2, 2, 70]);

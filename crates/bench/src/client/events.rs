@@ -207,7 +207,9 @@ impl Client<'_> {
                         if bytes.starts_with(TLS_ALERT) {
                             return "the server answers in TLS: write https://".to_owned();
                         }
-                        format!("the answer is not HTTP/1.1: {}", fault.reason())
+                        // The decoder's words are a server's.
+                        let reason = fault.reason().replace("this server", "this client");
+                        format!("the answer is not HTTP/1.1: {reason}")
                     });
                     return self.reconnect(reactor, number, now, false);
                 }
