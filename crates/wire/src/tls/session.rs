@@ -10,7 +10,9 @@ use std::sync::Arc;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
+};
 use rustls::{ClientConfig, CommonState, Error, HandshakeKind, ServerConfig};
 
 use super::choice::{Version, cipher_name};
@@ -32,7 +34,7 @@ const SEAL_BYTES_MAX: usize = 32;
 /// A sealed alert.
 const ALERT_BYTES_MAX: usize = 2 + SEAL_BYTES_MAX;
 
-/// The most bytes that `plain_bytes` become when sealed.
+/// The most bytes that `plain_bytes` become when sealed, unless new keys are said with them.
 #[must_use]
 pub const fn sealed_bytes_max(plain_bytes: usize) -> usize {
     plain_bytes + (plain_bytes / CONTENT_BYTES_MAX + 1) * SEAL_BYTES_MAX
@@ -260,13 +262,16 @@ impl TlsSession {
         self.held.len()
     }
 
-    /// How many bytes complete the record that is held in part; all, while handshake messages may be
-    /// spread over records.
-    fn wanted_bytes(&self) -> usize {
+    /// How many bytes complete the record that is held in part; all, in the handshake and where a whole
+    /// record is held, for then a handshake message is spread over records.
+    pub(super) fn wanted_bytes(&self) -> usize {
         match (self.stage, self.held.get(3..HEADER_BYTES)) {
             (Stage::Established, Some(&[high, low])) => {
-                let length = usize::from(u16::from_be_bytes([high, low]));
-                (HEADER_BYTES + length).saturating_sub(self.held.len()).max(1)
+                let record_bytes = HEADER_BYTES + usize::from(u16::from_be_bytes([high, low]));
+                match record_bytes.checked_sub(self.held.len()) {
+                    None | Some(0) => usize::MAX,
+                    Some(missing_bytes) => missing_bytes,
+                }
             }
             (Stage::Established, _) => HEADER_BYTES - self.held.len(),
             _ => usize::MAX,
@@ -479,28 +484,41 @@ fn step<Data>(
             Next::Again
         }
         Ok(ConnectionState::PeerClosed) => Next::PeerClosed,
-        Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-            let start = out.len();
-            let bytes_max = match write {
-                Write::Nothing => return Step { used, next: Next::Ready },
-                Write::Plain(bytes) => sealed_bytes_max(bytes.len()),
-                Write::Close => ALERT_BYTES_MAX,
-            };
-            out.resize(start + bytes_max, 0);
-            let room = out.get_mut(start..).unwrap_or_default();
-            let written = match write {
-                Write::Plain(bytes) => traffic.encrypt(bytes, room),
-                Write::Nothing | Write::Close => traffic.queue_close_notify(room),
-            };
-            out.truncate(start + written.as_ref().copied().unwrap_or(0));
-            match written {
-                Ok(_) => Next::Ready,
-                Err(error) => Next::Unsealed(error),
-            }
-        }
+        Ok(ConnectionState::WriteTraffic(traffic)) => write_traffic(traffic, out, write),
         // Closed in both directions, or waiting for the peer. Early data is never offered.
         Ok(_) => Next::Blocked,
         Err(error) => Next::Failed(error),
     };
     Step { used, next }
+}
+
+/// Appends what is to be written. The library puts a message before it where new keys are due, or the peer
+/// asked for them (RFC 8446 section 4.6.3): it says how much room that takes besides, and keeps it.
+fn write_traffic<Data>(
+    mut traffic: WriteTraffic<'_, Data>,
+    out: &mut Vec<u8>,
+    write: Write<'_>,
+) -> Next {
+    let start = out.len();
+    let mut room_bytes = match write {
+        Write::Nothing => return Next::Ready,
+        Write::Plain(bytes) => sealed_bytes_max(bytes.len()),
+        Write::Close => ALERT_BYTES_MAX,
+    };
+    loop {
+        out.resize(start + room_bytes, 0);
+        let room = out.get_mut(start..).unwrap_or_default();
+        let written = match write {
+            Write::Plain(bytes) => traffic.encrypt(bytes, room),
+            Write::Nothing | Write::Close => traffic.queue_close_notify(room),
+        };
+        out.truncate(start + written.as_ref().copied().unwrap_or(0));
+        match written {
+            Ok(_) => return Next::Ready,
+            Err(EncryptError::InsufficientSize(wanted)) if wanted.required_size > room_bytes => {
+                room_bytes = wanted.required_size;
+            }
+            Err(error) => return Next::Unsealed(error),
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Sessions of both roles against each other in memory.
 
+mod library;
+
 use std::sync::Arc;
 
 use rcgen::{
