@@ -98,6 +98,8 @@ pub struct TlsLayer<L> {
     slots: Vec<Slot>,
     /// Connections with plain output to be sealed.
     dirty: Vec<SockId>,
+    /// Connections whose output could not be sealed, and why: nothing more can be said on them.
+    unsealed: Vec<(SockId, Fault)>,
     /// Connections whose end is to be handed over now that they receive again.
     ended: Vec<SockId>,
     /// Connections whose output went before it could be said that it was stuck.
@@ -155,6 +157,7 @@ impl<L: Ledger> TlsLayer<L> {
             ledger,
             slots: Vec::new(),
             dirty: Vec::new(),
+            unsealed: Vec::new(),
             ended: Vec::new(),
             drained: Vec::new(),
             waiting: VecDeque::new(),
@@ -250,13 +253,19 @@ impl<L: Ledger> TlsLayer<L> {
             return;
         }
         let plain = core::mem::take(&mut conn.output);
-        if let Some(out) = inner.output(sock)
-            && conn.session.seal(&plain, out).is_err()
-        {
-            // Only used-up keys are left as a reason, and renewing them is the library's work.
-            self.ledger.count(Event::Bug);
-        }
+        self.seal_bytes(inner, sock, &plain);
         self.put_spare(plain);
+    }
+
+    /// Seals `plain` into the output of `sock`; where that cannot be, the connection is to end.
+    fn seal_bytes<R: Reactor>(&mut self, inner: &mut R, sock: SockId, plain: &[u8]) {
+        let Some(conn) = self.conn(sock) else { return };
+        if let Some(out) = inner.output(sock)
+            && let Err(fault) = conn.session.seal(plain, out)
+        {
+            // Keys that are used up: those of TLS 1.3 the library renews, those of TLS 1.2 nobody can.
+            self.unsealed.push((sock, fault));
+        }
     }
 
     /// Says that this side sends no more, where its user has ended that; in the middle of a handshake there
@@ -388,12 +397,7 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
             return;
         }
         self.layer.seal(self.inner, sock);
-        if let Some(conn) = self.layer.conn(sock)
-            && let Some(out) = self.inner.output(sock)
-            && conn.session.seal(bytes, out).is_err()
-        {
-            self.layer.ledger.count(Event::Bug);
-        }
+        self.layer.seal_bytes(self.inner, sock, bytes);
         if self.inner.output_pending(sock) >= OUTPUT_HIGH_BYTES {
             self.inner.flush(sock);
         }
@@ -575,7 +579,9 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
             while let Some(sock) = self.layer.dirty.pop() {
                 self.layer.seal(inner, sock);
             }
-            if let Some(sock) = self.layer.ended.pop() {
+            if let Some((sock, fault)) = self.layer.unsealed.pop() {
+                self.fail(inner, sock, fault);
+            } else if let Some(sock) = self.layer.ended.pop() {
                 self.pass(inner, Completion::Finished { sock });
             } else if let Some(sock) = self.layer.drained.pop() {
                 if inner.output_pending(sock) == 0 {

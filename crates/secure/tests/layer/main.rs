@@ -217,6 +217,26 @@ fn a_fault_in_the_bytes_that_end_the_handshake_hides_neither_it_nor_what_came_be
 }
 
 #[test]
+fn a_connection_on_which_nothing_can_be_sealed_any_more_ends() {
+    for (version, count) in
+        VERSIONS.into_iter().flat_map(|version| [(version, 5), (version, 100_000)])
+    {
+        let mut stage = Stage::calm(version);
+        stage.above.spoils = true;
+        let (mut end, sock) = stage.established();
+        stage.act(|view| view.send(sock, &bytes(count)));
+        stage.until(&mut [&mut end], |_, ends| ends[0].is_over());
+        let closed = Heard::Closed(CloseReason::ConnectUnreachable);
+        let expected = [Heard::Accepted, Heard::Established, Heard::Faulted(Fault::Bug), closed];
+        assert_eq!(stage.above.of(sock).heard, expected, "{version:?}, {count} bytes");
+        assert_eq!(stage.notes.faults(), [Fault::Bug]);
+        assert!(end.heard.is_empty());
+        drop(end);
+        stage.end();
+    }
+}
+
+#[test]
 fn what_is_said_before_the_handshake_is_done_comes_after_it() {
     for version in VERSIONS {
         let mut stage = Stage::calm(version);

@@ -78,6 +78,9 @@ pub struct Above {
     pub stops: bool,
     /// Closes with the peer's end.
     pub leaves: bool,
+    /// Has sessions say that they send no more behind the layer's back: they seal nothing any more, as
+    /// those with used-up keys.
+    pub spoils: bool,
 }
 
 impl Above {
@@ -129,6 +132,9 @@ impl User for Above {
     fn handle_established(&mut self, sock: SockId, session: &mut TlsSession) {
         assert!(session.was_established() && session.facts().is_some());
         self.note(sock, Heard::Established);
+        if self.spoils {
+            session.close_notify(&mut Vec::new());
+        }
     }
 
     fn handle_fault(&mut self, sock: SockId, fault: Fault) {
