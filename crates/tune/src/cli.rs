@@ -5,7 +5,7 @@
 
 use crate::action::Action;
 use crate::apply::apply;
-use crate::check::{Entry, Report, check};
+use crate::check::{Entry, Report, check, detect};
 use crate::finding::State;
 use crate::host::Host;
 use crate::item::{Group, Risk};
@@ -214,15 +214,12 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         writeln!(out, "Nothing to apply.")?;
         return Ok(if refused.is_empty() { DONE } else { LEFT_OVER });
     }
-    let mut works: Vec<(&Entry, Vec<Action>)> = chosen
-        .iter()
-        .map(|entry| (*entry, actions_of(&host, entry, args.persist, &mut out)))
-        .collect();
-    for (entry, actions) in &in_place {
-        works.push((entry, kept_actions(&host, entry.item.id, actions, &entry.finding.kept).0));
-    }
     if !args.yes {
-        for (entry, actions) in &works {
+        for entry in &chosen {
+            let actions = actions_of(&host, entry, args.persist, &mut out)?;
+            show(&mut out, &host, entry, &actions)?;
+        }
+        for (entry, actions) in &in_place {
             show(&mut out, &host, entry, actions)?;
         }
         writeln!(
@@ -233,18 +230,14 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     }
     let mut journal = Journal::open(&state).map_err(io::Error::other)?;
     journal.is_of(&host.root_name()).map_err(io::Error::other)?;
-    let mut failed = false;
-    for (entry, actions) in &works {
-        show(&mut out, &host, entry, actions)?;
-        match apply(&host, &mut journal, entry.item.id, actions, &mut |_| false) {
-            Ok(1) => writeln!(out, "  done: 1 change")?,
-            Ok(done) => writeln!(out, "  done: {done} changes")?,
-            Err(error) => {
-                failed = true;
-                writeln!(out, "  not done: {error}")?;
-            }
-        }
+    let mut works = Works { host: &host, journal: &mut journal, out: &mut out, failed: false };
+    for entry in &chosen {
+        works.look_again_and_apply(entry, &report, args.persist)?;
     }
+    for (entry, actions) in &in_place {
+        works.apply(entry, actions)?;
+    }
+    let failed = works.failed;
     journal.tidy().map_err(io::Error::other)?;
     if journal.outstanding().is_empty() {
         writeln!(out, "\nNothing was changed.")?;
@@ -252,6 +245,46 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         writeln!(out, "\n`tidegate tune undo` puts everything back.")?;
     }
     Ok(if failed || !refused.is_empty() { LEFT_OVER } else { DONE })
+}
+
+/// Items being applied, one after the other.
+struct Works<'a, W> {
+    host: &'a Host,
+    journal: &'a mut Journal,
+    out: &'a mut W,
+    failed: bool,
+}
+
+impl<W: Write> Works<'_, W> {
+    /// What was done for the items before may have changed what this one finds: a driver places the
+    /// interrupts of new queues itself.
+    fn look_again_and_apply(
+        &mut self,
+        before: &Entry,
+        report: &Report,
+        persist: bool,
+    ) -> io::Result<()> {
+        let item = before.item;
+        let finding = detect(item, self.host, &report.workload, &report.environment);
+        let entry = Entry { item, finding };
+        if entry.finding.state != State::Costs {
+            return writeln!(self.out, "{}: good by now: {}", item.id, entry.finding.found);
+        }
+        let actions = actions_of(self.host, &entry, persist, self.out)?;
+        self.apply(&entry, &actions)
+    }
+
+    fn apply(&mut self, entry: &Entry, actions: &[Action]) -> io::Result<()> {
+        show(self.out, self.host, entry, actions)?;
+        match apply(self.host, self.journal, entry.item.id, actions, &mut |_| false) {
+            Ok(1) => writeln!(self.out, "  done: 1 change"),
+            Ok(done) => writeln!(self.out, "  done: {done} changes"),
+            Err(error) => {
+                self.failed = true;
+                writeln!(self.out, "  not done: {error}")
+            }
+        }
+    }
 }
 
 /// Named items that are good because they were applied before: with `--persist` they can still be kept.
@@ -271,10 +304,14 @@ fn in_place<'a>(
         .filter(|entry| args.items.iter().any(|name| name == entry.item.id))
         .map(|entry| (entry, journal.actions_of(entry.item.id)))
         .filter(|(_, actions)| !actions.is_empty())
+        .map(|(entry, actions)| {
+            (entry, kept_actions(host, entry.item.id, &actions, &entry.finding.kept).0)
+        })
         .collect())
 }
 
-/// The entries that are to be applied, and a line for each that was asked for but is not.
+/// The entries that are to be applied, in the order to apply them, and a line for each that was asked for
+/// but is not.
 fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<String>) {
     let (mut chosen, mut refused) = (Vec::new(), Vec::new());
     for entry in &report.entries {
@@ -307,6 +344,8 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
             _ => {}
         }
     }
+    let place = |entry: &&Entry| items::ALL.iter().position(|item| item.id == entry.item.id);
+    chosen.sort_by_key(place);
     (chosen, refused)
 }
 
@@ -323,22 +362,35 @@ fn trades_left_out(report: &Report, args: &ApplyArgs) -> Vec<&'static str> {
     report.entries.iter().filter(is_left_out).map(|entry| entry.item.id).collect()
 }
 
-fn actions_of(host: &Host, entry: &Entry, persist: bool, out: &mut impl Write) -> Vec<Action> {
+fn actions_of(
+    host: &Host,
+    entry: &Entry,
+    persist: bool,
+    out: &mut impl Write,
+) -> io::Result<Vec<Action>> {
     let mut actions = entry.finding.actions.clone();
     if persist {
         let (kept, not_kept) =
             kept_actions(host, entry.item.id, &entry.finding.actions, &entry.finding.kept);
         actions.extend(kept);
-        for command in not_kept {
-            let _ = writeln!(out, "{}: not kept over restarts: {command}", entry.item.id);
+        let more = match not_kept.len().saturating_sub(1) {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        if let Some(command) = not_kept.first() {
+            writeln!(out, "{}: not kept over restarts: {command}{more}", entry.item.id)?;
         }
     }
-    actions
+    Ok(actions)
 }
 
 fn show(out: &mut impl Write, host: &Host, entry: &Entry, actions: &[Action]) -> io::Result<()> {
     writeln!(out, "{}: {}", entry.item.id, entry.finding.found)?;
-    for action in actions {
+    let beside = actions.iter().filter(|action| !action.acts()).count();
+    if beside > 0 {
+        writeln!(out, "  saved first: {beside} settings that the driver may set anew with it")?;
+    }
+    for action in actions.iter().filter(|action| action.acts()) {
         let before = match action.state(host) {
             Ok(None) => "does not exist yet".to_owned(),
             Ok(Some(_)) if !matches!(action, Action::Setting { .. }) => "saved first".to_owned(),

@@ -65,13 +65,19 @@ pub fn data_interfaces(host: &Host, workload: &Workload) -> Result<Vec<Interface
 /// The CPUs that the interrupts of an interface go to, one entry per interrupt that can be read.
 #[must_use]
 pub fn interrupt_cpus(host: &Host, interface: &Interface) -> Vec<(u32, Vec<u32>)> {
+    let list_of = |interrupt: &u32, file: &str| {
+        let list = host.read(&format!("/proc/irq/{interrupt}/{file}")).ok()?;
+        parse_list(&list).filter(|cpus| !cpus.is_empty())
+    };
     let cpus_of = |interrupt: &u32| {
-        ["effective_affinity_list", "smp_affinity_list"]
-            .into_iter()
-            .filter_map(|file| host.read(&format!("/proc/irq/{interrupt}/{file}")).ok())
-            .filter_map(|list| parse_list(&list))
-            .find(|cpus| !cpus.is_empty())
-            .map(|cpus| (*interrupt, cpus))
+        let allowed = list_of(interrupt, "smp_affinity_list");
+        let effective = list_of(interrupt, "effective_affinity_list");
+        // The kernel moves an interrupt when it next comes: until then the effective CPU is the old one.
+        let is_moved = |cpus: &Vec<u32>| match &allowed {
+            Some(allowed) => cpus.iter().all(|cpu| allowed.contains(cpu)),
+            None => true,
+        };
+        effective.filter(is_moved).or(allowed).map(|cpus| (*interrupt, cpus))
     };
     interface.interrupts.iter().filter_map(cpus_of).collect()
 }
@@ -86,7 +92,11 @@ fn look_at(host: &Host, name: String) -> Interface {
         .lines()
         .find_map(|line| line.strip_prefix("DRIVER=").map(str::to_owned))
         .unwrap_or_default();
-    let node = host.read(&path("device/numa_node")).ok().and_then(|text| text.parse().ok());
+    // A virtio card says nothing of nodes; the PCI device above it does.
+    let node = ["device/numa_node", "device/../numa_node"]
+        .into_iter()
+        .find_map(|file| host.read(&path(file)).ok())
+        .and_then(|text| text.parse().ok());
     Interface {
         driver,
         rx_queues: count("rx-"),

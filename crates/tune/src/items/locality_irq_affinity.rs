@@ -39,15 +39,15 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         let mut used: Vec<u32> = placed.iter().flat_map(|(_, on)| on.first().copied()).collect();
         used.sort_unstable();
         used.dedup();
-        let reachable = placed.len().min(cpus.len());
+        let pairs = interface.interrupts_per_pair();
+        let reachable = placed.len().div_ceil(pairs).min(cpus.len());
         lines.push(format!(
             "{}: {} interrupts on CPUs {}",
             interface.name,
             placed.len(),
             list_text(&used)
         ));
-        let pairs = interface.interrupts_per_pair();
-        if used.len() * pairs >= reachable {
+        if used.len() >= reachable {
             continue;
         }
         for (position, (interrupt, _)) in placed.iter().enumerate() {

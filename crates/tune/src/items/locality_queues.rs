@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::interfaces::data_interfaces;
+use crate::interfaces::{Interface, data_interfaces};
 use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
 use crate::workload::Workload;
 
@@ -40,6 +40,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             continue;
         }
         good = false;
+        actions.extend(placed_anew(host, &interface));
         actions.push(Action::run(
             &format!("ethtool -L {name} {kind} {reachable}"),
             &format!("ethtool -L {name} {kind} {present}"),
@@ -49,6 +50,19 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let finding = Finding::good_if(good, lines.join("; "))
         .because("CPUs without a queue get packets only through another CPU");
     Ok(actions.into_iter().fold(finding, Finding::action))
+}
+
+/// What a driver may set anew when the number of queues changes, whoever had set it.
+fn placed_anew(host: &Host, interface: &Interface) -> Vec<Action> {
+    let interrupts =
+        interface.interrupts.iter().map(|number| format!("/proc/irq/{number}/smp_affinity_list"));
+    let senders = (0..interface.tx_queues)
+        .map(|queue| interface.path(&format!("queues/tx-{queue}/xps_cpus")));
+    interrupts
+        .chain(senders)
+        .filter(|path| host.read(path).is_ok())
+        .map(|path| Action::Beside { path })
+        .collect()
 }
 
 /// The highest and the present number of queues, and the kind that counts, from `ethtool -l`.
