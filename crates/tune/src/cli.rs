@@ -90,6 +90,29 @@ impl WorkloadArgs {
         self.root.as_deref()
     }
 
+    /// What these arguments name that does not exist, in words.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        not_recorded(self.root())
+            .or_else(|| self.absent_interface())
+            .or_else(|| self.absent_process())
+    }
+
+    fn absent_interface(&self) -> Option<String> {
+        let folder = "/sys/class/net";
+        let known = self.host().list(folder).unwrap_or_default();
+        let name = self.interfaces.iter().find(|name| !known.contains(name))?;
+        Some(format!(
+            "--interface {name}: there is no such interface; there are: {}",
+            known.join(", ")
+        ))
+    }
+
+    fn absent_process(&self) -> Option<String> {
+        let pid = self.pid.filter(|_| !self.host().exists(&self.host().process_path("status")))?;
+        Some(format!("--pid {pid}: there is no such process"))
+    }
+
     /// The workload.
     #[must_use]
     pub fn workload(&self) -> Workload {
@@ -170,7 +193,7 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn run_check(args: &CheckArgs) -> io::Result<u8> {
-    if let Some(message) = not_recorded(args.workload.root()) {
+    if let Some(message) = args.workload.refusal() {
         return usage(&message);
     }
     let report = check(&args.workload.host(), &args.workload.workload());
@@ -188,7 +211,7 @@ fn run_check(args: &CheckArgs) -> io::Result<u8> {
 
 fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     let wrong = unknown_name(args.items.iter().chain(&args.accept_risk))
-        .or_else(|| not_recorded(args.workload.root()));
+        .or_else(|| args.workload.refusal());
     if let Some(message) = wrong {
         return usage(&message);
     }
@@ -430,10 +453,14 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
             Fate::AlreadyBack => format!("as before already{since}"),
             Fate::Restored => "restored".to_owned(),
             Fate::Failed(reason) => format!("NOT restored: {reason}"),
-            Fate::ChangedSince(value) => format!(
-                "left alone: changed since to {value:?}{since}; before it was {:?}",
-                undone.step.before.as_deref().unwrap_or("(nothing)").trim()
-            ),
+            Fate::ChangedSince(value) => {
+                let before = undone.step.before.as_deref().unwrap_or("(nothing)").trim();
+                format!(
+                    "left alone: changed since to {:?}{since}; before it was {:?}",
+                    apart(value, before),
+                    apart(before, value)
+                )
+            }
         };
         writeln!(out, "{}: {target}: {line}", undone.step.item)?;
         if matches!(undone.fate, Fate::ChangedSince(_) | Fate::Failed(_)) {
@@ -454,6 +481,26 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     }
     writeln!(out, "{left} left. To leave them as they are for good: tidegate tune undo --forget")?;
     Ok(LEFT_OVER)
+}
+
+/// Lines of a tool's long answer that are shown.
+const LINES_SHOWN_MAX: usize = 4;
+
+/// What of `one` is not in `other`: of a tool's answer of many lines those that differ, else all of it.
+fn apart(one: &str, other: &str) -> String {
+    let differing: Vec<&str> = one
+        .lines()
+        .filter(|line| !other.lines().any(|known| known == *line))
+        .map(str::trim)
+        .collect();
+    if one.lines().count() <= 1 || differing.is_empty() {
+        return one.to_owned();
+    }
+    let mut shown = differing.iter().take(LINES_SHOWN_MAX).copied().collect::<Vec<_>>().join("; ");
+    if differing.len() > LINES_SHOWN_MAX {
+        shown.push_str(&format!("; and {} lines more", differing.len() - LINES_SHOWN_MAX));
+    }
+    shown
 }
 
 /// Where the journal lies: a recorded host has its own, inside its tree.
@@ -507,4 +554,18 @@ pub(crate) fn complain(message: &str) {
 fn usage(message: &str) -> io::Result<u8> {
     complain(message);
     Ok(USAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_answer_only_what_differs_is_shown() {
+        let (before, now) = ("a: on\n\tb: off\nc: on\n", "a: on\n\tb: on\nc: on\n");
+        assert_eq!((apart(now, before), apart(before, now)), ("b: on".into(), "b: off".into()));
+        assert_eq!(apart("555", "99"), "555");
+        let many: String = (0..9).map(|line| format!("{line}\n")).collect();
+        assert_eq!(apart(&many, "x"), "0; 1; 2; 3; and 5 lines more");
+    }
 }

@@ -255,6 +255,10 @@ fn what_names_nothing_is_refused_as_a_mistake_of_usage() {
     refused(&["prove", "no-such-item"], "there is no item or group no-such-item");
     refused(&["prove", "--accept-risk", "no-such-item"], "there is no item or group");
     refused(&["prove", "--root", "/"], "prove measures the host it runs on");
+    for command in ["check", "apply", "prove"] {
+        refused(&[command, "--interface", "nope0"], "there is no such interface; there are: ");
+        refused(&[command, "--pid", "4194304"], "there is no such process");
+    }
     for command in ["check", "apply", "undo"] {
         refused(&[command, "--root", "/nonexistent"], "has no folder `proc`");
     }

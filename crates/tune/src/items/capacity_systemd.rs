@@ -47,13 +47,27 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     };
     let wanted = Needs::of(host, workload).files_per_worker;
     let number = if limit == "infinity" { u64::MAX } else { limit.parse().unwrap_or(0) };
-    let found = format!("LimitNOFILE {whose} is {limit}; wanted: at least {wanted}");
-    Ok(Finding::good_if(number >= wanted, found)
-        .because("the service would run into it although a shell would not")
-        .advise(format!(
-            "LimitNOFILE={wanted} in {DROP_IN}, then: systemctl daemon-reload (--persist writes it)"
-        ))
-        .keep(DROP_IN, format!("[Service]\nLimitNOFILE={wanted}\n")))
+    // systemd shows what the unit says; the kernel gives no more than nr_open, and systemd makes do with it.
+    let ceiling = host.read_number("/proc/sys/fs/nr_open").unwrap_or(u64::MAX);
+    let cut = if number.min(wanted) > ceiling {
+        format!(", of which fs.nr_open lets it have {ceiling}")
+    } else {
+        String::new()
+    };
+    let found = format!("LimitNOFILE {whose} is {limit}{cut}; wanted: at least {wanted}");
+    let mut finding = Finding::good_if(number.min(ceiling) >= wanted, found)
+        .because("the service would run into it although a shell would not");
+    if number < wanted {
+        finding = finding
+            .advise(format!(
+                "LimitNOFILE={wanted} in {DROP_IN}, then: systemctl daemon-reload (--persist writes it)"
+            ))
+            .keep(DROP_IN, format!("[Service]\nLimitNOFILE={wanted}\n"));
+    }
+    if ceiling < wanted {
+        finding = finding.advise("fs.nr_open too: tidegate tune apply capacity-file-max --persist");
+    }
+    Ok(finding)
 }
 
 /// The value in a line `NAME=VALUE`.
