@@ -5,7 +5,7 @@
 
 use crate::target::Url;
 use std::path::PathBuf;
-use tidegate_secure::{PoolPlan, TlsPlan, system_roots};
+use tidegate_secure::{PoolPlan, ServerPlan, TlsPlan, system_roots};
 use tidegate_wire::tls::{
     CIPHER_NAMES, CertificateFault, Connector, ConnectorSettings, Facts, Fault, GROUP_NAMES, Roots,
     SetupFault, SetupKind, TlsClock, Version,
@@ -87,7 +87,7 @@ impl TlsOptions {
             return Ok(None);
         }
         let (connector, clock) = self.connector(connections)?;
-        let mut server_names = Vec::new();
+        let mut servers = Vec::new();
         for url in authorities {
             let name = self.server_name.as_deref().unwrap_or(url.host_name());
             if url.is_secure && Connector::check_name(name).is_err() {
@@ -95,9 +95,9 @@ impl TlsOptions {
                     "`{name}` is no name that TLS can ask for; give one by --sni NAME"
                 ));
             }
-            server_names.push(name.to_owned());
+            servers.push(ServerPlan { name: name.to_owned(), place: url.authority.clone() });
         }
-        let pool = PoolPlan { name: String::new(), connector, server_names };
+        let pool = PoolPlan { name: String::new(), connector, servers };
         Ok(Some(TlsPlan { listeners: Vec::new(), pools: vec![Some(pool)], clock }))
     }
 

@@ -6,7 +6,7 @@ use tidegate_bench::client::{Carried, Client, Shared};
 use tidegate_bench::plan::Plan;
 use tidegate_bench::target::{RequestMix, RequestOptions, Target, Url};
 use tidegate_reactor::sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
-use tidegate_secure::{PoolPlan, TlsLayer, TlsPlan};
+use tidegate_secure::{PoolPlan, ServerPlan, TlsLayer, TlsPlan};
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
     TlsClock, TlsSession, Version,
@@ -49,8 +49,8 @@ fn acceptor(files: CertificateFiles) -> Acceptor {
 
 fn plan_of(settings: &ConnectorSettings, name: &str) -> TlsPlan {
     let connector = Connector::new(settings, clock()).unwrap();
-    let server_names = vec![name.to_owned()];
-    let pool = PoolPlan { name: String::new(), connector, server_names };
+    let servers = vec![ServerPlan { name: name.to_owned(), place: String::new() }];
+    let pool = PoolPlan { name: String::new(), connector, servers };
     TlsPlan { listeners: Vec::new(), pools: vec![Some(pool)], clock: clock() }
 }
 
@@ -265,6 +265,21 @@ fn a_handshake_that_nobody_answers_times_out() {
     assert!(tally.errors.timeout >= 8, "{:?}", tally.errors);
     let [("timeout", note)] = &tally.notes[..] else { panic!("{:?}", tally.notes) };
     assert!(note.contains("TLS handshake took longer than 500 ms"), "{note}");
+}
+
+#[test]
+fn a_run_that_ends_in_the_middle_of_its_handshakes_counts_them() {
+    let (files, pem) = certificate(2040);
+    let settings =
+        ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
+    let tls = plan_of(&settings, "a.example");
+    let plan = Plan { connections: 8, duration: Some(MS(300)), ..Plan::default() };
+    for (delay, unconnected) in [(Span::from_secs(60), 8), (MS(30), 0)] {
+        let (carried, ..) = carry_out(&plan, &tls, Some(acceptor(files.clone())), delay);
+        let tally = carried.tally;
+        assert_eq!((tally.unconnected, tally.errors.total()), (unconnected, 0));
+        assert_eq!(tally.requests == 0, unconnected > 0);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reads what brings clients to https: `redirect-to-https` of a listener, `hsts` of a listener or a route.
 //! In: the file's tables. Out: checked settings.
-//! Invariant: a listener that redirects has no TLS; one that sends Strict-Transport-Security has (RFC 6797
-//! section 7.2); what asks for a browser's list is fit for it.
+//! Invariant: a listener that redirects has no TLS; one that sends Strict-Transport-Security has, or has a
+//! proxy in front that may (RFC 6797 section 7.2); what asks for a browser's list is fit for it.
 
 use tidegate_base::Span;
 
@@ -22,8 +22,8 @@ pub(crate) fn read_listener(table: &Table<'_>, listener: &mut Listener, notes: &
         let note = Note::new(Kind::Conflict, table.key_place("redirect-to-https"), what);
         notes.error(note.mend("set it on a [[listener]] without `tls`, on port 80 for example"));
     }
-    if listener.hsts.is_some() && listener.tls.is_none() {
-        notes.error(unheard(table, "add `tls` to the listener, or leave `hsts` out"));
+    if listener.hsts.is_some() && !listener.may_serve_https() {
+        notes.error(unheard(table, "the listener"));
     }
 }
 
@@ -37,15 +37,19 @@ pub(crate) fn read_route(
     let hsts = read_hsts(table, notes)?;
     let mut places = listeners.listeners.iter().enumerate();
     let heard =
-        places.any(|(at, place)| listener.is_none_or(|only| only == at) && place.tls.is_some());
+        places.any(|(at, place)| listener.is_none_or(|only| only == at) && place.may_serve_https());
     if !heard && !listeners.listeners.is_empty() {
-        notes.error(unheard(table, "add `tls` to its listener, or leave `hsts` out"));
+        notes.error(unheard(table, "its listener"));
     }
     Some(hsts)
 }
 
-fn unheard(table: &Table<'_>, mend: &str) -> Note {
+fn unheard(table: &Table<'_>, whose: &str) -> Note {
     let what = "Strict-Transport-Security is heard over TLS only, and there is none here";
+    let mend = format!(
+        "add `tls` to {whose}; or, if a proxy in front ends TLS, name it in `trusted` or \
+         `proxy-protocol`; or leave `hsts` out"
+    );
     Note::new(Kind::Conflict, table.key_place("hsts"), what).mend(mend)
 }
 

@@ -222,7 +222,8 @@ pub static LISTENER: Section = Section {
             List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),
             Value("[]"),
             "Peers whose X-Forwarded-* and Forwarded fields are believed and extended; from all \
-             others they are replaced.",
+             others they are replaced. X-Forwarded-Proto from them also decides about redirect-to-https, \
+             hsts and the scheme of redirects.",
             "Nobody: anyone can write these fields, so they are believed only from proxies that \
              you name.",
         ),
@@ -238,7 +239,9 @@ pub static LISTENER: Section = Section {
             "redirect-to-https",
             OneOf(&[True, Table(&HTTPS_REDIRECT)]),
             Absent,
-            "Sends every request on this plain listener to the same URL by https, whatever the routes say.",
+            "Sends every request that came by plain HTTP to the same URL by https, whatever the routes say. \
+             Only on a listener without `tls`; what came by https to a proxy in front that may say so \
+             (`trusted`, `proxy-protocol`) goes on to the routes.",
             "",
         ),
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
@@ -258,8 +261,8 @@ pub static LISTENER: Section = Section {
 const HSTS_MS_MAX: u64 = 10 * 365 * 24 * 3_600_000;
 const HSTS_SHAPE: Shape = OneOf(&[Duration(0, HSTS_MS_MAX), Table(&HSTS)]);
 const HSTS_ABOUT: &str = "Tells browsers to come by https alone from now on, for so long (Strict-Transport-Security, \
-     RFC 6797); \"0s\" takes it back. Sent over TLS only, in place of a server's own. A route's comes before \
-     its listener's. Without it, what a server says is passed on.";
+     RFC 6797); \"0s\" takes it back. Sent to requests by https only (over TLS here, or to a proxy in front \
+     that may say so), in place of a server's own. A route's comes before its listener's. Without it, what a server says is passed on.";
 
 /// `hsts = { ... }` of a listener or a route.
 pub static HSTS: Section = Section {
@@ -314,7 +317,8 @@ pub static HTTPS_REDIRECT: Section = Section {
 pub static LISTENER_PROXY: Section = Section {
     path: "[listener.proxy-protocol]",
     about: "Proxies in front whose connections begin with a PROXY header, before TLS too. The address in \
-            it is the client's in all that follows.",
+            it is the client's in all that follows, and so is the TLS that it tells of (version 2): such \
+            requests came by https.",
     keys: &[key(
         "from",
         List(&Text(
@@ -429,7 +433,7 @@ pub static ROUTE: Section = Section {
              \"{id}\" is any one segment. Without it, any. Refused (400) is a path that servers could \
              read as one of another route that does something else: an earlier route's where they \
              merge slashes, decode \"%2F\" or cut off \";...\", any other's where they leave \"..\" \
-             alone; and \".\" or \"..\" beside any of those.",
+             alone; and \".\" or \"..\" beside any of those; and both \"%2F\" and \"%5C\" in one path.",
             "",
         ),
         key(

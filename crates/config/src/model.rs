@@ -68,9 +68,10 @@ pub struct Listener {
     pub trusted: Vec<Network>,
     /// Peers that say by the PROXY protocol whom they connect for; `None`: nobody is heard.
     pub proxy_protocol: Option<ProxySources>,
-    /// Sends every request to https instead of to a route; only on a listener without TLS.
+    /// Sends every request that came in plain to https instead of to a route; only on a listener without
+    /// TLS.
     pub redirect_to_https: Option<HttpsRedirect>,
-    /// Strict-Transport-Security of its answers; only on a listener with TLS.
+    /// Strict-Transport-Security of its answers; only where [`Listener::may_serve_https`].
     pub hsts: Option<Hsts>,
     /// How it speaks TLS; `None`: it speaks plain HTTP.
     pub tls: Option<ListenerTls>,
@@ -127,6 +128,13 @@ impl Listener {
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Whether a request may have left its client by https: over TLS here, or with a proxy in front that
+    /// may say so.
+    #[must_use]
+    pub fn may_serve_https(&self) -> bool {
+        self.tls.is_some() || self.proxy_protocol.is_some() || !self.trusted.is_empty()
     }
 }
 

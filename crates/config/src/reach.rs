@@ -36,7 +36,9 @@ pub(crate) fn check(
     for (index, listener) in listeners.listeners.iter().enumerate() {
         let holds = |route: &Route| route.listener.is_none_or(|only| only == index);
         if listener.redirect_to_https.is_some() {
-            for (_, place) in routes.iter().filter(|(route, _)| route.listener == Some(index)) {
+            let all = !listener.may_serve_https();
+            let own = |route: &Route| all && route.listener == Some(index);
+            for (_, place) in routes.iter().filter(|(route, _)| own(route)) {
                 let what = format!(
                     "no request reaches this route: listener {:?} sends all to https",
                     listener.name

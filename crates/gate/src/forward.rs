@@ -16,6 +16,7 @@ use tidegate_wire::http1::{
 };
 
 use crate::respond::{HSTS, encode_connection};
+use crate::scheme::Scheme;
 
 /// How often `Via` may name this server before a request is taken to go round in circles (RFC 9110
 /// section 7.6 asks for protection); a chain of servers that share the default name is shorter.
@@ -31,8 +32,8 @@ pub struct RequestContext<'a> {
     pub peer: Option<IpAddr>,
     /// The client is one whose X-Forwarded-* and Forwarded fields are believed.
     pub trusted: bool,
-    /// How the client's request came: `http` or `https`.
-    pub scheme: &'a str,
+    /// How the client's connection came.
+    pub scheme: Scheme,
     /// The certificate that the client proved to have; its fields replace any that came.
     pub client_certificate: Option<ClientCertificate<'a>>,
     /// This server's name in `Via`; empty: none is added.
@@ -43,11 +44,20 @@ pub struct RequestContext<'a> {
 
 /// Who a client proved to be, as servers are told.
 #[derive(Clone, Copy, Debug)]
-pub struct ClientCertificate<'a> {
-    /// The certificate's subject (RFC 4514, printable ASCII): `X-Client-Cert-Subject`.
-    pub subject: &'a str,
-    /// SHA-256 of the certificate in hexadecimal digits: `X-Client-Cert-Sha256`.
-    pub fingerprint: &'a str,
+pub enum ClientCertificate<'a> {
+    /// By a certificate that was verified here.
+    Verified {
+        /// Its subject (RFC 4514, printable ASCII): `X-Client-Cert-Subject`.
+        subject: &'a str,
+        /// SHA-256 of it in hexadecimal digits: `X-Client-Cert-Sha256`.
+        fingerprint: &'a str,
+    },
+    /// By one that a proxy in front verified. Of it only the subject's common name is known (printable
+    /// ASCII), which names neither an issuer nor one certificate: `X-Client-Cert-Cn`.
+    VerifiedInFront {
+        /// The common name.
+        common_name: &'a str,
+    },
 }
 
 /// Why a request is not passed on.
@@ -130,9 +140,15 @@ pub fn encode_upstream_request(
     encode_hop_fields(out, head);
     encode_via(out, head.fields(), head.version, context.via);
     encode_forwarded(out, head, context);
-    if let Some(certificate) = context.client_certificate {
-        encode_field(out, "X-Client-Cert-Subject", certificate.subject.as_bytes());
-        encode_field(out, "X-Client-Cert-Sha256", certificate.fingerprint.as_bytes());
+    match context.client_certificate {
+        Some(ClientCertificate::Verified { subject, fingerprint }) => {
+            encode_field(out, "X-Client-Cert-Subject", subject.as_bytes());
+            encode_field(out, "X-Client-Cert-Sha256", fingerprint.as_bytes());
+        }
+        Some(ClientCertificate::VerifiedInFront { common_name }) => {
+            encode_field(out, "X-Client-Cert-Cn", common_name.as_bytes());
+        }
+        None => {}
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
@@ -534,10 +550,11 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
     if let Some(host) = first.or(head.host.map(str::as_bytes)) {
         encode_field(out, "X-Forwarded-Host", host);
     }
-    let proto = before(FieldName::XForwardedProto).next().unwrap_or(context.scheme.as_bytes());
+    let proto =
+        before(FieldName::XForwardedProto).next().unwrap_or(context.scheme.as_str().as_bytes());
     encode_field(out, "X-Forwarded-Proto", proto);
     encode_list(out, b"Forwarded: ", before(FieldName::Forwarded), |out| {
-        encode_forwarded_element(out, peer, head.host, context.scheme);
+        encode_forwarded_element(out, peer, head.host, context.scheme.as_str());
     });
 }
 

@@ -1,11 +1,13 @@
 //! Which Strict-Transport-Security an answer carries (RFC 6797): the route's, else the listener's, else none.
 //! In: a configuration, once. Out: a value for each place, by a small number that a connection can keep.
-//! Never: one for a listener without TLS (section 7.2).
+//! Never: one for a request that left its client in plain (section 7.2).
 //! Limits: one value for each listener and route that sets it.
 
 use core::fmt::Write;
 
 use tidegate_config::model::{Config, Hsts};
+
+use crate::scheme::Scheme;
 
 /// Names a value: 0 is "none is sent".
 pub type PolicyId = u16;
@@ -13,8 +15,7 @@ pub type PolicyId = u16;
 /// Every value of a configuration.
 pub struct HstsPolicies {
     values: Vec<String>,
-    /// By listener; `None`: it has no TLS, and so never one.
-    listeners: Vec<Option<PolicyId>>,
+    listeners: Vec<PolicyId>,
     /// By route; `None`: it leaves it to the listener.
     routes: Vec<Option<PolicyId>>,
 }
@@ -36,9 +37,7 @@ impl HstsPolicies {
         let listeners = config
             .listeners
             .iter()
-            .map(|listener| {
-                listener.tls.as_ref().map(|_| listener.hsts.as_ref().map_or(0, &mut number))
-            })
+            .map(|listener| listener.hsts.as_ref().map_or(0, &mut number))
             .collect();
         let routes =
             config.routes.iter().map(|route| route.hsts.as_ref().map(&mut number)).collect();
@@ -47,17 +46,22 @@ impl HstsPolicies {
 
     /// What answers on that listener carry where no route says otherwise.
     #[must_use]
-    pub fn of_listener(&self, listener: usize) -> PolicyId {
-        self.listeners.get(listener).copied().flatten().unwrap_or(0)
+    pub fn of_listener(&self, listener: usize, scheme: Scheme) -> PolicyId {
+        match scheme {
+            Scheme::Http => 0,
+            Scheme::Https => self.listeners.get(listener).copied().unwrap_or(0),
+        }
     }
 
     /// What answers of that route on that listener carry.
     #[must_use]
-    pub fn of_route(&self, listener: usize, route: usize) -> PolicyId {
-        let Some(own) = self.listeners.get(listener).copied().flatten() else {
-            return 0;
-        };
-        self.routes.get(route).copied().flatten().unwrap_or(own)
+    pub fn of_route(&self, listener: usize, route: usize, scheme: Scheme) -> PolicyId {
+        let own = self.routes.get(route).copied().flatten();
+        match (scheme, own) {
+            (Scheme::Http, _) => 0,
+            (Scheme::Https, Some(own)) => own,
+            (Scheme::Https, None) => self.of_listener(listener, scheme),
+        }
     }
 
     /// The field's value; empty: none is sent.
@@ -86,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_comes_before_its_listener_and_plain_http_has_none() {
+    fn a_route_comes_before_its_listener_and_what_came_in_plain_has_none() {
         let config = tidegate_config::parse(
             "[[listener]]\nbind = \"127.0.0.1:443\"\ntls = \"self-signed\"\nhsts = \"365d\"\n\
              [[listener]]\nbind = \"127.0.0.1:80\"\n\
@@ -99,15 +103,20 @@ mod tests {
         )
         .unwrap_or_else(|errors| panic!("{errors}"));
         let policies = HstsPolicies::new(&config);
-        let of = |listener, route| policies.value(policies.of_route(listener, route)).to_owned();
+        let of = |listener, route| {
+            policies.value(policies.of_route(listener, route, Scheme::Https)).to_owned()
+        };
         assert_eq!(of(0, 0), "max-age=0");
         assert_eq!(of(0, 1), "max-age=31536000");
         assert_eq!(of(0, 2), "max-age=34560000; includeSubDomains; preload");
-        assert_eq!(policies.value(policies.of_listener(0)), "max-age=31536000");
+        assert_eq!(policies.value(policies.of_listener(0, Scheme::Https)), "max-age=31536000");
+        assert_eq!(policies.of_listener(0, Scheme::Http), 0);
         for route in 0..3 {
-            assert_eq!(of(1, route), "", "plain HTTP");
+            for listener in 0..3 {
+                assert_eq!(policies.of_route(listener, route, Scheme::Http), 0, "plain HTTP");
+            }
         }
         assert_eq!((of(2, 0).as_str(), of(2, 1).as_str()), ("max-age=0", ""));
-        assert_eq!(policies.value(policies.of_listener(2)), "");
+        assert_eq!(policies.value(policies.of_listener(2, Scheme::Https)), "");
     }
 }

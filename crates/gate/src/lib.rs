@@ -13,4 +13,6 @@ pub mod queue;
 pub mod respond;
 pub mod retry;
 pub mod router;
+pub mod scheme;
 pub mod synthetic;
+mod table;

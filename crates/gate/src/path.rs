@@ -3,6 +3,16 @@
 //! or a refusal; and each way in which servers may read what is odd in it.
 //! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in what is matched first.
 //! Invariant: a path with dot segments that is not refused has nothing else that servers read differently.
+//!
+//! The rule. A path goes on as it came, so the server behind reads it once more, and routes hold only if it
+//! cannot find another route's path there. Three things in a path are odd, for servers differ about them:
+//! empty segments (some merge slashes), what some take for a slash (`%2F`, `%5C`, a backslash), and parameters
+//! (some cut `;...` off, before or after they decode `%3B`). An odd path with a dot segment in it is refused,
+//! also where the dots show only once slashes are decoded and parameters cut, for what ".." takes away depends
+//! on the order of all this. So is one with both `%2F` and `%5C`, of which some servers decode one alone. Any
+//! other odd path is looked up in each of the `READINGS` too, and refused if one of them is an earlier
+//! route's. The most lenient reading alone would not do: `//a/b%2Fc` is `/a/{id}` to those who merge slashes
+//! only if they decode none.
 
 /// What became of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +29,14 @@ pub enum Normalized<'s> {
         /// With them, as a server sees it that leaves them alone.
         literal: &'s str,
     },
-    /// It climbs above the root, hides dot segments that some servers would find, or has them beside
-    /// something else that servers read differently.
+    /// It climbs above the root, has dot segments beside something else that servers read differently, or more
+    /// of that than can be read in a few ways.
     Refused(&'static str),
 }
 
 const ABOVE_ROOT: &str = "the path's \"..\" climbs above its root";
-const HIDDEN_DOTS: &str =
-    "the path hides \".\" or \"..\" behind an encoded slash, a backslash or a semicolon";
 const DOTS_AND_ODD: &str = "the path has \".\" or \"..\" beside an empty segment, an encoded slash, a backslash or a semicolon";
+const BOTH_SLASHES: &str = "the path has both an encoded slash and an encoded backslash in it";
 const JOINED_PERCENT: &str =
     "the path has a \"%\" that turns into an encoding once what follows it is decoded";
 
@@ -40,6 +49,9 @@ pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s
     }
     if joins_percent(path.as_bytes()) {
         return Normalized::Refused(JOINED_PERCENT);
+    }
+    if let Some(text) = refuses_odd(path, scratch) {
+        return Normalized::Refused(text);
     }
     scratch.clear();
     let mut changed = false;
@@ -62,16 +74,11 @@ pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s
                 };
                 scratch.truncate(if last { parent + 1 } else { parent });
             }
-            decoded if hides_dots(decoded) => return Normalized::Refused(HIDDEN_DOTS),
             _ => {}
         }
     }
     let end = scratch.len();
     if changed {
-        // How slashes are merged or parameters cut decides which segment ".." takes away.
-        if is_odd(path) {
-            return Normalized::Refused(DOTS_AND_ODD);
-        }
         decode_plain(path.as_bytes(), scratch);
     }
     match core::str::from_utf8(scratch).map(|text| text.split_at(end)) {
@@ -79,80 +86,140 @@ pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s
         Ok((normal, _)) if normal == path => Normalized::Same,
         Ok((normal, _)) => Normalized::Equivalent(normal),
         // Only ASCII is decoded, so what was text stays text.
-        Err(_) => Normalized::Refused(HIDDEN_DOTS),
+        Err(_) => Normalized::Refused(DOTS_AND_ODD),
     }
 }
 
-/// A way in which some servers read a path. Each part is one that others leave out.
+/// Why an odd path is refused whatever the routes are.
+fn refuses_odd(path: &str, scratch: &mut Vec<u8>) -> Option<&'static str> {
+    if !is_odd(path) {
+        return None;
+    }
+    spell(path, scratch);
+    let has = |divider: &[u8]| memchr::memmem::find(scratch, divider).is_some();
+    let has_both = has(b"%2F") && (has(b"%5C") || has(b"\\"));
+    // This reading finds every dot segment that any other one finds, and those that are there for all.
+    Step::Decode.apply(scratch, 0);
+    Step::Cut.apply(scratch, 0);
+    let mut segments = scratch.split(|&byte| byte == b'/');
+    if segments.any(|segment| matches!(segment, b"." | b"..")) {
+        return Some(DOTS_AND_ODD);
+    }
+    has_both.then_some(BOTH_SLASHES)
+}
+
+/// What some servers do to a path before they look at its segments.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    merges_slashes: bool,
-    /// Takes `%2F`, `%5C` and a backslash for a slash, and `%3B` for a semicolon.
-    decodes: bool,
-    cuts: Cuts,
+enum Step {
+    /// Takes `%2F`, `%5C` and a backslash for a slash, `%3B` for a semicolon.
+    Decode,
+    /// Takes `%3B` for a semicolon.
+    DecodeSemicolons,
+    /// Cuts off parameters, `;...` up to the segment's end.
+    Cut,
+    /// Merges slashes.
+    Merge,
 }
 
-/// Whether parameters (`;...` up to the segment's end) are cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cuts {
-    Nothing,
-    BeforeDecoding,
-    AfterDecoding,
-}
+/// The ways in which servers read an odd path, but the one that leaves it as it is: steps in order. Slashes
+/// are merged last; merged earlier, they leave empty segments, which no pattern has that is meant.
+const READINGS: [&[Step]; 11] = {
+    use Step::{Cut, Decode, DecodeSemicolons, Merge};
+    [
+        &[Merge],
+        &[Decode],
+        &[Decode, Merge],
+        &[Cut],
+        &[Cut, Merge],
+        &[Cut, Decode],
+        &[Cut, Decode, Merge],
+        &[DecodeSemicolons, Cut],
+        &[DecodeSemicolons, Cut, Merge],
+        &[Decode, Cut],
+        &[Decode, Cut, Merge],
+    ]
+};
 
-/// All readings but the one that leaves everything as it is.
-pub(crate) fn odd_readings() -> impl Iterator<Item = Reading> {
-    [Cuts::Nothing, Cuts::BeforeDecoding, Cuts::AfterDecoding]
-        .into_iter()
-        .flat_map(|cuts| {
-            [(false, false), (false, true), (true, false), (true, true)]
-                .map(|(merges_slashes, decodes)| Reading { merges_slashes, decodes, cuts })
-        })
-        .skip(1)
-}
-
-/// The path, which has no dot segments, as `reading` has it, in the spelling of patterns. The result
-/// replaces what `scratch` held.
-pub(crate) fn read_as<'s>(
-    path: &str,
-    reading: Reading,
+/// An odd path without dot segments as servers may read it, in the spelling of patterns.
+pub(crate) struct Readings<'s> {
+    /// The path in one spelling, and a reading of it behind.
     scratch: &'s mut Vec<u8>,
-) -> Option<&'s str> {
-    scratch.clear();
-    let mut rest = path.as_bytes();
-    let mut is_parameter = false;
-    while let Some((byte, after)) = decode_byte(rest) {
-        let is_encoded = rest.len() - after.len() == 3;
-        rest = after;
-        let is_cut_first = is_parameter && is_encoded && reading.cuts == Cuts::BeforeDecoding;
-        if is_slash(byte, is_encoded, reading) && !is_cut_first {
-            is_parameter = false;
-            if !(reading.merges_slashes && scratch.last() == Some(&b'/')) {
-                scratch.push(b'/');
+    spelt_bytes: usize,
+    left: core::slice::Iter<'static, &'static [Step]>,
+}
+
+impl<'s> Readings<'s> {
+    /// The readings of `path`; what `scratch` held is lost.
+    pub(crate) fn new(path: &str, scratch: &'s mut Vec<u8>) -> Self {
+        spell(path, scratch);
+        Self { spelt_bytes: scratch.len(), scratch, left: READINGS.iter() }
+    }
+
+    /// The next one that is like no other.
+    pub(crate) fn next(&mut self) -> Option<&str> {
+        let at = self.spelt_bytes;
+        loop {
+            let steps = self.left.next()?;
+            self.scratch.truncate(at);
+            self.scratch.extend_from_within(..);
+            // Where a step has nothing to do, a shorter reading is the same.
+            if steps.iter().all(|step| step.apply(self.scratch, at)) {
+                break;
             }
-        } else if is_parameter {
-            continue;
-        } else if byte == b';' && cuts_at(is_encoded, reading.cuts) {
-            is_parameter = true;
-        } else if is_encoded || byte == b'%' {
-            push_encoded(byte, reading.decodes && byte == b';', scratch);
-        } else {
-            scratch.push(byte);
+        }
+        core::str::from_utf8(&self.scratch[at..]).ok()
+    }
+}
+
+impl Step {
+    /// Whether it changed the path that begins at `start`.
+    fn apply(self, path: &mut Vec<u8>, start: usize) -> bool {
+        let (mut is_parameter, mut before) = (false, 0);
+        match self {
+            Self::Decode => rewrite(path, start, |rest| match rest {
+                [b'%', b'2', b'F', ..] | [b'%', b'5', b'C', ..] => (Some(b'/'), 3),
+                [b'%', b'3', b'B', ..] => (Some(b';'), 3),
+                [byte, ..] if *byte == b'\\' => (Some(b'/'), 1),
+                _ => (rest.first().copied(), 1),
+            }),
+            Self::DecodeSemicolons => rewrite(path, start, |rest| match rest {
+                [b'%', b'3', b'B', ..] => (Some(b';'), 3),
+                _ => (rest.first().copied(), 1),
+            }),
+            Self::Cut => rewrite(path, start, |rest| {
+                let first = rest.first().copied();
+                is_parameter = first == Some(b';') || (is_parameter && first != Some(b'/'));
+                (first.filter(|_| !is_parameter), 1)
+            }),
+            Self::Merge => rewrite(path, start, |rest| {
+                let first = rest.first().copied();
+                let is_second = first == Some(b'/') && before == b'/';
+                before = first.unwrap_or_default();
+                (first.filter(|_| !is_second), 1)
+            }),
         }
     }
-    core::str::from_utf8(scratch).ok()
 }
 
-fn is_slash(byte: u8, is_encoded: bool, reading: Reading) -> bool {
-    (byte == b'/' && !is_encoded) || (reading.decodes && matches!(byte, b'/' | b'\\'))
-}
-
-fn cuts_at(is_encoded: bool, cuts: Cuts) -> bool {
-    match cuts {
-        Cuts::Nothing => false,
-        Cuts::BeforeDecoding => !is_encoded,
-        Cuts::AfterDecoding => true,
+/// Rewrites in place what begins at `start`. `step` gets what is left of it and says what stands for its
+/// beginning, and for how many bytes. Whether anything changed.
+fn rewrite(
+    path: &mut Vec<u8>,
+    start: usize,
+    mut step: impl FnMut(&[u8]) -> (Option<u8>, usize),
+) -> bool {
+    let (mut from, mut to, mut changed) = (start, start, false);
+    while from < path.len() {
+        let (byte, bytes) = step(&path[from..]);
+        changed |= byte != Some(path[from]);
+        if let Some(byte) = byte {
+            path[to] = byte;
+            to += 1;
+        }
+        from += bytes;
     }
+    path.truncate(to);
+    changed
 }
 
 /// Whether servers differ in how they read `path`: it has an empty segment, parameters, or something
@@ -233,13 +300,19 @@ fn joins_percent(path: &[u8]) -> bool {
     false
 }
 
+/// `path` in the spelling of patterns, in place of what `out` held.
+fn spell(path: &str, out: &mut Vec<u8>) {
+    out.clear();
+    decode_plain(path.as_bytes(), out);
+}
+
 /// Decodes what stands for itself in a segment, encoded or not.
 fn decode_plain(encoded: &[u8], out: &mut Vec<u8>) {
     let mut rest = encoded;
     while let Some((byte, after)) = decode_byte(rest) {
         // A stray percent sign stands for itself; written as `%25`, it cannot join what follows.
         if rest.len() - after.len() == 3 || byte == b'%' {
-            push_encoded(byte, false, out);
+            push_encoded(byte, out);
         } else {
             out.push(byte);
         }
@@ -247,10 +320,9 @@ fn decode_plain(encoded: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes what came encoded: as itself where it can divide nothing, or where `decodes`; else encoded.
-fn push_encoded(byte: u8, decodes: bool, out: &mut Vec<u8>) {
-    let divides = matches!(byte, b'%' | b'/' | b'\\' | b';' | b'?' | b'#');
-    if byte.is_ascii_graphic() && (decodes || !divides) {
+/// Writes what came encoded: as itself where it can divide nothing.
+fn push_encoded(byte: u8, out: &mut Vec<u8>) {
+    if byte.is_ascii_graphic() && !matches!(byte, b'%' | b'/' | b'\\' | b';' | b'?' | b'#') {
         out.push(byte);
     } else {
         out.push(b'%');
@@ -264,34 +336,4 @@ fn hex_digit(byte: u8) -> Option<u8> {
 
 fn upper_hex(digit: u8) -> u8 {
     if digit < 10 { b'0' + digit } else { b'A' + digit - 10 }
-}
-
-/// Whether a decoded segment, which is no dot segment itself, is or holds one for those who also take
-/// `%2F`, `%5C` or `\` for a slash, or cut parameters off (`..;x`). Encodings are in upper case here.
-fn hides_dots(segment: &[u8]) -> bool {
-    let mut rest = segment;
-    loop {
-        let part_bytes = separator_at(rest).map_or(rest.len(), |(at, _)| at);
-        if matches!(without_parameters(&rest[..part_bytes]), b"." | b"..") {
-            return true;
-        }
-        let Some((at, bytes)) = separator_at(rest) else { return false };
-        rest = &rest[at + bytes..];
-    }
-}
-
-/// Where the first thing is that lenient servers take for a slash, and how many bytes it has.
-fn separator_at(segment: &[u8]) -> Option<(usize, usize)> {
-    let tail_at = |at: usize| &segment[at..];
-    (0..segment.len()).find_map(|at| match tail_at(at) {
-        [b'%', b'2', b'F', ..] | [b'%', b'5', b'C', ..] => Some((at, 3)),
-        [b'\\', ..] => Some((at, 1)),
-        _ => None,
-    })
-}
-
-fn without_parameters(part: &[u8]) -> &[u8] {
-    let is_start = |tail: &[u8]| tail.starts_with(b";") || tail.starts_with(b"%3B");
-    let end = (0..part.len()).find(|&at| is_start(&part[at..]));
-    &part[..end.unwrap_or(part.len())]
 }

@@ -9,6 +9,8 @@ use tidegate_wire::http1::{
     FieldName, Method, RequestHead, Version, encode_field, encode_field_u64, encode_status_line,
 };
 
+use crate::scheme::Scheme;
+
 /// The field by which browsers are told to come by https alone (RFC 6797).
 pub(crate) const HSTS: &str = "Strict-Transport-Security";
 const DATE_BYTES: usize = 29;
@@ -146,7 +148,7 @@ pub fn encode_redirect(
     out: &mut Vec<u8>,
     redirect: &Redirect,
     head: &RequestHead<'_>,
-    scheme: &str,
+    scheme: Scheme,
     context: &AnswerContext<'_>,
 ) -> u16 {
     if head.host.is_none() && redirect.to.contains(&RedirectPiece::Host) {
@@ -296,14 +298,14 @@ fn encode_text(out: &mut Vec<u8>, status: u16, text: &str, context: &AnswerConte
     }
 }
 
-fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_>, scheme: &str) {
+fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_>, scheme: Scheme) {
     for (index, piece) in redirect.to.iter().enumerate() {
         let first = index == 0;
         match piece {
             RedirectPiece::Text(text) => encode_uri(out, text),
             RedirectPiece::Host => {
                 if first {
-                    encode_uri(out, scheme);
+                    encode_uri(out, scheme.as_str());
                     out.extend_from_slice(b"://");
                 }
                 encode_uri(out, head.host.unwrap_or_default());

@@ -8,6 +8,7 @@ use tidegate_gate::respond::{
     AnswerContext, Answers, encode_error, encode_final_recipient, encode_https_redirect,
     encode_redirect, encode_respond,
 };
+use tidegate_gate::scheme::Scheme;
 use tidegate_gate::synthetic::{
     HELP, PIECE_BYTES_MAX, SIZE_BYTES_MAX, Synthetic, SyntheticFraming, encode_help,
     encode_refusal, encode_synthetic_head, fill, parse,
@@ -168,8 +169,9 @@ fn an_error_says_what_went_wrong() {
 fn location(to: &[RedirectPiece], given: &str) -> (u16, String) {
     let redirect = Redirect { status: 308, to: to.to_vec() };
     let mut out = Vec::new();
-    let status =
-        request(given, |head| encode_redirect(&mut out, &redirect, head, "https", &context()));
+    let status = request(given, |head| {
+        encode_redirect(&mut out, &redirect, head, Scheme::Https, &context())
+    });
     assert_eq!(read_back(&out, &context()).0, status);
     let text = String::from_utf8(out).expect("text");
     let line = text.split("\r\n").find_map(|line| line.strip_prefix("Location: "));

@@ -9,6 +9,7 @@ use tidegate_gate::forward::{
     ClientCertificate, ForwardFault, RequestContext, VIA_REPEATS_MAX, encode_upstream_request,
     forwards_upgrade,
 };
+use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_wire::http1::{
     BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestHead,
 };
@@ -20,7 +21,7 @@ fn context() -> RequestContext<'static> {
         peer: Some(IpAddr::from([192, 0, 2, 7])),
         trusted: false,
         client_certificate: None,
-        scheme: "http",
+        scheme: Scheme::Http,
         via: "gate",
         host: &KEEP,
     }
@@ -356,6 +357,32 @@ fn claims_about_the_client_are_replaced_unless_it_is_trusted() {
 }
 
 #[test]
+fn the_scheme_is_the_connections_unless_a_trusted_proxy_names_another() {
+    use Scheme::{Http, Https};
+    for (fields, of_plain, of_tls) in [
+        ("", Http, Https),
+        ("X-Forwarded-Proto: https\n", Https, Https),
+        ("x-forwarded-proto: HTTPS\n", Https, Https),
+        ("X-Forwarded-Proto: wss\n", Https, Https),
+        ("X-Forwarded-Proto: http\n", Http, Http),
+        ("X-Forwarded-Proto: ws\n", Http, Http),
+        ("X-Forwarded-Proto: \nX-Forwarded-Proto: https\n", Https, Https),
+        ("X-Forwarded-Proto: https , http\n", Https, Https),
+        ("X-Forwarded-Proto: http\nX-Forwarded-Proto: https\n", Http, Http),
+        ("X-Forwarded-Proto: httpsx\n", Http, Https),
+        ("X-Forwarded-Proto: ,https\n", Http, Https),
+        ("X-Forwarded-Port: 443\nX-Forwarded-Ssl: on\n", Http, Https),
+    ] {
+        with_head(&wire(&format!("GET / HTTP/1.1\nHost: h\n{fields}")), |head| {
+            let schemes = [Http, Https].map(|connection| request_scheme(head, connection, true));
+            assert_eq!(schemes, [of_plain, of_tls], "{fields}");
+            let schemes = [Http, Https].map(|connection| request_scheme(head, connection, false));
+            assert_eq!(schemes, [Http, Https], "of anybody: {fields}");
+        });
+    }
+}
+
+#[test]
 fn addresses_are_written_as_each_field_wants_them() {
     let cases = [
         (Some("2001:db8::1"), "X-Forwarded-For: 2001:db8::1\n", "for=\"[2001:db8::1]\""),
@@ -365,7 +392,7 @@ fn addresses_are_written_as_each_field_wants_them() {
     ];
     for (peer, list, element) in cases {
         let peer = peer.map(|text| text.parse().expect("an address"));
-        let context = RequestContext { peer, scheme: "https", ..context() };
+        let context = RequestContext { peer, scheme: Scheme::Https, ..context() };
         let wanted = format!(
             "GET / HTTP/1.1\nHost: [::1]:80\nVia: 1.1 gate\n{list}X-Forwarded-Host: [::1]:80\n\
              X-Forwarded-Proto: https\nForwarded: {element};host=\"[::1]:80\";proto=https\n"
@@ -486,7 +513,7 @@ fn a_certificate_is_told_by_us_alone() {
     let came =
         "GET / HTTP/1.1\nHost: a\nX-Client-Cert-Subject: CN=admin\nx_client_cert_sha256: 0\n";
     let told = |context: &RequestContext<'_>| forward(came, context).unwrap();
-    let shown = ClientCertificate { subject: "CN=bob", fingerprint: "ab" };
+    let shown = ClientCertificate::Verified { subject: "CN=bob", fingerprint: "ab" };
     for trusted in [false, true] {
         let proven = RequestContext { trusted, client_certificate: Some(shown), ..context() };
         let out = told(&proven);
@@ -496,6 +523,11 @@ fn a_certificate_is_told_by_us_alone() {
             "{out}"
         );
     }
+    let in_front = ClientCertificate::VerifiedInFront { common_name: "bob" };
+    let proven = RequestContext { trusted: true, client_certificate: Some(in_front), ..context() };
+    let out = told(&proven);
+    assert!(out.contains("\r\nX-Client-Cert-Cn: bob\r\n"), "{out}");
+    assert!(!out.contains("Subject") && !out.contains("sha256"), "no more than is known: {out}");
     assert!(!told(&context()).contains("admin"), "anybody can write that");
     let front = RequestContext { trusted: true, ..context() };
     assert!(told(&front).contains("CN=admin"), "a proxy in front may have seen it");

@@ -371,6 +371,24 @@ fn what_is_allowed_is_no_way_to_what_is_not() {
 }
 
 #[test]
+fn what_servers_decode_in_part_is_refused() {
+    let routes = vec![Route { path: path("/a/{id}"), ..any_route() }, any_route()];
+    let router = Router::new(&config(routes));
+    for (given, wanted) in [
+        // This is `/a/b%5Cc` to those who decode "%2F" alone.
+        ("/a%2Fb%5Cc", Found::Refused),
+        ("/a%5cb%2fc", Found::Refused),
+        ("/a%2Fb", Found::Refused),
+        ("//a/b%2Fc", Found::Refused),
+        ("/a%2Fb%2Fc", Found::Route(1)),
+        ("/a%5Cb%5cc", Found::Route(1)),
+        ("/b%2Fc;d//e", Found::Route(1)),
+    ] {
+        assert_eq!(get(&router, "h", given), wanted, "{given}");
+    }
+}
+
+#[test]
 fn the_three_ways_around_a_denied_path_are_refused() {
     let routes = vec![Route { path: path("/admin/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
@@ -455,7 +473,16 @@ fn naive(route: &Route, host: &str, path: &str) -> bool {
 }
 
 fn routes() -> impl Strategy<Value = Vec<Route>> {
-    let hosts = prop::sample::select(vec!["", "", "a.x", "b.x", "x", "*.x", "*.a.x"]);
+    let hosts = prop::sample::select(vec![
+        "",
+        "",
+        "a.x",
+        "b.x",
+        "x",
+        "*.x",
+        "*.a.x",
+        "*.9.8.7.6.5.4.3.2.1.x",
+    ]);
     let paths = prop::sample::select(vec![
         "",
         "/",
@@ -468,6 +495,10 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
         "/{n}/b",
         "/{n}/*",
         "/{m}/{n}/*",
+        "/a/b/*",
+        "/a/{n}/c/*",
+        "/a/b/c/d/e/f/g/h/i/*",
+        "/a/b/c/d/e/f/g/h/{n}/j",
     ]);
     let route = (hosts, paths, any::<bool>()).prop_map(|(on, at, only_second)| Route {
         listener: only_second.then_some(1),
@@ -475,15 +506,18 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
         path: if at.is_empty() { None } else { path(at) },
         ..any_route()
     });
-    prop::collection::vec(route, 0..24)
+    prop::collection::vec(route, 0..40)
 }
 
 proptest! {
     #[test]
     fn the_tables_find_what_trying_every_route_finds(
         routes in routes(),
-        host in prop::sample::select(vec!["x", "a.x", "b.x", "c.a.x", "y"]),
-        path in prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/b", "/b/b", "/a/b/c", "/c"]),
+        host in prop::sample::select(vec!["x", "a.x", "b.x", "c.a.x", "y", "0.9.8.7.6.5.4.3.2.1.x"]),
+        path in prop::sample::select(vec![
+            "/", "/a", "/a/", "/a/b", "/a/b/", "/b", "/b/b", "/a/b/c", "/c",
+            "/a/b/c/d/e/f/g/h/i", "/a/b/c/d/e/f/g/h/i/j", "/a/b/c/d/e/f/g/h/y/j",
+        ]),
         listener in 0..2_usize,
     ) {
         let router = Router::new(&config(routes.clone()));
@@ -514,9 +548,12 @@ proptest! {
     fn no_server_reads_a_path_as_an_earlier_routes(
         routes in routes(),
         path in "(/([abAB]|%61|%2[fFeE]|%5[cC]|;|%3[bB]|\\.){0,4}){1,6}",
-        order in Just(vec![merge_slashes, decode_dividers, cut_parameters, remove_dots as fn(&str) -> String])
-            .prop_shuffle(),
-        subset in 0..16_usize,
+        order in Just(vec![
+            merge_slashes, decode_slashes, decode_backslashes, decode_semicolons, cut_parameters,
+            remove_dots as fn(&str) -> String,
+        ])
+        .prop_shuffle(),
+        subset in 0..64_usize,
     ) {
         let config = config(routes.iter().filter(|route| route.listener.is_none()).cloned().collect());
         if let Found::Route(index) = get(&Router::new(&config), "a.x", &path) {
@@ -540,11 +577,16 @@ fn merge_slashes(path: &str) -> String {
     merged
 }
 
-fn decode_dividers(path: &str) -> String {
-    let slashes = ["%2f", "%2F", "%5c", "%5C"]
-        .iter()
-        .fold(path.to_owned(), |path, encoded| path.replace(encoded, "/"));
-    slashes.replace("%3b", ";").replace("%3B", ";")
+fn decode_slashes(path: &str) -> String {
+    path.replace("%2f", "/").replace("%2F", "/")
+}
+
+fn decode_backslashes(path: &str) -> String {
+    path.replace("%5c", "/").replace("%5C", "/")
+}
+
+fn decode_semicolons(path: &str) -> String {
+    path.replace("%3b", ";").replace("%3B", ";")
 }
 
 fn cut_parameters(path: &str) -> String {

@@ -60,8 +60,17 @@ pub struct PoolPlan {
     pub name: String,
     /// Begins sessions with its servers.
     pub connector: Connector,
-    /// By server: the name that is asked for and verified.
-    pub server_names: Vec<String>,
+    /// By index in the pool.
+    pub servers: Vec<ServerPlan>,
+}
+
+/// TLS of one server.
+#[derive(Clone, Debug)]
+pub struct ServerPlan {
+    /// The name that is asked for and verified.
+    pub name: String,
+    /// Where it is, for the log.
+    pub place: String,
 }
 
 impl TlsPlan {
@@ -226,9 +235,9 @@ impl<L: Ledger> TlsLayer<L> {
         self.plan.listeners.get(index)?.as_ref()
     }
 
-    fn connector(&self, profile: u32) -> Option<(&PoolPlan, &str)> {
+    fn connector(&self, profile: u32) -> Option<(&PoolPlan, &ServerPlan)> {
         let pool = self.plan.pools.get((profile >> 16) as usize)?.as_ref()?;
-        Some((pool, pool.server_names.get((profile & 0xffff) as usize)?))
+        Some((pool, pool.servers.get((profile & 0xffff) as usize)?))
     }
 
     /// Seals what is gathered for `sock` into its output.
@@ -249,10 +258,11 @@ impl<L: Ledger> TlsLayer<L> {
 
     fn log(&mut self, now: Moment, profile: u32, fault: Fault) {
         let due = self.logged.is_none_or(|at| now.since(at) >= LOG_EVERY);
-        if let Some((pool, name)) = self.connector(profile)
+        if let Some((pool, server)) = self.connector(profile)
             && due
         {
-            self.ledger.log(format_args!("pool {}: server {name}: {}", pool.name, fault.text()));
+            let (pool, place) = (&pool.name, &server.place);
+            self.ledger.log(format_args!("pool {pool}: server {place}: {}", fault.text()));
             self.logged = Some(now);
         }
     }
@@ -321,7 +331,7 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
     ) -> Result<SockId, Shortage> {
         // A name that is none was refused at start.
         let Some(Ok(session)) =
-            self.layer.connector(number).map(|(pool, name)| pool.connector.connect(name))
+            self.layer.connector(number).map(|(pool, server)| pool.connector.connect(&server.name))
         else {
             self.layer.ledger.count(Event::Bug);
             return Err(Shortage::Slots);

@@ -8,6 +8,6 @@ mod layer;
 mod roots;
 mod user;
 
-pub use layer::{ListenerPlan, PoolPlan, SecureView, TlsLayer, TlsPlan, profile};
+pub use layer::{ListenerPlan, PoolPlan, SecureView, ServerPlan, TlsLayer, TlsPlan, profile};
 pub use roots::system_roots;
 pub use user::{Event, Ledger, Refused, User};

@@ -14,7 +14,7 @@ use tidegate_config::model::{
     CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ProxyVersion, ServerAddress,
     TicketSource, TlsIdentity, TlsVersion,
 };
-use tidegate_secure::{ListenerPlan, PoolPlan, TlsPlan};
+use tidegate_secure::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
 use tidegate_wire::tls::{
     self, Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, PeerIdentity,
     Roots, SetupFault, SetupKind, TicketKeys, TlsClock, Version,
@@ -222,20 +222,7 @@ fn load_pool(
         Some(paths) => Some(reading.certificate(paths)?),
         None => None,
     };
-    let mut server_names = Vec::new();
-    for server in &pool.servers {
-        let name = tls.server_name.clone().unwrap_or_else(|| match &server.address {
-            ServerAddress::Ip(address) => address.ip().to_string(),
-            ServerAddress::Name(name, _) => name.clone(),
-            ServerAddress::Unix(_) => String::new(),
-        });
-        if Connector::check_name(&name).is_err() {
-            let what = format!("{name:?} is no name to verify: add server-name = \"app.internal\"");
-            reading.note("server-name".to_owned(), what);
-            return None;
-        }
-        server_names.push(name);
-    }
+    let servers = plan_servers(pool, tls, reading)?;
     let settings = ConnectorSettings {
         roots,
         revocations_pem,
@@ -248,7 +235,7 @@ fn load_pool(
         ..ConnectorSettings::default()
     };
     match Connector::new(&settings, clock.clone()) {
-        Ok(connector) => Some(PoolPlan { name: pool.name.clone(), connector, server_names }),
+        Ok(connector) => Some(PoolPlan { name: pool.name.clone(), connector, servers }),
         Err(fault) => {
             let own: Vec<_> = tls.client_cert.iter().cloned().collect();
             let lists = (fault.kind == SetupKind::RevocationBroken).then(|| tls.crl.join(", "));
@@ -257,6 +244,34 @@ fn load_pool(
             None
         }
     }
+}
+
+/// What each server is asked for as, and how the log calls it.
+fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option<Vec<ServerPlan>> {
+    let mut servers = Vec::new();
+    for server in &pool.servers {
+        let (own_name, mut place) = match &server.address {
+            ServerAddress::Ip(address) => (address.ip().to_string(), address.to_string()),
+            ServerAddress::Name(name, port) => (name.clone(), format!("{name}:{port}")),
+            ServerAddress::Unix(path) => (String::new(), format!("unix:{path}")),
+        };
+        if let Some(name) = &tls.server_name {
+            place = format!("{place} as {name}");
+        }
+        let name = tls.server_name.clone().unwrap_or(own_name);
+        if Connector::check_name(&name).is_err() {
+            let what = match name.as_str() {
+                "" => format!("{place} has no name to verify: add server-name = \"app.internal\""),
+                name => {
+                    format!("{name:?} is no name to verify: write server-name = \"app.internal\"")
+                }
+            };
+            reading.note("server-name".to_owned(), what);
+            return None;
+        }
+        servers.push(ServerPlan { name, place });
+    }
+    Some(servers)
 }
 
 /// Whether everything that TLS of `config` is made of is there and fits; nothing is made or kept.

@@ -7,14 +7,17 @@
 //! idle it is in its client's `kept` (and `Upstream::owner` names that client) and in no idle list.
 
 use core::net::{IpAddr, SocketAddr};
+use std::borrow::Cow;
 
 use tidegate_config::model::{Listener, ProxyVersion};
+use tidegate_gate::forward::ClientCertificate;
+use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_secure::Refused;
 use tidegate_wire::proxy_protocol::{
-    self, Endpoints, Extension, Header, Tls, Transport, encode_binary, encode_text,
+    self, Endpoints, Extension, Extensions, Header, Tls, Transport, encode_binary, encode_text,
 };
-use tidegate_wire::tls::{PeerIdentity, TlsSession, Version, openssl_cipher_name};
+use tidegate_wire::tls::{PeerIdentity, TlsSession, common_name_text, openssl_cipher_name};
 
 use crate::connection::{Downstream, DownstreamState};
 use crate::worker::Worker;
@@ -23,33 +26,124 @@ use crate::worker::Worker;
 #[derive(Default)]
 pub(crate) struct ClientFacts {
     /// Who it proved to be by a certificate.
-    pub(crate) certificate: Option<PeerIdentity>,
+    certificate: Option<Certificate>,
     /// Where it connected to, as the proxy in front says.
     destination: Option<SocketAddr>,
+    /// The proxy in front says that the client speaks TLS with it: a session here is the proxy's own.
+    secured_in_front: bool,
     /// How it speaks TLS; only where servers are told.
     session: Option<SessionFacts>,
     /// An idle connection to a server that was told of this client.
     kept: Option<SockId>,
 }
 
-/// How a client speaks TLS.
-pub(crate) struct SessionFacts {
-    pub(crate) version: Version,
-    pub(crate) cipher: &'static str,
-    pub(crate) alpn: Option<Box<[u8]>>,
-    pub(crate) server_name: Option<Box<str>>,
+impl ClientFacts {
+    /// Who the client proved to be, as servers are told.
+    pub(crate) fn certificate(&self) -> Option<ClientCertificate<'_>> {
+        Some(match self.certificate.as_ref()? {
+            Certificate::Verified { subject, fingerprint } => {
+                ClientCertificate::Verified { subject, fingerprint }
+            }
+            Certificate::VerifiedInFront { common_name } => {
+                ClientCertificate::VerifiedInFront { common_name }
+            }
+        })
+    }
+}
+
+/// What is known of a client's certificate, as text.
+enum Certificate {
+    Verified { subject: String, fingerprint: String },
+    VerifiedInFront { common_name: String },
+}
+
+impl Certificate {
+    fn verified(identity: &PeerIdentity) -> Self {
+        let fingerprint = identity.fingerprint_hex();
+        Self::Verified { subject: identity.subject.clone(), fingerprint }
+    }
+
+    /// Both must be said: that there was a certificate, and that it was good. Some proxies leave the result at
+    /// zero, which is "good", where there was none.
+    fn verified_in_front(tls: &Tls<'_>) -> Option<Self> {
+        let shown = tls.certificate_here || tls.certificate_in_session;
+        let common_name = tls.common_name.filter(|_| shown && tls.verified)?;
+        common_name_text(common_name).map(|common_name| Self::VerifiedInFront { common_name })
+    }
+}
+
+/// How a client speaks TLS, here or with the proxy in front.
+#[derive(Default)]
+struct SessionFacts {
+    alpn: Option<Box<[u8]>>,
+    server_name: Option<Box<[u8]>>,
+    certificate_here: bool,
+    certificate_in_session: bool,
+    verified: bool,
+    version: Option<Cow<'static, [u8]>>,
+    common_name: Option<Box<[u8]>>,
+    cipher: Option<Cow<'static, [u8]>>,
+    signature_algorithm: Option<Box<[u8]>>,
+    key_algorithm: Option<Box<[u8]>>,
 }
 
 impl SessionFacts {
-    fn of(session: &mut TlsSession) -> Option<Self> {
+    fn of_session(session: &mut TlsSession, identity: Option<&PeerIdentity>) -> Option<Self> {
         let server_name = session.take_asked_name();
         let facts = session.facts()?;
         Some(Self {
-            version: facts.version,
-            cipher: facts.cipher,
             alpn: facts.alpn.map(Into::into),
-            server_name,
+            server_name: server_name.map(|name| name.into_boxed_bytes()),
+            certificate_here: identity.is_some(),
+            certificate_in_session: identity.is_some(),
+            // One that is not good ends the handshake.
+            verified: identity.is_some(),
+            version: Some(facts.version.name().as_bytes().into()),
+            common_name: identity.and_then(|known| known.common_name.clone()),
+            cipher: Some(openssl_cipher_name(facts.cipher).as_bytes().into()),
+            ..Self::default()
         })
+    }
+
+    /// What a header says of a client that speaks TLS with its sender: `tls`, and `extensions` beside it.
+    fn of_header(tls: &Tls<'_>, extensions: Extensions<'_>) -> Self {
+        let owned = |value: &[u8]| Cow::Owned(value.to_vec());
+        let mut facts = Self {
+            certificate_here: tls.certificate_here,
+            certificate_in_session: tls.certificate_in_session,
+            verified: tls.verified,
+            version: tls.version.map(owned),
+            common_name: tls.common_name.map(Into::into),
+            cipher: tls.cipher.map(owned),
+            signature_algorithm: tls.signature_algorithm.map(Into::into),
+            key_algorithm: tls.key_algorithm.map(Into::into),
+            ..Self::default()
+        };
+        for extension in extensions {
+            match extension {
+                Extension::Alpn(value) => facts.alpn = Some(value.into()),
+                Extension::Authority(value) => facts.server_name = Some(value.into()),
+                _ => {}
+            }
+        }
+        facts
+    }
+
+    fn extensions(&self) -> impl Iterator<Item = Extension<'_>> {
+        let alpn = self.alpn.as_deref().map(Extension::Alpn);
+        let name = self.server_name.as_deref().map(Extension::Authority);
+        let tls = Extension::Tls(Tls {
+            in_use: true,
+            certificate_here: self.certificate_here,
+            certificate_in_session: self.certificate_in_session,
+            verified: self.verified,
+            version: self.version.as_deref(),
+            common_name: self.common_name.as_deref(),
+            cipher: self.cipher.as_deref(),
+            signature_algorithm: self.signature_algorithm.as_deref(),
+            key_algorithm: self.key_algorithm.as_deref(),
+        });
+        [alpn, name, Some(tls)].into_iter().flatten()
     }
 }
 
@@ -105,10 +199,11 @@ impl Worker {
         }
     }
 
-    /// From here on the client of `sock` is whom `header` names.
-    pub(crate) fn note_proxied(&mut self, sock: SockId, header: &Header<'_>) {
+    /// From here on the client of `sock` is whom `header` names, and speaks as it says.
+    fn note_proxied(&mut self, sock: SockId, header: &Header<'_>) {
         self.accounts.counters.proxy_headers.add(1);
         let tells = self.snapshot.tells_servers;
+        let hsts = &self.snapshot.hsts;
         let Some(down) = self.conns.downstream(sock) else { return };
         match header.endpoints {
             // The connection's own addresses are the true ones.
@@ -121,18 +216,35 @@ impl Worker {
             }
             Endpoints::Unix { .. } => down.peer = Peer::Local,
         }
+        let mut extensions = header.extensions;
+        let said = extensions.find_map(|extension| match extension {
+            Extension::Tls(tls) => Some(tls),
+            _ => None,
+        });
+        // Without TLS of its own, the sender may still pass on that of the client to this listener.
+        let Some(tls) = said.filter(|tls| tls.in_use) else { return };
+        down.scheme = Scheme::Https;
+        down.hsts = hsts.of_listener(usize::from(down.listener), Scheme::Https);
+        let facts = facts_of(down);
+        facts.secured_in_front = true;
+        facts.certificate = Certificate::verified_in_front(&tls);
+        facts.session = tells.then(|| SessionFacts::of_header(&tls, header.extensions));
     }
 
     /// Remembers who the client of a connection proved to be, and, where servers are told, how it speaks
-    /// TLS.
+    /// TLS; not where the session is that of a proxy, whose own certificate would pass for the client's.
     pub(crate) fn note_session(&mut self, sock: SockId, session: &mut TlsSession) {
         let tells = self.snapshot.tells_servers;
         let Some(down) = self.conns.downstream(sock) else { return };
-        if let Some(identity) = session.peer_identity() {
-            facts_of(down).certificate = Some(identity);
+        if down.facts.as_deref().is_some_and(|facts| facts.secured_in_front) {
+            return;
+        }
+        let identity = session.peer_identity();
+        if let Some(identity) = &identity {
+            facts_of(down).certificate = Some(Certificate::verified(identity));
         }
         if tells {
-            facts_of(down).session = SessionFacts::of(session);
+            facts_of(down).session = SessionFacts::of_session(session, identity.as_ref());
         }
     }
 
@@ -227,24 +339,7 @@ fn encode_header(
         (ProxyVersion::V1, _) => encode_text(out, &endpoints),
         (ProxyVersion::V2, None) => encode_binary(out, &endpoints, [], false),
         (ProxyVersion::V2, Some(session)) => {
-            let certificate = facts.and_then(|facts| facts.certificate.as_ref());
-            let alpn = session.alpn.as_deref().map(Extension::Alpn);
-            let name = session.server_name.as_deref();
-            let name = name.map(|name| Extension::Authority(name.as_bytes()));
-            let tls = Extension::Tls(Tls {
-                in_use: true,
-                certificate_here: certificate.is_some(),
-                certificate_in_session: certificate.is_some(),
-                // One that is not good ends the handshake.
-                verified: certificate.is_some(),
-                version: Some(session.version.name().as_bytes()),
-                common_name: certificate.and_then(|known| known.common_name.as_deref()),
-                cipher: Some(openssl_cipher_name(session.cipher).as_bytes()),
-                signature_algorithm: None,
-                key_algorithm: None,
-            });
-            let said = [alpn, name, Some(tls)].into_iter().flatten();
-            encode_binary(out, &endpoints, said, false);
+            encode_binary(out, &endpoints, session.extensions(), false);
         }
     }
 }

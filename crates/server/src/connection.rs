@@ -6,6 +6,7 @@
 
 use tidegate_base::Id;
 use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder};
 
@@ -19,6 +20,8 @@ pub(crate) struct Downstream {
     /// The client: the socket's peer, or whom a proxy named.
     pub(crate) peer: Peer,
     pub(crate) listener: u16,
+    /// How its client speaks: to us, or to a proxy in front that says so.
+    pub(crate) scheme: Scheme,
     /// Strict-Transport-Security of the answer to the request that is worked on.
     pub(crate) hsts: PolicyId,
     /// The head came in part and its deadline runs.
@@ -41,6 +44,14 @@ impl Downstream {
     /// passed on regardless: its client may read only once it has sent all of it.
     pub(crate) fn is_held(&self) -> bool {
         self.blocked && !matches!(self.state, DownstreamState::Exchange(_))
+    }
+
+    /// Whether it was answered, took its answers and has not begun to ask again.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.state, DownstreamState::ExpectHead)
+            && self.requests > 0
+            && self.input.is_empty()
+            && !self.blocked
     }
 }
 
@@ -92,6 +103,8 @@ pub(crate) struct Connections {
     slots: Vec<Slot>,
     downstream: usize,
     upstream: usize,
+    /// Where the next search for an idle client begins.
+    hand: usize,
 }
 
 impl Connections {
@@ -99,7 +112,8 @@ impl Connections {
     /// copied while it grows: the copies would double an idle connection's memory.
     pub(crate) fn with_capacity(count: usize) -> Self {
         const RESERVED_MAX: usize = 1 << 20;
-        Self { slots: Vec::with_capacity(count.min(RESERVED_MAX)), downstream: 0, upstream: 0 }
+        let slots = Vec::with_capacity(count.min(RESERVED_MAX));
+        Self { slots, downstream: 0, upstream: 0, hand: 0 }
     }
 
     pub(crate) fn insert_downstream(&mut self, sock: SockId, conn: Downstream) {
@@ -169,6 +183,21 @@ impl Connections {
         let slot = &mut self.slots[sock.index as usize];
         slot.generation = 0;
         core::mem::replace(&mut slot.conn, Conn::Vacant)
+    }
+
+    /// The next connection, in slot order from the last one found, of a client that was answered and asks
+    /// nothing now; of `looks_max` slots.
+    pub(crate) fn next_idle_downstream(&mut self, looks_max: usize) -> Option<SockId> {
+        for _ in 0..looks_max.min(self.slots.len()) {
+            self.hand = (self.hand + 1) % self.slots.len();
+            let slot = &self.slots[self.hand];
+            if let Conn::Downstream(down) = &slot.conn
+                && down.is_idle()
+            {
+                return Some(SockId::new(self.hand as u32, slot.generation));
+            }
+        }
+        None
     }
 
     /// How many connections towards clients there are.

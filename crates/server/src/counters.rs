@@ -57,6 +57,8 @@ counters! {
         head_timeouts,
         /// Idle connections closed for their age.
         idle_timeouts,
+        /// Idle connections of clients closed because few slots were free.
+        idle_closes_for_room,
         /// Bodies or answers that stood still for too long.
         body_timeouts,
         /// Connections to servers that did not stand in time.

@@ -11,7 +11,7 @@ use tidegate_base::limits::TRAILER_BYTES_MAX;
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
-use tidegate_gate::forward::{self, ClientCertificate, ForwardFault, RequestContext};
+use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_reactor::{Peer, Reactor, Shortage, SockId};
 use tidegate_wire::http1::{
@@ -58,15 +58,11 @@ impl Worker {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Local => None,
         };
-        let certificate = down.facts.as_ref().and_then(|facts| facts.certificate.as_ref());
-        let certificate = certificate.map(|known| (known.subject.clone(), known.fingerprint_hex()));
         let context = RequestContext {
             peer,
             trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
-            scheme: listener.scheme(),
-            client_certificate: certificate
-                .as_ref()
-                .map(|(subject, fingerprint)| ClientCertificate { subject, fingerprint }),
+            scheme: down.scheme,
+            client_certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
             via: &snapshot.config.server.via,
             host: &proxy.host,
         };
@@ -241,6 +237,7 @@ impl Worker {
         };
         let up = begun.inspect_err(|_| counters.upstream_connect_failures.add(1))?;
         counters.upstream_now.add(1);
+        self.note_new_connection(reactor);
         self.conns.insert_upstream(
             up,
             Upstream {

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::respond::{self, AnswerContext};
 use tidegate_gate::router::{self, Routed};
+use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
 use tidegate_wire::http1::{
     BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, Method, RequestHead,
@@ -56,12 +57,14 @@ impl Worker {
             false => DownstreamState::ExpectHead,
         };
         let head_timeout = settings.timeouts.head;
+        let scheme = Scheme::of_connection(settings.tls.is_some());
         self.conns.insert_downstream(
             sock,
             Downstream {
                 peer,
                 listener,
-                hsts: self.snapshot.hsts.of_listener(usize::from(listener)),
+                scheme,
+                hsts: self.snapshot.hsts.of_listener(usize::from(listener), scheme),
                 head_started: false,
                 blocked: false,
                 finished: false,
@@ -74,6 +77,7 @@ impl Worker {
         );
         // A fresh connection owes its first head; only then may it idle.
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
+        self.note_new_connection(reactor);
     }
 
     pub(crate) fn downstream_received<R: Reactor>(
@@ -242,14 +246,15 @@ impl Worker {
         head: &RequestHead<'_>,
     ) {
         let snapshot = Rc::clone(&self.snapshot);
-        if let Some(down) = self.conns.downstream(sock) {
-            down.hsts = snapshot.hsts.of_listener(usize::from(down.listener));
-        }
+        let trusted = self.is_trusted(sock, listener);
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let scheme = request_scheme(head, down.scheme, trusted);
+        down.hsts = snapshot.hsts.of_listener(usize::from(down.listener), scheme);
         if matches!(head.method, Method::Connect) {
             let text = "CONNECT is not supported: this server opens no tunnels for clients";
             return self.answer_error(reactor, sock, head, 501, text, true);
         }
-        if router::is_misdirected(head, listener.scheme()) && !self.is_trusted(sock, listener) {
+        if router::is_misdirected(head, scheme) && !trusted {
             let text = "an https URI is answered on an encrypted connection only";
             return self.answer_error(reactor, sock, head, 421, text, false);
         }
@@ -260,7 +265,9 @@ impl Worker {
             let text = "the request's body is larger than this listener allows";
             return self.answer_error(reactor, sock, head, 413, text, true);
         }
-        if let Some(redirect) = listener.redirect_to_https {
+        if scheme == Scheme::Http
+            && let Some(redirect) = listener.redirect_to_https
+        {
             return self.redirect_to_https(reactor, sock, head, redirect);
         }
         let Some(down) = self.conns.downstream(sock) else { return };
@@ -268,12 +275,11 @@ impl Worker {
         let mut path_scratch = core::mem::take(&mut self.path_scratch);
         match snapshot.router.route(listener_index, head, &mut path_scratch) {
             Routed::Route(index) => {
-                down.hsts = snapshot.hsts.of_route(listener_index, index);
+                down.hsts = snapshot.hsts.of_route(listener_index, index, scheme);
                 match &snapshot.config.routes[index].action {
                     Action::Respond(_) => self.respond(reactor, sock, head, index),
                     Action::Redirect(redirect) => {
                         let close = self.must_close(sock, head);
-                        let scheme = listener.scheme();
                         let context = self.answer_context(reactor, sock, head, close);
                         let Some(out) = reactor.output(sock) else { return };
                         let status =
@@ -370,7 +376,7 @@ impl Worker {
     }
 
     /// Whether the listener believes what this client says of the connection before it.
-    pub(crate) fn is_trusted(&mut self, sock: SockId, listener: &Listener) -> bool {
+    fn is_trusted(&mut self, sock: SockId, listener: &Listener) -> bool {
         match self.conns.downstream(sock).map(|down| &down.peer) {
             Some(Peer::Tcp(address)) => {
                 listener.trusted.iter().any(|net| net.contains(address.ip()))
@@ -458,7 +464,8 @@ impl Worker {
     fn refuse<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, fault: Fault, is_head: bool) {
         self.accounts.counters.requests_refused.add(1);
         if let Some(down) = self.conns.downstream(sock) {
-            down.hsts = self.snapshot.hsts.of_listener(usize::from(down.listener));
+            let listener = usize::from(down.listener);
+            down.hsts = self.snapshot.hsts.of_listener(listener, down.scheme);
         }
         self.refuse_with(reactor, sock, fault.status(), fault.reason(), is_head);
     }

@@ -80,6 +80,7 @@ impl Worker {
             match work {
                 Work::Resume(sock) => self.resume_downstream(reactor, sock),
                 Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
+                Work::MakeRoom => self.make_room(reactor),
             }
         }
     }

@@ -18,6 +18,7 @@ pub mod fuzz;
 mod neighbours;
 mod produce;
 mod reload;
+mod room;
 pub mod snapshot;
 pub mod start;
 mod tunnel;

@@ -459,13 +459,16 @@ fn wait_for_stop(bell: Option<&ReloadBell>) {
     }
 }
 
-/// Which listeners leave new connections to a process that takes over: those on TCP where nobody is left who
-/// listened there before this process, for then its listeners are the group's first.
+/// Which listeners leave new connections to a process that takes over: those on TCP where there is one, and where
+/// nobody is left who listened there before this process, for then its listeners are the group's first.
 fn leaving(config: &Config, workers: u32, earlier: &[Vec<u64>]) -> Leaving {
     let own = |(listener, earlier): (&model::Listener, &Vec<u64>)| {
         let Bind::Tcp(address) = listener.bind else { return None };
+        // Each worker has a listener there. More than those: there are others; fewer: the table is hidden,
+        // and there may be.
+        let is_alone = neighbours::listeners_on(address).len() == workers as usize;
         let is_first = !neighbours::are_there_still(earlier, address);
-        is_first.then(|| Arc::new(LeavingListeners::new(workers)))
+        (is_first && !is_alone).then(|| Arc::new(LeavingListeners::new(workers)))
     };
     config.listeners.iter().zip(earlier).map(own).collect()
 }
@@ -511,6 +514,21 @@ mod tests {
             || leaving(&config, 2, &earlier).iter().map(Option::is_some).collect::<Vec<_>>();
         assert_eq!(leaves(), [false, false]);
         drop(older);
-        assert_eq!(leaves(), [true, false]);
+        let listeners = [(); 3].map(|()| share(address));
+        assert_eq!(leaves(), [true, false], "two of its own and a newer one");
+        drop(listeners);
+        let pair = [(); 2].map(|()| share(address));
+        assert_eq!(leaves(), [false, false], "it is alone");
+        drop(pair);
+    }
+
+    /// A listener that others may share the address with.
+    fn share(address: std::net::SocketAddr) -> rustix::fd::OwnedFd {
+        use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        sockopt::set_socket_reuseport(&socket, true).expect("it may be shared");
+        bind(&socket, &address).expect("the address is free");
+        listen(&socket, 1).expect("it listens");
+        socket
     }
 }

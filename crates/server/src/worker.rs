@@ -34,7 +34,7 @@ pub(crate) const TIMER_GRACE: u32 = 0;
 pub(crate) const TIMER_IDLE: u32 = 1;
 /// The timer by which a stop closes the listeners.
 pub(crate) const TIMER_LISTENERS: u32 = 2;
-/// How long a stop leaves the listeners open, with new connections dealt to a process that takes over: a
+/// How long a stop leaves the listeners open where new connections are dealt to a process that takes over: a
 /// connection whose handshake is under way when its listener closes is reset by the kernel.
 const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
 /// How long a stop leaves idle connections open. A client that has just got its answer sends its next
@@ -95,6 +95,8 @@ pub(crate) enum Work {
     Resume(SockId),
     /// A server of this pool has room: serve who waits.
     ServeQueue(u16),
+    /// Few slots are free: close an idle client's connection.
+    MakeRoom,
 }
 
 /// What a worker still holds; see [`Worker::leftovers`].
@@ -222,27 +224,35 @@ impl Worker {
         self.leaving = leaving;
     }
 
+    /// Connections that the worker's reactor holds at most.
+    pub(crate) fn slots_max(&self) -> usize {
+        self.limits.exchanges_max
+    }
+
     fn steers(&self) -> bool {
         self.limits.steer_by_cpu && self.limits.workers > 1
     }
 
     /// Begins to stop: new connections go to whoever takes over, the listeners close after
-    /// `STOP_LISTENERS_SPAN`, idle connections after `STOP_IDLE_SPAN`, those at work after their answer;
-    /// what is left after `grace` is reset.
+    /// `STOP_LISTENERS_SPAN` (at once where nobody does), idle connections after `STOP_IDLE_SPAN`, those
+    /// at work after their answer; what is left after `grace` is reset.
     pub fn stop<R: Reactor>(&mut self, reactor: &mut R, grace: Span) {
         if self.stopping {
             return;
         }
         self.stopping = true;
+        let now = reactor.now();
+        reactor.set_timer(TIMER_GRACE, now.after(grace));
+        reactor.set_timer(TIMER_IDLE, now.after(STOP_IDLE_SPAN.min(grace)));
+        if self.leaving.iter().all(Option::is_none) {
+            return self.close_listeners(reactor);
+        }
         for (listener, index) in &self.listeners {
             if let Some(Some(own)) = self.leaving.get(usize::from(*index)) {
                 reactor.steer_away(*listener, own);
             }
         }
-        let now = reactor.now();
-        reactor.set_timer(TIMER_GRACE, now.after(grace));
         reactor.set_timer(TIMER_LISTENERS, now.after(STOP_LISTENERS_SPAN.min(grace)));
-        reactor.set_timer(TIMER_IDLE, now.after(STOP_IDLE_SPAN.min(grace)));
     }
 
     /// Closes the listeners, once what waits in their backlogs is taken.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor};
-use tidegate_secure::{ListenerPlan, PoolPlan, TlsLayer, TlsPlan};
+use tidegate_secure::{ListenerPlan, PoolPlan, ServerPlan, TlsLayer, TlsPlan};
 use tidegate_server::counters::{Accounts, WorkerCounters};
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 use tidegate_wire::http1::DateField;
 use tidegate_wire::proxy_protocol::{self, Endpoints, Extension};
 use tidegate_wire::tls::{
-    Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Roots, TicketKeys,
-    TlsClock, TlsSession,
+    Acceptor, AcceptorSettings, CIPHER_NAMES, CertificateFiles, Connector, ConnectorSettings,
+    GROUP_NAMES, Roots, TicketKeys, TlsClock, TlsSession,
 };
 
 const NOW: u64 = 1_767_225_600;
@@ -108,8 +108,8 @@ impl House {
             ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
         let connector = Connector::new(&settings, clock.clone()).unwrap();
         let pool = |name: &str| {
-            let server_names = vec![name.to_owned()];
-            Some(PoolPlan { name: name.to_owned(), connector: connector.clone(), server_names })
+            let servers = vec![ServerPlan { name: name.to_owned(), place: String::new() }];
+            Some(PoolPlan { name: name.to_owned(), connector: connector.clone(), servers })
         };
         let listener = ListenerPlan { acceptor, handshake_timeout: Span::from_secs(5) };
         let plan = TlsPlan {
@@ -242,6 +242,22 @@ fn answers_are_the_same_whatever_the_net_does_to_the_records() {
         assert!(house.counters().upstream_connects.load() > 0);
         drop(clients);
         house.assert_empty();
+    }
+}
+
+#[test]
+fn what_a_file_may_name_is_what_can_be_offered_in_the_same_order() {
+    let schema = tidegate_config::schema();
+    for tls in [
+        "/properties/listener/items/properties/tls/anyOf/1/properties",
+        "/properties/pool/additionalProperties/properties/tls/anyOf/1/properties",
+    ] {
+        for (key, offered) in [("ciphers", CIPHER_NAMES), ("curves", GROUP_NAMES)] {
+            let words = schema.pointer(&format!("{tls}/{key}/items/enum"));
+            let words = words.and_then(|words| words.as_array()).expect("a list of words");
+            let named: Vec<_> = words.iter().filter_map(|word| word.as_str()).collect();
+            assert_eq!(named, offered, "{tls}/{key}");
+        }
     }
 }
 

@@ -198,11 +198,13 @@ fn the_load_generator_verifies_counts_and_resumes() {
         (number("handshakes_full"), number("handshakes_resumed"), output.status.code())
     };
     let own = server.authority();
-    assert_eq!(report(&["-n", "120", "--ca", &own]), (6, 0, Some(0)));
+    // A connection that begins late may find the ticket of one before it.
+    let (full, resumed, code) = report(&["-n", "120", "--ca", &own]);
+    assert!(full >= 1 && full + resumed == 6 && code == Some(0), "{full} {resumed}");
     let anew = ["-n", "120", "--accept-any-certificate", "--handshake-every-request"];
     let (full, resumed, code) = report(&anew);
     // Two workers seal tickets by the same keys: whichever is met, the session goes on.
-    assert!(full == 6 && resumed >= 114 && code == Some(0), "{full} {resumed}");
+    assert!((1..=6).contains(&full) && resumed >= 114 && code == Some(0), "{full} {resumed}");
     let (full, resumed, _) = report(&[&anew[..], &["--tls-resumption", "off"]].concat());
     assert!(full >= 120 && resumed == 0, "{full} {resumed}");
 }

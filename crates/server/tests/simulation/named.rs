@@ -4,7 +4,7 @@
 
 use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Span};
-use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor, SimServer};
+use tidegate_reactor::{Faults, LeavingListeners, Reactor, SimNet, SimPeer, SimReactor, SimServer};
 
 use crate::peer::body;
 use crate::peer::reader::{Piece, Reader, response_framing};
@@ -79,7 +79,12 @@ impl Stage {
     }
 
     pub(crate) fn accept(&mut self) -> SimPeer {
-        self.until(|stage| stage.origin.accept())
+        self.until(Self::origin_connection)
+    }
+
+    /// The next connection to the origin, if it is there already.
+    pub(crate) fn origin_connection(&self) -> Option<SimPeer> {
+        self.origin.accept()
     }
 
     /// The next bytes at `peer`, `end` among them.
@@ -180,6 +185,32 @@ fn without_a_slot_for_the_server_a_request_is_503_and_not_tried_again() {
     let counters = &stage.seat.accounts.counters;
     assert_eq!((counters.retries.load(), counters.upstream_connects.load()), (0, 1));
     drop((idle, client));
+    stage.end();
+}
+
+#[test]
+fn idle_clients_make_room_for_those_who_ask() {
+    const SLOTS: usize = 64;
+    let mut stage = Stage::with_slots("", "", SLOTS);
+    let mut clients = Vec::new();
+    for _ in 0..SLOTS * 2 {
+        let client = stage.dial();
+        client.send(b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+        stage.hear(&client, "hello");
+        clients.push(client);
+        // Those who were told to leave do so.
+        clients.retain(|client| !client.is_finished_by_other());
+    }
+    let client = stage.dial();
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let answer = stage.hear(&client, "ok");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(clients.len() > SLOTS / 2, "most idle clients stay: {}", clients.len());
+    assert!(stage.seat.accounts.counters.idle_closes_for_room.load() >= SLOTS as u64);
+    drop((clients, client, origin));
     stage.end();
 }
 
@@ -471,8 +502,10 @@ fn a_stop_answers_requests_that_were_on_their_way_and_closes_before_later_ones()
 }
 
 #[test]
-fn a_stop_takes_clients_that_were_connecting_and_refuses_later_ones() {
+fn a_stop_beside_a_newer_process_takes_clients_that_were_connecting() {
     let mut stage = Stage::new("", "");
+    let own = std::sync::Arc::new(LeavingListeners::new(1));
+    stage.seat.worker.leave_to_others([Some(own)].into());
     stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
     pass(&mut stage, Span::from_millis(100));
     assert!(!stage.seat.worker.is_stopped(&stage.seat.reactor), "a listener is still open");
@@ -483,6 +516,21 @@ fn a_stop_takes_clients_that_were_connecting_and_refuses_later_ones() {
     let answer = stage.hear(&client, "hello");
     assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     drop(client);
+    stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
+    stage.end();
+}
+
+#[test]
+fn a_stop_alone_takes_those_in_the_backlog_and_refuses_later_ones() {
+    let mut stage = Stage::new("", "");
+    let waits = stage.dial();
+    waits.send(HELLO);
+    stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
+    let answer = stage.hear(&waits, "hello");
+    assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    assert_eq!(stage.net.open_listeners(), 0, "it waits for nobody");
+    assert!(stage.net.dial(&stage.seat.bound[0]).is_none(), "nobody listens any more");
+    drop(waits);
     stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
     stage.end();
 }

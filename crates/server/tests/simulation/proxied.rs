@@ -3,6 +3,9 @@
 
 use tidegate_base::Span;
 use tidegate_reactor::{Peer, SimPeer};
+use tidegate_wire::proxy_protocol::{
+    self, Endpoints, Extension, Tls, Transport, encode_binary, encode_text,
+};
 
 use crate::named::Stage;
 
@@ -23,6 +26,37 @@ fn hello(stage: &mut Stage, client: &SimPeer, sent: &[u8]) -> String {
     origin.send(ANSWER);
     assert!(stage.hear(client, "ok").starts_with("HTTP/1.1 200 "));
     heard
+}
+
+/// What a front sends of a client that connected to its port 443.
+fn endpoints() -> Endpoints<'static> {
+    let address = |text: &str| text.parse().expect("an address");
+    Endpoints::Ip {
+        source: address("203.0.113.7:4660"),
+        destination: address("10.0.0.1:443"),
+        transport: Transport::Stream,
+    }
+}
+
+fn header(extensions: &[Extension<'_>]) -> Vec<u8> {
+    let mut header = Vec::new();
+    encode_binary(&mut header, &endpoints(), extensions.iter().copied(), true);
+    header
+}
+
+/// TLS with a certificate that was verified.
+fn proven() -> Tls<'static> {
+    Tls {
+        in_use: true,
+        certificate_here: true,
+        certificate_in_session: true,
+        verified: true,
+        version: Some(b"TLSv1.3"),
+        common_name: Some(b"bob"),
+        cipher: Some(b"TLS_AES_128_GCM_SHA256"),
+        signature_algorithm: Some(b"SHA256"),
+        key_algorithm: Some(b"RSA2048"),
+    }
 }
 
 fn until_closed(stage: &mut Stage, client: &SimPeer) {
@@ -210,4 +244,135 @@ fn what_is_kept_for_a_client_ages_as_any_idle_connection() {
     stage.hear(&origin, "HTTP/1.1\r\n");
     drop((client, origin));
     stage.end();
+}
+
+const HTTPS_ALONE: &str = "redirect-to-https = true\nhsts = \"9s\"";
+const HSTS: &str = "\r\nStrict-Transport-Security: max-age=9\r\n";
+
+/// Sends a request; returns what the origin hears and what the client does; nothing is heard where it is
+/// redirected.
+fn ask(stage: &mut Stage, client: &SimPeer, sent: &[u8]) -> (String, String) {
+    client.send(sent);
+    let mut said = Vec::new();
+    let origin = stage.until(|stage| {
+        said.extend(client.receive());
+        let origin = stage.origin_connection();
+        (origin.is_some() || said.ends_with(b"see Location\n")).then_some(origin)
+    });
+    let Some(origin) = origin else {
+        return (String::new(), String::from_utf8(said).expect("text"));
+    };
+    let heard = stage.hear(&origin, "\r\n\r\n");
+    origin.send(ANSWER);
+    (heard, stage.hear(client, "\r\n\r\nok"))
+}
+
+#[test]
+fn a_client_that_speaks_tls_with_a_trusted_proxy_comes_by_https() {
+    let mut v1 = Vec::new();
+    encode_text(&mut v1, &endpoints());
+    let plain = Tls { in_use: false, ..proven() };
+    for (header, is_https) in [
+        (header(&[Extension::Tls(proven())]), true),
+        (header(&[Extension::Tls(Tls { in_use: true, ..Tls::default() })]), true),
+        (header(&[Extension::Alpn(b"http/1.1"), Extension::Tls(plain)]), false),
+        // Ports mean nothing, nor does a name that was asked for.
+        (header(&[Extension::Authority(b"a.example")]), false),
+        (header(&[]), false),
+        (v1, false),
+    ] {
+        let mut stage = Stage::new(&format!("{TRUSTING}\n{HTTPS_ALONE}"), "");
+        let client = dial_from(&stage, FRONT);
+        let (heard, said) = ask(&mut stage, &client, &[&header, GET].concat());
+        if is_https {
+            assert!(heard.contains("\r\nX-Forwarded-Proto: https\r\n"), "{heard}");
+            assert!(heard.contains("host=\"a\";proto=https\r\n"), "{heard}");
+            assert!(said.starts_with("HTTP/1.1 200 ") && said.contains(HSTS), "{said}");
+        } else {
+            assert!(said.starts_with("HTTP/1.1 301 ") && !said.contains("Strict"), "{said}");
+            assert!(said.contains("\r\nLocation: https://a/p\r\n"), "{said}");
+        }
+        // What cannot be read as a request is answered by the same rule.
+        client.send(b"GET /\x01 HTTP/1.1\r\n\r\n");
+        let said = stage.hear(&client, "\r\n\r\n");
+        assert!(said.starts_with("HTTP/1.1 400 "), "{said}");
+        assert_eq!(said.contains(HSTS), is_https, "{said}");
+        drop(client);
+        stage.end();
+    }
+}
+
+#[test]
+fn a_certificate_that_the_proxy_did_not_find_good_names_nobody() {
+    let unshown = Tls { certificate_here: false, certificate_in_session: false, ..proven() };
+    for (tls, told) in [
+        (proven(), "\r\nX-Client-Cert-Cn: bob\r\n"),
+        (Tls { certificate_here: false, ..proven() }, "\r\nX-Client-Cert-Cn: bob\r\n"),
+        (
+            Tls { common_name: Some(b"b\r\nob"), ..proven() },
+            "\r\nX-Client-Cert-Cn: b\\0d\\0aob\r\n",
+        ),
+        (Tls { verified: false, ..proven() }, ""),
+        (Tls { common_name: None, ..proven() }, ""),
+        (Tls { common_name: Some(&[b'a'; 300]), ..proven() }, ""),
+        (Tls { in_use: false, ..proven() }, ""),
+        (unshown, ""),
+    ] {
+        let mut stage = Stage::new(TRUSTING, "");
+        let client = dial_from(&stage, FRONT);
+        let claimed = b"GET /p HTTP/1.1\r\nHost: a\r\nX-Client-Cert-Cn: eve\r\n\r\n";
+        let sent = [&header(&[Extension::Tls(tls)]), &claimed[..]].concat();
+        let heard = hello(&mut stage, &client, &sent);
+        assert!(!heard.contains("eve"), "{heard}");
+        assert_eq!(heard.contains("X-Client-Cert-"), !told.is_empty(), "{heard}");
+        assert!(heard.contains(told), "{heard}");
+        drop(client);
+        stage.end();
+    }
+}
+
+#[test]
+fn servers_are_told_of_the_tls_that_a_proxy_tells_of() {
+    let mut stage = Stage::new(TRUSTING, "proxy-protocol = \"v2\"");
+    let client = dial_from(&stage, FRONT);
+    let tls = Tls { verified: false, ..proven() };
+    let said = [Extension::Authority(b"a.example"), Extension::Alpn(b"h2"), Extension::Tls(tls)];
+    client.send(&[&header(&said), GET].concat());
+    let origin = stage.accept();
+    let mut heard = Vec::new();
+    stage.until(|_| {
+        heard.extend(origin.receive());
+        heard.ends_with(b"\r\n\r\n").then_some(())
+    });
+    let (header, _) = proxy_protocol::decode(&heard).expect("a header").expect("a whole one");
+    assert_eq!(header.endpoints, endpoints());
+    let told: Vec<_> = header.extensions.collect();
+    assert_eq!(
+        told,
+        [Extension::Alpn(b"h2"), Extension::Authority(b"a.example"), Extension::Tls(tls)]
+    );
+    drop((client, origin));
+    stage.end();
+}
+
+#[test]
+fn the_scheme_that_a_trusted_proxy_names_decides_about_redirects_and_hsts() {
+    let listener = format!("trusted = [\"10.9.0.0/16\"]\n{HTTPS_ALONE}");
+    let by =
+        |proto: &str| format!("GET /p HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: {proto}\r\n\r\n");
+    for (peer, proto, is_https) in
+        [(FRONT, "https", true), (FRONT, "http", false), ("10.10.0.1:4000", "https", false)]
+    {
+        let mut stage = Stage::new(&listener, "");
+        let client = dial_from(&stage, peer);
+        let (heard, said) = ask(&mut stage, &client, by(proto).as_bytes());
+        assert_eq!(heard.contains("\r\nX-Forwarded-Proto: https\r\n"), is_https, "{heard}");
+        assert_eq!(said.contains(HSTS), is_https, "{said}");
+        assert_eq!(said.starts_with("HTTP/1.1 301 "), !is_https, "{said}");
+        // The next request of the connection may have come otherwise.
+        let (_, said) = ask(&mut stage, &client, by("http").as_bytes());
+        assert!(said.starts_with("HTTP/1.1 301 ") && !said.contains(HSTS), "{said}");
+        drop(client);
+        stage.end();
+    }
 }

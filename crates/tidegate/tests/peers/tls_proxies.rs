@@ -99,6 +99,77 @@ fn nginx_ends_tls_in_front_and_verifies_us() {
     assert!(seen.to_lowercase().contains("x-forwarded-proto: https"), "{seen}");
 }
 
+/// A certificate that the authority signs, in `NAME.both`; its key is that of `site.pem`.
+fn issue(folder: &Folder, name: &str, names: &str, dates: &str) {
+    folder.file("issued.cnf", format!("subjectAltName = {names}\n"));
+    openssl(
+        folder,
+        &format!(
+            "ca -batch -config issue.cnf -in site.csr -extfile issued.cnf {dates} -notext \
+             -out {name}.pem"
+        ),
+    );
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it was made");
+    folder.file(&format!("{name}.both"), read(&format!("{name}.pem")) + &read("site.key"));
+}
+
+#[test]
+fn the_log_says_which_server_was_refused_and_why() {
+    let folder = Folder::new("tls-reasons");
+    make_certificate(&folder);
+    folder.file("index.txt", "");
+    folder.file("serial", "77\n");
+    folder.file(
+        "issue.cnf",
+        "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\nserial = serial\nnew_certs_dir = .\n\
+         certificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\ndefault_days = 2\n\
+         unique_subject = no\npolicy = any\n[any]\ncommonName = supplied\n",
+    );
+    let past = "-startdate 20200101000000Z -enddate 20200201000000Z";
+    let future = "-startdate 20400101000000Z -enddate 20410101000000Z";
+    issue(&folder, "old", "DNS:localhost", past);
+    issue(&folder, "young", "DNS:localhost", future);
+    issue(&folder, "other", "DNS:elsewhere.example", "");
+    openssl(&folder, "req -x509 -key site.key -days 2 -subj /CN=Other -out stranger.pem");
+    let bare =
+        "x509 -req -in site.csr -CA ca.pem -CAkey ca.key -set_serial 9 -days 2 -out bare.pem";
+    openssl(&folder, bare);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it was made");
+    folder.file("bare.both", read("bare.pem") + &read("site.key"));
+    let trusted = folder.join("ca.pem");
+    for (certificate, authority, reason) in [
+        ("old", trusted.clone(), "the peer's certificate has expired"),
+        ("young", trusted.clone(), "the peer's certificate is not valid yet"),
+        ("other", trusted.clone(), "the peer's certificate is for another name"),
+        (
+            "bare",
+            trusted,
+            "the peer's certificate is of version 1 or 2, without extensions: it must be of version 3",
+        ),
+        (
+            "both",
+            folder.join("stranger.pem"),
+            "the issuer of the peer's certificate is not trusted",
+        ),
+    ] {
+        let server = free_address();
+        let file = match certificate {
+            "both" => folder.join("both.pem"),
+            other => folder.join(&format!("{other}.both")),
+        };
+        let answers =
+            format!("frontend web\n  bind {server} ssl crt {file}\n  http-request deny\n");
+        let _haproxy = haproxy(&folder, server, &answers);
+        let gate = gate_before(&folder, server, &format!("ca = \"{authority}\""));
+        let said = run_well(curl().args(["--include", &gate.url("/")]));
+        assert!(said.starts_with("HTTP/1.1 502 "), "{said}");
+        gate.terminate();
+        let (_, log) = gate.wait();
+        let line = format!("pool app: server {server} as localhost: {reason}\n");
+        assert!(log.contains(&line), "{certificate}: {log}");
+    }
+}
+
 /// Writes `crl.pem` anew; `revoked` is the line of openssl's index for each revoked certificate.
 fn publish_revocations(folder: &Folder, revoked: &str) {
     folder.file("index.txt", revoked);
@@ -133,4 +204,7 @@ fn a_server_whose_certificate_is_revoked_meanwhile_is_not_spoken_to_any_more() {
         status == "502"
     });
     assert!(refused, "the list was read again");
+    gate.terminate();
+    let (_, log) = gate.wait();
+    assert!(log.contains(": the peer's certificate has been revoked\n"), "{log}");
 }

@@ -140,3 +140,33 @@ pub(super) fn provider(
 fn unknown(kind: SetupKind, name: &str) -> SetupFault {
     SetupFault { kind, certificate: None, detail: format!("{name:?}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_named_offers_all_names_in_their_order() {
+        let owned =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let all = provider(&owned(CIPHER_NAMES), &owned(GROUP_NAMES)).expect("each can be offered");
+        let usual = provider(&[], &[]).expect("the default");
+        let suites = |provider: &CryptoProvider| {
+            provider.cipher_suites.iter().map(|suite| suite.suite()).collect::<Vec<_>>()
+        };
+        assert_eq!(suites(&usual), suites(&all));
+        let groups = |provider: &CryptoProvider| {
+            provider.kx_groups.iter().map(|group| group.name()).collect::<Vec<_>>()
+        };
+        assert_eq!(groups(&usual), groups(&all));
+    }
+
+    #[test]
+    fn a_suite_has_the_name_it_is_chosen_by() {
+        for (at, suite) in CIPHERS.into_iter().enumerate() {
+            let known = format!("{:?}", suite.suite());
+            // rustls writes the suites of TLS 1.3 with the version in front.
+            assert_eq!(known.replace("TLS13_", "TLS_"), CIPHER_NAMES[at]);
+        }
+    }
+}

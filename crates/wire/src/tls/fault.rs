@@ -60,6 +60,8 @@ pub enum CertificateFault {
     WrongPurpose,
     /// It is an authority's, shown as a server's or client's own.
     IsAuthority,
+    /// It has no extensions, and so is of version 1 or 2.
+    OldVersion,
     /// Another rule of RFC 5280 forbids it.
     Unacceptable,
 }
@@ -103,6 +105,9 @@ impl CertificateFault {
             Self::WrongPurpose => "the peer's certificate is for another purpose",
             Self::IsAuthority => {
                 "the peer's certificate is an authority's (CA:TRUE), which may not be shown as its own"
+            }
+            Self::OldVersion => {
+                "the peer's certificate is of version 1 or 2, without extensions: it must be of version 3"
             }
             Self::Unacceptable => "the peer's certificate breaks a rule of RFC 5280",
         }
@@ -191,6 +196,11 @@ fn certificate_fault(error: &CertificateError) -> CertificateFault {
             if matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity)) =>
         {
             CertificateFault::IsAuthority
+        }
+        CertificateError::Other(other)
+            if matches!(other.0.downcast_ref(), Some(webpki::Error::UnsupportedCertVersion)) =>
+        {
+            CertificateFault::OldVersion
         }
         _ => CertificateFault::Unacceptable,
     }

@@ -7,6 +7,8 @@ use aws_lc_rs::digest;
 
 /// Bytes of a subject's text.
 const SUBJECT_BYTES_MAX: usize = 512;
+/// Bytes of a common name (RFC 5280 appendix A.1: 64 characters, of up to four bytes each).
+const COMMON_NAME_BYTES_MAX: usize = 256;
 
 /// A peer's verified certificate in short.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,10 +66,16 @@ fn subject_text(sets: &[u8]) -> String {
     text
 }
 
-/// The last CN of a Name that is not longer than a certificate may have it (RFC 5280 appendix A.1: 64
-/// characters, of up to four bytes each).
+/// A common name as it stands behind `CN=` in a subject's text; `None` where no certificate may have it.
+#[must_use]
+pub fn common_name_text(common_name: &[u8]) -> Option<String> {
+    let mut text = String::new();
+    push_value(&mut text, common_name);
+    (1..=COMMON_NAME_BYTES_MAX).contains(&common_name.len()).then_some(text)
+}
+
+/// The last CN of a Name that is not longer than a certificate may have it.
 fn common_name(sets: &[u8]) -> Option<Box<[u8]>> {
-    const COMMON_NAME_BYTES_MAX: usize = 256;
     let mut found = None;
     for_each_attribute(sets, |oid, value| {
         if oid == COMMON_NAME && value.len() <= COMMON_NAME_BYTES_MAX {
@@ -115,6 +123,12 @@ fn attribute_text(oid: &[u8], value: &[u8]) -> String {
         text.push_str(name);
     }
     text.push('=');
+    push_value(&mut text, value);
+    text
+}
+
+/// Appends an attribute's value (RFC 4514 section 2.4).
+fn push_value(text: &mut String, value: &[u8]) {
     for byte in value {
         match byte {
             b'"' | b'+' | b',' | b';' | b'<' | b'>' | b'\\' | b'#' | b'=' => {
@@ -124,11 +138,10 @@ fn attribute_text(oid: &[u8], value: &[u8]) -> String {
             b' '..=b'~' => text.push(char::from(*byte)),
             _ => {
                 text.push('\\');
-                push_hex(&mut text, *byte);
+                push_hex(text, *byte);
             }
         }
     }
-    text
 }
 
 fn push_hex(text: &mut String, byte: u8) {
@@ -172,6 +185,14 @@ mod tests {
         name.extend(pair(&[0x2a, 1], b"x"));
         assert_eq!(common_name(&name).as_deref(), Some("caf\u{e9}\r\n".as_bytes()));
         assert_eq!(subject_text(&name), "OID.2a01=x,CN=caf\\c3\\a9\\0d\\0a,O=Example\\, Inc.");
+    }
+
+    #[test]
+    fn a_common_name_alone_reads_as_it_does_in_a_subject() {
+        let text = |name: &[u8]| common_name_text(name);
+        assert_eq!(text("caf\u{e9}, \r\n".as_bytes()).as_deref(), Some("caf\\c3\\a9\\, \\0d\\0a"));
+        assert_eq!(text(&[b'a'; COMMON_NAME_BYTES_MAX]).map(|name| name.len()), Some(256));
+        assert_eq!((text(b""), text(&[b'a'; COMMON_NAME_BYTES_MAX + 1])), (None, None));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use choice::{CIPHER_NAMES, GROUP_NAMES, Version, openssl_cipher_name};
 pub use clock::TlsClock;
 pub use connector::{Connector, ConnectorSettings, Roots, ServerNameFault};
 pub use fault::{CertificateFault, Fault};
-pub use identity::PeerIdentity;
+pub use identity::{PeerIdentity, common_name_text};
 pub use session::{Ending, Facts, HELD_BYTES_MAX, Progress, TlsSession, sealed_bytes_max};
 pub use setup::{SetupFault, SetupKind};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};

@@ -1,0 +1,384 @@
+//! The rules of one listener, found by what they ask for literally.
+//! In: rules in file order; a head with its host and path. Out: the first rule that takes it.
+//! Never: allocates in a search; takes a rule that its conditions do not.
+//! Limits: a search looks at `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists at most, and only at kinds that some rule
+//! has; rules alike in host and literal start of the path are tried one after the other.
+//! Invariant: the result is that of trying every rule in order.
+
+use tidegate_config::model::{HeaderCondition, HeaderTest, HostPattern, PathPattern, Segment};
+use tidegate_wire::http1::{Method, RequestHead};
+
+/// Up to this many rules are faster tried than found.
+const TRIED_MAX: usize = 8;
+/// Labels of `*.example.com` that are told apart; with more it is any host's.
+const LABELS_MAX: u32 = 8;
+/// Literal segments at a pattern's start that are told apart; with more it is found by the first ones.
+const SEGMENTS_MAX: u32 = 8;
+const HOST_KEYS_MAX: usize = LABELS_MAX as usize + 2;
+const PATH_KEYS_MAX: usize = SEGMENTS_MAX as usize + 2;
+
+/// A route's conditions.
+pub(crate) struct Rule {
+    pub(crate) route: usize,
+    pub(crate) host: Option<HostPattern>,
+    pub(crate) path: Option<PathPattern>,
+    pub(crate) methods: Vec<String>,
+    pub(crate) headers: Vec<HeaderCondition>,
+}
+
+/// Rules that are ready to be searched.
+pub(crate) struct Table {
+    rules: Vec<Rule>,
+    /// Positions of rules by the key of what they ask, sorted; a collision costs one more comparison.
+    places: Vec<(u64, u32)>,
+    hosts: HostKinds,
+    paths: PathKinds,
+}
+
+impl Table {
+    pub(crate) fn new(rules: Vec<Rule>) -> Self {
+        let (mut hosts, mut paths) = (HostKinds::default(), PathKinds::default());
+        let mut places = Vec::new();
+        for (position, rule) in rules.iter().enumerate() {
+            let host = hosts.key_of_pattern(rule.host.as_ref());
+            let path = paths.key_of_pattern(rule.path.as_ref());
+            places.push((pair(host, path), position as u32));
+        }
+        places.sort_unstable();
+        Self { rules, places, hosts, paths }
+    }
+
+    /// The route of the first rule that takes the request; `path` is `None` where it names no resource.
+    pub(crate) fn find(
+        &self,
+        head: &RequestHead<'_>,
+        host: &str,
+        path: Option<&str>,
+    ) -> Option<usize> {
+        if self.rules.len() <= TRIED_MAX {
+            let taking = self.rules.iter().find(|rule| rule.takes(head, host, path));
+            return taking.map(|rule| rule.route);
+        }
+        let (hosts, paths) = (self.hosts.keys_of(host), self.paths.keys_of(path));
+        let mut first = self.rules.len();
+        for host_key in hosts.iter() {
+            for path_key in paths.iter() {
+                for position in self.positions(pair(host_key, path_key)) {
+                    if position >= first {
+                        break;
+                    }
+                    if self.rules.get(position).is_some_and(|rule| rule.takes(head, host, path)) {
+                        first = position;
+                    }
+                }
+            }
+        }
+        self.rules.get(first).map(|rule| rule.route)
+    }
+
+    /// The positions of `key`, in file order.
+    fn positions(&self, key: u64) -> impl Iterator<Item = usize> {
+        let start = self.places.partition_point(|place| place.0 < key);
+        let from = self.places.get(start..).unwrap_or_default();
+        from.iter().take_while(move |place| place.0 == key).map(|place| place.1 as usize)
+    }
+}
+
+impl Rule {
+    fn takes(&self, head: &RequestHead<'_>, host: &str, path: Option<&str>) -> bool {
+        self.host.as_ref().is_none_or(|pattern| host_matches(pattern, host))
+            && self
+                .path
+                .as_ref()
+                .is_none_or(|pattern| path.is_some_and(|path| path_matches(pattern, path)))
+            && (self.methods.is_empty() || method_matches(&self.methods, head.method))
+            && self.headers.iter().all(|condition| header_matches(condition, head))
+    }
+}
+
+fn host_matches(pattern: &HostPattern, host: &str) -> bool {
+    match pattern {
+        HostPattern::Exact(name) => name.eq_ignore_ascii_case(host),
+        HostPattern::Below(suffix) => {
+            let (host, suffix) = (host.as_bytes(), suffix.as_bytes());
+            host.len() > suffix.len()
+                && host[host.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
+        }
+    }
+}
+
+fn path_matches(pattern: &PathPattern, path: &str) -> bool {
+    match pattern {
+        PathPattern::Exact(exact) => exact == path,
+        PathPattern::Below(prefix) => {
+            path.starts_with(prefix.as_str()) || prefix.strip_suffix('/') == Some(path)
+        }
+        PathPattern::Segments { segments, open_end } => segments_match(segments, *open_end, path),
+    }
+}
+
+fn segments_match(segments: &[Segment], open_end: bool, path: &str) -> bool {
+    let Some(rest) = path.strip_prefix('/') else {
+        return false;
+    };
+    let mut parts = rest.split('/');
+    for segment in segments {
+        let Some(part) = parts.next() else {
+            return false;
+        };
+        let equal = match segment {
+            Segment::Literal(text) => text == part,
+            Segment::Any(_) => !part.is_empty(),
+        };
+        if !equal {
+            return false;
+        }
+    }
+    open_end || parts.next().is_none()
+}
+
+/// HEAD goes where GET goes: it asks what GET would answer (RFC 9110 section 9.3.2).
+fn method_matches(methods: &[String], method: Method<'_>) -> bool {
+    let name = method.as_str();
+    methods
+        .iter()
+        .any(|allowed| allowed == name || (allowed == "GET" && matches!(method, Method::Head)))
+}
+
+fn header_matches(condition: &HeaderCondition, head: &RequestHead<'_>) -> bool {
+    match &condition.test {
+        HeaderTest::Present => head.find_named(&condition.name).is_some(),
+        HeaderTest::Absent => head.find_named(&condition.name).is_none(),
+        HeaderTest::Equals(value) => head.fields().any(|field| {
+            field.value == value.as_bytes() && field.name.eq_ignore_ascii_case(&condition.name)
+        }),
+    }
+}
+
+/// Keys of one request, few enough for the stack.
+struct Keys<const MAX: usize> {
+    keys: [u64; MAX],
+    length: usize,
+}
+
+impl<const MAX: usize> Keys<MAX> {
+    fn new() -> Self {
+        Self { keys: [0; MAX], length: 0 }
+    }
+
+    fn push(&mut self, key: u64) {
+        if let Some(place) = self.keys.get_mut(self.length) {
+            *place = key;
+            self.length += 1;
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        self.keys.iter().copied().take(self.length)
+    }
+}
+
+/// What kinds of hosts the rules ask for.
+#[derive(Default)]
+struct HostKinds {
+    has_exact: bool,
+    has_any: bool,
+    /// Bit N: `*.` before N labels.
+    below: u32,
+}
+
+const EXACT: u64 = 0x9e37_79b9_7f4a_7c15;
+const START: u64 = 0xcbf2_9ce4_8422_2325;
+const ANY_HOST: u64 = 1;
+
+impl HostKinds {
+    fn key_of_pattern(&mut self, pattern: Option<&HostPattern>) -> u64 {
+        match pattern {
+            Some(HostPattern::Exact(name)) => {
+                self.has_exact = true;
+                hash_host(name) ^ EXACT
+            }
+            Some(HostPattern::Below(suffix)) if labels(suffix) <= LABELS_MAX => {
+                self.below |= 1 << labels(suffix);
+                hash_host(suffix)
+            }
+            Some(HostPattern::Below(_)) | None => {
+                self.has_any = true;
+                ANY_HOST
+            }
+        }
+    }
+
+    /// From the end, so that each parent domain's hash is met on the way to the whole name's.
+    fn keys_of(&self, host: &str) -> Keys<HOST_KEYS_MAX> {
+        let mut keys = Keys::new();
+        if self.has_any {
+            keys.push(ANY_HOST);
+        }
+        if self.below == 0 {
+            if self.has_exact {
+                keys.push(hash_host(host) ^ EXACT);
+            }
+            return keys;
+        }
+        let (mut hash, mut label) = (START, 0);
+        for byte in host.bytes().rev() {
+            hash = fold_host(hash, byte);
+            if byte == b'.' {
+                label += 1;
+                if label <= LABELS_MAX && self.below >> label & 1 == 1 {
+                    keys.push(hash);
+                }
+            }
+        }
+        if self.has_exact {
+            keys.push(hash ^ EXACT);
+        }
+        keys
+    }
+}
+
+/// What kinds of paths the rules ask for.
+#[derive(Default)]
+struct PathKinds {
+    /// Length of the longest exact path; `None`: there is no such rule.
+    exact_bytes_max: Option<usize>,
+    /// Bit N: patterns that begin with N literal segments; 0: any path's.
+    begun: u32,
+}
+
+impl PathKinds {
+    fn key_of_pattern(&mut self, pattern: Option<&PathPattern>) -> u64 {
+        let start = match pattern {
+            None => String::new(),
+            Some(PathPattern::Exact(path)) => {
+                self.exact_bytes_max = self.exact_bytes_max.max(Some(path.len()));
+                return hash_path(path.as_bytes()) ^ EXACT;
+            }
+            Some(PathPattern::Below(prefix)) => {
+                prefix.rsplit_once('/').map_or("", |(start, _)| start).to_owned()
+            }
+            Some(PathPattern::Segments { segments, .. }) => literal_start(segments),
+        };
+        let depth = (start.matches('/').count() as u32).min(SEGMENTS_MAX);
+        self.begun |= 1 << depth;
+        hash_path(first_segments(&start, depth).as_bytes())
+    }
+
+    fn keys_of(&self, path: Option<&str>) -> Keys<PATH_KEYS_MAX> {
+        let mut keys = Keys::new();
+        let mut hash = START;
+        if self.begun & 1 == 1 {
+            keys.push(hash);
+        }
+        let Some(path) = path else { return keys };
+        if let Some(bytes_max) = self.exact_bytes_max
+            && path.len() <= bytes_max
+        {
+            keys.push(hash_path(path.as_bytes()) ^ EXACT);
+        }
+        let mut depth = 0;
+        for byte in path.bytes().chain([b'/']) {
+            if byte == b'/' {
+                if depth > 0 && self.begun >> depth & 1 == 1 {
+                    keys.push(hash);
+                }
+                depth += 1;
+                if self.begun >> depth == 0 {
+                    break;
+                }
+            }
+            hash = fold(hash, byte);
+        }
+        keys
+    }
+}
+
+fn labels(suffix: &str) -> u32 {
+    suffix.matches('.').count() as u32
+}
+
+/// The literal segments that a pattern begins with, each behind its slash.
+fn literal_start(segments: &[Segment]) -> String {
+    let mut start = String::new();
+    for segment in segments {
+        let Segment::Literal(text) = segment else { break };
+        start.push('/');
+        start.push_str(text);
+    }
+    start
+}
+
+/// The first `depth` segments of `path`.
+fn first_segments(path: &str, depth: u32) -> &str {
+    let end = path.match_indices('/').nth(depth as usize).map_or(path.len(), |(at, _)| at);
+    path.get(..end).unwrap_or_default()
+}
+
+/// A fixed hash of a host without regard to case, from its end.
+fn hash_host(host: &str) -> u64 {
+    host.bytes().rev().fold(START, fold_host)
+}
+
+fn fold_host(hash: u64, byte: u8) -> u64 {
+    fold(hash, byte.to_ascii_lowercase())
+}
+
+fn hash_path(path: &[u8]) -> u64 {
+    path.iter().fold(START, |hash, &byte| fold(hash, byte))
+}
+
+/// FNV-1a: patterns come from the operator; a client's collision costs one comparison.
+fn fold(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+}
+
+fn pair(host: u64, path: u64) -> u64 {
+    host.rotate_left(32) ^ path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(route: usize, host: Option<HostPattern>, path: Option<PathPattern>) -> Rule {
+        Rule { route, host, path, methods: Vec::new(), headers: Vec::new() }
+    }
+
+    /// How many rules a search tries at most.
+    fn tried(table: &Table, host: &str, path: &str) -> usize {
+        let (hosts, paths) = (table.hosts.keys_of(host), table.paths.keys_of(Some(path)));
+        let pairs = hosts.iter().flat_map(|host| paths.iter().map(move |path| pair(host, path)));
+        pairs.map(|key| table.positions(key).count()).sum()
+    }
+
+    #[test]
+    fn of_ten_thousand_routes_a_search_tries_a_few() {
+        let below = |prefix: String| Some(PathPattern::Below(prefix));
+        let mut rules = Vec::new();
+        for n in 0..2500 {
+            let host = Some(HostPattern::Below(format!(".{n}.example")));
+            let segments = vec![
+                Segment::Literal("v1".to_owned()),
+                Segment::Literal(format!("things{n}")),
+                Segment::Any("id".to_owned()),
+            ];
+            rules.extend([
+                rule(n, None, below(format!("/one{n}/"))),
+                rule(n, None, below(format!("/all/of/them/{n}/"))),
+                rule(n, host, None),
+                rule(n, None, Some(PathPattern::Segments { segments, open_end: true })),
+            ]);
+        }
+        let table = Table::new(rules);
+        for (host, path) in [
+            ("x", "/one17/a"),
+            ("x", "/all/of/them/2499/b/c"),
+            ("a.b.700.example", "/"),
+            ("x", "/v1/things12/7/more"),
+        ] {
+            assert_eq!(tried(&table, host, path), 1, "{host}{path}");
+        }
+        assert_eq!(tried(&table, "nobody", "/nothing/here"), 0);
+    }
+}
