@@ -361,7 +361,7 @@ fn queues_are_made_before_their_interrupts_are_placed() {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
-    let order = ["systemctl stop irqbalance", "ethtool -L eth0", "/proc/irq/27/smp_affinity_list"];
+    let order = ["systemctl stop irqbalance", "ethtool -L eth0", "/proc/irq/28/smp_affinity_list"];
     assert!(order.is_sorted_by_key(|words| place(words)), "{text}");
     assert!(text.contains("settings that the driver may set anew with it"), "{text}");
 }

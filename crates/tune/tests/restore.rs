@@ -333,7 +333,7 @@ fn what_a_tool_sets_anew_on_the_side_is_as_before_after_the_undo() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let before = tree.contents();
-    let (side, path) = ("/proc/irq/27/smp_affinity_list", "/proc/sys/net/core/somaxconn");
+    let (side, path) = ("/proc/irq/28/smp_affinity_list", "/proc/sys/net/core/somaxconn");
     let actions = [Action::Beside { path: side.to_owned() }, Action::setting(path, 4096)];
     let mut journal = Journal::open(&state.0).unwrap();
     let done = apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
