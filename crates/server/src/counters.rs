@@ -95,6 +95,8 @@ counters! {
         tls_record_faults,
         /// Connections that ended without saying so: their last message may have been cut.
         tls_truncations,
+        /// Connections closed because their keys may seal no more: those of TLS 1.2 cannot be renewed.
+        tls_keys_used_up,
         /// Faults of our own: an invariant that did not hold, survived by closing.
         bugs,
     }
@@ -113,7 +115,8 @@ impl WorkerCounters {
             Fault::NotTls | Fault::Incompatible | Fault::NoProtocol | Fault::NameUnknown => {
                 self.tls_handshake_failures.add(1);
             }
-            Fault::Exhausted | Fault::Bug => self.bugs.add(1),
+            Fault::Exhausted => self.tls_keys_used_up.add(1),
+            Fault::Bug => self.bugs.add(1),
         }
     }
 
@@ -215,6 +218,14 @@ impl Ledger for Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_that_are_used_up_are_no_bug() {
+        let counters = WorkerCounters::default();
+        counters.count_tls_fault(Fault::Exhausted);
+        counters.count_tls_fault(Fault::Bug);
+        assert_eq!((counters.tls_keys_used_up.load(), counters.bugs.load()), (1, 1));
+    }
 
     #[test]
     fn handler_kinds_index_their_own_row() {
