@@ -49,6 +49,9 @@ const BANNED_IN_SANS_IO: &[(&str, &str)] = &[
 /// Words that only say "code that helps".
 const BANNED_NAMES: &[&str] = &["util", "utils", "misc", "common", "helper", "helpers", "manager"];
 
+/// Where keys are drawn from a seed, for tests to use.
+const SEEDED_KEYS_IN: &str = "crates/wire/src/tls/randomness.rs";
+
 /// Checks the whole tree.
 pub(crate) fn run() -> ExitCode {
     let findings = check_tree(&root());
@@ -109,6 +112,7 @@ fn check_source(path: &str, text: &str) -> Vec<String> {
         find(1, "no `#![forbid(unsafe_code)]`: only the reactor may use unsafe");
     }
     let own = path == "xtask/src/tidy.rs";
+    let may_be_seeded = own || path == SEEDED_KEYS_IN || path.contains("/tests/");
     let sans_io = path
         .strip_prefix("crates/")
         .and_then(|rest| rest.split_once("/src/"))
@@ -125,6 +129,9 @@ fn check_source(path: &str, text: &str) -> Vec<String> {
         }
         if is_commented_code(line) {
             find(number, "commented-out code: delete it, history has it");
+        }
+        if line.contains("Randomness::seeded") && !may_be_seeded && !in_tests {
+            find(number, "keys from a seed are nobody's secret: only tests may have them");
         }
         if sans_io && !in_tests && !line.trim_start().starts_with("//") {
             for (word, mend) in BANNED_IN_SANS_IO {
@@ -198,6 +205,7 @@ mod tests {
         finds("crates/gate/src/a.rs", &format!("{card}// FIXME later\n"), "left open");
         finds("crates/gate/src/a.rs", &card.repeat(FILE_LINES_MAX + 1), "one noun");
         finds("crates/gate/src/lib.rs", card, "forbid(unsafe_code)");
+        finds("crates/server/src/a.rs", &format!("{card}Randomness::seeded(1)\n"), "secret");
         let long = format!("{card}{}\n", "x".repeat(141));
         finds("crates/gate/src/a.rs", &long, "columns");
     }
@@ -206,6 +214,8 @@ mod tests {
     fn tests_and_prose_are_left_alone() {
         let text = "//! Card.\n// Because the client may wait; see RFC 9112.\n#[cfg(test)]\nmod tests { fn a() { println!(); } }\n";
         assert_eq!(check_source("crates/wire/src/a.rs", text), Vec::<String>::new());
+        let text = "//! Card.\nRandomness::seeded(1)\n";
+        assert_eq!(check_source("crates/server/tests/a.rs", text), Vec::<String>::new());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use crate::client::{Carried, Client, PUBLISH_EVERY, Shared};
 use crate::machine::{self, Spent};
 use crate::plan::{Arrivals, Pace, Plan};
+use crate::quantity::counted;
 use crate::tally::{Interval, Tally};
 use crate::target::{RequestMix, Target};
 use core::net::IpAddr;
@@ -132,19 +133,20 @@ impl Outcome {
         if let (Some(sum), Some(reference)) = (&mut self.reference, &other.reference) {
             sum.add(reference);
         }
-        self.saturated = saturation(&self.tally, &self.threads);
+        self.saturated = saturation(&self.tally, &self.threads, self.reference.as_ref());
         let offset = self.points.last().map_or(0.0, |point| point.at_s);
         self.points
             .extend(other.points.iter().map(|point| Point { at_s: point.at_s + offset, ..*point }));
         self.was_stopped |= other.was_stopped;
     }
 
-    /// CPU time of the client for each answer, µs; what was spun through is not in it.
+    /// CPU time of the client for each answer, µs; what was spun through is not in it. Without an answer
+    /// there is none.
     #[must_use]
-    pub fn client_cpu_us_per_request(&self) -> f64 {
+    pub fn client_cpu_us_per_request(&self) -> Option<f64> {
         let cpu: Duration = self.threads.iter().map(|thread| thread.cpu).sum();
         let answered: u64 = self.threads.iter().map(|thread| thread.answered).sum();
-        cpu.as_secs_f64() * 1e6 / answered.max(1) as f64
+        (answered > 0).then(|| cpu.as_secs_f64() * 1e6 / answered as f64)
     }
 }
 
@@ -410,8 +412,8 @@ impl<'a> Overseer<'a> {
         self.second.add(&interval);
         self.second.connections = interval.connections;
         let second_over = now - self.second_began;
-        let second_min = if is_last { PUBLISH_EVERY } else { Duration::from_secs(1) };
-        let ends_second = second_over + PUBLISH_EVERY / 2 >= second_min;
+        // What is left at the end is told all the same, so that sums over all seconds are whole.
+        let ends_second = is_last || second_over + PUBLISH_EVERY / 2 >= Duration::from_secs(1);
         watch(&Tick {
             at: now,
             over,
@@ -424,7 +426,8 @@ impl<'a> Overseer<'a> {
             self.points.push(Point::new(&interval, now, over));
         }
         if ends_second {
-            if !is_short {
+            // A rate over a few milliseconds would be a spike that never was.
+            if !is_short && second_over >= PUBLISH_EVERY / 2 {
                 self.points.push(Point::new(&self.second, now, second_over));
             }
             self.second.clear();
@@ -454,7 +457,7 @@ impl<'a> Overseer<'a> {
         };
         let server_busy = (!self.job.server_cpus.is_empty())
             .then(|| machine::busy_time(&self.job.server_cpus).saturating_sub(self.busy_before));
-        let saturated = saturation(&tally, &threads);
+        let saturated = saturation(&tally, &threads, reference.as_ref());
         Outcome {
             tally,
             reference,
@@ -485,7 +488,7 @@ impl Point {
 }
 
 /// Whether the client itself limited the figures, in words.
-fn saturation(tally: &Tally, threads: &[ThreadUse]) -> Vec<String> {
+fn saturation(tally: &Tally, threads: &[ThreadUse], reference: Option<&Tally>) -> Vec<String> {
     let mut reasons = Vec::new();
     for (number, thread) in threads.iter().enumerate() {
         let wall = thread.wall.as_secs_f64().max(1e-9);
@@ -504,6 +507,13 @@ fn saturation(tally: &Tally, threads: &[ThreadUse]) -> Vec<String> {
     let late_us = tally.schedule_error.percentile_us(99.0);
     if late_us > LATE_MAX_US {
         reasons.push(format!("1 % of the sends were {late_us:.0} µs or more behind their plan"));
+    }
+    let late_us = reference.map_or(0.0, |probe| probe.schedule_error.percentile_us(99.0));
+    if late_us > LATE_MAX_US {
+        reasons.push(format!(
+            "1 % of the probe's sends were {late_us:.0} µs or more behind their plan: what it is compared \
+             with is the client's own delay"
+        ));
     }
     reasons
 }
@@ -549,10 +559,10 @@ fn check_room(job: &Job) -> Result<(), String> {
     if needed > limit {
         let room = limit.saturating_sub(DESCRIPTORS_SPARE).max(1);
         return Err(format!(
-            "{} connections on {} threads need {needed} descriptors a thread and the limit is {limit}; \
+            "{} on {} need {needed} descriptors a thread and the limit is {limit}; \
              use --threads {} or raise the hard limit (ulimit -Hn {needed})",
-            plan.connections,
-            plan.threads,
+            counted(u64::from(plan.connections), "connection"),
+            counted(u64::from(plan.threads), "thread"),
             u64::from(plan.connections).div_ceil(room)
         ));
     }

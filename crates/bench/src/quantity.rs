@@ -128,6 +128,12 @@ pub fn micros(value: f64) -> String {
     format!("{scaled:.digits$} {unit}")
 }
 
+/// A number of things: `1 thread`, `2 threads`.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -72,12 +72,16 @@ pub struct Tally {
     pub issued: u64,
     /// Requests that had no answer when the run was over.
     pub unanswered: u64,
+    /// Connections of the plan that were still being made for the first time when the run was over.
+    pub unconnected: u64,
     /// Failures.
     pub errors: Errors,
     /// Answers by the status' first digit; 0: none of them.
     pub statuses: [u64; 6],
-    /// Bytes of answers, heads included.
+    /// Bytes of answers, heads included; what answers a request that does not count is not in it.
     pub bytes_received: u64,
+    /// Those of them that came in the time that figures count for, as `in_time`.
+    pub bytes_in_time: u64,
     /// Bytes of bodies.
     pub body_bytes: u64,
     /// Connections that were made.
@@ -119,9 +123,11 @@ impl Default for Tally {
             in_time: 0,
             issued: 0,
             unanswered: 0,
+            unconnected: 0,
             errors: Errors::default(),
             statuses: [0; 6],
             bytes_received: 0,
+            bytes_in_time: 0,
             body_bytes: 0,
             connects: 0,
             latency: Times::fine(),
@@ -149,11 +155,13 @@ impl Tally {
         self.in_time += other.in_time;
         self.issued += other.issued;
         self.unanswered += other.unanswered;
+        self.unconnected += other.unconnected;
         self.errors.add(other.errors);
         for (sum, count) in self.statuses.iter_mut().zip(other.statuses) {
             *sum += count;
         }
         self.bytes_received += other.bytes_received;
+        self.bytes_in_time += other.bytes_in_time;
         self.body_bytes += other.body_bytes;
         self.connects += other.connects;
         self.latency.add(&other.latency);
@@ -187,6 +195,25 @@ impl Tally {
             let words = self.notes.iter().find(|(noted, _)| *noted == class);
             (class, count, words.map_or("", |(_, words)| words.as_str()))
         })
+    }
+
+    /// What was under way when the run was over and is neither an answer nor a failure, in words.
+    #[must_use]
+    pub fn left_over_in_words(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.unanswered > 0 {
+            lines.push(format!(
+                "Unanswered: requests that were sent and had no answer when the run was over: {}.",
+                self.unanswered
+            ));
+        }
+        if self.unconnected > 0 {
+            lines.push(format!(
+                "Not connected: connections that were still being made when the run was over: {}.",
+                self.unconnected
+            ));
+        }
+        lines
     }
 
     /// TLS handshakes that came to their end.

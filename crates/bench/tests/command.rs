@@ -145,8 +145,12 @@ fn scripts_find_the_names_that_they_rely_on() {
 #[test]
 fn each_misbehaviour_has_its_class_its_words_and_exit_code_1() {
     type Act = fn(&mut TcpStream) -> bool;
-    let cases: [(&str, &str, Act); 6] = [
+    let cases: [(&str, &str, Act); 7] = [
         ("framing", "not HTTP", |stream| stream.write_all(b"hello there\r\n\r\n").is_ok()),
+        ("framing", "larger than this client accepts", |stream| {
+            let head = [&b"HTTP/1.1 200 OK\r\nX: "[..], &[b'x'; 200_000]].concat();
+            stream.write_all(&head).is_ok()
+        }),
         // A TLS alert, as a TLS port answers plain HTTP.
         ("framing", "write https://", |stream| {
             let _ = stream.write_all(&[21, 3, 3, 0, 2, 2, 70]);
@@ -172,11 +176,26 @@ fn each_misbehaviour_has_its_class_its_words_and_exit_code_1() {
 }
 
 #[test]
+fn what_a_short_run_leaves_unanswered_is_said_first() {
+    let (address, _) = serve(|_| true);
+    let run = [&url(address), "-d", "200ms", "-c", "3", "--timeout", "1h"];
+    let output = bench(&run);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("Unanswered: ") && text.contains("was over: 3."), "{text}");
+    let (json, code) = bench_json(&run);
+    assert_eq!(
+        (json["unanswered"].as_u64(), json["errors"]["timeout"].as_u64()),
+        (Some(3), Some(0))
+    );
+    assert_eq!((output.status.code(), code), (Some(1), Some(1)));
+}
+
+#[test]
 fn what_cannot_run_says_why_and_exits_with_2() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let there = url(listener.local_addr().unwrap());
     let secure = there.replace("http://", "https://");
-    let cases: [(&[&str], &str); 19] = [
+    let cases: [(&[&str], &str); 21] = [
         (&["http://127.0.0.1:1/"], "nothing listens on 127.0.0.1:1"),
         (&["https://127.0.0.1:1/"], "nothing listens on 127.0.0.1:1"),
         (&[&secure, "--tls-version", "1.1"], "write 1.2 or 1.3"),
@@ -192,6 +211,8 @@ fn what_cannot_run_says_why_and_exits_with_2() {
         (&[&there, "-H", "nonsense"], "write 'name: value'"),
         (&[&there, "--start", "sleep 1"], "is taken already"),
         (&[&there, "-n", "0"], "--requests"),
+        (&[&there, "-l", "--json"], "'--lines...' cannot be used with '--json'"),
+        (&[&there, "--rounds", "2"], "--vs"),
         (&[&there, "--cpu", "9999"], "--cpu 9999: this machine's CPUs are 0"),
         (&[&there, "--server-pid", "99999999"], "no such process"),
         (&[&there, "--html", "/nowhere/page.html"], "--html /nowhere/page.html"),
@@ -214,6 +235,20 @@ fn a_probe_that_nobody_answers_fails_the_run() {
     assert!(json["requests"].as_u64().unwrap() > 0 && json["added_latency_us"].is_null());
     assert!(json["reference_errors"]["connect"].as_u64().unwrap() > 0);
     assert_eq!(code, Some(1));
+}
+
+#[test]
+fn each_second_has_a_line_of_as_many_columns_as_the_heading() {
+    let (address, _) = serve(answer);
+    for option in ["-l", "-ll"] {
+        let output = bench(&[&url(address), "-n", "50", option]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let columns: Vec<usize> =
+            text.lines().take(2).map(|line| line.split_whitespace().count()).collect();
+        assert_eq!(columns, [18, 18], "{option}: {text}");
+        let last = text.lines().take_while(|line| !line.starts_with("http")).last().unwrap();
+        assert_eq!(last.split(' ').nth(3), Some("50"), "all requests are in the last sum: {text}");
+    }
 }
 
 #[test]

@@ -268,6 +268,21 @@ fn a_handshake_that_nobody_answers_times_out() {
 }
 
 #[test]
+fn a_run_that_ends_in_the_middle_of_its_handshakes_counts_them() {
+    let (files, pem) = certificate(2040);
+    let settings =
+        ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
+    let tls = plan_of(&settings, "a.example");
+    let plan = Plan { connections: 8, duration: Some(MS(300)), ..Plan::default() };
+    for (delay, unconnected) in [(Span::from_secs(60), 8), (MS(30), 0)] {
+        let (carried, ..) = carry_out(&plan, &tls, Some(acceptor(files.clone())), delay);
+        let tally = carried.tally;
+        assert_eq!((tally.unconnected, tally.errors.total()), (unconnected, 0));
+        assert_eq!(tally.requests == 0, unconnected > 0);
+    }
+}
+
+#[test]
 fn a_handshake_that_hangs_fails_before_the_run_is_given_up() {
     let plan = Plan { connections: 2, duration: Some(Span::from_secs(40)), ..Plan::default() };
     let net = SimNet::new(1, Faults::none());

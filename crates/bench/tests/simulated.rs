@@ -251,6 +251,18 @@ fn what_was_never_sent_is_told_at_once_whatever_the_rate() {
 }
 
 #[test]
+fn what_is_planned_after_the_end_was_not_missed() {
+    // The sixth lies between the end and the moment at which the end is noticed.
+    let plan = Plan {
+        duration: Some(Span::from_micros(299_990)),
+        pace: open(1e6 / 59_999.0, Arrivals::Constant),
+        ..Plan::default()
+    };
+    let (carried, answered) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(1)));
+    assert_eq!((answered, carried.tally.unsent), (5, 0));
+}
+
+#[test]
 fn a_poisson_rate_keeps_its_mean_and_its_plan() {
     let plan = Plan {
         connections: 100,
@@ -343,7 +355,27 @@ fn what_the_warm_up_left_in_flight_is_not_of_the_number_of_requests() {
         let tally = carried.tally;
         let (requests, errors) = (tally.requests, tally.errors.total());
         assert_eq!((requests, errors, tally.unanswered), (100, 0, 0), "{:?}", tally.notes);
+        assert_eq!(tally.bytes_received, 100 * ANSWER.len() as u64);
     }
+}
+
+#[test]
+fn bytes_a_second_are_of_the_answers_that_count_for_the_rate() {
+    let plan = Plan { connections: 10, duration: Some(MS(100)), ..Plan::default() };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(30)));
+    let tally = carried.tally;
+    assert_eq!((tally.in_time, tally.requests), (30, 40));
+    assert_eq!(tally.bytes_in_time, 30 * ANSWER.len() as u64);
+    assert_eq!(tally.bytes_received, 40 * ANSWER.len() as u64);
+}
+
+#[test]
+fn a_run_that_ends_before_its_timeout_counts_what_had_no_answer() {
+    let plan = Plan { connections: 7, duration: Some(MS(500)), ..Plan::default() };
+    let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    let tally = carried.tally;
+    assert_eq!((tally.requests, tally.errors.total(), tally.unanswered), (0, 0, 7));
+    assert_eq!(tally.unconnected, 0);
 }
 
 #[test]
@@ -503,6 +535,7 @@ fn the_last_of_a_number_of_requests_has_its_whole_timeout() {
     let tally = carried.tally;
     assert_eq!((tally.requests, tally.unanswered, tally.errors.total()), (4, 0, 0));
     let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Nothing);
+    assert!(carried.counted >= plan.timeout, "{:?}", carried.counted);
     let tally = carried.tally;
     assert_eq!((tally.requests, tally.unanswered, tally.errors.timeout), (0, 0, 4));
 }

@@ -746,7 +746,7 @@ pub static REUSE: Section = Section {
             "idle-max",
             Number(0, 100_000),
             Value("16384"),
-            "Idle connections kept for each server and worker; 0 keeps none. With `proxy-protocol` instead one for each idle client.",
+            "Idle connections kept for each server and worker; 0 keeps none. With `proxy-protocol` those kept for one client each.",
             "As many as a busy moment needed are kept, for reconnecting costs several times a request; \
              idle-timeout gives them back. Lower it for servers with few connection slots of their own.",
         ),

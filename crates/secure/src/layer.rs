@@ -2,7 +2,10 @@
 //! In: completions of the reactor, operations of the worker. Out: the same, with plain bytes above and
 //! records below. Never: seen by a worker without TLS, which runs on the bare reactor.
 //! Limits: `HANDSHAKES_PER_TURN_MAX`; a handshake must end within its listener's timeout.
-//! Invariant: a slot's connection is that of the reactor's id; when it is gone, so is the session.
+//! Invariant: a slot's connection is that of the reactor's id; when it is gone, so is the session. What the
+//! worker says, or ends, before a handshake is done goes out after it; what a peer says comes after it.
+//! Cost: a plain connection under the layer pays 240 instructions an answered request, 590 a proxied one
+//! (callgrind, opt-level 3 without LTO, simulated sockets).
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
@@ -256,6 +259,18 @@ impl<L: Ledger> TlsLayer<L> {
         self.put_spare(plain);
     }
 
+    /// Says that this side sends no more, where its user has ended that; in the middle of a handshake there
+    /// is still more to send than the user knows.
+    fn end_writing<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
+        let Some(conn) = self.conn(sock) else { return };
+        if conn.write_ended && conn.session.is_established() {
+            if let Some(out) = inner.output(sock) {
+                conn.session.close_notify(out);
+            }
+            inner.finish(sock);
+        }
+    }
+
     fn log(&mut self, now: Moment, profile: u32, fault: Fault) {
         let due = self.logged.is_none_or(|at| now.since(at) >= LOG_EVERY);
         if let Some((pool, server)) = self.connector(profile)
@@ -418,15 +433,13 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
 
     fn finish(&mut self, sock: SockId) {
         self.layer.seal(self.inner, sock);
-        if let Some(conn) = self.layer.conn(sock)
-            && !conn.write_ended
-        {
-            conn.write_ended = true;
-            if let Some(out) = self.inner.output(sock) {
-                conn.session.close_notify(out);
+        match self.layer.conn(sock) {
+            None => self.inner.finish(sock),
+            Some(conn) => {
+                conn.write_ended = true;
+                self.layer.end_writing(self.inner, sock);
             }
         }
-        self.inner.finish(sock);
     }
 
     fn close(&mut self, sock: SockId) {
@@ -682,12 +695,14 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         let mut plain = core::mem::take(&mut self.layer.plain);
         plain.clear();
         let Some(conn) = self.layer.conn(sock) else { return };
+        let was_established = conn.session.was_established();
         let outcome = match inner.output(sock) {
             Some(out) => conn.session.handle_bytes(bytes, &mut plain, out),
             // This side has said that it sends no more: answers to the peer's key updates are dropped.
             None => conn.session.handle_bytes(bytes, &mut plain, &mut Vec::new()),
         };
-        if outcome.is_ok_and(|progress| progress.established) {
+        // These bytes may have ended the handshake, brought plain bytes and then met a fault.
+        if !was_established && conn.session.was_established() {
             self.establish(inner, sock);
         }
         if !plain.is_empty() && self.layer.is_secure(sock) {
@@ -709,12 +724,15 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         self.layer.ledger.count(Event::HandshakeDone { resumed });
         inner.set_receiving(sock, conn.receiving);
         self.worker.handle_established(sock, &mut conn.session);
-        if conn.profile.is_none() {
-            return inner.set_deadline(sock, inner.now().after(conn.deadline_span));
+        let (owes, accepted) = (core::mem::take(&mut conn.owes_drained), conn.profile.is_none());
+        if accepted {
+            inner.set_deadline(sock, inner.now().after(conn.deadline_span));
         }
-        let owes = core::mem::take(&mut conn.owes_drained);
         self.layer.seal(inner, sock);
-        self.pass(inner, Completion::Connected { sock });
+        self.layer.end_writing(inner, sock);
+        if !accepted {
+            self.pass(inner, Completion::Connected { sock });
+        }
         if owes && self.layer.is_secure(sock) {
             inner.flush(sock);
             self.layer.drained.push(sock);

@@ -2,9 +2,11 @@
 //! In: PROXY headers of trusted proxies, facts of sessions. Out: the client's address; PROXY headers for
 //! servers; the server connection that is kept for one client.
 //! Never: hears a header from anybody whom the listener does not name.
-//! Limits: `proxy_protocol::BINARY_BYTES_MAX` of a header; one kept connection a client.
+//! Limits: `proxy_protocol::BINARY_BYTES_MAX` of a header; one kept connection a client,
+//! `reuse.idle-max` a server.
 //! Invariant: a connection that began with a PROXY header for a client serves that client alone: while
-//! idle it is in its client's `kept` (and `Upstream::owner` names that client) and in no idle list.
+//! idle it is in its client's `kept` (and `Upstream::owner` names that client) and in no idle list;
+//! `WorkerPool::kept` counts those.
 
 use core::net::{IpAddr, SocketAddr};
 use std::borrow::Cow;
@@ -273,31 +275,36 @@ impl Worker {
             return None;
         }
         up.owner = SockId::NONE;
+        self.pools[usize::from(pool)].kept[server] -= 1;
         facts_of(self.conns.downstream(down)?).kept = None;
         Some(kept)
     }
 
-    /// Keeps an idle connection for the client it was told of, in place of the one kept before.
+    /// Keeps an idle connection for the client it was told of, in place of the one kept before; closes it
+    /// where as many are kept of that server as may be.
     pub(crate) fn keep_for_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         up: SockId,
         down: SockId,
     ) {
-        let before = match self.conns.downstream(down) {
-            Some(client) => facts_of(client).kept.replace(up),
-            None => Some(up),
-        };
-        if before != Some(up)
-            && let Some(conn) = self.conns.upstream(up)
-        {
-            conn.owner = down;
-        }
-        if let Some(before) = before {
-            if let Some(conn) = self.conns.upstream(before) {
-                conn.owner = SockId::NONE;
-            }
+        let client = self.conns.downstream(down);
+        if let Some(before) = client.and_then(|client| facts_of(client).kept.take()) {
             self.close_upstream(reactor, before);
+        }
+        let Some(conn) = self.conns.upstream(up) else { return };
+        let (pool, server) = (usize::from(conn.pool), usize::from(conn.server));
+        let idle_max = self.snapshot.config.pools[pool].reuse.idle_max;
+        let kept = &mut self.pools[pool].kept[server];
+        match self.conns.downstream(down) {
+            Some(client) if *kept < idle_max => {
+                facts_of(client).kept = Some(up);
+                *kept += 1;
+                if let Some(conn) = self.conns.upstream(up) {
+                    conn.owner = down;
+                }
+            }
+            _ => self.close_upstream(reactor, up),
         }
     }
 

@@ -38,6 +38,16 @@ pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
     reactor.output_pending(sock) > 0
 }
 
+impl DownstreamState {
+    /// Reading on through what is left of a body nobody wants, if anything is.
+    pub(crate) fn discarding(body: BodyDecoder) -> Self {
+        match body.is_done() {
+            true => Self::ExpectHead,
+            false => Self::ExpectDiscard { body, left: DISCARD_BYTES_MAX },
+        }
+    }
+}
+
 impl Worker {
     pub(crate) fn accept<R: Reactor>(
         &mut self,
@@ -151,6 +161,9 @@ impl Worker {
             DownstreamState::ExpectDiscard { .. } => {
                 reactor.set_receiving(sock, true);
                 reactor.set_deadline(sock, now.after(timeouts.body));
+                if down.finished {
+                    self.close_downstream(reactor, sock);
+                }
             }
             DownstreamState::Exchange(id) => {
                 let waits = down.input.is_empty();
@@ -432,13 +445,7 @@ impl Worker {
         let blocked = is_blocked(reactor, sock);
         let Some(down) = self.conns.downstream(sock) else { return };
         down.blocked = blocked;
-        down.state = match head.length {
-            BodyLength::None => DownstreamState::ExpectHead,
-            length => DownstreamState::ExpectDiscard {
-                body: BodyDecoder::new(length),
-                left: DISCARD_BYTES_MAX,
-            },
-        };
+        down.state = DownstreamState::discarding(BodyDecoder::new(head.length));
     }
 
     /// Reads on through a body nobody wants.

@@ -77,7 +77,7 @@ impl Worker {
         }
         synthetic::encode_synthetic_head(&mut bytes, &order, &context);
         let body_awaited = match head.length {
-            BodyLength::None => 0,
+            BodyLength::None | BodyLength::Length(0) => 0,
             _ => order.body_read_max.unwrap_or(0),
         };
         let production = Produce {
@@ -245,9 +245,10 @@ impl Worker {
         let down = production.down;
         let blocked = is_blocked(reactor, down);
         let Some(conn) = self.conns.downstream(down) else { return };
-        conn.state = DownstreamState::ExpectHead;
         conn.blocked = blocked;
-        if production.close || !production.body.is_done() {
+        // The answer did not say that the connection ends: what is left of the body is read on.
+        conn.state = DownstreamState::discarding(production.body);
+        if production.close {
             self.close_downstream(reactor, down);
         } else {
             self.work.push(Work::Resume(down));

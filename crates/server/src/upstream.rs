@@ -471,6 +471,9 @@ impl Worker {
     pub(crate) fn drop_upstream(&mut self, sock: SockId) {
         if let Some(mut up) = self.conns.remove_upstream(sock) {
             self.accounts.counters.upstream_now.sub(1);
+            if !up.owner.is_none() {
+                self.pools[usize::from(up.pool)].kept[usize::from(up.server)] -= 1;
+            }
             up.input.release(&mut self.buffers);
         }
     }

@@ -84,6 +84,8 @@ pub(crate) struct Sample {
 pub(crate) struct WorkerPool {
     pub(crate) state: PoolState,
     pub(crate) idle: IdleConnections<SockId>,
+    /// By server: how many idle connections are kept for the client that it was told of.
+    pub(crate) kept: Vec<u32>,
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
     /// By server: which of its addresses to try first.
     pub(crate) preferred_address: Vec<usize>,
@@ -110,8 +112,10 @@ pub struct Leftovers {
     pub productions: usize,
     /// Requests that wait for a server.
     pub queued: usize,
-    /// Idle connections to servers.
+    /// Idle connections to servers that any client may have.
     pub idle: usize,
+    /// Idle connections to servers that one client may have.
+    pub kept: u64,
     /// Requests that pools count as being with a server.
     pub in_use: u64,
 }
@@ -298,6 +302,7 @@ impl Worker {
             productions: self.productions.len(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
+            kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),
             in_use: self.pools.iter().map(|pool| pool.state.in_use_total()).sum(),
         }
     }
@@ -357,6 +362,7 @@ impl WorkerPool {
         Self {
             state: PoolState::new(pool, seed),
             idle: IdleConnections::new(pool.servers.len(), pool.reuse.idle_max as usize),
+            kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
             preferred_address: vec![0; pool.servers.len()],
         }

@@ -1,6 +1,11 @@
 //! TLS on simulated sockets: a worker under the layer, clients of the codec's own, virtual time, faults.
-//! In: seeds. Out: the same answers whatever the net does; counters; nothing left behind.
+//! In: seeds, of the net and of all keys. Out: the same bytes each time; the same answers whatever the net
+//! does; counters; nothing left behind.
 
+#[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
+mod peer;
+
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,11 +17,10 @@ use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 use tidegate_wire::http1::DateField;
 use tidegate_wire::proxy_protocol::{self, Endpoints, Extension};
 use tidegate_wire::tls::{
-    Acceptor, AcceptorSettings, CIPHER_NAMES, CertificateFiles, Connector, ConnectorSettings,
-    GROUP_NAMES, Roots, TicketKeys, TlsClock, TlsSession,
+    Acceptor, AcceptorSettings, CIPHER_NAMES, Connector, ConnectorSettings, GROUP_NAMES,
+    Randomness, Roots, TicketKeys, TlsClock, TlsSession, Version,
 };
 
-const NOW: u64 = 1_767_225_600;
 const CONFIG: &str = r#"
 [[listener]]
 name = "front"
@@ -78,6 +82,24 @@ servers = ["10.0.2.1:80"]
 proxy-protocol = "v2"
 "#;
 
+/// What a house is made of.
+struct Plot {
+    seed: u64,
+    faults: Faults,
+    /// What clients and servers speak.
+    version_max: Version,
+    randomness: Randomness,
+    /// The day on which the certificate of all is good no more.
+    expires: Option<(i32, u8, u8)>,
+}
+
+impl Plot {
+    fn of(seed: u64) -> Self {
+        let (faults, version_max) = (Faults::none(), Version::Tls13);
+        Self { seed, faults, version_max, randomness: Randomness::seeded(seed), expires: None }
+    }
+}
+
 struct House {
     net: SimNet,
     reactor: SimReactor,
@@ -85,28 +107,35 @@ struct House {
     layer: TlsLayer<Arc<Accounts>>,
     accounts: Arc<Accounts>,
     connector: Connector,
+    tickets: Arc<TicketKeys>,
+    clock: TlsClock,
 }
 
 impl House {
     fn new(seed: u64, faults: Faults) -> Self {
+        Self::built(Plot { faults, ..Plot::of(seed) })
+    }
+
+    fn built(plot: Plot) -> Self {
+        let Plot { seed, faults, version_max, randomness, expires } = plot;
         let net = SimNet::new(seed, faults);
         let clock = TlsClock::default();
-        clock.set(NOW);
-        let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
-        let pem = params.self_signed(&key).unwrap().pem().into_bytes();
-        let files = CertificateFiles {
-            chain_pem: pem.clone(),
-            key_pem: key.serialize_pem().into_bytes(),
-            ocsp: None,
-        };
+        let files = peer::keys::certificate(seed, "a.example", |params| {
+            if let Some((year, month, day)) = expires {
+                params.not_after = rcgen::date_time_ymd(year, month, day);
+            }
+        });
+        let roots = Roots::Authorities(files.chain_pem.clone());
         let settings =
             AcceptorSettings { certificates: vec![files], keeps_names: true, ..Default::default() };
-        let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
-        let acceptor = Acceptor::new(&settings, Some(tickets), clock.clone()).unwrap();
-        let settings =
-            ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
-        let connector = Connector::new(&settings, clock.clone()).unwrap();
+        let mut reactor = SimReactor::new(&net, 64);
+        let tickets =
+            Arc::new(TicketKeys::with_randomness(reactor.unix_seconds(), randomness).unwrap());
+        let sealed_by = Some(Arc::clone(&tickets));
+        let acceptor =
+            Acceptor::with_randomness(&settings, sealed_by, clock.clone(), randomness).unwrap();
+        let settings = ConnectorSettings { roots, version_max, ..ConnectorSettings::default() };
+        let connector = Connector::with_randomness(&settings, clock.clone(), randomness).unwrap();
         let pool = |name: &str| {
             let servers = vec![ServerPlan { name: name.to_owned(), place: String::new() }];
             Some(PoolPlan { name: name.to_owned(), connector: connector.clone(), servers })
@@ -115,7 +144,7 @@ impl House {
         let plan = TlsPlan {
             listeners: vec![Some(listener.clone()), None, Some(listener.clone()), Some(listener)],
             pools: vec![pool("a.example"), pool("b.example"), pool("a.example"), None],
-            clock,
+            clock: clock.clone(),
         };
         let config = tidegate_config::parse(CONFIG, "the test").unwrap();
         let at = |address: &str| vec![vec![Address::Tcp(address.parse().unwrap())]];
@@ -124,11 +153,10 @@ impl House {
         let snapshot = Snapshot::new(config, addresses);
         let accounts = Arc::new(Accounts::default());
         let limits = WorkerLimits { exchanges_max: 64, workers: 1, steer_by_cpu: false };
-        let mut reactor = SimReactor::new(&net, 64);
         let mut worker = Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed);
         let listeners = worker.listen(&mut reactor).unwrap();
         let layer = TlsLayer::new(&plan, listeners, Arc::clone(&accounts));
-        Self { net, reactor, worker, layer, accounts, connector }
+        Self { net, reactor, worker, layer, accounts, connector, tickets, clock }
     }
 
     fn turn(&mut self) {
@@ -218,6 +246,146 @@ impl Client {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.heard).into_owned()
     }
+}
+
+const HOUR_SECONDS: u64 = 3600;
+
+impl House {
+    /// One client's request on a connection of its own; the answer, and whether its session was resumed.
+    fn ask(&mut self, connector: &Connector, path: &str) -> (String, bool) {
+        let session = connector.connect("a.example").unwrap();
+        let mut clients = [Client::new(self.net.dial(&server()).unwrap(), session)];
+        clients[0].say(&format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        self.run(&mut clients, |clients| clients[0].closed);
+        let resumed = clients[0].session.facts().unwrap().resumed;
+        (clients[0].text(), resumed)
+    }
+
+    /// Lets time pass, with whatever has its time meanwhile.
+    fn pass_hours(&mut self, hours: u64) {
+        let end = self.net.now().after(Span::from_secs(hours * HOUR_SECONDS));
+        while self.net.next_event_at().is_some_and(|at| at < end) {
+            self.net.advance_to_next_event();
+            self.turn();
+        }
+        self.net.advance_to(end);
+        // The second begins with the clock that the first read.
+        self.turn();
+        self.turn();
+    }
+}
+
+#[test]
+fn a_ticket_is_good_for_its_time_on_the_nets_clock() {
+    for version_max in [Version::Tls12, Version::Tls13] {
+        let mut house = House::built(Plot { version_max, ..Plot::of(1) });
+        let connector = house.connector.clone();
+        assert!(!house.ask(&connector, "/json").1, "nothing to resume");
+        house.pass_hours(1);
+        assert!(house.ask(&connector, "/json").1, "{version_max:?}: after an hour");
+        // Tickets say 16 hours.
+        house.pass_hours(17);
+        assert!(!house.ask(&connector, "/json").1, "{version_max:?}: after 17 hours");
+        assert!(house.ask(&connector, "/json").1, "{version_max:?}: by a new ticket");
+        house.assert_empty();
+    }
+}
+
+#[test]
+fn ticket_keys_rotate_and_open_what_they_sealed_for_their_time() {
+    let mut house = House::new(1, Faults::none());
+    let connector = house.connector.clone();
+    house.ask(&connector, "/json");
+    house.pass_hours(9);
+    assert!(house.tickets.rotate(house.reactor.unix_seconds()), "the key is 9 hours old");
+    assert!(house.ask(&connector, "/json").1, "the older key opens");
+    // A ticket of the second key, and two further ones: the second is past its time, the ticket is not.
+    let now = house.reactor.unix_seconds();
+    for hours in [9, 18, 27] {
+        assert!(house.tickets.rotate(now + hours * HOUR_SECONDS));
+    }
+    let (text, resumed) = house.ask(&connector, "/json");
+    assert!(text.starts_with("HTTP/1.1 200 ") && !resumed, "{text}");
+    assert!(house.ask(&connector, "/json").1, "by the newest key");
+    house.assert_empty();
+}
+
+#[test]
+fn a_servers_certificate_that_expires_meanwhile_is_believed_no_more() {
+    for version_max in [Version::Tls12, Version::Tls13] {
+        // The net's clock begins an hour and 46 minutes before.
+        let plot = Plot { version_max, expires: Some((2023, 11, 15)), ..Plot::of(1) };
+        let mut house = House::built(plot);
+        let settings = ConnectorSettings { roots: Roots::Nobody, ..Default::default() };
+        let careless = Connector::new(&settings, house.clock.clone()).unwrap();
+        for _ in 0..2 {
+            let (text, _) = house.ask(&careless, "/proxied");
+            assert!(text.starts_with("HTTP/1.1 200 "), "{version_max:?}: {text}");
+            assert_eq!(house.counters().tls_certificate_refusals.load(), 0);
+            house.pass_hours(1);
+        }
+        let connects = house.counters().upstream_connects.load();
+        assert_eq!(connects, 2, "the one before was idle for too long");
+        let (text, _) = house.ask(&careless, "/proxied");
+        assert!(text.starts_with("HTTP/1.1 502 "), "{version_max:?}: {text}");
+        assert!(house.counters().tls_certificate_refusals.load() > 0);
+        house.assert_empty();
+    }
+}
+
+/// Plays a conversation of several clients and servers, first and resumed sessions, on the net of `seed`;
+/// the hash of all that was on the wire.
+fn traced(version: Version, seed: u64, randomness: Randomness) -> u64 {
+    let faults = Faults::swarm_harmless(&mut Prng::new(seed));
+    let plot = Plot { faults, version_max: version, randomness, ..Plot::of(seed) };
+    let mut house = House::built(plot);
+    for _ in 0..2 {
+        let mut clients = [house.client(), house.client()];
+        for client in &mut clients {
+            client.say("GET /proxied HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.say("GET /synthetic?s=40k HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        }
+        house.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
+    }
+    assert!(house.counters().tls_resumptions.load() > 0);
+    let hash = house.net.trace_hash();
+    house.assert_empty();
+    hash
+}
+
+#[test]
+fn a_seed_repeats_every_byte_on_the_wire_and_other_keys_give_others() {
+    let mut seen = BTreeSet::new();
+    for version in [Version::Tls12, Version::Tls13] {
+        for seed in 0..8 {
+            let hash = traced(version, seed, Randomness::seeded(seed));
+            assert_eq!(hash, traced(version, seed, Randomness::seeded(seed)), "{version:?} {seed}");
+            let others = [Randomness::seeded(seed + 100), Randomness::system()];
+            let others = others.map(|randomness| traced(version, seed, randomness));
+            seen.insert(hash);
+            seen.extend(others);
+        }
+    }
+    assert_eq!(seen.len(), 2 * 8 * 3, "no run is like another");
+}
+
+/// Set, this process is another one's second opinion, and only says what it saw.
+const SECOND_OPINION: &str = "TIDEGATE_TLS_SECOND_OPINION";
+
+#[test]
+fn a_seed_gives_the_same_bytes_in_another_process() {
+    let name = "a_seed_gives_the_same_bytes_in_another_process";
+    let hashes =
+        [Version::Tls12, Version::Tls13].map(|version| traced(version, 7, Randomness::seeded(7)));
+    let seen = format!("it saw {hashes:?}.");
+    if std::env::var_os(SECOND_OPINION).is_some() {
+        eprintln!("{seen}");
+        return;
+    }
+    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", name, "--nocapture"]).env(SECOND_OPINION, "1");
+    let said = String::from_utf8(other.output().unwrap().stderr).unwrap();
+    assert!(said.contains(&seen), "{seen} The other: {said}");
 }
 
 #[test]

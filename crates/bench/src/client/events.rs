@@ -149,7 +149,9 @@ impl Client<'_> {
             Phase::Handshaking => self.tally.handshake.record(now.since(lane.handshake_at)),
             _ => self.tally.connect.record(now.since(lane.connect_at)),
         }
-        self.lanes[number as usize].free_since = now;
+        let lane = &mut self.lanes[number as usize];
+        lane.free_since = now;
+        lane.was_open = true;
         self.open += 1;
         self.tally.connects += 1;
         self.interval.connects += 1;
@@ -164,12 +166,12 @@ impl Client<'_> {
         now: Moment,
     ) {
         let mut rest = bytes;
-        self.tally.bytes_received += bytes.len() as u64;
         self.interval.bytes += bytes.len() as u64;
         while !rest.is_empty() {
             let lane = &mut self.lanes[number as usize];
             let Some(sent) = lane.pending.front() else {
                 let excess = rest.len();
+                self.count_bytes(excess);
                 self.fail(number, Failure::Framing, || {
                     format!("the server sent {excess} bytes that nobody asked for")
                 });
@@ -179,11 +181,15 @@ impl Client<'_> {
                 lane.first_byte_at = now;
             }
             let choice = sent.number;
+            let is_counted = sent.is_counted || !self.is_counting;
             let is_head = self.mix.request(choice).is_head;
             let template = &mut self.templates[usize::from(choice)];
             match lane.reader.read(rest, is_head, template) {
                 Ok((taken, answer)) => {
                     rest = &rest[taken..];
+                    if is_counted {
+                        self.count_bytes(taken);
+                    }
                     if let Some(answer) = answer {
                         if answer.status == 400 {
                             self.note_plain_to_tls(number, bytes);
@@ -194,17 +200,34 @@ impl Client<'_> {
                     }
                 }
                 Err(fault) => {
+                    if is_counted {
+                        self.count_bytes(rest.len());
+                    }
                     self.fail(number, Failure::Framing, || {
                         if bytes.starts_with(TLS_ALERT) {
                             return "the server answers in TLS: write https://".to_owned();
                         }
-                        format!("the answer is not HTTP/1.1: {}", fault.reason())
+                        // The decoder's words are a server's.
+                        let reason = fault.reason().replace("this server", "this client");
+                        format!("the answer is not HTTP/1.1: {reason}")
                     });
                     return self.reconnect(reactor, number, now, false);
                 }
             }
         }
         self.go_on(reactor, number, now);
+    }
+
+    fn count_bytes(&mut self, count: usize) {
+        self.tally.bytes_received += count as u64;
+        if self.is_in_time() {
+            self.tally.bytes_in_time += count as u64;
+        }
+    }
+
+    /// Whether what comes now came in the time that figures count for.
+    fn is_in_time(&self) -> bool {
+        self.draining_since.is_none() || self.quota == 0
     }
 
     /// Servers that speak TLS answer plain HTTP with a 400 that says so, each in its own words.
@@ -261,7 +284,7 @@ impl Client<'_> {
             self.tally.latency.record(latency);
         }
         self.tally.requests += 1;
-        self.tally.in_time += u64::from(self.draining_since.is_none() || self.quota == 0);
+        self.tally.in_time += u64::from(self.is_in_time());
         self.tally.service.record(service);
         self.tally.first_byte.record(first_byte);
         self.tally.body_bytes += answer.body_bytes;
@@ -330,7 +353,9 @@ impl Client<'_> {
                 lane.failures += 1;
             }
         } else {
-            let has_heard = self.tally.bytes_received > 0 || self.target(number).is_secure;
+            let has_heard = self.tally.bytes_received > 0
+                || self.answered_ever > 0
+                || self.target(number).is_secure;
             self.fail(number, Failure::Closed, || {
                 if has_started {
                     "the server closed the connection in the middle of an answer".to_owned()

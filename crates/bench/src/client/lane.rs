@@ -53,6 +53,8 @@ pub(super) struct Lane {
     pub(super) handshake_at: Moment,
     /// Requests that were sent on the present socket.
     pub(super) sent_on_socket: u64,
+    /// Whether it was ever there.
+    pub(super) was_open: bool,
     /// Whole answers that count.
     pub(super) answered: u64,
     /// Failures since the last whole answer.
@@ -87,6 +89,7 @@ impl Lane {
             connect_at: Moment::ZERO,
             handshake_at: Moment::ZERO,
             sent_on_socket: 0,
+            was_open: false,
             answered: 0,
             failures: 0,
             is_listed: false,

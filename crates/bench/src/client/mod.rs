@@ -1,6 +1,6 @@
 //! The client of one thread: its share of a plan, carried out over any reactor.
 //! In: completions, and the clock that comes with them. Out: requests, and a `Tally`.
-//! Never: counts a time that the plan does not count (warm-up, ramp); waits for ever.
+//! Never: counts a time, or an answer's bytes, that the plan does not count (warm-up, ramp); waits for ever.
 //! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
 //! Invariant: `outstanding` is the sum of all lanes' `pending`; each request sent is answered, failed
 //! or unanswered in the tally, once; where a number of requests is planned, only those are.
@@ -52,7 +52,7 @@ pub struct Carried {
     /// What was counted.
     pub tally: Tally,
     /// From when figures counted until the last request was sent; where a number of requests ended the
-    /// run, until the last answer.
+    /// run, until the last answer, or its end if there was none.
     pub counted: Span,
     /// Time that was spun through while waiting for a planned send.
     pub spun: Span,
@@ -243,7 +243,7 @@ impl<'a> Client<'a> {
     pub fn finish(mut self, now: Moment) -> Carried {
         let mut until = self.draining_since.unwrap_or(now);
         if self.quota == 0 {
-            until = until.max(self.answered_last);
+            until = until.max(if self.answered_ever > 0 { self.answered_last } else { now });
         }
         self.end(now);
         Carried {
@@ -317,12 +317,17 @@ impl<'a> Client<'a> {
 
     fn end(&mut self, now: Moment) {
         self.publish(now);
-        if self.plan.ends_at().is_some() {
-            let end = self.draining_since.unwrap_or(now);
+        if let Some(ends_at) = self.plan.ends_at() {
+            // The end is noticed a little later: what was planned between is not of the plan.
+            let end = self.draining_since.unwrap_or(now).min(self.start.after(ends_at));
             self.tally.unsent += self.due_before(end).min(self.quota);
         }
         let pending = self.lanes.iter().flat_map(|lane| &lane.pending);
         self.tally.unanswered += pending.filter(|sent| sent.is_counted).count() as u64;
+        let is_unconnected = |lane: &&Lane| {
+            !lane.was_open && matches!(lane.phase, Phase::Connecting | Phase::Handshaking)
+        };
+        self.tally.unconnected += self.lanes.iter().filter(is_unconnected).count() as u64;
         let answered = self.lanes.iter().map(|lane| lane.answered);
         self.tally.fairness = answered.clone().min().zip(answered.max());
     }

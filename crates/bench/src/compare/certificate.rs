@@ -1,9 +1,11 @@
 //! The certificate that contenders show: made anew for each, into its own folder.
 //! In: which kind of key. Out: three files: the certificate, its key, and both in one as HAProxy wants them.
-//! Never: leaves the comparison's scratch folder.
+//! Never: lets another user read it; leaves the comparison's scratch folder.
 
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The key of a certificate.
@@ -43,7 +45,19 @@ pub(crate) fn make(folder: &Path, key: Key) -> Result<Files, String> {
     for (path, pem) in
         [(&files.certificate, &certificate_pem), (&files.key, &key_pem), (&files.both, &both_pem)]
     {
-        fs::write(path, pem).map_err(|error| failed(&error))?;
+        write(path, pem).map_err(|error| failed(&error))?;
     }
     Ok(files)
+}
+
+/// For this user alone: servers read keys before they drop its rights.
+fn write(path: &Path, pem: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(pem.as_bytes())
 }

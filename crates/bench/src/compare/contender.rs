@@ -4,8 +4,11 @@
 
 use super::certificate::{self, Key};
 use crate::process::{self, Running};
+use crate::scratch;
 use core::net::SocketAddr;
+use core::sync::atomic::AtomicBool;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -97,15 +100,39 @@ pub(crate) fn start(
     folder: &Path,
     cpus: &[usize],
 ) -> Result<Contender, String> {
-    let failed = |error: std::io::Error| format!("{name}: {error}");
+    let failed = |error: io::Error| format!("{name}: {error}");
     let folder = folder.join(name);
-    fs::create_dir_all(&folder).map_err(failed)?;
+    make_folder(&folder).map_err(failed)?;
     let address = process::free_address().map_err(failed)?;
-    let (mut command, version) = command(name, work, ours, &folder, address)?;
-    let mut running = Running::start(&mut command, cpus).map_err(failed)?;
-    running.wait_until_listening(address).map_err(|why| format!("{name}: {why}"))?;
+    let (command, version) = command(name, work, ours, &folder, address)?;
+    let running = Running::start(&command, cpus).map_err(failed)?;
+    wait_until_listening(&running, name, address)?;
     let is_secure = work.of(name).key().is_some();
     Ok(Contender { name, version, address, is_secure, running })
+}
+
+/// Makes the folder of one contender, which an earlier work may have left.
+///
+/// # Errors
+/// What the system said.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    match scratch::make_folder(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Waits for a contender; a signal ends the whole process meanwhile.
+///
+/// # Errors
+/// A sentence for the operator.
+pub(crate) fn wait_until_listening(
+    running: &Running,
+    name: &str,
+    address: SocketAddr,
+) -> Result<(), String> {
+    let never = AtomicBool::new(false);
+    running.wait_until_listening(address, &never).map_err(|why| format!("{name}: {why}"))
 }
 
 /// The command line that starts `name` on `address`, and its version.
@@ -236,8 +263,8 @@ mod tests {
 
     #[test]
     fn every_template_is_filled() {
-        let folder = std::env::temp_dir().join(format!("tidegate-fill-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let scratch = scratch::Scratch::new().unwrap();
+        let folder = scratch.path();
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let origin: SocketAddr = "127.0.0.1:2".parse().unwrap();
         for work in [
@@ -248,7 +275,7 @@ mod tests {
             Work::SecureProxy(origin),
         ] {
             for templates in [TIDEGATE, NGINX, HAPROXY] {
-                let text = fill(templates.of(work), work, &folder, address).unwrap();
+                let text = fill(templates.of(work), work, folder, address).unwrap();
                 assert!(text.contains("127.0.0.1:1"), "{text}");
                 assert_eq!(text.contains("127.0.0.1:2"), work.origin().is_some(), "{text}");
                 for hole in ["{listen}", "{origin}", "{dir}", "{certificate}", "{key}", "{both}"] {
@@ -256,6 +283,7 @@ mod tests {
                 }
             }
         }
-        fs::remove_dir_all(&folder).unwrap();
+        let key = folder.join("site.key").metadata().unwrap().permissions();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&key) & 0o777, 0o600);
     }
 }

@@ -11,7 +11,7 @@ use core::net::SocketAddr;
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Who sends the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -180,10 +180,10 @@ impl Counted {
     pub(crate) fn of(outcome: &Outcome) -> Result<Self, String> {
         let tally = &outcome.tally;
         if tally.requests == 0 {
-            return Err(format!(
-                "no request was answered: {:?}, {} unanswered, {:?}",
-                tally.errors, tally.unanswered, tally.notes
-            ));
+            let failures =
+                tally.failures().map(|(class, count, words)| format!("{class} {count}: {words}"));
+            let words: Vec<String> = failures.chain(tally.left_over_in_words()).collect();
+            return Err(format!("no request was answered; {}", words.join("; ")));
         }
         Ok(Self {
             requests: tally.requests,
@@ -296,17 +296,11 @@ fn installed(program: &str) -> Result<Command, String> {
 
 /// What a foreign client printed, and its CPU time in seconds.
 fn output_of(command: &mut Command, cpus: &[usize]) -> Result<(String, f64), String> {
-    let before = machine::allowed_cpus();
     let children_before = machine::children_cpu_time();
-    machine::pin(cpus).map_err(|error| format!("CPU {cpus:?}: {error}"))?;
-    let output = command.stdin(Stdio::null()).output();
-    machine::pin(&before).map_err(|error| error.to_string())?;
+    let (is_well, stdout, stderr) =
+        process::Running::output(command, cpus).map_err(|error| error.to_string())?;
     let spent = machine::children_cpu_time().saturating_sub(children_before);
-    let output = output.map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), spent.as_secs_f64()))
+    if is_well { Ok((stdout, spent.as_secs_f64())) } else { Err(stderr) }
 }
 
 fn parse_counted(text: &str) -> Option<Counted> {

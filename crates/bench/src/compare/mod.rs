@@ -1,7 +1,8 @@
 //! `tidegate bench compare`: paired rounds of one work against its floor and its peers (MEASURE.md).
 //! In: which work. Out: a table, and one JSON line for the record.
 //! Never: decides on requests per second where CPU time per request can be measured.
-//! Limits: `ROUNDS_MAX`. Invariant: all contenders are up during all rounds and take turns.
+//! Limits: `ROUNDS_MAX`. Invariant: all contenders are up during all rounds and take turns; they and the
+//! scratch folder are gone when it is over, also by a signal.
 
 mod ask;
 mod certificate;
@@ -13,7 +14,8 @@ mod record;
 mod rounds;
 mod single;
 
-use crate::machine;
+use crate::scratch::Scratch;
+use crate::{interrupt, machine};
 use certificate::Key;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -27,6 +29,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Rounds of one comparison.
 pub const ROUNDS_MAX: u32 = 1000;
@@ -165,7 +168,7 @@ pub struct CompareArgs {
 #[derive(Clone)]
 struct Bench {
     ours: Ours,
-    folder: PathBuf,
+    folder: Arc<Scratch>,
     server_cpus: Vec<usize>,
     client_cpus: Vec<usize>,
     rounds: u32,
@@ -178,6 +181,7 @@ struct Bench {
 /// Runs `tidegate bench compare`.
 #[must_use]
 pub fn run(args: &CompareArgs) -> ExitCode {
+    interrupt::end_on_signal("tidegate bench compare");
     let bench = match Bench::new(args) {
         Ok(bench) => bench,
         Err(why) => {
@@ -205,8 +209,6 @@ pub fn run(args: &CompareArgs) -> ExitCode {
         // A reader that went away has what it wanted.
         let _ = writeln!(io::stdout(), "{}", goals::summary(&records));
     }
-    // A scratch folder that stays behind harms nobody.
-    let _ = fs::remove_dir_all(&bench.folder);
     code
 }
 
@@ -232,11 +234,9 @@ pub fn measure_floor(json: bool) -> ExitCode {
         results: PathBuf::new(),
         json,
     };
+    interrupt::end_on_signal("tidegate bench floor");
     let records = Bench::new(&args).and_then(|bench| {
-        let records = [What::Json, What::Proxy].map(|what| bench.compare(what, 64));
-        // A scratch folder that stays behind harms nobody.
-        let _ = fs::remove_dir_all(&bench.folder);
-        let [answering, proxying] = records;
+        let [answering, proxying] = [What::Json, What::Proxy].map(|what| bench.compare(what, 64));
         Ok([answering?, proxying?])
     });
     let records = match records {
@@ -318,7 +318,8 @@ fn append(folder: &Path, what: &str, line: &str) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!("{what}.jsonl"));
     let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
-    writeln!(file, "{line}")
+    // In one piece: a signal may end the process between two.
+    file.write_all(format!("{line}\n").as_bytes())
 }
 
 impl Bench {
@@ -338,13 +339,11 @@ impl Bench {
         if !(0.1..=3600.0).contains(&args.seconds) {
             return Err(format!("--seconds {}: a round takes 0.1 to 3600 seconds", args.seconds));
         }
-        let folder = std::env::temp_dir().join(format!("tidegate-compare-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         // The limit that stays is checked where descriptors are needed.
         let _ = machine::raise_descriptor_limit();
         Ok(Self {
             ours: find_ours(args.ours.clone())?,
-            folder,
+            folder: Arc::new(Scratch::new()?),
             server_cpus: vec![args.server_cpu],
             client_cpus: vec![args.client_cpu],
             rounds: args.rounds,
@@ -443,7 +442,7 @@ impl Bench {
             if !self.takes_part(name) {
                 continue;
             }
-            match contender::start(name, work, &self.ours, &self.folder, &self.server_cpus) {
+            match contender::start(name, work, &self.ours, self.folder.path(), &self.server_cpus) {
                 Ok(contender) => contenders.push(contender),
                 Err(why) => eprintln!("not compared: {why}"),
             }
@@ -464,9 +463,9 @@ impl Bench {
         let address: SocketAddr = crate::process::free_address().map_err(failed)?;
         let mut command = contender::floor(Work::Json, &self.ours, address);
         command.args(arguments);
-        let mut running =
-            crate::process::Running::start(&mut command, &self.client_cpus).map_err(failed)?;
-        running.wait_until_listening(address).map_err(|why| format!("origin: {why}"))?;
+        let running =
+            crate::process::Running::start(&command, &self.client_cpus).map_err(failed)?;
+        contender::wait_until_listening(&running, "origin", address)?;
         let (name, version, is_secure) = ("origin", String::new(), false);
         Ok(Contender { name, version, address, is_secure, running })
     }

@@ -74,7 +74,7 @@ impl Bench {
             contender::NAMES.into_iter().find(|name| self.only.iter().any(|only| only == name));
         let name = chosen.unwrap_or("floor");
         let server =
-            contender::start(name, Work::Json, &self.ours, &self.folder, &self.server_cpus)?;
+            contender::start(name, Work::Json, &self.ours, self.folder.path(), &self.server_cpus)?;
         let load = Load::new("/json", connections);
         let mut rows = Vec::new();
         let clients: Vec<Client> = Client::all()
@@ -158,7 +158,7 @@ impl Bench {
             duration: self.duration,
             rate_per_s: load.rate_per_s,
             cpus: &self.client_cpus,
-            folder: &self.folder,
+            folder: self.folder.path(),
         }
     }
 

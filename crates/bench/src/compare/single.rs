@@ -50,7 +50,8 @@ impl Bench {
             if name == "floor" || !self.takes_part(name) {
                 continue;
             }
-            let started = contender::start(name, work, &self.ours, &self.folder, &self.server_cpus);
+            let started =
+                contender::start(name, work, &self.ours, self.folder.path(), &self.server_cpus);
             match started {
                 Ok(contender) => rows.push(hold(&contender, connections)?),
                 Err(why) => eprintln!("not compared: {why}"),
@@ -88,13 +89,14 @@ impl Bench {
 
     fn start_once(&self, name: &str) -> Result<(String, Sample, u64), String> {
         let failed = |error: std::io::Error| format!("{name}: {error}");
-        let folder = self.folder.join(name);
-        std::fs::create_dir_all(&folder).map_err(failed)?;
+        let folder = self.folder.path().join(name);
+        contender::make_folder(&folder).map_err(failed)?;
         let address = process::free_address().map_err(failed)?;
         let (mut command, version) =
             contender::command(name, Work::Json, &self.ours, &folder, address)?;
         let begun = Instant::now();
-        let running = process::Running::start(&mut command, &self.server_cpus).map_err(failed)?;
+        let running =
+            process::Running::start_directly(&mut command, &self.server_cpus).map_err(failed)?;
         while ask(address, None).is_err() {
             if begun.elapsed() > process::START_MAX {
                 return Err(format!("{name}: no answer after {:?}", process::START_MAX));

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 /// How long a round of a comparison lasts when nothing says so.
 const ROUND_DEFAULT: Duration = Duration::from_secs(2);
+/// Rounds of a comparison when nothing says so.
+const ROUNDS_DEFAULT: u32 = 5;
 
 /// Arguments of `tidegate bench http`.
 #[derive(clap::Args, Debug)]
@@ -107,12 +109,12 @@ pub struct HttpArgs {
     /// Start the candidate by this command and stop it afterwards; in the order of --vs
     #[arg(long, value_name = "COMMAND")]
     pub(super) start: Vec<String>,
-    /// Rounds of a comparison, after one that warms up
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(super) rounds: u32,
-    /// Print a line of raw values each second
-    #[arg(short = 'l', long)]
-    pub(super) lines: bool,
+    /// Rounds of a comparison, after one that warms up [default: 5]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Print a line of raw values each second (-ll is the same)
+    #[arg(short = 'l', long, action = clap::ArgAction::Count, conflicts_with = "json")]
+    pub(super) lines: u8,
     /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -218,10 +220,18 @@ impl HttpArgs {
                 "--handshake-every-request is for https:// URLs; http:// has --close".to_owned()
             );
         }
+        if self.rounds.is_some() && self.vs.is_empty() {
+            return Err("--rounds is for comparisons; give two --vs at least".to_owned());
+        }
         if urls.len() == 1 && !self.vs.is_empty() {
             return Err("a comparison needs two --vs at least".to_owned());
         }
         Ok(urls)
+    }
+
+    /// Rounds that count.
+    pub(super) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(ROUNDS_DEFAULT)
     }
 
     /// What all requests have in common.

@@ -5,18 +5,20 @@
 use crate::machine;
 use crate::process::{self, Door, Running};
 use crate::target::Url;
-use std::os::unix::process::CommandExt as _;
+use core::sync::atomic::AtomicBool;
 use std::process::Command;
 use tidegate_base::Address;
 
 /// One server; a started one is stopped when this goes.
 #[derive(Debug)]
 pub(super) struct Candidate {
+    name: String,
     running: Option<Running>,
 }
 
 impl Candidate {
-    /// Finds the server of `url`, or starts it by `command` on `cpus` (empty: any).
+    /// Finds the server of `url`, or starts it by `command` on `cpus` (empty: any). Where `stop` is set
+    /// meanwhile, nothing is waited for any more.
     ///
     /// # Errors
     /// A sentence for the operator.
@@ -25,16 +27,18 @@ impl Candidate {
         url: &Url,
         command: Option<&str>,
         cpus: &[usize],
+        stop: &AtomicBool,
     ) -> Result<Self, String> {
+        let found = Self { name: name.to_owned(), running: None };
         let Address::Tcp(address) = url.resolve()? else {
-            return Ok(Self { running: None });
+            return Ok(found);
         };
         let Some(command) = command else {
             // A silent one may be overloaded: the run tells of connects that take too long.
             if process::knock(address) == Door::Free {
                 return Err(format!("{name}: nothing listens on {address}"));
             }
-            return Ok(Self { running: None });
+            return Ok(found);
         };
         if process::knock(address) != Door::Free {
             return Err(format!(
@@ -48,17 +52,23 @@ impl Candidate {
         };
         let allowed = machine::allowed_cpus();
         let cpus = if cpus.is_empty() { &allowed[..] } else { cpus };
-        // A group of its own: Ctrl-C ends the run first, and the run ends the candidate.
-        let mut running =
-            Running::start(Command::new(program).args(arguments).process_group(0), cpus)
-                .map_err(|error| format!("{name}: {program}: {error}"))?;
-        running.wait_until_listening(address).map_err(|why| format!("{name}: {command}: {why}"))?;
-        Ok(Self { running: Some(running) })
+        let running = Running::start(Command::new(program).args(arguments), cpus)
+            .map_err(|error| format!("{name}: {program}: {error}"))?;
+        running
+            .wait_until_listening(address, stop)
+            .map_err(|why| format!("{name}: {command}: {why}"))?;
+        Ok(Self { running: Some(running), ..found })
     }
 
     /// The process that was started.
     pub(super) fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(Running::pid)
+    }
+
+    /// How the process that was started ended, if it did.
+    pub(super) fn ended(&self) -> Option<String> {
+        let ended = self.running.as_ref()?.ended()?;
+        Some(format!("{}: what --start started did not stay: {ended}", self.name))
     }
 }
 
@@ -103,8 +113,9 @@ mod tests {
     fn a_taken_port_is_refused() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
-        let error = Candidate::new("a", &url, Some("true"), &[]).unwrap_err();
+        let stop = AtomicBool::new(false);
+        let error = Candidate::new("a", &url, Some("true"), &[], &stop).unwrap_err();
         assert!(error.contains("is taken already"), "{error}");
-        assert!(Candidate::new("a", &url, None, &[]).is_ok());
+        assert!(Candidate::new("a", &url, None, &[], &stop).is_ok());
     }
 }

@@ -1,15 +1,15 @@
 //! `tidegate bench http`: from the command line to runs and their reports.
 //! In: arguments. Out: a report on stdout, progress on stderr, an exit code.
-//! Never: starts a candidate on a taken port; leaves one running.
+//! Never: starts a candidate on a taken port; leaves one running, whichever way it ends.
 //! Limits: those of `plan`.
 
 mod args;
 mod candidates;
-mod interrupt;
 
 pub use args::HttpArgs;
 
 use crate::drive::{self, Job, Outcome, Reference, Tick};
+use crate::interrupt;
 use crate::machine;
 use crate::plan::Plan;
 use crate::report::{self, Lines, Live, RoundFigures, Run};
@@ -40,17 +40,21 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
     for (url, name) in &urls {
         jobs.push((name.clone(), url.clone(), job(args, &plan, url)?));
     }
+    // Before the first candidate is started: a signal from then on stops it.
+    let stop = interrupt::stop_on_signal();
     // Candidates live until the end of this function, also when a round fails.
     let mut candidates = Vec::new();
     for (index, (name, url, job)) in jobs.iter_mut().enumerate() {
         let command = args.start.get(index).map(String::as_str);
-        let candidate = Candidate::new(name, url, command, &args.server_cpus)?;
+        let candidate = Candidate::new(name, url, command, &args.server_cpus, stop)?;
+        if stop.load(Ordering::Relaxed) {
+            eprintln!("tidegate bench http: stopped by a signal before anything was measured");
+            return Ok(ExitCode::FAILURE);
+        }
         job.server_pids.extend(candidate.pid());
         candidates.push(candidate);
     }
-    // After the candidates are started: they would inherit the blocked signals.
-    let stop = interrupt::stop_on_signal();
-    let rounds = if is_comparison { args.rounds } else { 1 };
+    let rounds = if is_comparison { args.rounds() } else { 1 };
     let mut runs: Vec<Option<Run>> = jobs.iter().map(|_| None).collect();
     let mut shower = Shower::new(args, &plan);
     // In a comparison round 0 warms up and does not count.
@@ -75,10 +79,14 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
             break;
         }
     }
+    let ended: Vec<String> = candidates.iter().filter_map(Candidate::ended).collect();
     drop(candidates);
     let runs: Vec<Run> = runs.into_iter().flatten().collect();
     publish(args, &runs)?;
-    Ok(exit_code(args, &runs))
+    for why in &ended {
+        eprintln!("tidegate bench http: {why}");
+    }
+    Ok(if ended.is_empty() { exit_code(args, &runs) } else { ExitCode::FAILURE })
 }
 
 /// Refuses what would be found to be nothing only in the report.
@@ -214,7 +222,7 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Result<(), String> {
             .map_err(|error| format!("--html {}: {error}", path.display()))?;
     }
     if let Some(path) = &args.percentiles {
-        let text: String = runs.iter().map(report::percentile_dump).collect();
+        let text = report::percentile_dump(runs);
         std::fs::write(path, text)
             .map_err(|error| format!("--percentiles {}: {error}", path.display()))?;
     }
@@ -248,7 +256,7 @@ struct Shower<'a> {
 
 impl<'a> Shower<'a> {
     fn new(args: &'a HttpArgs, plan: &'a Plan) -> Self {
-        if args.lines {
+        if args.lines > 0 {
             // A reader that went away has what it wanted.
             let _ = writeln!(io::stdout(), "{}", Lines::header());
         }
@@ -257,12 +265,12 @@ impl<'a> Shower<'a> {
             plan,
             lines: Lines::default(),
             live: Live::default(),
-            is_live: !args.lines && io::stderr().is_terminal(),
+            is_live: args.lines == 0 && io::stderr().is_terminal(),
         }
     }
 
     fn show(&mut self, label: &str, tick: &Tick<'_>) {
-        if self.args.lines {
+        if self.args.lines > 0 {
             let ramp = self.plan.ramp.as_secs_f64();
             let throttle = if ramp > 0.0 { (tick.at.as_secs_f64() / ramp).min(1.0) } else { 1.0 };
             let unix_seconds = std::time::SystemTime::now()
@@ -273,14 +281,19 @@ impl<'a> Shower<'a> {
             }
         }
         if self.is_live {
-            eprint!("{}", self.live.line(label, self.plan, tick));
+            show_on_terminal(&self.live.line(label, self.plan, tick));
         }
     }
 
     fn clear(&mut self) {
         if self.is_live {
-            eprint!("{}", Live::clear());
+            show_on_terminal(Live::clear());
         }
         self.live = Live::default();
     }
+}
+
+/// The terminal may be gone (SIGHUP); the report may go elsewhere.
+fn show_on_terminal(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }

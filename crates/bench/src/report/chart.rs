@@ -237,10 +237,12 @@ fn draw(
     if series.points.len() > LABELS_MAX {
         return;
     }
+    // One point makes no line.
+    let alone = if series.points.len() == 1 { " alone" } else { "" };
     for &(px, py) in &series.points {
         let _ = write!(
             svg,
-            "<circle class=\"dot c{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\"><title>{}: {} at {}</title></circle>",
+            "<circle class=\"dot{alone} c{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\"><title>{}: {} at {}</title></circle>",
             series.colour,
             x_at(px),
             y_at(py),
@@ -314,6 +316,17 @@ mod tests {
             [Series { name: "<a>".into(), colour: 0, stroke: Stroke::Solid, points: vec![] }];
         let svg = lines("t", &axis, &axis, &nothing);
         assert!(svg.contains("&lt;a&gt;") && !svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn a_single_point_is_seen_as_a_dot() {
+        let axis = Axis { label: "x", scale: Scale::Linear, write: |value| format!("{value}") };
+        let of = |points| {
+            let series = Series { name: "a".into(), colour: 0, stroke: Stroke::Solid, points };
+            lines("t", &axis, &axis, &[series])
+        };
+        assert!(of(vec![(1.0, 1.0)]).contains("<circle class=\"dot alone c0\""));
+        assert!(!of(vec![(1.0, 1.0), (2.0, 1.0)]).contains("alone"));
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //! In: runs. Out: HTML with inline SVG; no script, nothing from elsewhere.
 //! Invariant: whatever an operator typed is escaped.
 
-use super::Run;
 use super::chart::{self, Axis, Scale, Series, Stroke, escape};
+use super::{Run, longest, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
-use crate::quantity::{micros, short};
+use crate::quantity::{counted, micros, short};
 use crate::statistics;
 use core::fmt::Write as _;
 
@@ -62,12 +62,7 @@ fn verdict(run: &Run) -> String {
             escape(&run.outcome.saturated.join("; "))
         );
     }
-    if run.outcome.was_stopped {
-        text.push_str(
-            "<p class=\"warning\">Stopped early: figures are of the time until then.</p>",
-        );
-    }
-    if let Some(words) = run.gave_up_in_words() {
+    for words in run.caveats() {
         let _ = write!(text, "<p class=\"warning\">{}: {}</p>", escape(&run.name), escape(&words));
     }
     let outcome = &run.outcome;
@@ -91,10 +86,10 @@ fn cards(runs: &[Run]) -> String {
         let latency = &run.outcome.tally.latency;
         let mut values = vec![
             ("requests/s", short(run.outcome.rate_per_s())),
-            ("median", micros(latency.percentile_us(50.0))),
-            ("p99", micros(latency.percentile_us(99.0))),
-            ("p99.9", micros(latency.percentile_us(99.9))),
-            ("longest", micros(latency.max_us())),
+            ("median", percentile(latency, 50.0)),
+            ("p99", percentile(latency, 99.0)),
+            ("p99.9", percentile(latency, 99.9)),
+            ("longest", longest(latency)),
         ];
         if let Some(cpu) = run.server_cpu_us_per_request() {
             values.push(("CPU/request", micros(cpu)));
@@ -147,11 +142,11 @@ fn ratios(runs: &[Run]) -> String {
         );
     }
     format!(
-        "<figure><h2>Ratios over {} in {} paired rounds</h2><div class=\"scroll\"><table><tr><th></th>\
+        "<figure><h2>Ratios over {} in {}</h2><div class=\"scroll\"><table><tr><th></th>\
          <th>server CPU/request</th><th>requests/s</th><th>p50</th><th>p99</th></tr>{rows}</table></div>\
          <p class=\"note\">Median of the ratios within each round; small: 95 % of resampled medians.</p></figure>",
         escape(&first.name),
-        first.rounds.len()
+        counted(first.rounds.len() as u64, "paired round")
     )
 }
 
@@ -271,7 +266,8 @@ fn cpu_chart(runs: &[Run]) -> String {
         } else {
             format!("client, loading {}", run.name)
         };
-        values.push((name, run.outcome.client_cpu_us_per_request(), COLOURS - 1));
+        let cpu = run.outcome.client_cpu_us_per_request();
+        values.extend(cpu.map(|cpu| (name, cpu, COLOURS - 1)));
     }
     chart::bars("CPU time per request", micros, &values)
 }
@@ -285,9 +281,9 @@ fn percentile_table(runs: &[Run]) -> String {
     let mut row = |name: &str, times: &Times| {
         let _ = write!(rows, "<tr><th>{}</th>", escape(name));
         for (_, percent) in PERCENTILES {
-            let _ = write!(rows, "<td>{}</td>", micros(times.percentile_us(percent)));
+            let _ = write!(rows, "<td>{}</td>", percentile(times, percent));
         }
-        let _ = write!(rows, "<td>{}</td></tr>", micros(times.max_us()));
+        let _ = write!(rows, "<td>{}</td></tr>", longest(times));
     };
     for run in runs {
         let tally = &run.outcome.tally;

@@ -53,6 +53,7 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
     put("errors", errors_to_json(tally));
     put("first_error", first_errors(tally));
     put("unanswered", json!(tally.unanswered));
+    put("unconnected", json!(tally.unconnected));
     put("planned_rate_per_s", planned_rate(run));
     put("rate_per_s", json!(outcome.rate_per_s()));
     put("unsent", json!(tally.unsent));
@@ -90,6 +91,8 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
         put("reference_first_error", first_errors(reference));
         if reference.requests > 0 {
             put("reference_latency_us", times_to_json(&reference.latency));
+        }
+        if reference.requests > 0 && tally.requests > 0 {
             put("added_latency_us", added(&tally.latency, &reference.latency));
         }
     }
@@ -125,12 +128,14 @@ fn statuses(run: &Run) -> Value {
 }
 
 fn times_to_json(times: &Times) -> Value {
+    // Of nothing there is no time.
+    let figure = |value: f64| if times.count() > 0 { json!(value) } else { Value::Null };
     let mut object = Map::new();
     for (name, percent) in PERCENTILES {
-        object.insert(name.to_owned(), json!(times.percentile_us(percent)));
+        object.insert(name.to_owned(), figure(times.percentile_us(percent)));
     }
-    object.insert("max".to_owned(), json!(times.max_us()));
-    object.insert("mean".to_owned(), json!(times.mean_us()));
+    object.insert("max".to_owned(), figure(times.max_us()));
+    object.insert("mean".to_owned(), figure(times.mean_us()));
     object.insert("count".to_owned(), json!(times.count()));
     Value::Object(object)
 }

@@ -16,8 +16,13 @@ pub use text::{percentile_dump, to_text};
 
 use crate::client::unreachable_max;
 use crate::drive::Outcome;
+use crate::histogram::Times;
 use crate::plan::{Pace, Plan};
+use crate::quantity::{counted, micros};
 use crate::tally::Tally;
+
+/// What tables show where nothing was measured.
+const NOTHING: &str = "-";
 
 /// One candidate's run, with what was asked for.
 #[derive(Clone, Debug)]
@@ -50,11 +55,13 @@ pub struct RoundFigures {
 }
 
 impl Run {
-    /// CPU time of the server for each answer, µs: by CPU where CPUs were named, else by process.
+    /// CPU time of the server for each answer, µs: by CPU where CPUs were named, else by process. Without an
+    /// answer there is none.
     #[must_use]
     pub fn server_cpu_us_per_request(&self) -> Option<f64> {
         let spent = self.outcome.server_busy.or(self.outcome.server.map(|server| server.cpu))?;
-        Some(spent.as_secs_f64() * 1e6 / self.outcome.tally.requests.max(1) as f64)
+        let requests = self.outcome.tally.requests;
+        (requests > 0).then(|| spent.as_secs_f64() * 1e6 / requests as f64)
     }
 
     /// The probe's figures, where it got an answer.
@@ -64,14 +71,25 @@ impl Run {
     }
 
     /// That the run ended before its plan, where no connection was there any more.
-    #[must_use]
-    pub fn gave_up_in_words(&self) -> Option<String> {
+    fn gave_up_in_words(&self) -> Option<String> {
         self.outcome.tally.gave_up.then(|| {
             format!(
                 "Given up: no connection was there for {:.0} s; figures are of the time until then.",
                 unreachable_max(&self.plan).as_secs_f64()
             )
         })
+    }
+
+    /// What a reader must know before the figures, but for a saturated client: a sentence each.
+    #[must_use]
+    pub fn caveats(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.outcome.was_stopped {
+            lines.push("Stopped early: figures are of the time until then.".to_owned());
+        }
+        lines.extend(self.gave_up_in_words());
+        lines.extend(self.outcome.tally.left_over_in_words());
+        lines
     }
 
     /// Whether latencies count from planned send times.
@@ -115,8 +133,14 @@ impl Run {
     }
 }
 
-fn counted(count: u64, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+/// A percentile as tables show it; of nothing there is none.
+fn percentile(times: &Times, percent: f64) -> String {
+    if times.count() == 0 { NOTHING.to_owned() } else { micros(times.percentile_us(percent)) }
+}
+
+/// The longest, as tables show it.
+fn longest(times: &Times) -> String {
+    percentile(times, 100.0)
 }
 
 #[cfg(test)]
@@ -159,7 +183,12 @@ mod tests {
         let mut run = run(Pace::Closed);
         assert!(to_text(core::slice::from_ref(&run)).starts_with("one\n"));
         run.outcome.saturated.push("thread 0 was busy 99 % of the time".to_owned());
-        assert!(to_text(&[run]).starts_with("CLIENT SATURATED: thread 0 was busy"));
+        let text = to_text(core::slice::from_ref(&run));
+        assert!(text.starts_with("CLIENT SATURATED: thread 0 was busy"), "{text}");
+        // Also when it was another than the first candidate that it could not load as it should.
+        let other = Run { name: "other".to_owned(), ..run.clone() };
+        run.outcome.saturated.clear();
+        assert!(to_text(&[run, other]).starts_with("CLIENT SATURATED (other): thread 0"));
     }
 
     #[test]
@@ -169,6 +198,26 @@ mod tests {
         assert!(to_text(core::slice::from_ref(&run)).starts_with("Given up: no connection"));
         assert!(html::page(core::slice::from_ref(&run), "").contains("Given up: no connection"));
         assert_eq!(to_json(&[run], "")["gave_up"], true);
+    }
+
+    #[test]
+    fn what_is_left_without_an_answer_stands_before_the_figures() {
+        let mut run = run(Pace::Closed);
+        run.outcome.tally = Tally { unanswered: 7, unconnected: 3, ..Tally::default() };
+        run.outcome.reference = Some(Tally { requests: 1, ..Tally::default() });
+        let text = to_text(core::slice::from_ref(&run));
+        assert!(!text.contains("0.00 µs") && !text.contains("  added"), "{text}");
+        assert!(text.contains("client      0.000 s of CPU time, without an answer"), "{text}");
+        let first: Vec<&str> = text.lines().take(2).collect();
+        assert!(first[0].starts_with("Unanswered: ") && first[0].ends_with(": 7."), "{text}");
+        assert!(first[1].starts_with("Not connected: ") && first[1].ends_with(": 3."), "{text}");
+        assert!(text.contains("errors      none, but see above"), "{text}");
+        assert!(html::page(core::slice::from_ref(&run), "").contains("when the run was over: 7."));
+        let json = to_json(&[run], "");
+        assert!(json["latency_us"]["p50"].is_null() && json["added_latency_us"].is_null());
+        assert!(json["client_cpu_us_per_request"].is_null());
+        assert!(json["server_cpu_us_per_request"].is_null());
+        assert_eq!((json["unanswered"].as_u64(), json["unconnected"].as_u64()), (Some(7), Some(3)));
     }
 
     #[test]
@@ -263,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_percentile_dump_rises() {
-        let dump = percentile_dump(&run(Pace::Closed));
+        let dump = percentile_dump(&[run(Pace::Closed)]);
         let points: Vec<(f64, f64)> = dump
             .lines()
             .skip(1)
@@ -277,6 +326,15 @@ mod tests {
     }
 
     #[test]
+    fn the_percentile_dumps_of_several_are_blocks_with_their_names() {
+        let mut other = run(Pace::Closed);
+        other.name = "other".to_owned();
+        let dump = percentile_dump(&[run(Pace::Closed), other]);
+        let blocks: Vec<&str> = dump.split("\n\n\n").collect();
+        assert!(blocks[0].starts_with("# one\n#pctl") && blocks[1].starts_with("# other\n#pctl"));
+    }
+
+    #[test]
     fn two_runs_are_compared_within_their_rounds() {
         let round = |rate_per_s| RoundFigures { rate_per_s, ..RoundFigures::default() };
         let (mut one, mut other) = (run(Pace::Closed), run(Pace::Closed));
@@ -285,6 +343,11 @@ mod tests {
         other.rounds = vec![round(20.0), round(40.0)];
         let text = to_text(&[one.clone(), other.clone()]);
         assert!(text.contains("requests/s             2.000   2.000 to 2.000"), "{text}");
-        assert_eq!(to_json(&[one, other], "")["ratios"][0]["rate_per_s"]["median"], 2.0);
+        assert_eq!(
+            to_json(&[one.clone(), other.clone()], "")["ratios"][0]["rate_per_s"]["median"],
+            2.0
+        );
+        one.outcome.tally.requests = 0;
+        assert!(to_text(&[one, other]).contains("none: one of both has no answer"));
     }
 }

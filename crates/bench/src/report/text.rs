@@ -1,9 +1,9 @@
 //! The report for people, and the percentile dump for plotting scripts.
 //! In: runs. Out: text. Invariant: when the client was saturated, the first line says so.
 
-use super::{RoundFigures, Run};
+use super::{RoundFigures, Run, longest, percentile};
 use crate::histogram::{PERCENTILES, Times};
-use crate::quantity::{micros, short};
+use crate::quantity::{counted, micros, short};
 use crate::statistics;
 use core::fmt::Write as _;
 
@@ -11,6 +11,14 @@ use core::fmt::Write as _;
 #[must_use]
 pub fn to_text(runs: &[Run]) -> String {
     let mut text = String::new();
+    for run in runs.iter().filter(|run| !run.outcome.saturated.is_empty()) {
+        let name = if runs.len() > 1 { format!(" ({})", run.name) } else { String::new() };
+        let reasons = run.outcome.saturated.join("; ");
+        let _ = writeln!(
+            text,
+            "CLIENT SATURATED{name}: {reasons}. The server may be better than these figures."
+        );
+    }
     for run in runs {
         // Writing to a String cannot fail.
         let _ = write_run(&mut text, run);
@@ -24,17 +32,7 @@ pub fn to_text(runs: &[Run]) -> String {
 fn write_run(text: &mut String, run: &Run) -> core::fmt::Result {
     let outcome = &run.outcome;
     let tally = &outcome.tally;
-    if !outcome.saturated.is_empty() {
-        writeln!(
-            text,
-            "CLIENT SATURATED: {}. The server may be better than these figures.",
-            outcome.saturated.join("; ")
-        )?;
-    }
-    if outcome.was_stopped {
-        writeln!(text, "Stopped early: figures are of the time until then.")?;
-    }
-    if let Some(words) = run.gave_up_in_words() {
+    for words in run.caveats() {
         writeln!(text, "{words}")?;
     }
     writeln!(text, "{}", run.name)?;
@@ -48,7 +46,7 @@ fn write_run(text: &mut String, run: &Run) -> core::fmt::Result {
         "  requests    {}   {}/s   {}B/s received",
         tally.requests,
         short(outcome.rate_per_s()),
-        short(tally.bytes_received as f64 / seconds)
+        short(tally.bytes_in_time as f64 / seconds)
     )?;
     write_offered(text, run)?;
     write_tls(text, run)?;
@@ -100,7 +98,8 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
         if seen.is_empty() { "none".into() } else { seen.join("  ") }
     )?;
     if tally.errors.total() == 0 {
-        writeln!(text, "  errors      none")?;
+        let is_all = tally.left_over_in_words().is_empty();
+        writeln!(text, "  errors      none{}", if is_all { "" } else { ", but see above" })?;
     }
     for (class, count, words) in tally.failures() {
         writeln!(text, "  errors      {class} {count}: {words}")?;
@@ -112,9 +111,6 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
         if reference.requests == 0 {
             writeln!(text, "  reference   no answer: what the load adds is not known")?;
         }
-    }
-    if tally.unanswered > 0 {
-        writeln!(text, "  unanswered  {} when the run was over", tally.unanswered)?;
     }
     Ok(())
 }
@@ -130,9 +126,9 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     let row = |text: &mut String, name: &str, times: &Times| {
         write!(text, "  {name:<12}")?;
         for (_, percent) in PERCENTILES {
-            write!(text, "{:>10}", micros(times.percentile_us(percent)))?;
+            write!(text, "{:>10}", percentile(times, percent))?;
         }
-        writeln!(text, "{:>10}", micros(times.max_us()))
+        writeln!(text, "{:>10}", longest(times))
     };
     row(text, "latency", &tally.latency)?;
     if run.is_open_loop() {
@@ -146,6 +142,8 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     }
     if let Some(reference) = run.answered_reference() {
         row(text, "reference", &reference.latency)?;
+    }
+    if let Some(reference) = run.answered_reference().filter(|_| tally.requests > 0) {
         write!(text, "  {:<12}", "added")?;
         for (_, percent) in PERCENTILES {
             let added =
@@ -192,11 +190,17 @@ fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {
     let cpu: f64 = outcome.threads.iter().map(|thread| thread.cpu.as_secs_f64()).sum();
     writeln!(
         text,
-        "  client      {:.2} µs CPU a request, busy {:.0} % of its threads' time",
-        outcome.client_cpu_us_per_request(),
+        "  client      {}, busy {:.0} % of its threads' time",
+        match outcome.client_cpu_us_per_request() {
+            Some(each) => format!("{each:.2} µs CPU a request"),
+            None => format!("{cpu:.3} s of CPU time, without an answer"),
+        },
         100.0 * cpu / wall.max(1e-9)
     )?;
-    let requests = outcome.tally.requests.max(1) as f64;
+    if outcome.tally.requests == 0 {
+        return writeln!(text);
+    }
+    let requests = outcome.tally.requests as f64;
     if let Some(server) = outcome.server {
         writeln!(
             text,
@@ -225,9 +229,9 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     };
     writeln!(
         text,
-        "paired ratios over {} ({} rounds, 95 % spread)",
+        "paired ratios over {} ({}, 95 % spread)",
         first.name,
-        first.rounds.len()
+        counted(first.rounds.len() as u64, "round")
     )?;
     let measures: [(&str, Figure); 5] = [
         ("server CPU/request", |round| round.server_cpu_us),
@@ -238,6 +242,10 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     ];
     for run in &runs[1..] {
         writeln!(text, "  {}", run.name)?;
+        if run.outcome.tally.requests == 0 || first.outcome.tally.requests == 0 {
+            writeln!(text, "    none: one of both has no answer")?;
+            continue;
+        }
         for (name, of) in measures {
             let these: Vec<f64> = run.rounds.iter().map(of).collect();
             let those: Vec<f64> = first.rounds.iter().map(of).collect();
@@ -254,9 +262,20 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     Ok(())
 }
 
-/// The percentile curve, one point a line: `#pctl invtail latency_us service_us first_byte_us`.
+/// The percentile curves, one point a line: `#pctl invtail latency_us service_us first_byte_us`. Of several
+/// runs each is a block under its name, two empty lines apart (gnuplot's `index`).
 #[must_use]
-pub fn percentile_dump(run: &Run) -> String {
+pub fn percentile_dump(runs: &[Run]) -> String {
+    match runs {
+        [run] => dump_of(run),
+        _ => {
+            let block = |run: &Run| format!("# {}\n{}", run.name, dump_of(run));
+            runs.iter().map(block).collect::<Vec<String>>().join("\n\n")
+        }
+    }
+}
+
+fn dump_of(run: &Run) -> String {
     let tally = &run.outcome.tally;
     let mut text = "#pctl invtail latency_us service_us first_byte_us\n".to_owned();
     for (percent, latency) in tally.latency.curve() {

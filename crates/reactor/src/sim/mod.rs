@@ -50,6 +50,13 @@ impl SimNet {
         self.0.borrow().now
     }
 
+    /// A number over all that was sent so far, byte for byte, by whom and when: two runs with the same one
+    /// are the same run.
+    #[must_use]
+    pub fn trace_hash(&self) -> u64 {
+        self.0.borrow().trace_hash
+    }
+
     /// Moves the clock on to `at` (never back); what arrives until then has arrived.
     pub fn advance_to(&self, at: Moment) {
         self.with(|world| world.run_until(at));

@@ -42,6 +42,15 @@ impl SimPeer {
         })
     }
 
+    /// Bytes that `send` would take now; a great many when the other end is gone.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.net.with(|world| {
+            world.run_until(world.now);
+            world.room(self.id)
+        })
+    }
+
     /// All that has arrived.
     #[must_use]
     pub fn receive(&self) -> Vec<u8> {

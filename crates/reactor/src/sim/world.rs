@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Address, Id, Moment, Prng, Slab, Span};
 
 use super::faults::Faults;
@@ -103,6 +104,8 @@ pub(super) struct World {
     pub(super) window_bytes: usize,
     events: BTreeMap<(Moment, u64), Event>,
     events_made: u64,
+    /// Over every segment sent so far: when, by which end, what.
+    pub(super) trace_hash: u64,
     pub(super) next_port: u16,
 }
 
@@ -119,6 +122,7 @@ impl World {
             window_bytes: 64 * 1024,
             events: BTreeMap::new(),
             events_made: 0,
+            trace_hash: 0,
             next_port: 40_000,
         }
     }
@@ -346,6 +350,7 @@ impl World {
 
     /// Sends one segment from `from`; the caller has checked the room.
     pub(super) fn transmit(&mut self, from: EndId, segment: Segment) {
+        self.note_sent(from, &segment);
         let mut at = self.now.after(self.latency());
         let Some(other_id) = self.ends.get(from).map(|end| end.other) else {
             return;
@@ -363,6 +368,18 @@ impl World {
             other.in_flight_bytes += bytes.len();
         }
         self.add_event(at, Event::Arrive { to: other_id, segment });
+    }
+
+    fn note_sent(&mut self, from: EndId, segment: &Segment) {
+        let content = match segment {
+            Segment::Bytes(bytes) => hash_bytes(bytes),
+            Segment::Finish => 1,
+            Segment::Reset => 2,
+        };
+        let end = u64::from(from.index) << 32 | u64::from(from.generation);
+        for part in [self.now.as_nanos(), end, content] {
+            self.trace_hash = mix64(self.trace_hash.wrapping_add(1) ^ part);
+        }
     }
 
     /// Takes up to `count_max` arrived bytes; room made wakes the sender.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tidegate_base::{Address, Span};
 use tidegate_config::model::{Config, ServerAddress};
 use tidegate_reactor::kernel::Kernel;
-use tidegate_reactor::{Loop, Reactor, SimNet, SimReactor};
+use tidegate_reactor::{ListenerId, Loop, Reactor, SimNet, SimReactor};
+use tidegate_secure::{TlsLayer, TlsPlan};
 use tidegate_server::counters::Accounts;
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 
@@ -16,6 +17,8 @@ pub struct Seat<R> {
     pub worker: Worker,
     pub reactor: R,
     pub accounts: Arc<Accounts>,
+    layer: Option<TlsLayer<Arc<Accounts>>>,
+    listeners: Vec<ListenerId>,
     /// Where its listeners really are.
     pub bound: Vec<Address>,
 }
@@ -39,11 +42,36 @@ impl<K: Kernel> Seat<Loop<K>> {
             Err(error) => panic!("{error}"),
         };
         let bound = listeners.iter().filter_map(|id| reactor.listener_address(*id)).collect();
-        Self { worker, reactor, accounts, bound }
+        Self { worker, reactor, accounts, layer: None, listeners, bound }
+    }
+
+    /// With TLS by `plan`, where that has any.
+    #[must_use]
+    pub fn secured(mut self, plan: &TlsPlan) -> Self {
+        if !plan.is_empty() {
+            let accounts = Arc::clone(&self.accounts);
+            self.layer = Some(TlsLayer::new(plan, self.listeners.clone(), accounts));
+        }
+        self
     }
 
     pub fn turn(&mut self) {
-        self.worker.turn(&mut self.reactor, Span::ZERO);
+        match &mut self.layer {
+            None => self.worker.turn(&mut self.reactor, Span::ZERO),
+            Some(layer) => layer.turn(&mut self.reactor, &mut self.worker, Span::ZERO),
+        }
+    }
+
+    pub fn stop(&mut self, grace: Span) {
+        match &mut self.layer {
+            None => self.worker.stop(&mut self.reactor, grace),
+            Some(layer) => {
+                let worker = &mut self.worker;
+                layer.between_turns(&mut self.reactor, worker, |worker, view| {
+                    worker.stop(view, grace);
+                });
+            }
+        }
     }
 
     /// What is wrong with the worker now that nothing is connected.
@@ -53,6 +81,11 @@ impl<K: Kernel> Seat<Loop<K>> {
         let gauges = [&counters.downstream_now, &counters.upstream_now, &counters.exchanges_now]
             .map(|gauge| gauge.load());
         let (socks, outputs) = (self.reactor.sock_count(), self.reactor.outputs_count());
+        let sessions = self.layer.as_ref().map_or(0, TlsLayer::session_count);
+        let tls_gauge = counters.tls_sessions_now.load();
+        if sessions > 0 || tls_gauge > 0 {
+            return Some(format!("a worker still holds {sessions} sessions, gauge {tls_gauge}"));
+        }
         if left != Leftovers::default() || gauges != [0; 3] || socks + outputs > 0 {
             return Some(format!(
                 "a worker still holds {left:?}, gauges {gauges:?}, {socks} socks, {outputs} outputs"

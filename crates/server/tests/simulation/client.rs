@@ -3,12 +3,15 @@
 //! Never: takes an answer on trust: its id, hash, length and every byte of its body are checked.
 //! Invariant: `waiting` are the requests begun and not answered, in their order.
 
+use core::net::IpAddr;
 use std::collections::VecDeque;
 
 use tidegate_base::{Address, Moment, Span};
-use tidegate_reactor::{Peer, SimNet, SimPeer};
+use tidegate_reactor::{Peer, SimNet};
+use tidegate_wire::tls::Connector;
 
 use crate::ledger::{Ledger, Wants};
+use crate::line::Line;
 use crate::peer::body;
 use crate::peer::reader::{Framing, Head, Piece, Reader, response_framing};
 use crate::plan::BODY_BYTES_MAX;
@@ -28,6 +31,10 @@ pub enum Op {
     Tunnel { bytes: Vec<u8>, early: bool },
     /// Lets time pass.
     Pause(Span),
+    /// Bytes that come before TLS, where there is TLS.
+    Bare(Vec<u8>),
+    /// Bytes in place of the PROXY header that is none: from here on no answer will do.
+    Intrude(Vec<u8>),
     /// Bytes that are no request: from here on any answer will do, but for an origin's.
     Garbage(Vec<u8>),
     /// Ends the sending side.
@@ -43,6 +50,8 @@ pub struct Habits {
     pub start_at: Moment,
     /// Bytes sent at once at most.
     pub piece_bytes: usize,
+    /// Ends TLS without saying so.
+    pub is_rude: bool,
     /// Takes so many bytes each time that so much time passed; else all at once.
     pub reads: Option<(usize, Span)>,
 }
@@ -53,7 +62,8 @@ pub struct Client {
     address: Address,
     ops: VecDeque<Op>,
     habits: Habits,
-    peer: Option<SimPeer>,
+    connector: Option<Connector>,
+    peer: Option<Line>,
     reader: Reader,
     answer: Option<Answer>,
     waiting: VecDeque<u64>,
@@ -65,6 +75,7 @@ pub struct Client {
     /// Bytes sent for the tunnel, open or not.
     tunnel_sent: u64,
     garbage: bool,
+    intruded: bool,
     closing: bool,
     /// The server had a reason to close before all was answered.
     excused: bool,
@@ -86,14 +97,26 @@ struct Tunnel {
     back: u64,
 }
 
+/// Each client has an address of its own, by which origins tell whose a connection is.
+pub fn ip_of(client: usize) -> IpAddr {
+    [10, 20, (client >> 8) as u8, client as u8].into()
+}
+
 impl Client {
-    pub fn new(index: usize, address: Address, ops: Vec<Op>, habits: Habits) -> Self {
+    /// A client that speaks TLS, where there is a connector.
+    pub fn new(
+        index: usize,
+        address: Address,
+        (ops, habits): (Vec<Op>, Habits),
+        connector: Option<Connector>,
+    ) -> Self {
         Self {
             index,
             address,
             ops: ops.into(),
             write_at: habits.start_at,
             habits,
+            connector,
             peer: None,
             reader: Reader::default(),
             answer: None,
@@ -104,6 +127,7 @@ impl Client {
             continue_by: None,
             tunnel_sent: 0,
             garbage: false,
+            intruded: false,
             closing: false,
             excused: false,
             tunnel: None,
@@ -118,7 +142,7 @@ impl Client {
         }
         let patience = self.is_left_hanging().then_some(self.give_up_at);
         let write = (!self.ops.is_empty()).then_some(self.continue_by.unwrap_or(self.write_at));
-        let waits = self.peer.as_ref().is_some_and(|peer| peer.arrived_bytes() > 0);
+        let waits = self.peer.as_ref().is_some_and(|peer| peer.has_bytes());
         let read = (waits && self.habits.reads.is_some()).then_some(self.read_at);
         [write, read, patience].into_iter().flatten().filter(|at| *at > now).min()
     }
@@ -129,10 +153,15 @@ impl Client {
             return false;
         }
         if self.peer.is_none() {
-            // Each has an address of its own, by which origins tell whose a connection is.
-            let ip = [10, 20, (self.index >> 8) as u8, self.index as u8];
             let port = 1024 + (ledger.now.as_nanos() / 1_000_000 % 60_000) as u16;
-            self.peer = net.dial_as(&self.address, Peer::Tcp((ip, port).into()));
+            let own = Peer::Tcp((ip_of(self.index), port).into());
+            let peer = net.dial_as(&self.address, own);
+            self.peer = peer.map(|peer| {
+                let session = self.connector.as_ref().map(|tls| tls.connect("a.example"));
+                let session = session.map(|begun| begun.expect("a session"));
+                let is_held = matches!(self.ops.front(), Some(Op::Bare(_) | Op::Intrude(_)));
+                Line::new(peer, session, is_held, self.habits.is_rude)
+            });
             self.give_up_at = ledger.now.after(CONNECT_PATIENCE);
             ledger.trace(|| format!("c{} connects: {}", self.index, self.peer.is_some()));
             if self.peer.is_none() {
@@ -161,16 +190,25 @@ impl Client {
 
     fn receive(&mut self, ledger: &mut Ledger) -> bool {
         let Some(peer) = &self.peer else { return false };
+        peer.pump();
         let bytes = match self.habits.reads {
+            _ if self.intruded => peer.receive_bare(),
             Some(_) if ledger.now < self.read_at => return false,
             Some((count, _)) => peer.receive_some(count),
             None => peer.receive(),
         };
+        if let Some(fault) = peer.fault() {
+            ledger.violate(format!("c{}: {}", self.index, fault.text()));
+        }
+        let waits = peer.has_bytes();
+        if let (Some((_, pause)), true) = (self.habits.reads, waits || !bytes.is_empty()) {
+            self.read_at = ledger.now.after(pause);
+        }
         if bytes.is_empty() {
             return false;
         }
-        if let Some((_, pause)) = self.habits.reads {
-            self.read_at = ledger.now.after(pause);
+        if self.intruded {
+            ledger.violate(format!("c{} was told {:?} before its header", self.index, bytes));
         }
         self.reader.push(&bytes);
         if let Err(error) = self.read(ledger)
@@ -352,7 +390,7 @@ impl Client {
     /// Whether the server has ended the connection, and what that means for the answer under way.
     fn look_for_end(&mut self, ledger: &mut Ledger) -> bool {
         let Some(peer) = &self.peer else { return false };
-        if peer.was_reset() && peer.arrived_bytes() == 0 {
+        if peer.was_reset() && !peer.has_bytes() {
             if self.answer.is_some() {
                 ledger.answers_cut += 1;
             }
@@ -366,7 +404,7 @@ impl Client {
             self.end(ledger, "the tunnel ended");
             return true;
         }
-        if self.answer.is_some() && self.reader.ends_by_close() {
+        if self.answer.is_some() && self.reader.ends_by_close() && !peer.is_cut() {
             if let Err(error) = self.end_answer(ledger) {
                 ledger.violate(format!("c{}: {error}", self.index));
             }
@@ -421,9 +459,29 @@ impl Client {
                 self.write_at = ledger.now.after(*span);
                 self.ops.pop_front();
             }
+            Some(Op::Bare(bytes)) => {
+                let sent = peer.send_bare(&bytes[..bytes.len().min(self.habits.piece_bytes)]);
+                bytes.drain(..sent);
+                if bytes.is_empty() {
+                    peer.release(&[]);
+                    self.ops.pop_front();
+                }
+                if sent > 0 {
+                    self.write_at = ledger.now.after(Span::from_nanos(1));
+                }
+                return sent > 0;
+            }
+            Some(Op::Intrude(bytes)) => {
+                self.intruded = true;
+                ledger.refused += 1;
+                peer.send_bare(bytes);
+                self.ops.pop_front();
+            }
             Some(Op::Garbage(bytes)) => {
+                if peer.send(bytes) == 0 {
+                    return false;
+                }
                 self.garbage = true;
-                peer.send(bytes);
                 self.ops.pop_front();
             }
             Some(Op::Finish) => {
@@ -500,7 +558,7 @@ impl Client {
 }
 
 /// Sends up to `most` of `bytes`; `None` when there is no room for any.
-fn send_piece(peer: Option<&SimPeer>, bytes: &[u8], most: usize) -> Option<usize> {
+fn send_piece(peer: Option<&Line>, bytes: &[u8], most: usize) -> Option<usize> {
     let piece = &bytes[..bytes.len().min(most)];
     let sent = peer?.send(piece);
     (sent > 0 || piece.is_empty()).then_some(sent)

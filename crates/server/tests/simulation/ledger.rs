@@ -3,6 +3,7 @@
 //! Never: asks the server anything: what it claims of itself does not count here.
 //! Invariant: a run is good exactly when `violations` stays empty.
 
+use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
 
 use tidegate_base::Moment;
@@ -10,10 +11,20 @@ use tidegate_base::Moment;
 /// Body bytes that a proxy may keep to send a request again (the server's `REPLAY_BYTES_MAX`).
 const REPLAY_BYTES_MAX: u64 = 64 * 1024;
 
+/// Whom servers must be told of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Whose {
+    /// The client's address; `None` of one that has none (a unix socket).
+    pub ip: Option<IpAddr>,
+    /// Whence and whereto, where a PROXY header said so.
+    pub named: Option<(SocketAddr, SocketAddr)>,
+}
+
 /// A request that a client has in its script.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub id: u64,
+    pub whose: Whose,
     pub method: &'static str,
     pub path: String,
     pub body_bytes: u64,
@@ -62,6 +73,17 @@ pub struct Ledger {
     pub answers_cut: u64,
     pub resends: u64,
     pub tunnels: u64,
+    /// Clients that were refused for what they sent in place of a PROXY header.
+    pub refused: u64,
+    /// Requests that came behind another one on a connection that began with a PROXY header, for a client
+    /// that a PROXY header had named.
+    pub told_again: u64,
+    /// Of TLS, as workers counted it: handshakes, those of them that resumed a session, missing ends.
+    pub handshakes: u64,
+    pub resumptions: u64,
+    pub truncations: u64,
+    /// Over all that was on the wire.
+    pub trace_hash: u64,
 }
 
 impl Ledger {

@@ -5,7 +5,9 @@
 
 mod client;
 mod ledger;
+mod line;
 mod named;
+mod opening;
 mod origin;
 #[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
 #[path = "../peer/mod.rs"]
@@ -13,6 +15,7 @@ mod peer;
 mod plan;
 mod proxied;
 mod run;
+mod secured;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -42,6 +45,8 @@ fn no_seed_breaks_a_promise() {
     };
     let mut failures = Vec::new();
     let (mut good, mut failed, mut cut, mut resends, mut tunnels) = (0, 0, 0, 0, 0);
+    let (mut refused, mut told_again) = (0, 0);
+    let (mut handshakes, mut resumptions, mut truncations) = (0, 0, 0);
     for seed in first..first + count {
         match play(seed, None) {
             Ok(ledger) => {
@@ -50,6 +55,11 @@ fn no_seed_breaks_a_promise() {
                 cut += ledger.answers_cut;
                 resends += ledger.resends;
                 tunnels += ledger.tunnels;
+                refused += ledger.refused;
+                told_again += ledger.told_again;
+                handshakes += ledger.handshakes;
+                resumptions += ledger.resumptions;
+                truncations += ledger.truncations;
             }
             Err(violation) => failures.push(format!(
                 "seed {seed}: {violation}\n  replay: TIDEGATE_SEED={seed} TIDEGATE_TRACE=1 cargo \
@@ -63,18 +73,23 @@ fn no_seed_breaks_a_promise() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     eprintln!(
         "{count} seeds: {good} answers ({failed} of them failures), {cut} cut, {resends} sent \
-         again, {tunnels} tunnels"
+         again, {tunnels} tunnels, {refused} refused for their header, {told_again} requests more \
+         on connections with one, {handshakes} handshakes ({resumptions} resumed), {truncations} \
+         truncations"
     );
     if count > 100 {
-        let all = [good, failed, cut, resends, tunnels];
+        let all = [good, failed, cut, resends, tunnels, refused, told_again];
+        let all = [&all[..], &[handshakes, resumptions, truncations]].concat();
         assert!(all.iter().all(|number| *number > 0), "the seeds no longer reach all of {all:?}");
     }
 }
 
 #[test]
 fn a_seed_repeats_itself() {
-    let answers = |seed| play(seed, None).map(|ledger| (ledger.answers_good, ledger.now));
-    assert_eq!(answers(1), answers(1));
+    for seed in 0..20 {
+        let seen = || play(seed, None).map(|ledger| (ledger.answers_good, ledger.trace_hash));
+        assert_eq!(seen(), seen());
+    }
 }
 
 /// How many of the first seeds end with a violation that speaks of `word`.
@@ -90,6 +105,11 @@ fn a_canary_that_lies_about_the_hash_is_caught() {
 #[test]
 fn a_canary_that_tells_a_wrong_length_is_caught() {
     assert!(caught(Lie::Bytes, "looks whole") > 10);
+}
+
+#[test]
+fn a_canary_that_takes_a_client_for_another_one_is_caught() {
+    assert!(caught(Lie::Name, "got a request of") > 2);
 }
 
 #[test]

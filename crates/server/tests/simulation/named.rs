@@ -189,6 +189,27 @@ fn without_a_slot_for_the_server_a_request_is_503_and_not_tried_again() {
 }
 
 #[test]
+fn an_answer_that_is_through_before_its_requests_body_costs_no_connection() {
+    let mut stage = Stage::new("", "");
+    let client = stage.dial();
+    client.send(b"POST /synthetic?s=5&t=20 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab");
+    let answer = stage.hear(&client, "\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("close"), "{answer}");
+    client.send(b"cdGET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+    stage.hear(&client, "\r\n\r\nhello");
+
+    // Whoever ends its side instead has no further request.
+    client.send(b"POST /synthetic?s=5&t=20 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab");
+    client.finish();
+    let began = stage.net.now();
+    stage.hear(&client, "\r\n\r\n");
+    stage.until(|_| client.is_finished_by_other().then_some(()));
+    assert!(stage.net.now().since(began) < Span::from_secs(2), "nobody waits for the body");
+    drop(client);
+    stage.end();
+}
+
+#[test]
 fn idle_clients_make_room_for_those_who_ask() {
     const SLOTS: usize = 64;
     let mut stage = Stage::with_slots("", "", SLOTS);
@@ -212,6 +233,41 @@ fn idle_clients_make_room_for_those_who_ask() {
     assert!(stage.seat.accounts.counters.idle_closes_for_room.load() >= SLOTS as u64);
     drop((clients, client, origin));
     stage.end();
+}
+
+#[test]
+fn requests_behind_a_body_of_no_bytes_are_answered_at_once() {
+    let post = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    for path in ["/hello", "/synthetic?s=5", "/synthetic?s=5&t=20", "/synthetic?s=5&B=3", "/p"] {
+        for apart in [false, true] {
+            let mut stage = Stage::new("", "");
+            let client = stage.dial();
+            let began = stage.net.now();
+            let next = post("/hello").repeat(2);
+            match apart {
+                true => client.send(post(path).as_bytes()),
+                false => client.send([post(path), next.clone()].concat().as_bytes()),
+            };
+            if path == "/p" {
+                let origin = stage.accept();
+                stage.hear(&origin, "\r\n\r\n");
+                origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n.....");
+            }
+            let mut heard = String::new();
+            if apart {
+                heard += &stage.hear(&client, "\r\n\r\n");
+                client.send(next.as_bytes());
+            }
+            stage.until(|_| {
+                heard += &String::from_utf8_lossy(&client.receive());
+                (heard.matches("HTTP/1.1 ").count() == 3 && heard.ends_with("hello")).then_some(())
+            });
+            assert_eq!(heard.matches("HTTP/1.1 200 ").count(), 3, "{path}: {heard}");
+            assert!(stage.net.now().since(began) < Span::from_secs(1), "{path} {apart}");
+            drop(client);
+            stage.end();
+        }
+    }
 }
 
 /// Takes a body of `LARGE_BYTES` at `peer`, a little at a time, and checks every byte.

@@ -3,18 +3,20 @@
 //! Never: an answer whose fields lie, unless a canary asked for that: what clients check is in them.
 //! Limits: none; the run's own bound on steps ends what never ends.
 
-use core::net::IpAddr;
+use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Prng, Span};
-use tidegate_reactor::{SimPeer, SimServer};
+use tidegate_reactor::SimServer;
 use tidegate_wire::proxy_protocol::{self, Endpoints};
+use tidegate_wire::tls::Acceptor;
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Whose};
+use crate::line::Line;
 use crate::peer::body::{self, Hash};
 use crate::peer::reader::{Framing, Head, Piece, Reader, request_framing};
-use crate::plan::below_skewed;
+use crate::plan::{LISTEN, below_skewed};
 
 /// How an origin behaves: chances in parts per million of the requests it gets.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +40,10 @@ pub struct Manner {
     pub lie: Option<Lie>,
     /// Its connections begin with a PROXY header.
     pub told: bool,
+    /// Its connections speak TLS.
+    pub secured: bool,
+    /// Ends TLS without saying so.
+    pub rude: u32,
 }
 
 /// What a canary's origin does wrong.
@@ -49,12 +55,15 @@ pub enum Lie {
     Bytes,
     /// Answers with the id of another request.
     Id,
+    /// Takes the client that a PROXY header names for another one.
+    Name,
 }
 
 /// A server of a pool.
 pub struct Origin {
     index: usize,
     server: SimServer,
+    acceptor: Option<Acceptor>,
     prng: Prng,
     manner: Manner,
     conns: Vec<Conn>,
@@ -62,7 +71,7 @@ pub struct Origin {
 
 struct Conn {
     /// `None` once this end was closed or reset.
-    peer: Option<SimPeer>,
+    peer: Option<Line>,
     reader: Reader,
     request: Option<Arrived>,
     out: VecDeque<Out>,
@@ -74,8 +83,31 @@ struct Conn {
     garbled: bool,
     /// What came of a PROXY header that is awaited.
     header: Option<Vec<u8>>,
-    /// The client that the header named.
-    client: Option<IpAddr>,
+    /// What the header said.
+    told: Option<Told>,
+    requests: u64,
+}
+
+/// Whom a PROXY header named.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    Nobody,
+    Client(SocketAddr, SocketAddr),
+}
+
+impl Told {
+    /// Whether that is whom the header for requests of `whose` must name.
+    fn is_right(self, whose: &Whose) -> bool {
+        match (self, whose.ip, whose.named) {
+            (Self::Nobody, ip, _) => ip.is_none(),
+            (Self::Client(from, to), Some(_), Some(named)) => {
+                let canonical = |at: SocketAddr| (at.ip().to_canonical(), at.port());
+                (canonical(from), canonical(to)) == (canonical(named.0), canonical(named.1))
+            }
+            (Self::Client(from, to), Some(ip), None) => from.ip() == ip && to == LISTEN.into(),
+            (Self::Client(..), None, _) => false,
+        }
+    }
 }
 
 struct Arrived {
@@ -99,8 +131,15 @@ enum Out {
 }
 
 impl Origin {
-    pub fn new(index: usize, server: SimServer, seed: u64, manner: Manner) -> Self {
-        Self { index, server, prng: Prng::new(seed), manner, conns: Vec::new() }
+    /// An origin that speaks TLS, where there is an acceptor.
+    pub fn new(
+        index: usize,
+        server: SimServer,
+        seed: u64,
+        manner: Manner,
+        acceptor: Option<Acceptor>,
+    ) -> Self {
+        Self { index, server, acceptor, prng: Prng::new(seed), manner, conns: Vec::new() }
     }
 
     /// When, after `now`, this origin does something of its own accord.
@@ -130,8 +169,10 @@ impl Origin {
                 continue;
             }
             let reading = !self.prng.chance(self.manner.not_reading);
+            let is_rude = self.prng.chance(self.manner.rude);
+            let session = self.acceptor.as_ref().map(|tls| tls.accept().expect("a session"));
             self.conns.push(Conn {
-                peer: Some(peer),
+                peer: Some(Line::new(peer, session, self.manner.told, is_rude)),
                 reader: Reader::default(),
                 request: None,
                 out: VecDeque::new(),
@@ -141,7 +182,8 @@ impl Origin {
                 tunnel: false,
                 garbled: false,
                 header: self.manner.told.then(Vec::new),
-                client: None,
+                told: None,
+                requests: 0,
             });
         }
         let mut conns = core::mem::take(&mut self.conns);
@@ -156,12 +198,19 @@ impl Origin {
     fn step_conn(&mut self, conn: &mut Conn, ledger: &mut Ledger) -> bool {
         let mut moved = false;
         let Some(peer) = &conn.peer else { return false };
-        if peer.was_reset() && peer.arrived_bytes() == 0 {
+        if peer.was_reset() && !peer.has_bytes() {
             conn.peer = None;
             return true;
         }
         if conn.reading {
-            let bytes = peer.receive();
+            peer.pump();
+            let bytes = match conn.header {
+                Some(_) => peer.receive_bare(),
+                None => peer.receive(),
+            };
+            if let Some(fault) = peer.fault() {
+                ledger.violate(format!("o{}: {}", self.index, fault.text()));
+            }
             if !bytes.is_empty() {
                 moved = true;
                 if conn.tunnel {
@@ -174,7 +223,7 @@ impl Origin {
                 }
             }
         }
-        let finished = conn.peer.as_ref().is_some_and(SimPeer::is_finished_by_other);
+        let finished = conn.peer.as_ref().is_some_and(Line::is_finished_by_other);
         let quiet = conn.out.is_empty();
         if finished && quiet && (conn.tunnel || conn.request.as_ref().is_none_or(|r| r.answered)) {
             conn.peer = None;
@@ -203,11 +252,25 @@ impl Origin {
         match proxy_protocol::decode(&gathered) {
             Ok(None) => conn.header = Some(gathered),
             Ok(Some((header, header_bytes))) => {
-                match header.endpoints {
-                    Endpoints::Ip { source, .. } => conn.client = Some(source.ip()),
-                    other => ledger.violate(format!("o{} was told of {other:?}", self.index)),
+                conn.told = match header.endpoints {
+                    Endpoints::Ip { source, destination, .. } => Some(match self.manner.lie {
+                        Some(Lie::Name) => Told::Client(destination, source),
+                        _ => Told::Client(source, destination),
+                    }),
+                    Endpoints::Unknown => Some(Told::Nobody),
+                    other => {
+                        ledger.violate(format!("o{} was told of {other:?}", self.index));
+                        None
+                    }
+                };
+                let rest = &gathered[header_bytes..];
+                let Some(peer) = &conn.peer else { return };
+                if self.acceptor.is_some() {
+                    peer.release(rest);
+                    conn.reader.push(&peer.receive());
+                } else {
+                    conn.reader.push(rest);
                 }
-                conn.reader.push(&gathered[header_bytes..]);
                 self.read(conn, ledger);
             }
             Err(fault) => {
@@ -276,10 +339,9 @@ impl Origin {
         if head.count("host") != 1 {
             ledger.violate(format!("o{} got {} Host fields", self.index, head.count("host")));
         }
-        if let Some(client) = conn.client
-            && head.field("x-forwarded-for") != Some(&client.to_string())
-        {
-            ledger.violate(format!("o{}: {client}'s connection carries another's", self.index));
+        if let Some(whose) = id.and_then(|id| ledger.requests.get(&id)).map(|r| r.whose.clone()) {
+            conn.requests += 1;
+            self.judge(conn, &head, &whose, ledger);
         }
         match request_framing(&head) {
             Ok(framing) => conn.reader.begin_body(framing),
@@ -308,6 +370,19 @@ impl Origin {
         } else if self.prng.chance(self.manner.early_answer) {
             self.answer(conn, ledger);
         }
+    }
+
+    /// Whether the request came with the right name, on a connection of that name.
+    fn judge(&self, conn: &Conn, head: &Head, whose: &Whose, ledger: &mut Ledger) {
+        let name = whose.ip.map(|ip| ip.to_string());
+        if head.field("x-forwarded-for").map(str::to_owned) != name {
+            ledger.violate(format!("o{}: {whose:?} goes by another name: {head:?}", self.index));
+        }
+        let Some(told) = conn.told else { return };
+        if !told.is_right(whose) {
+            ledger.violate(format!("o{}: {told:?} got a request of {whose:?}", self.index));
+        }
+        ledger.told_again += u64::from(conn.requests > 1 && whose.named.is_some());
     }
 
     /// Decides on the answer and how it is to go wrong.
@@ -429,6 +504,16 @@ impl Origin {
             self.push_pieces(conn, bytes);
             let by_reset = framing == Framing::UntilClose || self.prng.chance(500_000);
             conn.out.push_back(if by_reset && !whole { Out::Reset } else { Out::Close });
+            return;
+        }
+        let is_rude = conn.peer.as_ref().is_some_and(Line::is_rude);
+        if is_rude && framing == Framing::UntilClose && self.prng.chance(500_000) {
+            // Or by leaving TLS without a word.
+            let left = self.prng.below((bytes.len() - head_bytes) as u64 + 1) as usize;
+            ledger.trace(|| format!("o{} leaves in its answer to r{id:?}", self.index));
+            bytes.truncate(head_bytes + left);
+            self.push_pieces(conn, bytes);
+            conn.out.push_back(Out::Close);
             return;
         }
         if framing != Framing::UntilClose && self.prng.chance(self.manner.trailing_garbage) {

@@ -6,9 +6,12 @@ use core::fmt::Write;
 
 use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_reactor::Faults;
+use tidegate_wire::tls::Version;
 
-use crate::client::{Habits, Op};
-use crate::ledger::{Request, Wants};
+use crate::client::{Habits, Op, ip_of};
+use crate::ledger::{Request, Wants, Whose};
+use crate::line::WINDOW_BYTES_MIN;
+use crate::opening::{self, Named};
 use crate::origin::Manner;
 use crate::peer::body;
 
@@ -20,6 +23,12 @@ pub struct Plan {
     pub config: String,
     pub workers: usize,
     pub window_bytes: usize,
+    /// Clients speak TLS.
+    pub secured: bool,
+    /// By pool: its servers speak TLS.
+    pub secured_pools: Vec<bool>,
+    /// What is spoken of TLS.
+    pub version_max: Version,
     /// Connections that each worker may hold.
     pub socks_max: usize,
     pub faults: Faults,
@@ -35,6 +44,13 @@ pub struct Plan {
 
 pub const LISTEN: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
 
+/// Whose PROXY headers are heard, where any are: the first eight clients'.
+const TRUSTED: &str = "10.20.0.0/29";
+
+fn is_trusted(client: usize) -> bool {
+    client < 8
+}
+
 impl Plan {
     pub fn new(seed: u64) -> Self {
         let mut prng = Prng::new(seed ^ 0x7469_6465);
@@ -46,9 +62,26 @@ impl Plan {
             1 => Faults::swarm_harmless(&mut prng),
             _ => Faults::swarm(&mut prng),
         };
-        let mut maker = Maker { prng, is_calm, pools, requests: Vec::new(), body_limited: false };
+        let trusts = prng.below(3) == 0;
+        let speaks_tls = prng.below(3) == 0;
+        let secured = speaks_tls && prng.below(3) > 0;
+        let secured_pools: Vec<bool> =
+            (0..pools).map(|_| speaks_tls && prng.below(2) == 0).collect();
+        let version_max = [Version::Tls12, Version::Tls13][prng.below(2) as usize];
+        let mut maker = Maker {
+            prng,
+            is_calm,
+            pools,
+            secured,
+            secured_pools: secured_pools.clone(),
+            trusts,
+            whose: Whose { ip: None, named: None },
+            requests: Vec::new(),
+            body_limited: false,
+        };
         let (config, origins, tries_max) = maker.make_config();
-        let clients = (0..1 + maker.prng.below(12)).map(|_| maker.make_client()).collect();
+        let count = 1 + maker.prng.below(12) as usize;
+        let clients = (0..count).map(|index| maker.make_client(index)).collect();
         let mut prng = maker.prng;
         let stop = (!is_calm && prng.below(4) == 0).then(|| {
             let at = Moment::from_nanos(1_000_000_000 + prng.below(8_000_000_000));
@@ -58,10 +91,14 @@ impl Plan {
             config,
             workers: 1 + prng.below(3) as usize,
             window_bytes: match prng.below(3) {
+                0 if !is_calm && speaks_tls => WINDOW_BYTES_MIN + prng.below(3000) as usize,
                 0 if !is_calm => 1 + prng.below(3000) as usize,
                 0 | 1 => 3000 + prng.below(30_000) as usize,
                 _ => 64 * 1024,
             },
+            secured,
+            secured_pools,
+            version_max,
             socks_max: if is_calm || prng.below(3) > 0 { 64 } else { 2 + prng.below(10) as usize },
             faults,
             is_calm,
@@ -91,6 +128,12 @@ struct Maker {
     prng: Prng,
     is_calm: bool,
     pools: usize,
+    secured: bool,
+    secured_pools: Vec<bool>,
+    /// The listener hears PROXY headers.
+    trusts: bool,
+    /// Of the client that is being made.
+    whose: Whose,
     requests: Vec<Request>,
     body_limited: bool,
 }
@@ -102,6 +145,12 @@ impl Maker {
         let _ = writeln!(text, "[[listener]]\nbind = \"{}:{port}\"", core::net::Ipv4Addr::from(ip));
         if !self.is_calm && self.prng.below(3) == 0 {
             let _ = writeln!(text, "requests-per-connection-max = {}", 1 + self.prng.below(5));
+        }
+        if self.secured {
+            text.push_str("tls = \"self-signed\"\n");
+        }
+        if self.trusts {
+            let _ = writeln!(text, "proxy-protocol = {{ from = [\"{TRUSTED}\"] }}");
         }
         self.body_limited = !self.is_calm && self.prng.below(6) == 0;
         if self.body_limited {
@@ -169,14 +218,20 @@ impl Maker {
         for (_, manner) in &mut origins[of_pool] {
             if let Some(manner) = manner {
                 manner.told = !told.is_empty();
+                manner.secured = self.secured_pools[pool];
+                manner.rude = if self.is_calm { 0 } else { 2 * pick(prng, 500_000) };
             }
         }
+        let tls = match self.secured_pools[pool] {
+            true => "tls = { server-name = \"a.example\" }\n",
+            false => "",
+        };
         let queue = if self.is_calm { 1000 } else { prng.below(6) };
         let slow = if self.is_calm { 1000 } else { 1 };
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
-             queue-max = {queue}\n{told}\
+             queue-max = {queue}\n{told}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
@@ -192,7 +247,55 @@ impl Maker {
         );
     }
 
-    fn make_client(&mut self) -> (Vec<Op>, Habits) {
+    fn make_client(&mut self, index: usize) -> (Vec<Op>, Habits) {
+        self.whose = Whose { ip: Some(ip_of(index)), named: None };
+        let header = self.make_opening(index);
+        let (mut ops, habits) = self.make_script();
+        match header {
+            None => {}
+            Some(Ok(header)) => self.put_before(&mut ops, header),
+            // Nothing of the script may come through.
+            Some(Err(intrusion)) => ops = intrusion,
+        }
+        (ops, habits)
+    }
+
+    /// A sound header, or the steps of one who is to be refused; `None`: the first request comes first.
+    fn make_opening(&mut self, index: usize) -> Option<Result<Vec<u8>, Vec<Op>>> {
+        let prng = &mut self.prng;
+        if !self.trusts || !is_trusted(index) {
+            // From anybody else a header is a malformed request.
+            let strange = !self.is_calm && !self.secured && prng.below(30) == 0;
+            return strange.then(|| Err(vec![Op::Garbage(opening::make(prng, index).0)]));
+        }
+        if !self.is_calm && prng.below(5) == 0 {
+            return Some(Err(opening::intrude(prng)));
+        }
+        let (header, named) = opening::make(prng, index);
+        match named {
+            Named::AsItIs => {}
+            Named::Client(from, to) => {
+                self.whose = Whose { ip: Some(from.ip()), named: Some((from, to)) };
+            }
+            Named::Nobody => self.whose = Whose { ip: None, named: None },
+        }
+        Some(Ok(header))
+    }
+
+    /// Puts the header before the script: with its first bytes, or by itself and some time before.
+    fn put_before(&mut self, ops: &mut Vec<Op>, mut header: Vec<u8>) {
+        if let (Some(Op::Send { bytes, .. }), 0) = (ops.first_mut(), self.prng.below(2))
+            && !self.secured
+        {
+            header.append(bytes);
+            *bytes = header;
+            return;
+        }
+        let pause = Span::from_millis(self.prng.below(800));
+        ops.splice(0..0, [Op::Bare(header), Op::Pause(pause)]);
+    }
+
+    fn make_script(&mut self) -> (Vec<Op>, Habits) {
         let piece_bytes = match self.prng.below(4) {
             0 => 1 + self.prng.below(3) as usize,
             1 => 1 + self.prng.below(200) as usize,
@@ -206,6 +309,7 @@ impl Maker {
         let habits = Habits {
             start_at: Moment::from_nanos(1_000_000_000 + self.prng.below(3_000_000_000)),
             piece_bytes,
+            is_rude: !self.is_calm && self.prng.below(4) == 0,
             reads,
         };
         let mut ops = Vec::new();
@@ -403,6 +507,7 @@ impl Maker {
         let id = 1 + self.requests.len() as u64;
         self.requests.push(Request {
             id,
+            whose: self.whose.clone(),
             method,
             path: path.to_owned(),
             body_bytes,
@@ -460,6 +565,8 @@ fn swarm_manner(prng: &mut Prng) -> Manner {
         dribble: pick(prng, 900_000),
         answer_bytes_max: 1 + prng.below(300_000),
         told: false,
+        secured: false,
+        rude: 0,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
         lie: None,
     }

@@ -246,6 +246,47 @@ fn what_is_kept_for_a_client_ages_as_any_idle_connection() {
     stage.end();
 }
 
+#[test]
+fn no_more_is_kept_for_clients_than_a_server_may_have_idle() {
+    let mut stage = Stage::new("", "proxy-protocol = \"v1\"\nreuse = { idle-max = 2 }");
+    let mut held = Vec::new();
+    for port in 1..=4 {
+        let client = dial_from(&stage, &format!("192.0.2.1:{port}"));
+        client.send(GET);
+        let origin = stage.accept();
+        stage.hear(&origin, "\r\n\r\n");
+        origin.send(ANSWER);
+        stage.hear(&client, "ok");
+        if port > 2 {
+            until_closed(&mut stage, &origin);
+        }
+        assert_eq!(stage.seat.worker.leftovers().kept, port.min(2));
+        held.push((client, origin));
+    }
+    // One in use is not idle, and is again after its answer.
+    let (client, origin) = &held[0];
+    client.send(GET);
+    stage.hear(origin, "\r\n\r\n");
+    assert_eq!(stage.seat.worker.leftovers().kept, 1);
+    origin.send(ANSWER);
+    stage.hear(client, "ok");
+    assert_eq!(stage.seat.worker.leftovers().kept, 2);
+    // One whose client leaves makes room.
+    let (client, origin) = held.remove(1);
+    drop(client);
+    until_closed(&mut stage, &origin);
+    let (client, _) = &held[2];
+    client.send(GET);
+    let origin = stage.accept();
+    stage.hear(&origin, "\r\n\r\n");
+    origin.send(ANSWER);
+    stage.hear(client, "ok");
+    assert!(!origin.is_finished_by_other());
+    assert_eq!(stage.seat.worker.leftovers().kept, 2);
+    drop((held, origin));
+    stage.end();
+}
+
 const HTTPS_ALONE: &str = "redirect-to-https = true\nhsts = \"9s\"";
 const HSTS: &str = "\r\nStrict-Transport-Security: max-age=9\r\n";
 

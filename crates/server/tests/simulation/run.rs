@@ -12,6 +12,7 @@ use crate::ledger::Ledger;
 use crate::origin::{Lie, Origin};
 use crate::peer::seat::Seat;
 use crate::plan::{LISTEN, Plan};
+use crate::secured::Keys;
 
 const TURNS_MAX: u64 = 3_000_000;
 /// A body of 150 kB through a window of a few bytes takes some 25,000 without the clock moving on.
@@ -39,7 +40,14 @@ pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Ledger, String>
     let plan = Plan::new(seed);
     let mut run = Run::new(seed, plan, traces, lie)?;
     let outcome = run.go();
-    let ledger = core::mem::take(&mut run.ledger);
+    let mut ledger = core::mem::take(&mut run.ledger);
+    ledger.trace_hash = run.net.trace_hash();
+    for seat in &run.seats {
+        let counters = &seat.accounts.counters;
+        ledger.handshakes += counters.tls_handshakes.load();
+        ledger.resumptions += counters.tls_resumptions.load();
+        ledger.truncations += counters.tls_truncations.load();
+    }
     outcome.map(|()| ledger)
 }
 
@@ -49,15 +57,20 @@ impl Run {
         net.set_window_bytes(plan.window_bytes);
         let config = tidegate_config::parse(&plan.config, "the plan")
             .map_err(|errors| format!("{errors}\n{}", plan.config))?;
+        let keys = Keys::new(seed, plan.version_max);
+        let servers: Vec<usize> = config.pools.iter().map(|pool| pool.servers.len()).collect();
+        let tls = keys.plan(plan.secured, &plan.secured_pools, &servers);
         let seats: Vec<Seat<SimReactor>> = (0..plan.workers as u64)
-            .map(|at| Seat::simulated(&net, &config, plan.socks_max, seed ^ at))
+            .map(|at| Seat::simulated(&net, &config, plan.socks_max, seed ^ at).secured(&tls))
             .collect();
         let mut origins = Vec::new();
         for (index, (address, manner)) in plan.origins.into_iter().enumerate() {
             let Some(mut manner) = manner else { continue };
             manner.lie = lie;
             let server = net.serve(&address).ok_or("two origins at one address")?;
-            origins.push(Origin::new(index, server, seed ^ (index as u64 + 1000), manner));
+            let acceptor = manner.secured.then(|| keys.acceptor.clone());
+            let seed = seed ^ (index as u64 + 1000);
+            origins.push(Origin::new(index, server, seed, manner, acceptor));
         }
         let (ip, port) = LISTEN;
         let listen = Address::Tcp((ip, port).into());
@@ -65,7 +78,10 @@ impl Run {
             .clients
             .into_iter()
             .enumerate()
-            .map(|(at, (ops, habits))| Client::new(at, listen.clone(), ops, habits))
+            .map(|(at, script)| {
+                let connector = plan.secured.then(|| keys.connector.clone());
+                Client::new(at, listen.clone(), script, connector)
+            })
             .collect();
         let mut ledger = Ledger {
             now: net.now(),
@@ -148,7 +164,7 @@ impl Run {
             // Coarse deadlines, a stall, closing in order: each has its own bound.
             self.stopped_by = Some(self.net.now().after(grace).after(Span::from_secs(12)));
             for seat in &mut self.seats {
-                seat.worker.stop(&mut seat.reactor, grace);
+                seat.stop(grace);
             }
         }
         let first = self.prng.below(self.seats.len() as u64) as usize;

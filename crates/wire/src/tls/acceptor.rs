@@ -14,6 +14,7 @@ use super::certificate::{CertificateFiles, Certificates, decode_authorities, dec
 use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::fault::Fault;
+use super::randomness::Randomness;
 use super::session::TlsSession;
 use super::setup::{SetupFault, SetupKind};
 use super::tickets::TicketKeys;
@@ -92,7 +93,20 @@ impl Acceptor {
         tickets: Option<Arc<TicketKeys>>,
         clock: TlsClock,
     ) -> Result<Self, SetupFault> {
-        let provider = Arc::new(choice::provider(&settings.ciphers, &settings.groups)?);
+        Self::with_randomness(settings, tickets, clock, Randomness::system())
+    }
+
+    /// `new`, with keys and nonces from `randomness`.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_randomness(
+        settings: &AcceptorSettings,
+        tickets: Option<Arc<TicketKeys>>,
+        clock: TlsClock,
+        randomness: Randomness,
+    ) -> Result<Self, SetupFault> {
+        let provider = Arc::new(choice::provider(&settings.ciphers, &settings.groups, randomness)?);
         let certificates =
             Certificates::new(&settings.certificates, settings.strict_names, &provider)?;
         let versions: &[&SupportedProtocolVersion] = settings.version_min.and_later();

@@ -1,10 +1,11 @@
 //! Versions, cipher suites and groups by the names people write.
-//! In: names. Out: the provider that offers exactly those, in that order.
+//! In: names, and what keys are drawn from. Out: the provider that offers exactly those, in that order.
 //! Never: an algorithm that is broken: what is not in the tables cannot be chosen.
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion, version};
 
+use super::randomness::Randomness;
 use super::setup::{SetupFault, SetupKind};
 
 /// A version of the protocol.
@@ -109,8 +110,9 @@ pub(super) fn cipher_name(suite: SupportedCipherSuite) -> &'static str {
 pub(super) fn provider(
     ciphers: &[String],
     groups: &[String],
+    randomness: Randomness,
 ) -> Result<CryptoProvider, SetupFault> {
-    let mut provider = aws_lc_rs::default_provider();
+    let mut provider = randomness.provider();
     provider.cipher_suites = CIPHERS.to_vec();
     if !ciphers.is_empty() {
         provider.cipher_suites.clear();
@@ -125,13 +127,8 @@ pub(super) fn provider(
     if !groups.is_empty() {
         provider.kx_groups.clear();
         for name in groups {
-            provider.kx_groups.push(match name.as_str() {
-                "X25519MLKEM768" => aws_lc_rs::kx_group::X25519MLKEM768,
-                "X25519" => aws_lc_rs::kx_group::X25519,
-                "P-256" => aws_lc_rs::kx_group::SECP256R1,
-                "P-384" => aws_lc_rs::kx_group::SECP384R1,
-                _ => return Err(unknown(SetupKind::GroupUnknown, name)),
-            });
+            let group = randomness.group(name);
+            provider.kx_groups.push(group.ok_or_else(|| unknown(SetupKind::GroupUnknown, name))?);
         }
     }
     Ok(provider)
@@ -149,8 +146,9 @@ mod tests {
     fn nothing_named_offers_all_names_in_their_order() {
         let owned =
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let all = provider(&owned(CIPHER_NAMES), &owned(GROUP_NAMES)).expect("each can be offered");
-        let usual = provider(&[], &[]).expect("the default");
+        let all = provider(&owned(CIPHER_NAMES), &owned(GROUP_NAMES), Randomness::system())
+            .expect("each can be offered");
+        let usual = provider(&[], &[], Randomness::system()).expect("the default");
         let suites = |provider: &CryptoProvider| {
             provider.cipher_suites.iter().map(|suite| suite.suite()).collect::<Vec<_>>()
         };

@@ -1,7 +1,8 @@
 //! What a pool needs to speak TLS to its servers: whom to trust, which name to ask for, what to show.
 //! In: `ConnectorSettings` (PEM as bytes). Out: a `Connector` that begins sessions.
 //! Never: trusts without verifying unless the settings say so in a word that cannot be overlooked.
-//! Limits: `SESSIONS_MAX` sessions are remembered for resumption, unless the settings name more.
+//! Limits: `TICKETS_FEW` sessions of each server are remembered for resumption, unless the settings name
+//! more; none for longer than `RESUMED_SECONDS_MAX`, or than its server's certificates are good.
 
 use std::sync::Arc;
 
@@ -17,13 +18,17 @@ use super::certificate::{
 };
 use super::choice::{self, Version};
 use super::clock::TlsClock;
+use super::der;
 use super::fault::Fault;
+use super::randomness::Randomness;
 use super::session::TlsSession;
 use super::sessions::Sessions;
 use super::setup::{SetupFault, SetupKind};
 
-/// Sessions remembered for resumption, over all servers of a pool.
-const SESSIONS_MAX: usize = 256;
+/// Sessions of each server remembered for resumption.
+const TICKETS_FEW: usize = 8;
+/// How long sessions are resumed one after the other before the server's certificate is looked at anew.
+const RESUMED_SECONDS_MAX: u64 = 24 * 3600;
 
 /// Whose word a server's certificate is believed on.
 #[derive(Clone, Debug)]
@@ -86,27 +91,12 @@ pub struct ServerNameFault;
 #[derive(Clone, Debug)]
 pub struct Connector {
     config: Arc<ClientConfig>,
-    /// `None`: no session is resumed.
-    remember: Option<Remember>,
-}
-
-/// How many sessions are remembered.
-#[derive(Clone, Copy, Debug)]
-enum Remember {
-    /// `SESSIONS_MAX` over all servers.
-    Few,
-    /// So many tickets of each server.
-    Tickets(usize),
-}
-
-impl Remember {
-    fn resumption(remember: Option<Self>) -> Resumption {
-        match remember {
-            None => Resumption::disabled(),
-            Some(Self::Few) => Resumption::in_memory_sessions(SESSIONS_MAX),
-            Some(Self::Tickets(count)) => Resumption::store(Arc::new(Sessions::new(count))),
-        }
-    }
+    verifier: Arc<dyn ServerCertVerifier>,
+    /// Certificates are not verified, so that none is to be looked at anew.
+    believes_all: bool,
+    clock: TlsClock,
+    /// Tickets kept of each server; `None`: no session is resumed.
+    tickets_max: Option<usize>,
 }
 
 impl Connector {
@@ -115,16 +105,30 @@ impl Connector {
     /// # Errors
     /// The first setting that cannot be used.
     pub fn new(settings: &ConnectorSettings, clock: TlsClock) -> Result<Self, SetupFault> {
-        let provider = Arc::new(choice::provider(&settings.ciphers, &settings.groups)?);
+        Self::with_randomness(settings, clock, Randomness::system())
+    }
+
+    /// `new`, with keys and nonces from `randomness`.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_randomness(
+        settings: &ConnectorSettings,
+        clock: TlsClock,
+        randomness: Randomness,
+    ) -> Result<Self, SetupFault> {
+        let provider = Arc::new(choice::provider(&settings.ciphers, &settings.groups, randomness)?);
         let versions: &[_] = match (settings.version_min, settings.version_max) {
             (Version::Tls12, Version::Tls12) => &Version::Tls12.and_later()[1..],
             (least, _) => least.and_later(),
         };
-        let builder = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(clock))
+        let verifier = server_verifier(settings, &provider)?;
+        let shown = Arc::new(clock.clone());
+        let builder = ClientConfig::builder_with_details(Arc::clone(&provider), shown)
             .with_protocol_versions(versions)
             .map_err(|error| SetupFault::new(SetupKind::NothingLeft, error))?
             .dangerous()
-            .with_custom_certificate_verifier(server_verifier(settings, &provider)?);
+            .with_custom_certificate_verifier(Arc::clone(&verifier));
         let mut config = match &settings.client_certificate {
             None => builder.with_no_client_auth(),
             Some(files) => {
@@ -135,10 +139,10 @@ impl Connector {
             }
         };
         config.alpn_protocols = settings.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        let remember =
-            settings.resume.then(|| settings.tickets_max.map_or(Remember::Few, Remember::Tickets));
-        config.resumption = Remember::resumption(remember);
-        Ok(Self { config: Arc::new(config), remember })
+        let tickets_max = settings.resume.then(|| settings.tickets_max.unwrap_or(TICKETS_FEW));
+        let believes_all = matches!(settings.roots, Roots::Nobody);
+        let config = Arc::new(config);
+        Ok(Self { config, verifier, believes_all, clock, tickets_max }.with_own_sessions())
     }
 
     /// A connector of the same settings that remembers sessions of its own (where sessions are resumed at
@@ -146,8 +150,18 @@ impl Connector {
     #[must_use]
     pub fn with_own_sessions(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Remember::resumption(self.remember);
-        Self { config: Arc::new(config), remember: self.remember }
+        match self.tickets_max {
+            None => config.resumption = Resumption::disabled(),
+            Some(tickets_max) => {
+                let sessions = Arc::new(Sessions::new(tickets_max, self.clock.clone()));
+                config.resumption = Resumption::store(Arc::<Sessions>::clone(&sessions));
+                let verifier = Arc::clone(&self.verifier);
+                let believes_all = self.believes_all;
+                let verifier = Arc::new(Remembering { verifier, believes_all, sessions });
+                config.dangerous().set_certificate_verifier(verifier);
+            }
+        }
+        Self { config: Arc::new(config), ..self.clone() }
     }
 
     /// Checks a name that `connect` shall ask for: a DNS name or an IP address.
@@ -190,6 +204,65 @@ fn server_verifier(
     let verifier: Arc<dyn ServerCertVerifier> =
         built.map_err(|error| SetupFault::new(SetupKind::RevocationBroken, error))?;
     Ok(verifier)
+}
+
+/// Verifies as `verifier` does, and notes how long that holds for resumed sessions.
+#[derive(Debug)]
+struct Remembering {
+    verifier: Arc<dyn ServerCertVerifier>,
+    believes_all: bool,
+    sessions: Arc<Sessions>,
+}
+
+impl ServerCertVerifier for Remembering {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.verifier.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        )?;
+        let chain = core::iter::once(end_entity).chain(intermediates);
+        // An end that cannot be read might be any.
+        let ends = chain.map(|certificate| der::read_not_after(certificate).unwrap_or(0));
+        let first_end = ends.min().unwrap_or(0);
+        let until = match self.believes_all {
+            true => u64::MAX,
+            false => first_end.min(now.as_secs().saturating_add(RESUMED_SECONDS_MAX)),
+        };
+        self.sessions.note_verified(server_name, until);
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
 }
 
 /// Believes any certificate. The handshake's signatures are still checked, so that a broken server is

@@ -6,6 +6,8 @@
 
 use aws_lc_rs::digest;
 
+use super::der::split_value;
+
 /// Bytes of a subject's text.
 const SUBJECT_BYTES_MAX: usize = 512;
 /// Bytes of a common name (RFC 5280 appendix A.1: 64 characters, of up to four bytes each).
@@ -162,20 +164,6 @@ fn push_hex(text: &mut String, byte: u8) {
     use core::fmt::Write;
     // Writing to a String does not fail.
     let _ = write!(text, "{byte:02x}");
-}
-
-/// The first DER value: its tag, its content, and what follows it.
-fn split_value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = der.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
-        0x82 => (usize::from(u16::from_be_bytes([*rest.first()?, *rest.get(1)?])), rest.get(2..)?),
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((tag, content, rest))
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ pub struct TlsSession {
     held: Vec<u8>,
     stage: Stage,
     name: AskedName,
+    /// The handshake was completed, whatever came then.
+    was_established: bool,
     peer_closed: bool,
     close_sent: bool,
 }
@@ -126,7 +128,15 @@ impl TlsSession {
     fn new(side: Side) -> Self {
         let stage = Stage::ExpectFirst;
         let name = AskedName::Ignored;
-        Self { side, held: Vec::new(), stage, name, peer_closed: false, close_sent: false }
+        Self {
+            side,
+            held: Vec::new(),
+            stage,
+            name,
+            was_established: false,
+            peer_closed: false,
+            close_sent: false,
+        }
     }
 
     /// Takes received bytes, all of them (they are changed in place). Appends plain bytes to `plain` and
@@ -155,7 +165,8 @@ impl TlsSession {
         }
         let was = (self.is_established(), self.peer_closed);
         let mut input = input;
-        if !self.held.is_empty() {
+        // First the rest of a header that is held in part, then that of its record.
+        while !self.held.is_empty() && !input.is_empty() {
             let taken = self.wanted_bytes().min(input.len());
             let (now, later) = input.split_at_mut(taken);
             self.held.extend_from_slice(now);
@@ -165,15 +176,10 @@ impl TlsSession {
             held.drain(..used);
             self.hold(held, &[])?;
         }
-        if !input.is_empty() || was == (false, false) {
-            if self.held.is_empty() {
-                let used = self.process(input, plain, out)?;
-                let rest = input.get(used..).unwrap_or_default();
-                self.hold(Vec::new(), rest)?;
-            } else {
-                let held = core::mem::take(&mut self.held);
-                self.hold(held, input)?;
-            }
+        if self.held.is_empty() && (!input.is_empty() || was == (false, false)) {
+            let used = self.process(input, plain, out)?;
+            let rest = input.get(used..).unwrap_or_default();
+            self.hold(Vec::new(), rest)?;
         }
         Ok(Progress {
             established: self.is_established() && !was.0,
@@ -205,6 +211,13 @@ impl TlsSession {
         self.stage == Stage::Established
     }
 
+    /// Whether the handshake was completed, be there a fault since then or not: a fault may come in the same
+    /// bytes as the end of the handshake.
+    #[must_use]
+    pub fn was_established(&self) -> bool {
+        self.was_established
+    }
+
     /// How it is to be judged that the peer's bytes end here.
     #[must_use]
     pub fn ending(&self) -> Ending {
@@ -215,7 +228,7 @@ impl TlsSession {
     #[must_use]
     pub fn facts(&self) -> Option<Facts<'_>> {
         let state = self.side.state();
-        if !self.is_established() {
+        if !self.was_established {
             return None;
         }
         Some(Facts {
@@ -299,9 +312,11 @@ impl TlsSession {
                 Next::Blocked => return Ok(used),
                 Next::Ready => {
                     self.stage = Stage::Established;
+                    self.was_established = true;
                     return Ok(used);
                 }
                 Next::Failed(error) => {
+                    self.was_established |= !self.side.state().is_handshaking();
                     self.send_alert(input.get_mut(used..).unwrap_or_default(), out);
                     return self.fail(Fault::from(error));
                 }

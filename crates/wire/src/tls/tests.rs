@@ -182,6 +182,29 @@ fn any_split_of_the_bytes_gives_the_same_conversation() {
 }
 
 #[test]
+fn records_cut_in_two_anywhere_are_whole_with_the_second_part() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    for version_max in [Version::Tls12, Version::Tls13] {
+        let settings = ConnectorSettings { version_max, ..connector(&authority) };
+        let mut pair = Pair::new(connect(&settings), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        for cut in 0.. {
+            pair.client.seal(b"first");
+            pair.client.seal(b"second");
+            let mut bytes = core::mem::take(&mut pair.client.out);
+            let Some((first, second)) = bytes.split_at_mut_checked(cut) else { break };
+            pair.server.receive(first);
+            pair.server.receive(second);
+            assert_eq!(pair.server.fault, None);
+            let plain = core::mem::take(&mut pair.server.plain);
+            assert_eq!(plain, b"firstsecond", "{version_max:?}: cut at {cut}");
+            assert_eq!(pair.server.session.held_bytes(), 0);
+        }
+    }
+}
+
+#[test]
 fn an_idle_session_holds_no_buffer_and_a_cut_record_is_held() {
     let authority = Authority::new("authority");
     let mut pair = Pair::new(
@@ -246,6 +269,47 @@ fn who_shall_not_resume_does_not_with_sessions_of_its_own_either() {
         let settings = ConnectorSettings { resume, ..connector(&authority) };
         let own = Connector::new(&settings, clock()).unwrap().with_own_sessions();
         assert_eq!(resumed(&own, &acceptor, 3), expected, "resume = {resume}");
+    }
+}
+
+#[test]
+fn a_server_that_is_verified_is_looked_at_anew_in_time_whatever_is_resumed_meanwhile() {
+    let authority = Authority::new("authority");
+    let mut params = server_params(&["a.example"]);
+    params.not_after = date_time_ymd(2026, 1, 3);
+    let settings =
+        AcceptorSettings { certificates: vec![authority.issue(params)], ..Default::default() };
+    for version_max in [Version::Tls12, Version::Tls13] {
+        let clock = clock();
+        let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
+        let acceptor = Acceptor::new(&settings, Some(tickets), clock.clone()).unwrap();
+        let verifying = ConnectorSettings { version_max, ..connector(&authority) };
+        let believing = ConnectorSettings { roots: Roots::Nobody, ..verifying.clone() };
+        let [verifying, believing] = [verifying, believing]
+            .map(|settings| Connector::new(&settings, clock.clone()).unwrap());
+        // Each brings the ticket for the next one, good for 16 hours; the certificate is for two days.
+        for (hours, resumed) in [
+            (0, Some(false)),
+            (12, Some(true)),
+            (23, Some(true)),
+            (25, Some(false)),
+            (40, Some(true)),
+            (49, None),
+        ] {
+            clock.set(NOW + hours * 3600);
+            let mut pair =
+                Pair::new(verifying.connect("a.example").unwrap(), acceptor.accept().unwrap());
+            pair.run(1 << 20);
+            let expired = Fault::Certificate(CertificateFault::Expired);
+            assert_eq!(pair.client.fault, resumed.is_none().then_some(expired), "{hours} h");
+            let facts = pair.client.session.facts();
+            assert_eq!(facts.map(|facts| facts.resumed), resumed, "{version_max:?} {hours} h");
+            let mut pair =
+                Pair::new(believing.connect("a.example").unwrap(), acceptor.accept().unwrap());
+            pair.run(1 << 20);
+            let facts = pair.client.session.facts().unwrap();
+            assert_eq!(facts.resumed, hours > 0, "{version_max:?} {hours} h, nobody looks");
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use aws_lc_rs::digest;
 use rustls::crypto::SecureRandom;
 use rustls::server::ProducesTickets;
 
+use super::randomness::Randomness;
 use super::setup::{SetupFault, SetupKind};
 
 /// Bytes of one ticket key (AES-256).
@@ -61,8 +62,18 @@ impl TicketKeys {
     /// # Errors
     /// `TicketKeysBroken` when the system gives no randomness.
     pub fn random(now_unix_seconds: u64) -> Result<Self, SetupFault> {
-        let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
-        let keys = Self { keys: RwLock::default(), random, given: false };
+        Self::with_randomness(now_unix_seconds, Randomness::system())
+    }
+
+    /// `random`, with keys and nonces from `randomness`.
+    ///
+    /// # Errors
+    /// As `random`.
+    pub fn with_randomness(
+        now_unix_seconds: u64,
+        randomness: Randomness,
+    ) -> Result<Self, SetupFault> {
+        let keys = Self { keys: RwLock::default(), random: randomness.bytes(), given: false };
         if keys.rotate(now_unix_seconds) {
             Ok(keys)
         } else {
@@ -87,7 +98,7 @@ impl TicketKeys {
         if keys.is_empty() || keys.len() > KEYS_MAX {
             return Err(broken(format!("{} keys, allowed are 1 to {KEYS_MAX}", keys.len())));
         }
-        let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
+        let random = Randomness::system().bytes();
         Ok(Self { keys: RwLock::new(keys), random, given: true })
     }
 

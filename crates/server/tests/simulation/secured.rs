@@ -1,0 +1,63 @@
+//! TLS of a run: keys, certificate and randomness from its seed, so that all of it repeats.
+//! In: a seed, a version. Out: what workers, clients and origins speak it with.
+
+use std::sync::Arc;
+
+use tidegate_base::Span;
+use tidegate_secure::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
+use tidegate_wire::tls::{
+    Acceptor, AcceptorSettings, Connector, ConnectorSettings, Randomness, Roots, TicketKeys,
+    TlsClock, Version,
+};
+
+use crate::peer::keys;
+
+const NAME: &str = "a.example";
+/// When the simulated clock begins.
+const UNIX_SECONDS: u64 = 1_700_000_000;
+/// Longer than any handshake through a narrow window takes in a calm run.
+const HANDSHAKE_TIMEOUT: Span = Span::from_secs(10);
+
+/// What everybody of a run begins sessions with.
+pub struct Keys {
+    pub acceptor: Acceptor,
+    pub connector: Connector,
+    clock: TlsClock,
+}
+
+impl Keys {
+    pub fn new(seed: u64, version_max: Version) -> Self {
+        let clock = TlsClock::default();
+        clock.set(UNIX_SECONDS);
+        let randomness = Randomness::seeded(seed);
+        let files = keys::certificate(seed, NAME, |_| {});
+        let roots = Roots::Authorities(files.chain_pem.clone());
+        let settings =
+            AcceptorSettings { certificates: vec![files], keeps_names: true, ..Default::default() };
+        let tickets = TicketKeys::with_randomness(UNIX_SECONDS, randomness).map(Arc::new).ok();
+        let acceptor = Acceptor::with_randomness(&settings, tickets, clock.clone(), randomness);
+        let settings = ConnectorSettings { roots, version_max, ..Default::default() };
+        let connector = Connector::with_randomness(&settings, clock.clone(), randomness);
+        Self {
+            acceptor: acceptor.expect("sound settings"),
+            connector: connector.expect("sound settings"),
+            clock,
+        }
+    }
+
+    /// The plan of a worker whose listener, and whose pools, speak TLS or not.
+    pub fn plan(&self, listener: bool, pools: &[bool], servers: &[usize]) -> TlsPlan {
+        let acceptor = self.acceptor.clone();
+        let listener =
+            listener.then_some(ListenerPlan { acceptor, handshake_timeout: HANDSHAKE_TIMEOUT });
+        let pool = |(secured, count): (&bool, &usize)| {
+            secured.then(|| PoolPlan {
+                name: "p".to_owned(),
+                connector: self.connector.clone(),
+                servers: vec![ServerPlan { name: NAME.to_owned(), place: String::new() }; *count],
+            })
+        };
+        let pools = pools.iter().zip(servers).map(pool).collect();
+        TlsPlan { listeners: vec![listener], pools, clock: self.clock.clone() }
+    }
+}

@@ -1,0 +1,101 @@
+//! What is read from a certificate that the library does not tell: values of DER, and a certificate's end.
+//! In: DER (X.690). Out: tag, content and rest; seconds since 1970.
+//! Never: judges a certificate: whoever believes one has verified it.
+
+/// The first DER value: its tag, its content, and what follows it.
+pub(super) fn split_value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = der.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
+        0x82 => (usize::from(u16::from_be_bytes([*rest.first()?, *rest.get(1)?])), rest.get(2..)?),
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+/// When a certificate is good no more (RFC 5280 section 4.1.2.5), in seconds since 1970; `None` where
+/// that cannot be read.
+pub(super) fn read_not_after(certificate: &[u8]) -> Option<u64> {
+    let (_, certificate, _) = split_value(certificate)?;
+    let (_, mut fields, _) = split_value(certificate)?;
+    // The version is there or not; then serial number, signature algorithm, issuer.
+    if let Some((0xa0, _, rest)) = split_value(fields) {
+        fields = rest;
+    }
+    for _ in 0..3 {
+        fields = split_value(fields)?.2;
+    }
+    let (_, validity, _) = split_value(fields)?;
+    let (_, _, not_after) = split_value(validity)?;
+    let (tag, time, _) = split_value(not_after)?;
+    unix_seconds(tag, time)
+}
+
+/// A UTCTime or GeneralizedTime, which end in seconds and Z (RFC 5280 section 4.1.2.5).
+fn unix_seconds(tag: u8, time: &[u8]) -> Option<u64> {
+    const UTC_TIME: u8 = 0x17;
+    const GENERALIZED_TIME: u8 = 0x18;
+    let mut pairs = time.strip_suffix(b"Z")?.chunks(2).map(|pair| match pair {
+        [tens @ b'0'..=b'9', ones @ b'0'..=b'9'] => {
+            Some(u64::from((tens - b'0') * 10 + ones - b'0'))
+        }
+        _ => None,
+    });
+    let mut next = || pairs.next()?;
+    let year = match (tag, next()?) {
+        (UTC_TIME, year @ 50..) => 1900 + year,
+        (UTC_TIME, year) => 2000 + year,
+        (GENERALIZED_TIME, century) => century * 100 + next()?,
+        _ => return None,
+    };
+    let (month, day) = (next()?, next()?);
+    let seconds = next()? * 3600 + next()? * 60 + next()?;
+    Some(days_since_1970(year, month, day)? * 86_400 + seconds)
+}
+
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    const DAYS_BEFORE_MONTH: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+    let past_years = year.checked_sub(1970)?;
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
+    let before_month = DAYS_BEFORE_MONTH.get(month.checked_sub(1)? as usize)?;
+    let leap_day = u64::from(is_leap && month > 2);
+    let past_days = past_years * 365 + leaps(year - 1) - leaps(1969);
+    Some(past_days + before_month + leap_day + day.checked_sub(1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_certificates_are_seconds_since_1970() {
+        for (tag, time, seconds) in [
+            (0x17, "700101000000Z", 0),
+            (0x17, "491231235959Z", 2_524_607_999),
+            (0x17, "240301000001Z", 1_709_251_201),
+            (0x17, "231115000000Z", 1_700_006_400),
+            (0x18, "21000301000000Z", 4_107_542_400),
+            (0x18, "99991231235959Z", 253_402_300_799),
+        ] {
+            assert_eq!(unix_seconds(tag, time.as_bytes()), Some(seconds), "{time}");
+        }
+        for time in ["", "Z", "2401Z", "24010100000aZ", "240101000000", "241301000000Z"] {
+            assert_eq!(unix_seconds(0x17, time.as_bytes()), None, "{time}");
+        }
+        assert_eq!(unix_seconds(0x17, b"500101000000Z"), None, "before 1970");
+    }
+
+    #[test]
+    fn a_certificate_tells_its_end_and_a_cut_one_does_not() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(2023, 11, 15);
+        let der = params.self_signed(&key).unwrap().der().to_vec();
+        assert_eq!(read_not_after(&der), Some(1_700_006_400));
+        assert!((0..der.len()).all(|at| read_not_after(&der[..at]).is_none()));
+    }
+}
