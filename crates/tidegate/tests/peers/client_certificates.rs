@@ -1,5 +1,6 @@
-//! Clients with certificates, as curl and openssl show them: what routes make of them.
-//! In: certificates of an authority's and of nobody's. Out: the route's answer, or none.
+//! Clients with certificates, as curl and openssl show them: what routes make of them, and what
+//! the log says of those that are refused.
+//! In: certificates of an authority's and of nobody's. Out: the route's answer, or none; lines of the log.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -143,5 +144,68 @@ fn no_session_of_before_stands_for_a_certificate() {
         assert!(!said.contains("Reused") && said.contains("it is nobody"), "{version} {said}");
         let said = s_client(&folder, door, &[&resume[..], &bob].concat());
         assert!(!said.contains("Reused") && said.contains("it is bob"), "{version} {said}");
+    }
+}
+
+/// An authority's books: what certificates with dates of their own, and lists of those taken back, need.
+const BOOKS: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\nnew_certs_dir = .\n\
+                     certificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\n\
+                     rand_serial = yes\ncrlnumber = crlnumber\ncrl_extensions = lists\n\
+                     default_crl_days = 30\npolicy = any\n[any]\ncommonName = supplied\n\
+                     [lists]\nauthorityKeyIdentifier = keyid\n";
+
+#[test]
+fn the_log_says_which_certificate_was_refused_and_why() {
+    let folder = Folder::new("certificate-refused");
+    make_certificate(&folder);
+    make_clients(&folder);
+    folder.file("index.txt", "");
+    folder.file("crlnumber", "01\n");
+    folder.file("books.cnf", BOOKS);
+    folder.file("servers.cnf", "extendedKeyUsage = serverAuth\n");
+    make_client(&folder, "server", "-set_serial 21 -days 2 -extfile servers.cnf");
+    make_client(&folder, "back", "-set_serial 22 -days 2 -extfile clients.cnf");
+    make_client(&folder, "stranger", "-set_serial 24 -days 2");
+    openssl(
+        &folder,
+        "x509 -req -in stranger.csr -CA eve.pem -CAkey eve.key -set_serial 25 -days 2 \
+         -extfile clients.cnf -out stranger.pem",
+    );
+    let books = "ca -batch -config books.cnf -extfile clients.cnf";
+    for (name, dates) in [
+        ("old", "-startdate 20200101000000Z -enddate 20210101000000Z"),
+        ("early", "-startdate 20900101000000Z -enddate 20910101000000Z"),
+    ] {
+        make_client(&folder, name, "-set_serial 23 -days 2 -extfile clients.cnf");
+        openssl(&folder, &format!("{books} {dates} -in {name}.csr -out {name}.pem -notext"));
+    }
+    openssl(&folder, "ca -config books.cnf -revoke back.pem");
+    openssl(&folder, "ca -config books.cnf -gencrl -out ca.crl");
+    let crl = format!("client-crl = \"{}\" }}\n", folder.join("ca.crl"));
+    let listener = listener(&folder, "required").replace(" }\n", &format!(", {crl}"));
+    let config = format!("[server]\nworkers = 1\n{listener}[[route]]\nrespond = {{}}\n");
+    for (name, why) in [
+        (Some("old"), "the peer's certificate has expired"),
+        (Some("early"), "the peer's certificate is not valid yet"),
+        (Some("stranger"), "the issuer of the peer's certificate is not trusted"),
+        (Some("back"), "the peer's certificate has been revoked"),
+        (Some("server"), "the peer's certificate is for another purpose"),
+        (None, "the peer showed no certificate"),
+    ] {
+        // One line a second is written: each case has a log of its own.
+        let gate = Gate::start(&folder, &config);
+        let output = ask(&folder, &gate, name, &[]);
+        assert!(!output.status.success(), "{name:?} {output:?}");
+        assert!(ask(&folder, &gate, Some("bob"), &[]).status.success(), "{name:?}");
+        gate.terminate();
+        let (_, log) = gate.wait();
+        let shown = name.map_or(String::new(), |name| {
+            let fingerprint = fingerprint(&folder, name).replace(':', "").to_lowercase();
+            format!(": subject \"CN={name}\", SHA-256 {fingerprint}")
+        });
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains("peer")).collect();
+        let [line] = lines[..] else { panic!("{name:?}: {log}") };
+        assert!(line.starts_with("tidegate: listener door: client 127.0.0.1:"), "{line}");
+        assert!(line.ends_with(&format!(": {why}{shown}")), "{name:?}: {line}");
     }
 }
