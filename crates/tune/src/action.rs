@@ -10,6 +10,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Action {
+    /// Changes nothing itself: a setting that the next call of a tool changes beside what it is called for
+    /// (a driver places its interrupts anew with other queues). Put back after that call was.
+    Beside {
+        /// Absolute path.
+        path: String,
+    },
     /// Makes a folder for a file that persists; put back by removing it when it is empty.
     Folder {
         /// Absolute path.
@@ -54,10 +60,17 @@ impl Action {
         Self::Run { argv: words(argv), undo: words(undo), probe: words(probe) }
     }
 
+    /// Whether the action changes something itself.
+    #[must_use]
+    pub const fn acts(&self) -> bool {
+        !matches!(self, Self::Beside { .. })
+    }
+
     /// The action as a shell user would type it.
     #[must_use]
     pub fn command_text(&self) -> String {
         match self {
+            Self::Beside { path } => format!("save {path}"),
             Self::Folder { path } => format!("mkdir {path}"),
             Self::File { path, .. } => format!("write the file {path}"),
             Self::Run { argv, .. } => argv.join(" "),
@@ -84,9 +97,10 @@ impl Action {
     #[must_use]
     pub fn target(&self) -> String {
         match self {
-            Self::Folder { path } | Self::File { path, .. } | Self::Setting { path, .. } => {
-                path.clone()
-            }
+            Self::Beside { path }
+            | Self::Folder { path }
+            | Self::File { path, .. }
+            | Self::Setting { path, .. } => path.clone(),
             Self::Run { probe, .. } => format!("what `{}` shows", probe.join(" ")),
         }
     }
@@ -100,7 +114,9 @@ impl Action {
             Self::Folder { path } => Ok(host.exists(path).then(String::new)),
             Self::File { path, .. } if !host.exists(path) => Ok(None),
             Self::File { path, .. } => host.read_raw(path).map(Some),
-            Self::Setting { path, .. } => host.read_raw(path).map(|text| Some(chosen(path, text))),
+            Self::Beside { path } | Self::Setting { path, .. } => {
+                host.read_raw(path).map(|text| Some(chosen(path, text)))
+            }
             Self::Run { probe, .. } => {
                 let argv: Vec<&str> = probe.iter().map(String::as_str).collect();
                 host.ask(&argv).map(Some)
@@ -114,7 +130,7 @@ impl Action {
         match self {
             Self::Folder { .. } => state.is_some(),
             Self::File { text, .. } => state == Some(text),
-            Self::Run { .. } => false,
+            Self::Beside { .. } | Self::Run { .. } => false,
             Self::Setting { path, value } => state.is_some_and(|state| same(path, state, value)),
         }
     }

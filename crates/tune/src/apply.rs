@@ -107,19 +107,20 @@ fn apply_one(
     check(Point::AfterAction)?;
     let after = action.state(host).map_err(ApplyError::Action)?;
     // Some drivers (virtio_net's moderation) say yes to a call and do nothing.
-    let is_unchanged = after == before;
+    let is_unchanged = action.acts() && after == before;
     journal.done(step, after)?;
     if is_unchanged {
         let what = action.command_text();
         return Err(ApplyError::Action(Unreadable { what, cause: Cause::Ineffective }));
     }
     check(Point::AfterJournal)?;
-    Ok(true)
+    Ok(action.acts())
 }
 
 /// Does an action.
 fn perform(host: &Host, action: &Action) -> Result<(), Unreadable> {
     match action {
+        Action::Beside { .. } => Ok(()),
         Action::Folder { path } => {
             fs::create_dir(host.locate(path)).map_err(|error| Unreadable::file(path, &error))
         }

@@ -5,7 +5,7 @@
 
 use crate::action::Action;
 use crate::apply::apply;
-use crate::check::{Entry, Report, check};
+use crate::check::{Entry, Report, check, detect};
 use crate::finding::State;
 use crate::host::Host;
 use crate::item::{Group, Risk};
@@ -90,6 +90,29 @@ impl WorkloadArgs {
         self.root.as_deref()
     }
 
+    /// What these arguments name that does not exist, in words.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        not_recorded(self.root())
+            .or_else(|| self.absent_interface())
+            .or_else(|| self.absent_process())
+    }
+
+    fn absent_interface(&self) -> Option<String> {
+        let folder = "/sys/class/net";
+        let known = self.host().list(folder).unwrap_or_default();
+        let name = self.interfaces.iter().find(|name| !known.contains(name))?;
+        Some(format!(
+            "--interface {name}: there is no such interface; there are: {}",
+            known.join(", ")
+        ))
+    }
+
+    fn absent_process(&self) -> Option<String> {
+        let pid = self.pid.filter(|_| !self.host().exists(&self.host().process_path("status")))?;
+        Some(format!("--pid {pid}: there is no such process"))
+    }
+
     /// The workload.
     #[must_use]
     pub fn workload(&self) -> Workload {
@@ -170,7 +193,7 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn run_check(args: &CheckArgs) -> io::Result<u8> {
-    if let Some(message) = not_recorded(args.workload.root()) {
+    if let Some(message) = args.workload.refusal() {
         return usage(&message);
     }
     let report = check(&args.workload.host(), &args.workload.workload());
@@ -188,7 +211,7 @@ fn run_check(args: &CheckArgs) -> io::Result<u8> {
 
 fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     let wrong = unknown_name(args.items.iter().chain(&args.accept_risk))
-        .or_else(|| not_recorded(args.workload.root()));
+        .or_else(|| args.workload.refusal());
     if let Some(message) = wrong {
         return usage(&message);
     }
@@ -214,15 +237,12 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         writeln!(out, "Nothing to apply.")?;
         return Ok(if refused.is_empty() { DONE } else { LEFT_OVER });
     }
-    let mut works: Vec<(&Entry, Vec<Action>)> = chosen
-        .iter()
-        .map(|entry| (*entry, actions_of(&host, entry, args.persist, &mut out)))
-        .collect();
-    for (entry, actions) in &in_place {
-        works.push((entry, kept_actions(&host, entry.item.id, actions, &entry.finding.kept).0));
-    }
     if !args.yes {
-        for (entry, actions) in &works {
+        for entry in &chosen {
+            let actions = actions_of(&host, entry, args.persist, &mut out)?;
+            show(&mut out, &host, entry, &actions)?;
+        }
+        for (entry, actions) in &in_place {
             show(&mut out, &host, entry, actions)?;
         }
         writeln!(
@@ -233,18 +253,14 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     }
     let mut journal = Journal::open(&state).map_err(io::Error::other)?;
     journal.is_of(&host.root_name()).map_err(io::Error::other)?;
-    let mut failed = false;
-    for (entry, actions) in &works {
-        show(&mut out, &host, entry, actions)?;
-        match apply(&host, &mut journal, entry.item.id, actions, &mut |_| false) {
-            Ok(1) => writeln!(out, "  done: 1 change")?,
-            Ok(done) => writeln!(out, "  done: {done} changes")?,
-            Err(error) => {
-                failed = true;
-                writeln!(out, "  not done: {error}")?;
-            }
-        }
+    let mut works = Works { host: &host, journal: &mut journal, out: &mut out, failed: false };
+    for entry in &chosen {
+        works.look_again_and_apply(entry, &report, args.persist)?;
     }
+    for (entry, actions) in &in_place {
+        works.apply(entry, actions)?;
+    }
+    let failed = works.failed;
     journal.tidy().map_err(io::Error::other)?;
     if journal.outstanding().is_empty() {
         writeln!(out, "\nNothing was changed.")?;
@@ -252,6 +268,46 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         writeln!(out, "\n`tidegate tune undo` puts everything back.")?;
     }
     Ok(if failed || !refused.is_empty() { LEFT_OVER } else { DONE })
+}
+
+/// Items being applied, one after the other.
+struct Works<'a, W> {
+    host: &'a Host,
+    journal: &'a mut Journal,
+    out: &'a mut W,
+    failed: bool,
+}
+
+impl<W: Write> Works<'_, W> {
+    /// What was done for the items before may have changed what this one finds: a driver places the
+    /// interrupts of new queues itself.
+    fn look_again_and_apply(
+        &mut self,
+        before: &Entry,
+        report: &Report,
+        persist: bool,
+    ) -> io::Result<()> {
+        let item = before.item;
+        let finding = detect(item, self.host, &report.workload, &report.environment);
+        let entry = Entry { item, finding };
+        if entry.finding.state != State::Costs {
+            return writeln!(self.out, "{}: good by now: {}", item.id, entry.finding.found);
+        }
+        let actions = actions_of(self.host, &entry, persist, self.out)?;
+        self.apply(&entry, &actions)
+    }
+
+    fn apply(&mut self, entry: &Entry, actions: &[Action]) -> io::Result<()> {
+        show(self.out, self.host, entry, actions)?;
+        match apply(self.host, self.journal, entry.item.id, actions, &mut |_| false) {
+            Ok(1) => writeln!(self.out, "  done: 1 change"),
+            Ok(done) => writeln!(self.out, "  done: {done} changes"),
+            Err(error) => {
+                self.failed = true;
+                writeln!(self.out, "  not done: {error}")
+            }
+        }
+    }
 }
 
 /// Named items that are good because they were applied before: with `--persist` they can still be kept.
@@ -271,10 +327,14 @@ fn in_place<'a>(
         .filter(|entry| args.items.iter().any(|name| name == entry.item.id))
         .map(|entry| (entry, journal.actions_of(entry.item.id)))
         .filter(|(_, actions)| !actions.is_empty())
+        .map(|(entry, actions)| {
+            (entry, kept_actions(host, entry.item.id, &actions, &entry.finding.kept).0)
+        })
         .collect())
 }
 
-/// The entries that are to be applied, and a line for each that was asked for but is not.
+/// The entries that are to be applied, in the order to apply them, and a line for each that was asked for
+/// but is not.
 fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<String>) {
     let (mut chosen, mut refused) = (Vec::new(), Vec::new());
     for entry in &report.entries {
@@ -307,6 +367,8 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
             _ => {}
         }
     }
+    let place = |entry: &&Entry| items::ALL.iter().position(|item| item.id == entry.item.id);
+    chosen.sort_by_key(place);
     (chosen, refused)
 }
 
@@ -323,22 +385,35 @@ fn trades_left_out(report: &Report, args: &ApplyArgs) -> Vec<&'static str> {
     report.entries.iter().filter(is_left_out).map(|entry| entry.item.id).collect()
 }
 
-fn actions_of(host: &Host, entry: &Entry, persist: bool, out: &mut impl Write) -> Vec<Action> {
+fn actions_of(
+    host: &Host,
+    entry: &Entry,
+    persist: bool,
+    out: &mut impl Write,
+) -> io::Result<Vec<Action>> {
     let mut actions = entry.finding.actions.clone();
     if persist {
         let (kept, not_kept) =
             kept_actions(host, entry.item.id, &entry.finding.actions, &entry.finding.kept);
         actions.extend(kept);
-        for command in not_kept {
-            let _ = writeln!(out, "{}: not kept over restarts: {command}", entry.item.id);
+        let more = match not_kept.len().saturating_sub(1) {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        if let Some(command) = not_kept.first() {
+            writeln!(out, "{}: not kept over restarts: {command}{more}", entry.item.id)?;
         }
     }
-    actions
+    Ok(actions)
 }
 
 fn show(out: &mut impl Write, host: &Host, entry: &Entry, actions: &[Action]) -> io::Result<()> {
     writeln!(out, "{}: {}", entry.item.id, entry.finding.found)?;
-    for action in actions {
+    let beside = actions.iter().filter(|action| !action.acts()).count();
+    if beside > 0 {
+        writeln!(out, "  saved first: {beside} settings that the driver may set anew with it")?;
+    }
+    for action in actions.iter().filter(|action| action.acts()) {
         let before = match action.state(host) {
             Ok(None) => "does not exist yet".to_owned(),
             Ok(Some(_)) if !matches!(action, Action::Setting { .. }) => "saved first".to_owned(),
@@ -378,10 +453,14 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
             Fate::AlreadyBack => format!("as before already{since}"),
             Fate::Restored => "restored".to_owned(),
             Fate::Failed(reason) => format!("NOT restored: {reason}"),
-            Fate::ChangedSince(value) => format!(
-                "left alone: changed since to {value:?}{since}; before it was {:?}",
-                undone.step.before.as_deref().unwrap_or("(nothing)").trim()
-            ),
+            Fate::ChangedSince(value) => {
+                let before = undone.step.before.as_deref().unwrap_or("(nothing)").trim();
+                format!(
+                    "left alone: changed since to {:?}{since}; before it was {:?}",
+                    apart(value, before),
+                    apart(before, value)
+                )
+            }
         };
         writeln!(out, "{}: {target}: {line}", undone.step.item)?;
         if matches!(undone.fate, Fate::ChangedSince(_) | Fate::Failed(_)) {
@@ -402,6 +481,26 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     }
     writeln!(out, "{left} left. To leave them as they are for good: tidegate tune undo --forget")?;
     Ok(LEFT_OVER)
+}
+
+/// Lines of a tool's long answer that are shown.
+const LINES_SHOWN_MAX: usize = 4;
+
+/// What of `one` is not in `other`: of a tool's answer of many lines those that differ, else all of it.
+fn apart(one: &str, other: &str) -> String {
+    let differing: Vec<&str> = one
+        .lines()
+        .filter(|line| !other.lines().any(|known| known == *line))
+        .map(str::trim)
+        .collect();
+    if one.lines().count() <= 1 || differing.is_empty() {
+        return one.to_owned();
+    }
+    let mut shown = differing.iter().take(LINES_SHOWN_MAX).copied().collect::<Vec<_>>().join("; ");
+    if differing.len() > LINES_SHOWN_MAX {
+        shown.push_str(&format!("; and {} lines more", differing.len() - LINES_SHOWN_MAX));
+    }
+    shown
 }
 
 /// Where the journal lies: a recorded host has its own, inside its tree.
@@ -455,4 +554,18 @@ pub(crate) fn complain(message: &str) {
 fn usage(message: &str) -> io::Result<u8> {
     complain(message);
     Ok(USAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_answer_only_what_differs_is_shown() {
+        let (before, now) = ("a: on\n\tb: off\nc: on\n", "a: on\n\tb: on\nc: on\n");
+        assert_eq!((apart(now, before), apart(before, now)), ("b: on".into(), "b: off".into()));
+        assert_eq!(apart("555", "99"), "555");
+        let many: String = (0..9).map(|line| format!("{line}\n")).collect();
+        assert_eq!(apart(&many, "x"), "0; 1; 2; 3; and 5 lines more");
+    }
 }

@@ -125,6 +125,12 @@ impl Finding {
         self
     }
 
+    /// What `tune apply` would do, as a shell user would type it.
+    #[must_use]
+    pub fn commands(&self) -> Vec<String> {
+        self.actions.iter().filter(|action| action.acts()).map(Action::command_text).collect()
+    }
+
     /// Replaces the item's gain.
     #[must_use]
     pub fn percent(mut self, percent: f64) -> Self {

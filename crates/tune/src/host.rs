@@ -361,7 +361,8 @@ pub fn run_tool(argv: &[&str]) -> Result<String, Unreadable> {
         return Ok(output);
     }
     let last = complaint.lines().chain(output.lines()).next_back().unwrap_or("no message");
-    if complaint.contains("not permitted") || complaint.contains("ermission denied") {
+    let says_so = ["not permitted", "ermission denied", "must be root"];
+    if says_so.iter().any(|words| complaint.contains(words)) {
         return Err(failed(Cause::Denied));
     }
     Err(failed(Cause::Failed(last.trim().to_owned())))
@@ -441,6 +442,9 @@ mod tests {
         let failing = run_tool(&["sh", "-c", "echo broken >&2; exit 3"]).unwrap_err();
         assert_eq!(failing.cause, Cause::Failed("broken".to_owned()));
         assert_eq!(run_tool(&["printf", "yes"]), Ok("yes".to_owned()));
+        // As auditctl says it.
+        let says = "echo You must be root to run this program. >&2; exit 4";
+        assert_eq!(run_tool(&["sh", "-c", says]).unwrap_err().cause, Cause::Denied);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct Interface {
     pub rx_queues: usize,
     /// Transmit queues.
     pub tx_queues: usize,
-    /// Interrupts of its queues, in the order of the card.
+    /// Interrupts of the queues that are in use, in the order of the card.
     pub interrupts: Vec<u32>,
     /// NUMA node it hangs on, when it says one.
     pub node: Option<u32>,
@@ -65,13 +65,19 @@ pub fn data_interfaces(host: &Host, workload: &Workload) -> Result<Vec<Interface
 /// The CPUs that the interrupts of an interface go to, one entry per interrupt that can be read.
 #[must_use]
 pub fn interrupt_cpus(host: &Host, interface: &Interface) -> Vec<(u32, Vec<u32>)> {
+    let list_of = |interrupt: &u32, file: &str| {
+        let list = host.read(&format!("/proc/irq/{interrupt}/{file}")).ok()?;
+        parse_list(&list).filter(|cpus| !cpus.is_empty())
+    };
     let cpus_of = |interrupt: &u32| {
-        ["effective_affinity_list", "smp_affinity_list"]
-            .into_iter()
-            .filter_map(|file| host.read(&format!("/proc/irq/{interrupt}/{file}")).ok())
-            .filter_map(|list| parse_list(&list))
-            .find(|cpus| !cpus.is_empty())
-            .map(|cpus| (*interrupt, cpus))
+        let allowed = list_of(interrupt, "smp_affinity_list");
+        let effective = list_of(interrupt, "effective_affinity_list");
+        // The kernel moves an interrupt when it next comes: until then the effective CPU is the old one.
+        let is_moved = |cpus: &Vec<u32>| match &allowed {
+            Some(allowed) => cpus.iter().all(|cpu| allowed.contains(cpu)),
+            None => true,
+        };
+        effective.filter(is_moved).or(allowed).map(|cpus| (*interrupt, cpus))
     };
     interface.interrupts.iter().filter_map(cpus_of).collect()
 }
@@ -80,26 +86,50 @@ fn look_at(host: &Host, name: String) -> Interface {
     let path = |file: &str| format!("/sys/class/net/{name}/{file}");
     let queues = host.list(&path("queues")).unwrap_or_default();
     let count = |prefix: &str| queues.iter().filter(|queue| queue.starts_with(prefix)).count();
+    let (rx_queues, tx_queues) = (count("rx-"), count("tx-"));
     let driver = host
         .read(&path("device/uevent"))
         .unwrap_or_default()
         .lines()
         .find_map(|line| line.strip_prefix("DRIVER=").map(str::to_owned))
         .unwrap_or_default();
-    let node = host.read(&path("device/numa_node")).ok().and_then(|text| text.parse().ok());
+    // A virtio card says nothing of nodes; the PCI device above it does.
+    let node = ["device/numa_node", "device/../numa_node"]
+        .into_iter()
+        .find_map(|file| host.read(&path(file)).ok())
+        .and_then(|text| text.parse().ok());
     Interface {
         driver,
-        rx_queues: count("rx-"),
-        tx_queues: count("tx-"),
-        interrupts: interrupts_of(host, &name),
+        rx_queues,
+        tx_queues,
+        interrupts: interrupts_of(host, &name)
+            .into_iter()
+            .filter(|(_, action)| serves(action, rx_queues, tx_queues))
+            .map(|(number, _)| number)
+            .collect(),
         node,
         name,
     }
 }
 
-/// Queue interrupts: those of the device (or, as virtio has it, of the device's parent) and those
-/// that carry the interface's name; without the ones for configuration.
-fn interrupts_of(host: &Host, name: &str) -> Vec<u32> {
+/// Whether an interrupt serves a queue that is in use. virtio keeps those of queues that were turned off
+/// (`virtio2-input.5` where there are two pairs); other drivers give them back.
+fn serves(action: &str, rx_queues: usize, tx_queues: usize) -> bool {
+    let number_after = |word: &str| {
+        let (_, number) = action.rsplit_once(word)?;
+        number.parse::<usize>().ok()
+    };
+    if !action.starts_with("virtio") {
+        return true;
+    }
+    number_after("-input.").is_none_or(|queue| queue < rx_queues)
+        && number_after("-output.").is_none_or(|queue| queue < tx_queues)
+}
+
+/// Queue interrupts with the words of their handlers: those of the device (or, as virtio has it, of the
+/// device's parent) and those that carry the interface's name; without the ones for configuration.
+#[must_use]
+pub fn interrupts_of(host: &Host, name: &str) -> Vec<(u32, String)> {
     let of_device: Vec<String> = ["device/msi_irqs", "device/../msi_irqs"]
         .into_iter()
         .find_map(|folder| host.list(&format!("/sys/class/net/{name}/{folder}")).ok())
@@ -120,7 +150,7 @@ fn interrupts_of(host: &Host, name: &str) -> Vec<u32> {
             .into_iter()
             .any(|word| action.contains(word));
         if ours && !serves_no_queue {
-            found.push(interrupt);
+            found.push((interrupt, action.to_owned()));
         }
     }
     found

@@ -125,8 +125,8 @@ fn card(out: &mut String, entry: &Entry) {
     let _ = write!(out, "<p>{}</p>", escape(item.mechanism));
     if !finding.actions.is_empty() {
         out.push_str("<pre>");
-        for action in &finding.actions {
-            let _ = writeln!(out, "{}", escape(&action.command_text()));
+        for command in finding.commands() {
+            let _ = writeln!(out, "{}", escape(&command));
         }
         let _ = write!(
             out,

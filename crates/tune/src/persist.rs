@@ -21,6 +21,10 @@ pub fn kept_actions(
     let mut not_kept = Vec::new();
     for action in actions {
         match action {
+            // The numbers of interrupts may be others after a restart.
+            Action::Setting { path, .. } if path.starts_with("/proc/irq/") => {
+                not_kept.push(action.command_text());
+            }
             Action::Setting { path, value } => match (sysctl_key(path), interface_file(path)) {
                 (Some(key), _) => sysctl.push_str(&format!("{key} = {value}\n")),
                 (None, Some((name, file))) => {
@@ -34,7 +38,7 @@ pub fn kept_actions(
                 }
                 None => not_kept.push(argv.join(" ")),
             },
-            Action::Folder { .. } | Action::File { .. } => {}
+            Action::Beside { .. } | Action::Folder { .. } | Action::File { .. } => {}
         }
     }
     let made = [
@@ -80,8 +84,9 @@ fn call(argv: &[String]) -> String {
     std::iter::once(tool).chain(rest).collect::<Vec<_>>().join(" ")
 }
 
+/// An interface that gets a lasting name appears under another one (`add`) and is then renamed (`move`).
 fn udev_match(name: &str) -> String {
-    format!("ACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"{name}\"")
+    format!("ACTION==\"add|move\", SUBSYSTEM==\"net\", KERNEL==\"{name}\"")
 }
 
 fn interface_file(path: &str) -> Option<(&str, &str)> {

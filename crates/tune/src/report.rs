@@ -120,7 +120,7 @@ fn entry_json(entry: &Entry) -> Value {
         },
         "risk": item.risk.name(),
         "can": entry.hand().name(),
-        "commands": finding.actions.iter().map(|action| action.command_text()).collect::<Vec<_>>(),
+        "commands": finding.commands(),
         "by_hand": finding.advice,
     })
 }
@@ -130,11 +130,12 @@ fn costs_text(out: &mut String, entry: &Entry) {
     paragraph(out, "found", &entry.finding.found);
     let why = if entry.finding.why.is_empty() { entry.item.mechanism } else { &entry.finding.why };
     paragraph(out, "why", why);
-    for (position, action) in entry.finding.actions.iter().enumerate() {
+    let commands = entry.finding.commands();
+    for (position, command) in commands.iter().enumerate() {
         let label = if position == 0 { "apply" } else { "" };
         match position {
-            0..4 => paragraph(out, label, &action.command_text()),
-            4 => paragraph(out, label, &format!("and {} more", entry.finding.actions.len() - 4)),
+            0..4 => paragraph(out, label, command),
+            4 => paragraph(out, label, &format!("and {} more", commands.len() - 4)),
             _ => {}
         }
     }

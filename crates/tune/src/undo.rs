@@ -60,11 +60,14 @@ pub fn undo_after(
         journal.outstanding().iter().rev().filter(|step| step.number > last).cloned().collect();
     let mut fates = Vec::with_capacity(steps.len());
     for step in steps {
-        let fate = put_back(host, &step).unwrap_or_else(|error| Fate::Failed(error.to_string()));
+        let restarted = step.boot != boot;
+        // What a tool changed on the side went with the restart; what is there now is others' doing.
+        let is_gone = restarted && !step.action.acts();
+        let fate = if is_gone { Ok(Fate::AlreadyBack) } else { put_back(host, &step) };
+        let fate = fate.unwrap_or_else(|error| Fate::Failed(error.to_string()));
         if matches!(fate, Fate::AlreadyBack | Fate::Restored) {
             journal.undone(step.number)?;
         }
-        let restarted = step.boot != boot;
         fates.push(Undone { step, fate, restarted });
     }
     Ok(fates)
@@ -80,6 +83,8 @@ fn put_back(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
         return Ok(Fate::AlreadyBack);
     }
     let ours = match &step.progress {
+        // The call that comes with it was put back just before, and that placed it anew.
+        _ if !action.acts() => true,
         Progress::Done(after) => agree(action, now.as_deref(), after.as_deref()),
         // Ended between the announcement and the note that it was done. A tool's effect cannot be told
         // from its call, but nothing else was at work in that instant.
@@ -105,7 +110,9 @@ fn put_back(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
 
 fn agree(action: &Action, one: Option<&str>, other: Option<&str>) -> bool {
     match (action, one, other) {
-        (Action::Setting { path, .. }, Some(one), Some(other)) => same(path, one, other),
+        (Action::Beside { path } | Action::Setting { path, .. }, Some(one), Some(other)) => {
+            same(path, one, other)
+        }
         _ => one == other,
     }
 }
@@ -122,8 +129,11 @@ fn restore(host: &Host, action: &Action, before: Option<&str>) -> Result<(), Unr
         }
         (Action::File { path, .. }, Some(before)) => replace_file(host, path, before),
         (Action::Run { undo, .. }, _) => run(host, undo),
-        (Action::Setting { path, .. }, Some(before)) => host.write_setting(path, before),
+        (Action::Beside { path } | Action::Setting { path, .. }, Some(before)) => {
+            host.write_setting(path, before)
+        }
         // A folder that existed, or a setting that did not, is never acted upon.
-        (Action::Folder { .. }, Some(_)) | (Action::Setting { .. }, None) => Ok(()),
+        (Action::Folder { .. }, Some(_))
+        | (Action::Beside { .. } | Action::Setting { .. }, None) => Ok(()),
     }
 }

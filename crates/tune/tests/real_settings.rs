@@ -4,7 +4,6 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 use support::Scratch;
 use tidegate_tune::action::Action;
@@ -13,26 +12,15 @@ use tidegate_tune::host::Host;
 use tidegate_tune::journal::Journal;
 use tidegate_tune::undo::{Fate, undo};
 
-/// `tidegate tune` as its own program: the example that Cargo builds beside the tests.
-fn tune() -> PathBuf {
-    let mut path = std::env::current_exe().unwrap();
-    path.pop();
-    path.pop();
-    path.push("examples/tune");
-    assert!(
-        path.exists(),
-        "{} is missing: cargo build -p tidegate-tune --examples",
-        path.display()
-    );
-    path
-}
+/// `tidegate tune` as its own program, which Cargo builds before these tests.
+const TUNE: &str = env!("CARGO_BIN_EXE_tidegate-tune");
 
 /// Runs a script in a network namespace of its own, with `$TUNE` and `$STATE`.
 fn in_namespace(script: &str, state: &Scratch) -> Output {
     let flags = if rustix::process::geteuid().is_root() { "-n" } else { "-rn" };
     Command::new("unshare")
         .args([flags, "sh", "-euc", script])
-        .env("TUNE", tune())
+        .env("TUNE", TUNE)
         .env("STATE", &state.0)
         .output()
         .expect("the tool unshare (util-linux) is needed")
@@ -171,7 +159,7 @@ fn a_security_trade_is_refused_unless_it_is_named_as_a_risk() {
     let tree = Scratch::of_host("ena-vm");
     let state = Scratch::new();
     let apply = |words: &[&str]| {
-        let output = Command::new(tune())
+        let output = Command::new(TUNE)
             .args(["apply", "--root"])
             .arg(&tree.0)
             .arg("--state")
@@ -258,7 +246,7 @@ fn a_line_that_the_disk_does_not_take_whole_is_taken_out_again() {
 #[test]
 fn what_names_nothing_is_refused_as_a_mistake_of_usage() {
     let refused = |words: &[&str], reason: &str| {
-        let output = Command::new(tune()).args(words).output().unwrap();
+        let output = Command::new(TUNE).args(words).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
         assert!(text.contains(reason), "{words:?}: {text}");
@@ -267,6 +255,10 @@ fn what_names_nothing_is_refused_as_a_mistake_of_usage() {
     refused(&["prove", "no-such-item"], "there is no item or group no-such-item");
     refused(&["prove", "--accept-risk", "no-such-item"], "there is no item or group");
     refused(&["prove", "--root", "/"], "prove measures the host it runs on");
+    for command in ["check", "apply", "prove"] {
+        refused(&[command, "--interface", "nope0"], "there is no such interface; there are: ");
+        refused(&[command, "--pid", "4194304"], "there is no such process");
+    }
     for command in ["check", "apply", "undo"] {
         refused(&[command, "--root", "/nonexistent"], "has no folder `proc`");
     }
@@ -276,7 +268,7 @@ fn what_names_nothing_is_refused_as_a_mistake_of_usage() {
 fn a_recorded_host_has_a_journal_of_its_own() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let run = |words: &[&str]| {
-        let output = Command::new(tune()).args(words).output().unwrap();
+        let output = Command::new(TUNE).args(words).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&text).into_owned())
     };
@@ -301,7 +293,7 @@ fn a_recorded_host_has_a_journal_of_its_own() {
 
 #[test]
 fn the_capacity_settings_are_shown_by_runs_that_fail_without_them() {
-    let own = vec![tune().to_string_lossy().into_owned()];
+    let own = vec![TUNE.to_owned()];
     for shown in tidegate_tune::prove::demonstration::show_all(&own) {
         let (without, with) = shown.result.clone().unwrap_or_else(|reason| {
             panic!("{}: {reason}", shown.item);

@@ -327,3 +327,49 @@ fn what_is_in_place_already_can_still_be_kept_over_restarts() {
     undo_all(&host, &state.0);
     assert_eq!(before, tree.contents());
 }
+
+#[test]
+fn what_a_tool_sets_anew_on_the_side_is_as_before_after_the_undo() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let before = tree.contents();
+    let (side, path) = ("/proc/irq/28/smp_affinity_list", "/proc/sys/net/core/somaxconn");
+    let actions = [Action::Beside { path: side.to_owned() }, Action::setting(path, 4096)];
+    let mut journal = Journal::open(&state.0).unwrap();
+    let done = apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
+    assert_eq!(done, 1, "saving is no change");
+    // The driver places the interrupt anew, and once more when the change is put back.
+    fs::write(host.locate(side), "3\n").unwrap();
+    let fates = undo(&host, &mut journal).unwrap();
+    assert!(fates.iter().all(|undone| undone.fate == Fate::Restored), "{fates:?}");
+    assert_eq!(before, tree.contents());
+    // After a restart what is there was placed by others.
+    apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
+    fs::write(host.locate(side), "3\n").unwrap();
+    fs::create_dir_all(host.locate("/proc/sys/kernel/random")).unwrap();
+    fs::write(host.locate("/proc/sys/kernel/random/boot_id"), "another").unwrap();
+    undo(&host, &mut journal).unwrap();
+    assert_eq!(host.read(side).unwrap(), "3");
+    assert!(journal.outstanding().is_empty());
+}
+
+#[test]
+fn what_is_kept_reaches_interfaces_that_are_renamed_and_no_interrupt_by_its_number() {
+    let tree = Scratch::of_host("ena-vm");
+    let host = Host::recorded(&tree.0);
+    let actions = [
+        Action::setting("/sys/class/net/eth0/gro_flush_timeout", 20_000),
+        Action::setting("/proc/irq/27/smp_affinity_list", 3),
+    ];
+    let (kept, not_kept) = kept_actions(&host, "x", &actions, &[]);
+    let files: Vec<&Action> =
+        kept.iter().filter(|action| matches!(action, Action::File { .. })).collect();
+    let [Action::File { path, text }] = files[..] else { panic!("{kept:?}") };
+    assert_eq!(path, "/etc/udev/rules.d/90-tidegate-x.rules");
+    // A lasting name comes by a `move` after the `add`.
+    assert!(
+        text.contains("ACTION==\"add|move\", SUBSYSTEM==\"net\", KERNEL==\"eth0\", ATTR"),
+        "{text}"
+    );
+    assert_eq!(not_kept, ["echo 3 > /proc/irq/27/smp_affinity_list"]);
+}

@@ -34,21 +34,32 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     }
     let allowed = allowed_cpus(host);
     let interfaces = data_interfaces(host, workload)?;
-    let Some(interface) = interfaces.iter().find(|interface| interface.node.is_some()) else {
+    let placed: Vec<(&str, u32)> = interfaces
+        .iter()
+        .filter_map(|interface| Some((interface.name.as_str(), interface.node?)))
+        .collect();
+    let Some((name, node)) = placed.first().copied() else {
         return Ok(Finding::skipped(format!(
             "{} nodes, but no card says which is its",
             nodes.len()
         )));
     };
-    let node = interface.node.unwrap_or_default();
+    if placed.iter().any(|(_, other)| *other != node) {
+        let named: Vec<String> =
+            placed.iter().map(|(name, node)| format!("{name} is on node {node}")).collect();
+        return Ok(Finding::good(format!(
+            "{} nodes; {}; one server a node, each on its card's address, keeps packets on their node",
+            nodes.len(),
+            named.join(", ")
+        )));
+    }
     let path = format!("/sys/devices/system/node/node{node}/cpulist");
     let text = host.read(&path)?;
     let local = parse_list(&text).ok_or_else(|| Unreadable::odd(&path, &text))?;
     let remote: Vec<u32> = allowed.iter().copied().filter(|cpu| !local.contains(cpu)).collect();
     let found = format!(
-        "{} nodes; {} is on node {node} (CPUs {text}); {} of {} usable CPUs are elsewhere",
+        "{} nodes; {name} is on node {node} (CPUs {text}); {} of {} usable CPUs are elsewhere",
         nodes.len(),
-        interface.name,
         remote.len(),
         allowed.len()
     );

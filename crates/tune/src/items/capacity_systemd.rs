@@ -27,15 +27,50 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     if !host.exists("/run/systemd/system") {
         return Ok(Finding::skipped("systemd does not run here"));
     }
-    let shown = host.ask(&["systemctl", "show", "-p", "LimitNOFILE", "tidegate.service"])?;
-    let limit = shown.trim().strip_prefix("LimitNOFILE=").unwrap_or_default();
+    let shown = host.ask(&[
+        "systemctl",
+        "show",
+        "-p",
+        "LoadState",
+        "-p",
+        "LimitNOFILE",
+        "tidegate.service",
+    ])?;
+    // Of a unit that is not installed, systemd shows what the kernel would allow, not what it would set.
+    let is_installed = value_of(&shown, "LoadState") != Some("not-found");
+    let (limit, whose) = if is_installed {
+        (value_of(&shown, "LimitNOFILE").unwrap_or_default().to_owned(), "of tidegate.service")
+    } else {
+        let manager = host.ask(&["systemctl", "show", "-p", "DefaultLimitNOFILE"])?;
+        let default = value_of(&manager, "DefaultLimitNOFILE").unwrap_or_default().to_owned();
+        (default, "of services by default (tidegate.service is not installed)")
+    };
     let wanted = Needs::of(host, workload).files_per_worker;
     let number = if limit == "infinity" { u64::MAX } else { limit.parse().unwrap_or(0) };
-    let found = format!("LimitNOFILE of tidegate.service is {limit}; wanted: at least {wanted}");
-    Ok(Finding::good_if(number >= wanted, found)
-        .because("the service would run into it although a shell would not")
-        .advise(format!(
-            "LimitNOFILE={wanted} in {DROP_IN}, then: systemctl daemon-reload (--persist writes it)"
-        ))
-        .keep(DROP_IN, format!("[Service]\nLimitNOFILE={wanted}\n")))
+    // systemd shows what the unit says; the kernel gives no more than nr_open, and systemd makes do with it.
+    let ceiling = host.read_number("/proc/sys/fs/nr_open").unwrap_or(u64::MAX);
+    let cut = if number.min(wanted) > ceiling {
+        format!(", of which fs.nr_open lets it have {ceiling}")
+    } else {
+        String::new()
+    };
+    let found = format!("LimitNOFILE {whose} is {limit}{cut}; wanted: at least {wanted}");
+    let mut finding = Finding::good_if(number.min(ceiling) >= wanted, found)
+        .because("the service would run into it although a shell would not");
+    if number < wanted {
+        finding = finding
+            .advise(format!(
+                "LimitNOFILE={wanted} in {DROP_IN}, then: systemctl daemon-reload (--persist writes it)"
+            ))
+            .keep(DROP_IN, format!("[Service]\nLimitNOFILE={wanted}\n"));
+    }
+    if ceiling < wanted {
+        finding = finding.advise("fs.nr_open too: tidegate tune apply capacity-file-max --persist");
+    }
+    Ok(finding)
+}
+
+/// The value in a line `NAME=VALUE`.
+fn value_of<'a>(shown: &'a str, name: &str) -> Option<&'a str> {
+    shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }

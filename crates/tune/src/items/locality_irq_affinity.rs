@@ -36,18 +36,21 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         if placed.len() < 2 {
             continue;
         }
-        let mut used: Vec<u32> = placed.iter().flat_map(|(_, on)| on.first().copied()).collect();
+        let pairs = interface.interrupts_per_pair();
+        // What counts is where packets come in: of each pair, the interrupt of receiving.
+        let receiving = placed.iter().step_by(pairs);
+        let mut used: Vec<u32> = receiving.flat_map(|(_, on)| on.first().copied()).collect();
         used.sort_unstable();
         used.dedup();
-        let reachable = placed.len().min(cpus.len());
+        let reachable = placed.len().div_ceil(pairs).min(cpus.len());
         lines.push(format!(
-            "{}: {} interrupts on CPUs {}",
+            "{}: {} interrupts, {} CPUs {}",
             interface.name,
             placed.len(),
+            if pairs > 1 { "those of receiving on" } else { "on" },
             list_text(&used)
         ));
-        let pairs = interface.interrupts_per_pair();
-        if used.len() * pairs >= reachable {
+        if used.len() >= reachable {
             continue;
         }
         for (position, (interrupt, _)) in placed.iter().enumerate() {

@@ -3,8 +3,8 @@
 use crate::action::Action;
 use crate::environment::allowed_cpus;
 use crate::finding::Finding;
-use crate::host::{Host, Unreadable};
-use crate::interfaces::data_interfaces;
+use crate::host::{Cause, Host, Unreadable};
+use crate::interfaces::{Interface, data_interfaces, interrupts_of};
 use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
 use crate::workload::Workload;
 
@@ -26,10 +26,21 @@ pub const ITEM: Item = Item {
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let cpus = allowed_cpus(host).len();
     let (mut lines, mut good, mut actions) = (Vec::new(), true, Vec::new());
+    let mut unknown = None;
     for interface in data_interfaces(host, workload)? {
         let name = &interface.name;
-        let offered = host.ask(&["ethtool", "-l", name]).ok().and_then(|text| channels(&text));
+        let shown = host.ask(&["ethtool", "-l", name]);
         let present = interface.rx_queues;
+        if let Err(error) = &shown
+            && error.cause == Cause::MissingTool
+            && present < cpus
+        {
+            unknown = Some(format!(
+                "{name}: {present} receive queues for {cpus} CPUs; whether the card has more, the tool ethtool \
+                 says (not installed)"
+            ));
+        }
+        let offered = shown.ok().and_then(|text| channels(&text));
         let (max, kind) = offered.map_or((None, "combined"), |(max, _, kind)| (Some(max), kind));
         lines.push(match max {
             Some(max) => format!("{name}: {present} receive queues of {max} for {cpus} CPUs"),
@@ -40,15 +51,34 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             continue;
         }
         good = false;
+        actions.extend(placed_anew(host, &interface));
         actions.push(Action::run(
             &format!("ethtool -L {name} {kind} {reachable}"),
             &format!("ethtool -L {name} {kind} {present}"),
             &format!("ethtool -l {name}"),
         ));
     }
+    if let Some(reason) = unknown.filter(|_| good) {
+        return Ok(Finding::skipped(reason));
+    }
     let finding = Finding::good_if(good, lines.join("; "))
         .because("CPUs without a queue get packets only through another CPU");
     Ok(actions.into_iter().fold(finding, Finding::action))
+}
+
+/// What a driver may set anew when the number of queues changes, whoever had set it.
+fn placed_anew(host: &Host, interface: &Interface) -> Vec<Action> {
+    // Those of queues that are turned off too: the driver places them when it turns them on.
+    let interrupts = interrupts_of(host, &interface.name)
+        .into_iter()
+        .map(|(number, _)| format!("/proc/irq/{number}/smp_affinity_list"));
+    let senders = (0..interface.tx_queues)
+        .map(|queue| interface.path(&format!("queues/tx-{queue}/xps_cpus")));
+    interrupts
+        .chain(senders)
+        .filter(|path| host.read(path).is_ok())
+        .map(|path| Action::Beside { path })
+        .collect()
 }
 
 /// The highest and the present number of queues, and the kind that counts, from `ethtool -l`.

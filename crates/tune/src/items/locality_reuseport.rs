@@ -25,11 +25,12 @@ pub const ITEM: Item = Item {
 
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let cpus = allowed_cpus(host);
-    let mut reached: Vec<u32> = Vec::new();
+    let (mut reached, mut queues) = (Vec::<u32>::new(), 0);
     for interface in data_interfaces(host, workload)? {
         // Only those that receive: the first of each pair.
         let placed = interrupt_cpus(host, &interface);
         let receiving = placed.iter().step_by(interface.interrupts_per_pair());
+        queues += receiving.len();
         reached.extend(receiving.filter_map(|(_, on)| on.first().copied()));
     }
     reached.sort_unstable();
@@ -50,6 +51,14 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         ),
     )
     .because("until interrupts reach every worker's CPU, steering would starve some workers")
-    .advise("first: tidegate tune apply locality-queues locality-irq-affinity")
+    .advise(if queues < cpus.len() {
+        format!(
+            "{queues} queue interrupts cannot reach {} CPUs: more queues (locality-queues) where the card has them, \
+             else RPS (locality-rps) spreads packets in software",
+            cpus.len()
+        )
+    } else {
+        "first: tidegate tune apply locality-irq-affinity".to_owned()
+    })
     .by_itself())
 }

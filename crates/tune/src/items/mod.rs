@@ -61,7 +61,8 @@ mod syscall_audit;
 mod syscall_seccomp;
 mod syscall_tracing;
 
-/// All items, group by group.
+/// All items, group by group; within a group in the order to apply them: what moves interrupts about is
+/// stopped first, then the queues are made, and only then the interrupts are placed.
 pub const ALL: &[Item] = &[
     app_quota::ITEM,
     app_pinning::ITEM,
@@ -80,9 +81,9 @@ pub const ALL: &[Item] = &[
     netfilter_rules::ITEM,
     netfilter_conntrack::ITEM,
     netfilter_containers::ITEM,
-    locality_irq_affinity::ITEM,
     locality_irqbalance::ITEM,
     locality_queues::ITEM,
+    locality_irq_affinity::ITEM,
     locality_rps::ITEM,
     locality_xps::ITEM,
     locality_reuseport::ITEM,

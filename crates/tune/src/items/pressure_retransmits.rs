@@ -23,7 +23,9 @@ pub const ITEM: Item = Item {
 
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let count = |name| counter(host, "/proc/net/snmp", "Tcp", name);
-    let (again, sent) = (count("RetransSegs")?, count("OutSegs")?);
+    // OutSegs leaves out what was sent again alone (RFC 4022, tcpOutSegs).
+    let again = count("RetransSegs")?;
+    let sent = count("OutSegs")?.saturating_add(again);
     let hundredths = again.saturating_mul(10_000).checked_div(sent).unwrap_or(0);
     let found = format!(
         "{again} of {sent} segments since the host started ({}.{:02} %)",

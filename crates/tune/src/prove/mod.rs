@@ -208,7 +208,7 @@ fn refusal_of(args: &ProveArgs) -> Option<String> {
             "prove measures the host it runs on; --root is for check, apply and undo".to_owned(),
         );
     }
-    unknown_name(args.items.iter().chain(&args.accept_risk))
+    unknown_name(args.items.iter().chain(&args.accept_risk)).or_else(|| args.workload.refusal())
 }
 
 /// What can be tried under this load, and what cannot, with the reason.

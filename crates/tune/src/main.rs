@@ -1,4 +1,7 @@
-//! `tidegate tune` on its own, for work on this crate.
+//! `tidegate tune` on its own, for work on this crate and for its tests; users have it in `tidegate`.
+//! In: the command line. Out: the exit code of `cli::run`. Never: decides anything.
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use std::process::ExitCode;
 use tidegate_tune::cli::{Args, run};
