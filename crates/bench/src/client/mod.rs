@@ -52,8 +52,11 @@ pub struct Carried {
     /// What was counted.
     pub tally: Tally,
     /// From when figures counted until the last request was sent; where a number of requests ended the
-    /// run, until the last answer, or its end if there was none.
+    /// run, until the last answer, or its end if there was none. Where the run ended before figures
+    /// counted: from its start.
     pub counted: Span,
+    /// Whether figures counted at the end; else the tally is of warm-up and ramp.
+    pub has_counted: bool,
     /// Time that was spun through while waiting for a planned send.
     pub spun: Span,
     /// Whole answers, those of warm-up and ramp included.
@@ -246,8 +249,11 @@ impl<'a> Client<'a> {
             until = until.max(if self.answered_ever > 0 { self.answered_last } else { now });
         }
         self.end(now);
+        let from =
+            if self.is_counting { self.start.after(self.plan.counted_from()) } else { self.start };
         Carried {
-            counted: until.since(self.start.after(self.plan.counted_from())),
+            counted: until.since(from),
+            has_counted: self.is_counting,
             spun: spun_through(&self.spins),
             answered_ever: self.answered_ever,
             tally: self.tally,
