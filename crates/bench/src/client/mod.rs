@@ -249,15 +249,18 @@ impl<'a> Client<'a> {
             until = until.max(if self.answered_ever > 0 { self.answered_last } else { now });
         }
         self.end(now);
-        let from =
-            if self.is_counting { self.start.after(self.plan.counted_from()) } else { self.start };
         Carried {
-            counted: until.since(from),
+            counted: until.since(self.times_count_from()),
             has_counted: self.is_counting,
             spun: spun_through(&self.spins),
             answered_ever: self.answered_ever,
             tally: self.tally,
         }
+    }
+
+    /// From when on times count; before figures do, those who watch see all.
+    fn times_count_from(&self) -> Moment {
+        if self.is_counting { self.start.after(self.plan.counted_from()) } else { self.start }
     }
 
     /// Does all that is due without a completion.
