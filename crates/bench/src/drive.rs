@@ -5,7 +5,7 @@
 
 use crate::client::{Carried, Client, PUBLISH_EVERY, Shared};
 use crate::machine::{self, Spent};
-use crate::plan::{Arrivals, Pace, Plan};
+use crate::plan::{Arrivals, Pace, Plan, THREADS_MAX};
 use crate::quantity::counted;
 use crate::tally::{Interval, Tally};
 use crate::target::{RequestMix, Target};
@@ -102,6 +102,8 @@ pub struct Outcome {
     pub points: Vec<Point>,
     /// Whether the operator ended it.
     pub was_stopped: bool,
+    /// Whether figures counted when it ended; else all of them are of warm-up and ramp.
+    pub has_counted: bool,
 }
 
 impl Outcome {
@@ -138,6 +140,7 @@ impl Outcome {
         self.points
             .extend(other.points.iter().map(|point| Point { at_s: point.at_s + offset, ..*point }));
         self.was_stopped |= other.was_stopped;
+        self.has_counted &= other.has_counted;
     }
 
     /// CPU time of the client for each answer, µs; what was spun through is not in it. Without an answer
@@ -302,7 +305,7 @@ struct Overseer<'a> {
     start: Moment,
     is_counting: bool,
     server_before: Option<Spent>,
-    busy_before: Duration,
+    busy_before: Option<Duration>,
     second: Interval,
     second_began: Duration,
     /// End of the last stretch that was taken.
@@ -317,7 +320,7 @@ impl<'a> Overseer<'a> {
             start,
             is_counting: false,
             server_before: None,
-            busy_before: Duration::ZERO,
+            busy_before: None,
             second: Interval::default(),
             second_began: Duration::ZERO,
             ticked: Duration::ZERO,
@@ -387,7 +390,8 @@ impl<'a> Overseer<'a> {
     fn begin_counting(&mut self) {
         self.is_counting = true;
         self.server_before = spent_by_all(&self.job.server_pids);
-        self.busy_before = machine::busy_time(&self.job.server_cpus);
+        self.busy_before =
+            (!self.job.server_cpus.is_empty()).then(|| machine::busy_time(&self.job.server_cpus));
     }
 
     /// Takes what the threads published since the last look, if they did. The stretch is as long as they
@@ -437,11 +441,14 @@ impl<'a> Overseer<'a> {
 
     fn outcome(
         self,
-        carried: Vec<Carried>,
+        mut carried: Vec<Carried>,
         threads: Vec<ThreadUse>,
         reference: Option<Tally>,
         was_stopped: bool,
     ) -> Outcome {
+        let has_counted = carried.iter().any(|one| one.has_counted);
+        // A thread that was stopped just before its figures counted has none beside those that did.
+        carried.retain(|one| one.has_counted == has_counted);
         let mut tally = Tally::default();
         for one in &carried {
             tally.add(&one.tally);
@@ -452,11 +459,13 @@ impl<'a> Overseer<'a> {
         }
         let counted = carried.iter().map(|one| one.counted).max().unwrap_or_default();
         let server = match (self.server_before, spent_by_all(&self.job.server_pids)) {
-            (Some(before), Some(after)) => Some(after.since(before)),
+            (Some(before), Some(after)) if has_counted => Some(after.since(before)),
             _ => None,
         };
-        let server_busy = (!self.job.server_cpus.is_empty())
-            .then(|| machine::busy_time(&self.job.server_cpus).saturating_sub(self.busy_before));
+        let server_busy = self
+            .busy_before
+            .filter(|_| has_counted)
+            .map(|before| machine::busy_time(&self.job.server_cpus).saturating_sub(before));
         let saturated = saturation(&tally, &threads, reference.as_ref());
         Outcome {
             tally,
@@ -468,6 +477,7 @@ impl<'a> Overseer<'a> {
             saturated,
             points: self.points,
             was_stopped,
+            has_counted,
         }
     }
 }
@@ -557,13 +567,12 @@ fn check_room(job: &Job) -> Result<(), String> {
     let each = u64::from(plan.connections.div_ceil(u32::from(plan.threads.max(1))));
     let needed = each + DESCRIPTORS_SPARE;
     if needed > limit {
-        let room = limit.saturating_sub(DESCRIPTORS_SPARE).max(1);
         return Err(format!(
-            "{} on {} need {needed} descriptors a thread and the limit is {limit}; \
-             use --threads {} or raise the hard limit (ulimit -Hn {needed})",
+            "{} on {}: a thread needs {needed} descriptors and the limit is {limit}; \
+             {}raise the hard limit (ulimit -Hn {needed})",
             counted(u64::from(plan.connections), "connection"),
             counted(u64::from(plan.threads), "thread"),
-            u64::from(plan.connections).div_ceil(room)
+            within_limit(plan, limit)
         ));
     }
     let connections = job.mix.connections_of(plan.connections)?;
@@ -573,6 +582,18 @@ fn check_room(job: &Job) -> Result<(), String> {
         check_ports(plan, u64::from(connections))?;
     }
     Ok(())
+}
+
+/// Which argument makes do with `limit` descriptors a thread, where one does.
+fn within_limit(plan: &Plan, limit: u64) -> String {
+    let room = limit.saturating_sub(DESCRIPTORS_SPARE);
+    if room == 0 {
+        return String::new();
+    }
+    match u64::from(plan.connections).div_ceil(room) {
+        threads if threads <= u64::from(THREADS_MAX) => format!("use --threads {threads} or "),
+        _ => format!("use --connections {} or ", room * u64::from(plan.threads)),
+    }
 }
 
 /// Whether there are as many local ports as `connections` to one address need.
@@ -714,6 +735,16 @@ mod tests {
             let address = crate::process::free_address().unwrap();
             let error = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
             assert!(error.contains(&format!("--source {source}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_arguments_that_would_do_are_proposed_for_too_few_descriptors() {
+        let plan = Plan { connections: 100_000, threads: 2, ..Plan::default() };
+        for (limit, words) in
+            [(1064, "use --threads 100 or "), (164, "use --connections 200 or "), (64, ""), (8, "")]
+        {
+            assert_eq!(within_limit(&plan, limit), words, "{limit}");
         }
     }
 

@@ -78,17 +78,22 @@ pub fn spent(pid: u32) -> Option<Spent> {
             continue;
         };
         found = true;
-        let fields: Vec<&str> = stat
-            .rsplit_once(')')
-            .map(|(_, rest)| rest.split_ascii_whitespace().collect())
-            .unwrap_or_default();
-        // Fields 14 and 15 of proc(5), counted here from the one after the name: utime and stime.
-        let number = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok());
-        sum.cpu += ticks(number(11).unwrap_or(0) + number(12).unwrap_or(0));
+        sum.cpu += ticks(ticks_with_ended_children(&stat));
         sum.resident_bytes += resident_bytes(pid);
         sum.context_switches += context_switches(pid);
     }
     found.then_some(sum)
+}
+
+/// Fields 14 to 17 of proc(5): utime, stime, and those of children that ended and were waited for. Without
+/// these, what a worker used would vanish when it ends (servers replace theirs after some requests).
+fn ticks_with_ended_children(stat: &str) -> u64 {
+    let Some((_, rest)) = stat.rsplit_once(')') else {
+        return 0;
+    };
+    // Counted from the field after the name, which is the third.
+    let fields = rest.split_ascii_whitespace().skip(11).take(4);
+    fields.filter_map(|text| text.parse::<u64>().ok()).sum()
 }
 
 fn process_tree(pid: u32) -> Vec<u32> {
@@ -301,6 +306,13 @@ mod tests {
         let spent = spent(std::process::id()).unwrap();
         assert!(spent.resident_bytes > 0);
         assert_eq!(super::spent(u32::MAX), None);
+    }
+
+    #[test]
+    fn what_ended_children_used_is_in_their_parents_time() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 9 9 9 9 100 20 3000 400 20 0 1 0 5 6 7\n";
+        assert_eq!(ticks_with_ended_children(stat), 3520);
+        assert_eq!(ticks_with_ended_children(""), 0);
     }
 
     #[test]

@@ -360,6 +360,30 @@ fn what_the_warm_up_left_in_flight_is_not_of_the_number_of_requests() {
 }
 
 #[test]
+fn a_stall_that_began_in_the_warm_up_is_in_no_percentile() {
+    for pace in [Pace::Closed, open(1000.0, Arrivals::Constant)] {
+        let plan = Plan {
+            connections: 4,
+            duration: Some(MS(2000)),
+            warm_up: MS(500),
+            pace,
+            ..Plan::default()
+        };
+        let stall_over = MS(600);
+        let (carried, _) = carry_out(&plan, Faults::none(), |_, now| {
+            let at = now.since(Moment::ZERO);
+            let stalls = at >= MS(100) && at < stall_over;
+            Act::Answer(if stalls { stall_over - at } else { MS(1) })
+        });
+        let times =
+            if pace == Pace::Closed { &carried.tally.service } else { &carried.tally.latency };
+        // What was planned in the last tenth of a second of the stall counts, what came before does not.
+        assert!(times.percentile_us(100.0) <= 110_000.0, "{}", times.percentile_us(100.0));
+        assert!(carried.tally.requests > times.count(), "those answers count, without their times");
+    }
+}
+
+#[test]
 fn bytes_a_second_are_of_the_answers_that_count_for_the_rate() {
     let plan = Plan { connections: 10, duration: Some(MS(100)), ..Plan::default() };
     let (carried, _) = carry_out(&plan, Faults::none(), |_, _| Act::Answer(MS(30)));

@@ -451,6 +451,15 @@ pub static ROUTE: Section = Section {
              equal, `true` that the field is there, `false` that it is not.",
             "",
         ),
+        key(
+            "client-cert",
+            OneOf(&[Boolean, Table(&ROUTE_CERTIFICATE)]),
+            Absent,
+            "A condition on the client's certificate, which the listener must ask for (`client-auth`): `true` that one \
+             was verified here, `false` that none was, a table which. One that a proxy in front verified is none. \
+             Without it, any or none.",
+            "",
+        ),
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
         key("respond", Table(&RESPOND), Absent, "Answers with this.", ""),
         key(
@@ -482,6 +491,34 @@ pub static ROUTE: Section = Section {
         ("push", "routes can respond, redirect, be synthetic or proxy"),
         ("lua", "routes can respond, redirect, be synthetic or proxy"),
     ],
+};
+
+const SUBJECT: &str = "\"CN=bob,O=Example\"";
+const FINGERPRINT: &str = "64 hexadecimal digits, colons between them or not";
+
+/// `client-cert = { ... }` of a route.
+pub static ROUTE_CERTIFICATE: Section = Section {
+    path: "[route.client-cert]",
+    about: "Which client certificates; at least one of the two. Of several values any may match; where both are given, \
+            both must.",
+    keys: &[
+        key(
+            "subject",
+            OneOf(&[Text(SUBJECT), List(&Text(SUBJECT))]),
+            Absent,
+            "The whole subject, letter by letter as servers are told it by `X-Client-Cert-Subject` (RFC 4514, the most \
+             specific attribute first). Every authority in `client-ca` can make such a certificate.",
+            "",
+        ),
+        key(
+            "sha256",
+            OneOf(&[Text(FINGERPRINT), List(&Text(FINGERPRINT))]),
+            Absent,
+            "The SHA-256 fingerprint: one certificate, until it is renewed.",
+            "",
+        ),
+    ],
+    later: &[],
 };
 
 const REDIRECT_TARGET: &str =
@@ -799,7 +836,7 @@ mod tests {
     #[test]
     fn every_setting_is_named_once_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 21, "{paths:?}");
+        assert_eq!(paths.len(), 22, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

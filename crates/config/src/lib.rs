@@ -4,6 +4,7 @@
 //! Limits: `FILE_BYTES_MAX`, `report::MISTAKES_MAX`; `keys` has the range of every setting.
 #![forbid(unsafe_code)]
 
+mod client_cert;
 mod embedded;
 mod file;
 mod https;

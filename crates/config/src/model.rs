@@ -314,6 +314,8 @@ pub struct Route {
     pub methods: Vec<String>,
     /// Header conditions, all of which must hold.
     pub headers: Vec<HeaderCondition>,
+    /// What must hold of the client's certificate; `None`: nothing.
+    pub client_cert: Option<CertificateCondition>,
     /// Strict-Transport-Security of its answers over TLS; `None`: as the listener has it.
     pub hsts: Option<Hsts>,
     /// What happens.
@@ -372,6 +374,26 @@ pub enum HeaderTest {
     Absent,
     /// One field line's value equals this.
     Equals(String),
+}
+
+/// `client-cert` of a route: a condition on the certificate of the client that was verified here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateCondition {
+    /// There is one, whosever (`true` in the file).
+    Present,
+    /// There is none (`false` in the file).
+    Absent,
+    /// It is one of these.
+    Is(CertificateTest),
+}
+
+/// What a certificate must be; what is empty is not asked for, and one of the two is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateTest {
+    /// Its subject is one of these, as servers are told it.
+    pub subjects: Vec<String>,
+    /// Its SHA-256 is one of these: 64 lower-case hexadecimal digits.
+    pub fingerprints: Vec<String>,
 }
 
 /// What a route does.

@@ -5,7 +5,9 @@
 use core::ops::Range;
 
 use crate::listeners::Listeners;
-use crate::model::{Action, HostPattern, PathPattern, Route, Segment};
+use crate::model::{
+    Action, CertificateCondition, ClientAuth, HostPattern, Listener, PathPattern, Route, Segment,
+};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
 
@@ -31,6 +33,16 @@ pub(crate) fn check(
             );
             let note = Note::new(Kind::Unreachable, place.clone(), what);
             notes.warn(note.mend("put the narrower route first"));
+        }
+        let listeners = listeners.listeners.iter().enumerate();
+        let mut held_for =
+            listeners.filter(|(at, _)| route.listener.is_none_or(|only| only == *at));
+        if route.client_cert == Some(CertificateCondition::Absent)
+            && held_for.all(|(_, listener)| always_verifies(listener))
+        {
+            let what = "no request reaches this route: its listener requires a certificate";
+            let note = Note::new(Kind::Unreachable, place.clone(), what);
+            notes.warn(note.mend("write client-auth = \"optional\", or leave the route out"));
         }
     }
     for (index, listener) in listeners.listeners.iter().enumerate() {
@@ -74,8 +86,34 @@ fn covers(early: &Route, late: &Route, only_one_listener: bool) -> bool {
     listener
         && methods
         && early.headers.iter().all(|condition| late.headers.contains(condition))
+        && covers_certificate(early.client_cert.as_ref(), late.client_cert.as_ref())
         && covers_host(early.host.as_ref(), late.host.as_ref())
         && covers_path(early.path.as_ref(), late.path.as_ref())
+}
+
+fn covers_certificate(
+    early: Option<&CertificateCondition>,
+    late: Option<&CertificateCondition>,
+) -> bool {
+    let within = |late: &[String], early: &[String]| {
+        early.is_empty() || (!late.is_empty() && late.iter().all(|text| early.contains(text)))
+    };
+    match (early, late) {
+        (None, _) => true,
+        (Some(CertificateCondition::Present), Some(CertificateCondition::Is(_))) => true,
+        (Some(CertificateCondition::Is(early)), Some(CertificateCondition::Is(late))) => {
+            within(&late.subjects, &early.subjects)
+                && within(&late.fingerprints, &early.fingerprints)
+        }
+        (early, late) => early == late,
+    }
+}
+
+/// Whether every request to `listener` comes with a certificate that was verified here.
+fn always_verifies(listener: &Listener) -> bool {
+    let required = listener.tls.as_ref().is_some_and(|tls| tls.client_auth == ClientAuth::Required);
+    // A proxy in front shows its own certificate, not its client's.
+    required && listener.proxy_protocol.is_none()
 }
 
 fn covers_host(early: Option<&HostPattern>, late: Option<&HostPattern>) -> bool {
@@ -146,6 +184,7 @@ fn literals(path: &str) -> Vec<Segment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::CertificateTest;
     use crate::pattern::{parse_host, parse_path};
 
     fn path_covers(early: &str, late: &str) -> bool {
@@ -178,6 +217,39 @@ mod tests {
             ("/u/{x}", "/u/{y}/*"),
         ] {
             assert!(!path_covers(early, late), "{early} does not cover {late}");
+        }
+    }
+
+    #[test]
+    fn a_wider_condition_on_certificates_covers_a_narrower_one_and_never_the_reverse() {
+        let is = |subjects: &[&str], fingerprints: &[&str]| {
+            let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+            Some(CertificateCondition::Is(CertificateTest {
+                subjects: owned(subjects),
+                fingerprints: owned(fingerprints),
+            }))
+        };
+        let covers = |early: &Option<CertificateCondition>, late: &Option<CertificateCondition>| {
+            covers_certificate(early.as_ref(), late.as_ref())
+        };
+        let (any, yes, no) =
+            (None, Some(CertificateCondition::Present), Some(CertificateCondition::Absent));
+        let (bob, both, first, bob_first) =
+            (is(&["bob"], &[]), is(&["eve", "bob"], &[]), is(&[], &["1"]), is(&["bob"], &["1"]));
+        let wider = [
+            (&any, vec![&yes, &no, &bob, &both, &first, &bob_first]),
+            (&yes, vec![&bob, &both, &first, &bob_first]),
+            (&both, vec![&bob, &bob_first]),
+            (&bob, vec![&bob_first]),
+            (&first, vec![&bob_first]),
+        ];
+        let all = [&any, &yes, &no, &bob, &both, &first, &bob_first];
+        for early in all {
+            let narrower = wider.iter().find(|(wide, _)| *wide == early).map(|(_, all)| all);
+            for late in all {
+                let expected = early == late || narrower.is_some_and(|all| all.contains(&late));
+                assert_eq!(covers(early, late), expected, "{early:?} {late:?}");
+            }
         }
     }
 

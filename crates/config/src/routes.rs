@@ -4,6 +4,7 @@
 
 use core::ops::Range;
 
+use crate::client_cert;
 use crate::https;
 use crate::listeners::{Listeners, refused};
 use crate::model::{
@@ -59,9 +60,10 @@ fn read_one(
     let path = read_pattern(table, "path", pattern::parse_path, notes);
     let methods = read_methods(table, notes);
     let headers = read_conditions(table, notes);
+    let client_cert = client_cert::read(table, listener, listeners, notes);
     let hsts = https::read_route(table, listener, listeners, notes);
     let action = read_action(table, pools, notes)?;
-    Some(Route { listener, host, path, methods, headers, hsts, action })
+    Some(Route { listener, host, path, methods, headers, client_cert, hsts, action })
 }
 
 fn read_pattern<T>(

@@ -1,5 +1,5 @@
-//! Which route takes a request: listener, host, path, method, header fields; first match wins.
-//! In: a decoded head. Out: the route's index. The path goes on as it came (RFC 9110 section 7.7).
+//! Which route takes a request: listener, host, path, method, header fields, certificate; first match wins.
+//! In: a decoded head, the client's certificate. Out: the route's index. The path goes on as it came (RFC 9110 section 7.7).
 //! Never: allocates (but for `scratch`), lets another spelling or reading of a path dodge a route.
 //! Limits: those of `table`; a path that servers read differently is looked up twelve times.
 //! Invariant: the result is that of trying every route in file order; no reading of the path belongs to an
@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use tidegate_config::model::{Config, HostPattern, PathPattern, Segment};
 use tidegate_wire::http1::{RequestHead, TargetForm};
 
+use crate::forward::ClientCertificate;
 use crate::path::{self, Normalized, Readings};
 use crate::scheme::Scheme;
-use crate::table::{Rule, Table};
+use crate::table::{Asked, Rule, Table};
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,7 @@ impl Router {
                         path: route.path.as_ref().map(canonical_path),
                         methods: route.methods.clone(),
                         headers: route.headers.clone(),
+                        client_cert: route.client_cert.clone(),
                     })
                     .collect(),
             )
@@ -59,18 +61,25 @@ impl Router {
         Self { listeners, same_as: first_alike(config) }
     }
 
-    /// Finds the first route of `listener` that takes `head`. `scratch` is room for a path in other
-    /// spellings; what it held is lost.
+    /// Finds the first route of `listener` that takes `head` from the client of `certificate`. `scratch` is
+    /// room for a path in other spellings; what it held is lost.
     #[must_use]
-    pub fn route(&self, listener: usize, head: &RequestHead<'_>, scratch: &mut Vec<u8>) -> Routed {
+    pub fn route(
+        &self,
+        listener: usize,
+        head: &RequestHead<'_>,
+        certificate: Option<ClientCertificate<'_>>,
+        scratch: &mut Vec<u8>,
+    ) -> Routed {
         let Some(table) = self.listeners.get(listener) else {
             return Routed::Nothing;
         };
         let host = host_name(head.host.unwrap_or_default());
-        let find = |path: &str| table.find(head, host, Some(path));
+        let asked = Asked { head, host, certificate };
+        let find = |path: &str| table.find(&asked, Some(path));
         if head.path == "*" {
             // It names no resource: only routes without a path take it (RFC 9110 section 7.1).
-            return table.find(head, host, None).map_or(Routed::Nothing, Routed::Route);
+            return table.find(&asked, None).map_or(Routed::Nothing, Routed::Route);
         }
         let found = match path::normalize_path(head.path, scratch) {
             Normalized::Same => find(head.path),

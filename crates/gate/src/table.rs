@@ -1,12 +1,16 @@
 //! The rules of one listener, found by what they ask for literally.
-//! In: rules in file order; a head with its host and path. Out: the first rule that takes it.
+//! In: rules in file order; a head with its host and path, the client's certificate. Out: the first rule that takes it.
 //! Never: allocates in a search; takes a rule that its conditions do not.
 //! Limits: a search looks at `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists at most, and only at kinds that some rule
 //! has; rules alike in host and literal start of the path are tried one after the other.
 //! Invariant: the result is that of trying every rule in order.
 
-use tidegate_config::model::{HeaderCondition, HeaderTest, HostPattern, PathPattern, Segment};
+use tidegate_config::model::{
+    CertificateCondition, HeaderCondition, HeaderTest, HostPattern, PathPattern, Segment,
+};
 use tidegate_wire::http1::{Method, RequestHead};
+
+use crate::forward::ClientCertificate;
 
 /// Up to this many rules are faster tried than found.
 const TRIED_MAX: usize = 8;
@@ -24,6 +28,14 @@ pub(crate) struct Rule {
     pub(crate) path: Option<PathPattern>,
     pub(crate) methods: Vec<String>,
     pub(crate) headers: Vec<HeaderCondition>,
+    pub(crate) client_cert: Option<CertificateCondition>,
+}
+
+/// What a request asks, but for its path, which has several readings.
+pub(crate) struct Asked<'a> {
+    pub(crate) head: &'a RequestHead<'a>,
+    pub(crate) host: &'a str,
+    pub(crate) certificate: Option<ClientCertificate<'a>>,
 }
 
 /// Rules that are ready to be searched.
@@ -49,17 +61,12 @@ impl Table {
     }
 
     /// The route of the first rule that takes the request; `path` is `None` where it names no resource.
-    pub(crate) fn find(
-        &self,
-        head: &RequestHead<'_>,
-        host: &str,
-        path: Option<&str>,
-    ) -> Option<usize> {
+    pub(crate) fn find(&self, asked: &Asked<'_>, path: Option<&str>) -> Option<usize> {
         if self.rules.len() <= TRIED_MAX {
-            let taking = self.rules.iter().find(|rule| rule.takes(head, host, path));
+            let taking = self.rules.iter().find(|rule| rule.takes(asked, path));
             return taking.map(|rule| rule.route);
         }
-        let (hosts, paths) = (self.hosts.keys_of(host), self.paths.keys_of(path));
+        let (hosts, paths) = (self.hosts.keys_of(asked.host), self.paths.keys_of(path));
         let mut first = self.rules.len();
         for host_key in hosts.iter() {
             for path_key in paths.iter() {
@@ -67,7 +74,7 @@ impl Table {
                     if position >= first {
                         break;
                     }
-                    if self.rules.get(position).is_some_and(|rule| rule.takes(head, host, path)) {
+                    if self.rules.get(position).is_some_and(|rule| rule.takes(asked, path)) {
                         first = position;
                     }
                 }
@@ -85,14 +92,19 @@ impl Table {
 }
 
 impl Rule {
-    fn takes(&self, head: &RequestHead<'_>, host: &str, path: Option<&str>) -> bool {
-        self.host.as_ref().is_none_or(|pattern| host_matches(pattern, host))
+    fn takes(&self, asked: &Asked<'_>, path: Option<&str>) -> bool {
+        let head = asked.head;
+        self.host.as_ref().is_none_or(|pattern| host_matches(pattern, asked.host))
             && self
                 .path
                 .as_ref()
                 .is_none_or(|pattern| path.is_some_and(|path| path_matches(pattern, path)))
             && (self.methods.is_empty() || method_matches(&self.methods, head.method))
             && self.headers.iter().all(|condition| header_matches(condition, head))
+            && self
+                .client_cert
+                .as_ref()
+                .is_none_or(|condition| certificate_matches(condition, asked.certificate))
     }
 }
 
@@ -152,6 +164,27 @@ fn header_matches(condition: &HeaderCondition, head: &RequestHead<'_>) -> bool {
         HeaderTest::Equals(value) => head.fields().any(|field| {
             field.value == value.as_bytes() && field.name.eq_ignore_ascii_case(&condition.name)
         }),
+    }
+}
+
+/// What a proxy in front says of a certificate is its word, and too little to tell who it is: for a route
+/// there is none.
+fn certificate_matches(
+    condition: &CertificateCondition,
+    certificate: Option<ClientCertificate<'_>>,
+) -> bool {
+    let verified = match certificate {
+        Some(ClientCertificate::Verified { subject, fingerprint }) => Some((subject, fingerprint)),
+        Some(ClientCertificate::VerifiedInFront { .. }) | None => None,
+    };
+    let among = |texts: &[String], own: &str| texts.is_empty() || texts.iter().any(|t| t == own);
+    match (condition, verified) {
+        (CertificateCondition::Present, verified) => verified.is_some(),
+        (CertificateCondition::Absent, verified) => verified.is_none(),
+        (CertificateCondition::Is(_), None) => false,
+        (CertificateCondition::Is(test), Some((subject, fingerprint))) => {
+            among(&test.subjects, subject) && among(&test.fingerprints, fingerprint)
+        }
     }
 }
 
@@ -342,7 +375,7 @@ mod tests {
     use super::*;
 
     fn rule(route: usize, host: Option<HostPattern>, path: Option<PathPattern>) -> Rule {
-        Rule { route, host, path, methods: Vec::new(), headers: Vec::new() }
+        Rule { route, host, path, methods: Vec::new(), headers: Vec::new(), client_cert: None }
     }
 
     /// How many rules a search tries at most.

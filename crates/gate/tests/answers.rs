@@ -84,6 +84,7 @@ fn answers(respond: Respond) -> Answers {
         path: None,
         methods: Vec::new(),
         headers: Vec::new(),
+        client_cert: None,
         hsts: None,
         action: Action::Respond(respond),
     };

@@ -2,9 +2,11 @@
 
 use proptest::prelude::*;
 use tidegate_config::model::{
-    Action, Bind, ClientTimeouts, Config, HeaderCondition, HeaderTest, HostPattern, Hsts, Listener,
-    PathPattern, Proxy, RequestLimits, Route, Segment, UpstreamHost,
+    Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Config, HeaderCondition,
+    HeaderTest, HostPattern, Hsts, Listener, PathPattern, Proxy, RequestLimits, Route, Segment,
+    UpstreamHost,
 };
+use tidegate_gate::forward::ClientCertificate;
 use tidegate_gate::path::{Normalized, normalize_path};
 use tidegate_gate::router::{Routed, Router};
 use tidegate_wire::http1::{FieldStorage, HeadDecoder, HeadLimits};
@@ -32,6 +34,7 @@ fn any_route() -> Route {
         path: None,
         methods: Vec::new(),
         headers: Vec::new(),
+        client_cert: None,
         hsts: None,
         action: Action::Synthetic,
     }
@@ -82,12 +85,21 @@ enum Found {
 }
 
 fn find(router: &Router, listener: usize, request: &str) -> Found {
+    find_for(router, listener, request, None)
+}
+
+fn find_for(
+    router: &Router,
+    listener: usize,
+    request: &str,
+    certificate: Option<ClientCertificate<'_>>,
+) -> Found {
     let bytes = format!("{}\r\n", request.replace('\n', "\r\n")).into_bytes();
     let mut storage = FieldStorage::new();
     let decoded =
         HeadDecoder::default().decode_request(&bytes, &HeadLimits::default(), &mut storage);
     let Ok(Some((head, _))) = decoded else { panic!("{decoded:?}: {request}") };
-    match router.route(listener, &head, &mut b"left from before".to_vec()) {
+    match router.route(listener, &head, certificate, &mut b"left from before".to_vec()) {
         Routed::Route(index) => Found::Route(index),
         Routed::Nothing => Found::Nothing,
         Routed::Refused(_) => Found::Refused,
@@ -221,6 +233,87 @@ fn methods_fields_and_listeners_are_conditions_too() {
         let request = format!("{method} / HTTP/1.1\nHost: h\n{fields}");
         assert_eq!(find(&router, listener, &request), wanted, "{request}");
     }
+}
+
+fn is(subjects: &[&str], fingerprints: &[&str]) -> CertificateCondition {
+    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    CertificateCondition::Is(CertificateTest {
+        subjects: owned(subjects),
+        fingerprints: owned(fingerprints),
+    })
+}
+
+const BOB: ClientCertificate<'_> =
+    ClientCertificate::Verified { subject: "CN=bob,O=x", fingerprint: "b0b1" };
+const EVE: ClientCertificate<'_> =
+    ClientCertificate::Verified { subject: "CN=eve,O=x", fingerprint: "e0e1" };
+/// Bob's renewed certificate.
+const NEW_BOB: ClientCertificate<'_> =
+    ClientCertificate::Verified { subject: "CN=bob,O=x", fingerprint: "b0b2" };
+/// Only cut, or without a name, would it be bob's.
+const ODD: ClientCertificate<'_> =
+    ClientCertificate::Verified { subject: "CN=bob,O=x,...", fingerprint: "" };
+const IN_FRONT: ClientCertificate<'_> =
+    ClientCertificate::VerifiedInFront { common_name: "CN=bob,O=x" };
+
+#[test]
+fn a_certificate_is_a_condition_that_a_word_from_in_front_does_not_meet() {
+    let clients = [None, Some(BOB), Some(EVE), Some(NEW_BOB), Some(ODD), Some(IN_FRONT)];
+    for (condition, wanted) in [
+        (CertificateCondition::Present, [false, true, true, true, true, false]),
+        (CertificateCondition::Absent, [true, false, false, false, false, true]),
+        (is(&["CN=bob,O=x"], &[]), [false, true, false, true, false, false]),
+        (is(&["CN=eve,O=x", "CN=bob,O=x"], &[]), [false, true, true, true, false, false]),
+        (is(&[], &["b0b1"]), [false, true, false, false, false, false]),
+        (is(&[], &["e0e1", "b0b2"]), [false, false, true, true, false, false]),
+        (is(&["CN=bob,O=x"], &["b0b2", "e0e1"]), [false, false, false, true, false, false]),
+        (is(&["cn=bob,o=x", "CN=bob"], &[]), [false; 6]),
+    ] {
+        // With and without so many routes that they are searched by what they ask.
+        for others in [0, 20] {
+            let mut routes = vec![Route { client_cert: Some(condition.clone()), ..any_route() }];
+            routes
+                .extend((0..others).map(|n| Route { path: path(&format!("/{n}")), ..any_route() }));
+            let router = Router::new(&config(routes));
+            for (client, wanted) in clients.into_iter().zip(wanted) {
+                let found = find_for(&router, 0, "GET /x HTTP/1.1\nHost: h\n", client);
+                let wanted = if wanted { Found::Route(0) } else { Found::Nothing };
+                assert_eq!(found, wanted, "{condition:?} and {client:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn readings_of_a_path_are_those_of_the_same_client() {
+    let bob = Some(is(&["CN=bob,O=x"], &[]));
+    let routes = vec![
+        Route { path: path("/admin/*"), client_cert: bob, ..any_route() },
+        Route { path: path("/admin/*"), action: to_pool(7), ..any_route() },
+        Route { action: to_pool(8), ..any_route() },
+    ];
+    let router = Router::new(&config(routes));
+    let asked = |path: &str, client| {
+        find_for(&router, 0, &format!("GET {path} HTTP/1.1\nHost: h\n"), client)
+    };
+    for (client, own) in [(None, 1), (Some(EVE), 1), (Some(BOB), 0), (Some(IN_FRONT), 1)] {
+        assert_eq!(asked("/admin/a", client), Found::Route(own), "{client:?}");
+        // The same client's route is met by what servers may read, whichever it is.
+        for odd in ["//admin/a", "/x//..;/admin", "/admin%2Fa", "/x/../admin/a"] {
+            let found = asked(odd, client);
+            assert_eq!(found, Found::Refused, "{odd} {client:?}");
+        }
+    }
+    // What differs for bob alone refuses nobody else's path.
+    let for_bob = Route {
+        path: path("/admin/*"),
+        client_cert: Some(is(&["CN=bob,O=x"], &[])),
+        ..any_route()
+    };
+    let router = Router::new(&config(vec![for_bob, any_route()]));
+    let asked = |client| find_for(&router, 0, "GET //admin/a HTTP/1.1\nHost: h\n", client);
+    assert_eq!((asked(None), asked(Some(EVE))), (Found::Route(1), Found::Route(1)));
+    assert_eq!(asked(Some(BOB)), Found::Refused);
 }
 
 #[test]

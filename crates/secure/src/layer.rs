@@ -27,7 +27,8 @@ use crate::user::{Event, Ledger, Refused, User};
 const HANDSHAKES_PER_TURN_MAX: u32 = 8;
 /// Plain bytes that are sealed without being gathered first.
 const GATHERED_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
-/// Faults towards servers are logged at most once in this time.
+/// Faults towards servers are logged at most once in this time, and so are, by themselves, refused clients:
+/// anybody can be refused, and must not hide what is wrong with a server.
 const LOG_EVERY: Span = Span::from_secs(1);
 
 /// Answer to plain HTTP on a port for TLS, up to its date and from there on.
@@ -109,6 +110,26 @@ pub struct TlsLayer<L> {
     /// Room for the plain bytes of one read.
     plain: Vec<u8>,
     logged: Option<Moment>,
+    refusals: RefusalLog,
+}
+
+/// When a refused client was logged last, and how many were not since.
+#[derive(Default)]
+struct RefusalLog {
+    logged: Option<Moment>,
+    left_out: u64,
+}
+
+impl RefusalLog {
+    /// Whether one may be logged now, and how many were not before it.
+    fn admit(&mut self, now: Moment) -> Option<u64> {
+        if self.logged.is_some_and(|at| now.since(at) < LOG_EVERY) {
+            self.left_out = self.left_out.saturating_add(1);
+            return None;
+        }
+        self.logged = Some(now);
+        Some(core::mem::take(&mut self.left_out))
+    }
 }
 
 #[derive(Default)]
@@ -162,6 +183,7 @@ impl<L: Ledger> TlsLayer<L> {
             spare: Vec::new(),
             plain: Vec::new(),
             logged: None,
+            refusals: RefusalLog::default(),
         };
         layer.replace_plan(plan);
         layer
@@ -172,6 +194,9 @@ impl<L: Ledger> TlsLayer<L> {
         self.plan = plan.clone();
         for pool in self.plan.pools.iter_mut().flatten() {
             pool.connector = pool.connector.with_own_sessions();
+        }
+        for listener in self.plan.listeners.iter_mut().flatten() {
+            listener.acceptor = listener.acceptor.with_own_refusals();
         }
     }
 
@@ -279,6 +304,18 @@ impl<L: Ledger> TlsLayer<L> {
             let (pool, place) = (&pool.name, &server.place);
             self.ledger.log(format_args!("pool {pool}: server {place}: {}", fault.text()));
             self.logged = Some(now);
+        }
+    }
+}
+
+/// A client's address for the log.
+struct Place(Peer);
+
+impl core::fmt::Display for Place {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            Peer::Tcp(address) => write!(f, "client {address}"),
+            Peer::Local => f.write_str("a client of the unix socket"),
         }
     }
 }
@@ -781,11 +818,31 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
             out.extend_from_slice(date.as_bytes());
             out.extend_from_slice(after);
         }
-        if let Some(profile) = profile {
-            self.layer.log(inner.now(), profile, fault);
+        match profile {
+            Some(profile) => self.layer.log(inner.now(), profile, fault),
+            None => self.log_refusal(inner.now(), sock, fault),
         }
         self.worker.handle_fault(sock, fault);
         self.give_up(inner, sock, CloseReason::ConnectUnreachable);
+    }
+
+    /// Logs that a client's certificate was refused.
+    fn log_refusal(&mut self, now: Moment, sock: SockId, fault: Fault) {
+        if !matches!(fault, Fault::Certificate(_)) {
+            return;
+        }
+        let Some(left_out) = self.layer.refusals.admit(now) else { return };
+        let refused = self.layer.conn(sock).and_then(|conn| conn.session.take_refused());
+        let Some((listener, peer)) = self.worker.client_of(sock) else { return };
+        let (place, what, mut shown) = (Place(peer), fault.text(), String::new());
+        if let Some(refused) = refused {
+            let (subject, fingerprint) = (&refused.subject, refused.fingerprint_hex());
+            shown = format!(": subject \"{subject}\", SHA-256 {fingerprint}");
+        }
+        if left_out > 0 {
+            shown.push_str(&format!(" ({left_out} refused since the last line are not shown)"));
+        }
+        self.layer.ledger.log(format_args!("listener {listener}: {place}: {what}{shown}"));
     }
 
     /// Ends the connection below, and tells the worker that it is gone.

@@ -41,6 +41,11 @@ pub trait User {
     /// A handshake is done. Comes before `Connected`, and before the first plain bytes.
     fn handle_established(&mut self, _sock: SockId, _session: &mut TlsSession) {}
 
+    /// For the log: the listener's name, and the client as far as it is known, of an accepted connection.
+    fn client_of(&mut self, _sock: SockId) -> Option<(&str, Peer)> {
+        None
+    }
+
     /// TLS failed; `Closed` comes next.
     fn handle_fault(&mut self, _sock: SockId, _fault: Fault) {}
 }
@@ -80,7 +85,7 @@ pub trait Ledger {
     /// Takes one event.
     fn count(&self, event: Event);
 
-    /// Takes a line for the operator; the layer gives at most one a second.
+    /// Takes a line for the operator; the layer gives at most one a second of each sort.
     fn log(&self, _line: core::fmt::Arguments<'_>) {}
 }
 

@@ -107,24 +107,26 @@ impl TlsKeeper {
         now_unix_seconds: u64,
         make: bool,
     ) -> Option<ListenerPlan> {
+        // All of them are read before any that lacks ends it: every fault is said at once.
         let (certificates, paths) = match &tls.identity {
-            TlsIdentity::SelfSigned if !make => return None,
-            TlsIdentity::SelfSigned => (vec![self.self_signed(reading)?], Vec::new()),
+            TlsIdentity::SelfSigned if !make => (None, Vec::new()),
+            TlsIdentity::SelfSigned => (self.self_signed(reading).map(|own| vec![own]), Vec::new()),
             TlsIdentity::Files(paths) => {
                 let files: Vec<_> = paths.iter().map(|paths| reading.certificate(paths)).collect();
-                (files.into_iter().collect::<Option<Vec<_>>>()?, paths.clone())
+                (files.into_iter().collect(), paths.clone())
             }
         };
-        let client_authorities_pem = match &tls.client_ca {
-            Some(path) => reading.file(path)?,
-            None => Vec::new(),
+        let authorities = reading.file_if_named(tls.client_ca.as_ref());
+        let revocations = reading.file_if_named(tls.client_crl.as_ref());
+        let tickets = match &tls.tickets {
+            TicketSource::Off => Some(None),
+            TicketSource::Own => self.own_tickets(reading, now_unix_seconds).map(Some),
+            TicketSource::File(path) => self.file_tickets(path, reading).map(Some),
         };
-        let client_revocations_pem = match &tls.client_crl {
-            Some(path) => Some(reading.file(path)?),
-            None => None,
-        };
+        let (client_authorities_pem, client_revocations_pem) =
+            (authorities?.unwrap_or_default(), revocations?);
         let settings = AcceptorSettings {
-            certificates,
+            certificates: certificates?,
             strict_names: tls.strict_sni,
             version_min: version(tls.version_min),
             ciphers: tls.ciphers.clone(),
@@ -140,18 +142,13 @@ impl TlsKeeper {
             keeps_names: self.keeps_names,
             ..AcceptorSettings::default()
         };
-        let tickets = match &tls.tickets {
-            TicketSource::Off => None,
-            TicketSource::Own => Some(self.own_tickets(reading, now_unix_seconds)?),
-            TicketSource::File(path) => Some(self.file_tickets(path, reading)?),
-        };
-        match Acceptor::new(&settings, tickets, self.clock.clone()) {
+        match Acceptor::new(&settings, tickets?, self.clock.clone()) {
             Ok(acceptor) => {
                 Some(ListenerPlan { acceptor, handshake_timeout: tls.handshake_timeout })
             }
             Err(fault) => {
-                let other = tls.client_ca.clone().unwrap_or_else(|| "tls".to_owned());
-                reading.fault(subject_of(&fault, &paths).unwrap_or(other), fault);
+                let lists: Vec<_> = tls.client_crl.iter().cloned().collect();
+                reading.fault(subject_of(&fault, &paths, tls.client_ca.as_ref(), &lists), fault);
                 None
             }
         }
@@ -205,28 +202,24 @@ fn load_pool(
     reading: &mut Reading<'_>,
     clock: &TlsClock,
 ) -> Option<PoolPlan> {
+    // All of them are read before any that lacks ends it: every fault is said at once.
     let roots = match (&tls.ca, tls.verify) {
-        (_, false) => Roots::Nobody,
-        (Some(path), true) => Roots::Authorities(reading.file(path)?),
-        (None, true) => Roots::System(tidegate_secure::system_roots()),
+        (_, false) => Some(Roots::Nobody),
+        (Some(path), true) => reading.file(path).map(Roots::Authorities),
+        (None, true) => Some(Roots::System(tidegate_secure::system_roots())),
     };
-    let mut revocations_pem = None::<Vec<u8>>;
-    for path in &tls.crl {
-        let pem = reading.file(path)?;
-        let lists = revocations_pem.get_or_insert_default();
-        lists.extend_from_slice(&pem);
-        // A file need not end its last line.
-        lists.push(b'\n');
-    }
+    let lists: Vec<_> = tls.crl.iter().map(|path| reading.file(path)).collect();
     let client_certificate = match &tls.client_cert {
-        Some(paths) => Some(reading.certificate(paths)?),
-        None => None,
+        Some(paths) => reading.certificate(paths).map(Some),
+        None => Some(None),
     };
-    let servers = plan_servers(pool, tls, reading)?;
+    let servers = plan_servers(pool, tls, reading);
+    let lists = lists.into_iter().collect::<Option<Vec<_>>>()?;
     let settings = ConnectorSettings {
-        roots,
-        revocations_pem,
-        client_certificate,
+        roots: roots?,
+        // A file need not end its last line.
+        revocations_pem: (!lists.is_empty()).then(|| lists.join(&b'\n')),
+        client_certificate: client_certificate?,
         version_min: version(tls.version_min),
         ciphers: tls.ciphers.clone(),
         groups: tls.curves.clone(),
@@ -235,12 +228,10 @@ fn load_pool(
         ..ConnectorSettings::default()
     };
     match Connector::new(&settings, clock.clone()) {
-        Ok(connector) => Some(PoolPlan { name: pool.name.clone(), connector, servers }),
+        Ok(connector) => Some(PoolPlan { name: pool.name.clone(), connector, servers: servers? }),
         Err(fault) => {
             let own: Vec<_> = tls.client_cert.iter().cloned().collect();
-            let lists = (fault.kind == SetupKind::RevocationBroken).then(|| tls.crl.join(", "));
-            let other = lists.or_else(|| tls.ca.clone()).unwrap_or_else(|| "tls".to_owned());
-            reading.fault(subject_of(&fault, &own).unwrap_or(other), fault);
+            reading.fault(subject_of(&fault, &own, tls.ca.as_ref(), &tls.crl), fault);
             None
         }
     }
@@ -248,7 +239,7 @@ fn load_pool(
 
 /// What each server is asked for as, and how the log calls it.
 fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option<Vec<ServerPlan>> {
-    let mut servers = Vec::new();
+    let (mut servers, mut sound) = (Vec::new(), true);
     for server in &pool.servers {
         let (own_name, mut place) = match &server.address {
             ServerAddress::Ip(address) => (address.ip().to_string(), address.to_string()),
@@ -267,11 +258,11 @@ fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option
                 }
             };
             reading.note("server-name".to_owned(), what);
-            return None;
+            sound = false;
         }
         servers.push(ServerPlan { name, place });
     }
-    Some(servers)
+    sound.then_some(servers)
 }
 
 /// Whether everything that TLS of `config` is made of is there and fits; nothing is made or kept.
@@ -316,12 +307,25 @@ fn version(version: TlsVersion) -> Version {
     }
 }
 
-/// The file that a fault is about.
-fn subject_of(fault: &SetupFault, paths: &[CertificatePaths]) -> Option<String> {
-    use tidegate_wire::tls::SetupKind::{KeyBroken, KeyMismatch, KeyMissing};
-    let paths = paths.get(fault.certificate?)?;
-    let key = matches!(fault.kind, KeyBroken | KeyMismatch | KeyMissing);
-    Some(if key { paths.key.clone() } else { paths.cert.clone() })
+/// The file that a fault is about, or `tls` where it is about none.
+fn subject_of(
+    fault: &SetupFault,
+    certificates: &[CertificatePaths],
+    authorities: Option<&String>,
+    revocations: &[String],
+) -> String {
+    use SetupKind::{
+        AuthoritiesBroken, AuthoritiesEmpty, KeyBroken, KeyMismatch, KeyMissing, RevocationBroken,
+    };
+    let own = fault.certificate.and_then(|at| certificates.get(at));
+    let file = match (fault.kind, own) {
+        (KeyBroken | KeyMismatch | KeyMissing, Some(paths)) => Some(paths.key.clone()),
+        (_, Some(paths)) => Some(paths.cert.clone()),
+        (AuthoritiesBroken | AuthoritiesEmpty, None) => authorities.cloned(),
+        (RevocationBroken, None) => Some(revocations.join(", ")),
+        (_, None) => None,
+    };
+    file.unwrap_or_else(|| "tls".to_owned())
 }
 
 /// The files of one listener or pool as they are read.
@@ -353,13 +357,18 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// `Some(None)` where none is named; `None` where it cannot be read.
+    fn file_if_named(&mut self, path: Option<&String>) -> Option<Option<Vec<u8>>> {
+        match path {
+            Some(path) => self.file(path).map(Some),
+            None => Some(None),
+        }
+    }
+
     fn certificate(&mut self, paths: &CertificatePaths) -> Option<CertificateFiles> {
         let (chain_pem, key_pem) = (self.file(&paths.cert), self.file(&paths.key));
-        let ocsp = match &paths.ocsp {
-            Some(path) => Some(self.file(path)?),
-            None => None,
-        };
-        Some(CertificateFiles { chain_pem: chain_pem?, key_pem: key_pem?, ocsp })
+        let ocsp = self.file_if_named(paths.ocsp.as_ref());
+        Some(CertificateFiles { chain_pem: chain_pem?, key_pem: key_pem?, ocsp: ocsp? })
     }
 }
 
@@ -464,6 +473,46 @@ respond = { status = 204 }
         write("key.pem", &key);
         keeper.load(&config, 1, false).unwrap();
         assert!(seals_with(&new));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn every_file_at_fault_is_named_and_no_other() {
+        let folder = std::env::temp_dir().join(format!("tidegate-faults-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (cert, key) = make_self_signed().unwrap();
+        let write = |name: &str, bytes: &[u8]| fs::write(folder.join(name), bytes).unwrap();
+        write("cert", &cert);
+        write("key", &key);
+        write("broken", b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
+        let faults = |tls: &str, pool_tls: &str| {
+            let text = format!(
+                "[[listener]]\nname = \"l\"\nbind = \"127.0.0.1:0\"\ntls = {tls}\n\
+                 [[route]]\nproxy = \"p\"\n[pool.p]\nservers = [\"127.0.0.1:1\"]\ntls = {pool_tls}\n"
+            );
+            let text = text.replace("DIR", folder.to_str().unwrap());
+            let config = tidegate_config::parse(&text, "the test").unwrap();
+            let faults = check(&config).err().unwrap_or_default();
+            let file = |fault: &TlsFault| {
+                let (_, name) = fault.subject.rsplit_once('/').unwrap_or(("", &fault.subject));
+                format!("{}: {name}", fault.place)
+            };
+            faults.iter().map(file).collect::<Vec<_>>()
+        };
+        let own = r#"certificates = [{ cert = "DIR/cert", key = "DIR/key" }]"#;
+        let asks = r#"client-auth = "optional", client-ca = "DIR/cert""#;
+        assert_eq!(faults(&format!("{{ {own}, {asks} }}"), "true"), Vec::<String>::new());
+        let lists = format!(r#"{{ {own}, {asks}, client-crl = "DIR/broken" }}"#);
+        assert_eq!(faults(&lists, "true"), ["listener l: broken"]);
+        let empty = format!(r#"{{ {own}, client-auth = "optional", client-ca = "DIR/key" }}"#);
+        assert_eq!(faults(&empty, "true"), ["listener l: key"]);
+        let all = r#"{ certificates = [{ cert = "DIR/1", key = "DIR/2", ocsp = "DIR/3" }],
+            client-auth = "optional", client-ca = "DIR/4", client-crl = "DIR/5", tickets = "DIR/6" }"#;
+        let of_pool = r#"{ ca = "DIR/7", crl = ["DIR/8", "DIR/9"], server-name = "not a name",
+            client-cert = { cert = "DIR/10", key = "DIR/11" } }"#;
+        let named: Vec<_> = (1..=6).map(|n| format!("listener l: {n}")).collect();
+        let names = ["7", "8", "9", "10", "11", "server-name"].map(|n| format!("pool p: {n}"));
+        assert_eq!(faults(all, of_pool), [&named[..], &names].concat());
         fs::remove_dir_all(&folder).unwrap();
     }
 }

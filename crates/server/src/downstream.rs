@@ -286,7 +286,8 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return };
         let listener_index = usize::from(down.listener);
         let mut path_scratch = core::mem::take(&mut self.path_scratch);
-        match snapshot.router.route(listener_index, head, &mut path_scratch) {
+        let certificate = down.facts.as_ref().and_then(|facts| facts.certificate());
+        match snapshot.router.route(listener_index, head, certificate, &mut path_scratch) {
             Routed::Route(index) => {
                 down.hsts = snapshot.hsts.of_route(listener_index, index, scheme);
                 match &snapshot.config.routes[index].action {

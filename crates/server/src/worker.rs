@@ -355,6 +355,12 @@ impl User for Worker {
     fn handle_established(&mut self, sock: SockId, session: &mut TlsSession) {
         self.note_session(sock, session);
     }
+
+    fn client_of(&mut self, sock: SockId) -> Option<(&str, Peer)> {
+        let down = self.conns.downstream(sock)?;
+        let (listener, peer) = (usize::from(down.listener), down.peer);
+        Some((&self.snapshot.config.listeners.get(listener)?.name, peer))
+    }
 }
 
 impl WorkerPool {

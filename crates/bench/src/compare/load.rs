@@ -59,6 +59,11 @@ impl Round<'_> {
         let scheme = if self.is_secure { "https" } else { "http" };
         format!("{scheme}://{}{}", self.address, self.path)
     }
+
+    /// How long a foreign client sends: they know whole seconds only.
+    fn foreign_seconds(&self) -> u64 {
+        self.duration.as_secs().max(1)
+    }
 }
 
 /// What the client counted.
@@ -229,7 +234,7 @@ fn run_wrk(round: &Round<'_>) -> Result<Counted, String> {
     command
         .arg("-t1")
         .arg(format!("-c{}", round.connections))
-        .arg(format!("-d{}s", round.duration.as_secs().max(1)))
+        .arg(format!("-d{}s", round.foreign_seconds()))
         .arg("-s")
         .arg(script)
         .arg(round.url())
@@ -246,7 +251,7 @@ fn run_h2load(round: &Round<'_>) -> Result<Counted, String> {
         .args(["--h1", "-t1"])
         .arg(format!("-c{}", round.connections))
         .arg(format!("-m{}", round.pipeline))
-        .arg(format!("-D{}", round.duration.as_secs().max(1)))
+        .arg(format!("-D{}", round.foreign_seconds()))
         .arg(round.url());
     let (text, client_cpu_s) = output_of(&mut command, round.cpus)?;
     // "requests: 1 total, 1 started, 1 done, 1 succeeded, 0 failed, 0 errored, 0 timeout"
@@ -259,7 +264,7 @@ fn run_h2load(round: &Round<'_>) -> Result<Counted, String> {
     Ok(Counted {
         requests,
         errors: number("failed").unwrap_or(0),
-        seconds: round.duration.as_secs_f64(),
+        seconds: round.foreign_seconds() as f64,
         client_cpu_s,
         ..Counted::default()
     })
@@ -270,7 +275,7 @@ fn run_hey(round: &Round<'_>) -> Result<Counted, String> {
     command
         .args(["-cpus", "1"])
         .arg(format!("-c={}", round.connections))
-        .arg(format!("-z={}s", round.duration.as_secs().max(1)))
+        .arg(format!("-z={}s", round.foreign_seconds()))
         .arg(round.url());
     let (text, client_cpu_s) = output_of(&mut command, round.cpus)?;
     // Lines "  [200]	12345 responses", one for each status.
@@ -281,7 +286,7 @@ fn run_hey(round: &Round<'_>) -> Result<Counted, String> {
         .sum();
     Ok(Counted {
         requests,
-        seconds: round.duration.as_secs_f64(),
+        seconds: round.foreign_seconds() as f64,
         client_cpu_s,
         ..Counted::default()
     })
@@ -325,6 +330,29 @@ fn parse_counted(text: &str) -> Option<Counted> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::floor::{Floor, Role};
+
+    #[test]
+    fn a_foreign_client_is_measured_by_the_whole_seconds_that_it_ran() {
+        let role = Role::Answer { content_type: "text/plain".to_owned(), body: b"ok".to_vec() };
+        let floor = Floor::listen("127.0.0.1:0".parse().unwrap(), role).unwrap();
+        let address = floor.address();
+        std::thread::spawn(move || floor.serve());
+        let round = Round {
+            address,
+            is_secure: false,
+            reuse: Reuse::Keep,
+            path: "/",
+            connections: 1,
+            pipeline: 1,
+            duration: Duration::from_millis(500),
+            rate_per_s: None,
+            cpus: &machine::allowed_cpus(),
+            folder: Path::new("/nowhere"),
+        };
+        let counted = Client::H2load.run(&round).unwrap();
+        assert!((counted.seconds - 1.0).abs() < 1e-9 && counted.requests > 0, "{counted:?}");
+    }
 
     #[test]
     fn the_line_of_the_foreign_client_is_taken_apart() {

@@ -63,9 +63,10 @@ impl Bench {
     /// Time from the start of the process to its first whole answer.
     pub(super) fn start_times(&self) -> Result<Record, String> {
         let mut rows: Vec<Row> = Vec::new();
+        let mut absent = Vec::new();
         for round in 0..=self.rounds {
             for &name in Work::Json.names() {
-                if !self.takes_part(name) {
+                if !self.takes_part(name) || absent.contains(&name) {
                     continue;
                 }
                 match self.start_once(name) {
@@ -79,8 +80,12 @@ impl Bench {
                         rows[at].resident_bytes = resident_bytes;
                     }
                     Ok(_) => {}
-                    Err(why) if round == 0 => eprintln!("not compared: {why}"),
-                    Err(_) => {}
+                    Err(why) if round == 0 => {
+                        eprintln!("not compared: {why}");
+                        absent.push(name);
+                    }
+                    // Without this round its later ones would be paired with other rounds of the rest.
+                    Err(why) => return Err(why),
                 }
             }
         }

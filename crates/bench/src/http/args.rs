@@ -7,7 +7,8 @@ use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
 use crate::target::{RequestOptions, Url};
 use crate::tls::TlsOptions;
 use core::time::Duration;
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 /// How long a run lasts when nothing says so.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
@@ -15,6 +16,9 @@ const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 const ROUND_DEFAULT: Duration = Duration::from_secs(2);
 /// Rounds of a comparison when nothing says so.
 const ROUNDS_DEFAULT: u32 = 5;
+
+/// Bytes of a request's content: each request is kept whole, twice.
+const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Arguments of `tidegate bench http`.
 #[derive(clap::Args, Debug)]
@@ -248,8 +252,9 @@ impl HttpArgs {
         }
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
-            (None, Some(path)) => std::fs::read(path)
-                .map_err(|error| format!("--body-file {}: {error}", path.display()))?,
+            (None, Some(path)) => {
+                read_body(path).map_err(|why| format!("--body-file {}: {why}", path.display()))?
+            }
             (None, None) => Vec::new(),
         };
         let method = if self.head { "HEAD".to_owned() } else { self.method.clone() };
@@ -260,4 +265,18 @@ impl HttpArgs {
     fn closes(&self) -> bool {
         self.close || self.handshake_every_request
     }
+}
+
+/// A request's content from a file, which may have no end (a device, a pipe).
+fn read_body(path: &Path) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    file.take(BODY_BYTES_MAX + 1).read_to_end(&mut body).map_err(|error| error.to_string())?;
+    if body.len() as u64 > BODY_BYTES_MAX {
+        return Err(format!(
+            "more than {} MiB; a request's content may have so many, give a smaller file",
+            BODY_BYTES_MAX / (1024 * 1024)
+        ));
+    }
+    Ok(body)
 }

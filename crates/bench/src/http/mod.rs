@@ -17,6 +17,7 @@ use crate::target::{RequestMix, Target, Url};
 use candidates::Candidate;
 use core::sync::atomic::Ordering;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs `tidegate bench http`.
@@ -71,8 +72,11 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
             };
             let outcome = drive::run(job, stop, &mut |tick| shower.show(&label, tick))?;
             shower.clear();
-            if round > 0 || stop.load(Ordering::Relaxed) {
-                merge(run, name, url, &plan, outcome, is_comparison);
+            let is_stopped = stop.load(Ordering::Relaxed);
+            // A round that ended before its figures counted is no part of those that did.
+            if (round > 0 || is_stopped) && (run.is_none() || outcome.has_counted) {
+                let is_whole_round = is_comparison && round > 0 && !outcome.was_stopped;
+                merge(run, name, url, &plan, outcome, is_whole_round);
             }
         }
         if stop.load(Ordering::Relaxed) {
@@ -82,11 +86,13 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
     let ended: Vec<String> = candidates.iter().filter_map(Candidate::ended).collect();
     drop(candidates);
     let runs: Vec<Run> = runs.into_iter().flatten().collect();
-    publish(args, &runs)?;
-    for why in &ended {
-        eprintln!("tidegate bench http: {why}");
+    let lost = publish(args, &runs);
+    for why in lost.iter().chain(&ended) {
+        // The report may have gone where stderr cannot.
+        let _ = writeln!(io::stderr(), "tidegate bench http: {why}");
     }
-    Ok(if ended.is_empty() { exit_code(args, &runs) } else { ExitCode::FAILURE })
+    let is_well = lost.is_empty() && ended.is_empty();
+    Ok(if is_well { exit_code(args, &runs) } else { ExitCode::FAILURE })
 }
 
 /// Refuses what would be found to be nothing only in the report.
@@ -97,21 +103,25 @@ fn check_names(args: &HttpArgs) -> Result<(), String> {
         }
     }
     let online = machine::online_cpus();
-    for &cpu in &args.server_cpus {
-        if !online.is_empty() && !online.contains(&cpu) {
-            return Err(format!("--cpu {cpu}: this machine's CPUs are {}", ranges(&online)));
+    for (option, cpus) in [("--cpu", &args.server_cpus), ("--client-cpus", &args.client_cpus)] {
+        let missing = cpus.iter().find(|cpu| !online.is_empty() && !online.contains(cpu));
+        if let Some(cpu) = missing {
+            return Err(format!("{option} {cpu}: this machine's CPUs are {}", ranges(&online)));
         }
     }
     for (option, path) in [("--html", &args.html), ("--percentiles", &args.percentiles)] {
         let Some(path) = path else { continue };
-        // What is there stays until there is something to write.
-        std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .map_err(|error| format!("{option} {}: {error}", path.display()))?;
+        try_to_write(path).map_err(|error| format!("{option} {}: {error}", path.display()))?;
     }
     Ok(())
+}
+
+/// Finds out whether a file can be written. What is there stays until there is something to write, and
+/// nothing new stays behind of a run that cannot begin.
+fn try_to_write(path: &Path) -> io::Result<()> {
+    let was_there = path.symlink_metadata().is_ok();
+    std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+    if was_there { Ok(()) } else { std::fs::remove_file(path) }
 }
 
 fn ranges(cpus: &[usize]) -> String {
@@ -177,7 +187,7 @@ fn merge(
     url: &Url,
     plan: &Plan,
     outcome: Outcome,
-    is_comparison: bool,
+    is_whole_round: bool,
 ) {
     let one = Run {
         name: name.to_owned(),
@@ -201,12 +211,15 @@ fn merge(
         }
         None => run.insert(one),
     };
-    if is_comparison {
+    // Half a round beside a whole one, or a warm-up, would be a ratio of nothing.
+    if is_whole_round {
         all.rounds.push(figures);
     }
 }
 
-fn publish(args: &HttpArgs, runs: &[Run]) -> Result<(), String> {
+/// Gives the report out in all forms that were asked for: those that could not be written, in words.
+fn publish(args: &HttpArgs, runs: &[Run]) -> Vec<String> {
+    let mut lost = Vec::new();
     let command = std::env::args().collect::<Vec<String>>().join(" ");
     let text = if args.json {
         format!("{:#}\n", report::to_json(runs, &command))
@@ -214,19 +227,25 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Result<(), String> {
         report::to_text(runs)
     };
     let mut stdout = io::stdout().lock();
-    // A reader that went away has what it wanted.
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // A reader that went away has what it wanted.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            lost.push(format!("the report on stdout is not whole: {error}"));
+        }
+        _ => {}
+    }
+    let mut write = |option: &str, path: &Path, text: String| {
+        if let Err(error) = std::fs::write(path, text) {
+            lost.push(format!("{option} {}: {error}", path.display()));
+        }
+    };
     if let Some(path) = &args.html {
-        let page = report::html::page(runs, &command);
-        std::fs::write(path, page)
-            .map_err(|error| format!("--html {}: {error}", path.display()))?;
+        write("--html", path, report::html::page(runs, &command));
     }
     if let Some(path) = &args.percentiles {
-        let text = report::percentile_dump(runs);
-        std::fs::write(path, text)
-            .map_err(|error| format!("--percentiles {}: {error}", path.display()))?;
+        write("--percentiles", path, report::percentile_dump(runs));
     }
-    Ok(())
+    lost
 }
 
 /// 1 when something failed (the probe, too), when nothing was answered or the run was given up, when a run of

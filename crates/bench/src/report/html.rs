@@ -3,7 +3,7 @@
 //! Invariant: whatever an operator typed is escaped.
 
 use super::chart::{self, Axis, Scale, Series, Stroke, escape};
-use super::{Run, longest, percentile};
+use super::{Run, longest, paired_rounds, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
 use crate::quantity::{counted, micros, short};
@@ -146,7 +146,7 @@ fn ratios(runs: &[Run]) -> String {
          <th>server CPU/request</th><th>requests/s</th><th>p50</th><th>p99</th></tr>{rows}</table></div>\
          <p class=\"note\">Median of the ratios within each round; small: 95 % of resampled medians.</p></figure>",
         escape(&first.name),
-        counted(first.rounds.len() as u64, "paired round")
+        counted(paired_rounds(runs), "paired round")
     )
 }
 

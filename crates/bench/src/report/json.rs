@@ -46,6 +46,7 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
     put("saturated_because", json!(outcome.saturated));
     put("stopped_early", json!(outcome.was_stopped));
     put("gave_up", json!(tally.gave_up));
+    put("warm_up_only", json!(!outcome.has_counted));
     put("connections", json!(run.plan.connections));
     put("threads", json!(run.plan.threads));
     put("seconds", json!(outcome.counted.as_secs_f64()));

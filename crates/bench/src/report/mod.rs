@@ -17,8 +17,8 @@ pub use text::{percentile_dump, to_text};
 use crate::client::unreachable_max;
 use crate::drive::Outcome;
 use crate::histogram::Times;
-use crate::plan::{Pace, Plan};
-use crate::quantity::{counted, micros};
+use crate::plan::{Arrivals, Pace, Plan};
+use crate::quantity::{counted, micros, short};
 use crate::tally::Tally;
 
 /// What tables show where nothing was measured.
@@ -88,6 +88,12 @@ impl Run {
             lines.push("Stopped early: figures are of the time until then.".to_owned());
         }
         lines.extend(self.gave_up_in_words());
+        if !self.outcome.has_counted {
+            lines.push(
+                "Nothing counted yet: the run ended in its warm-up or ramp, which is all that these figures show."
+                    .to_owned(),
+            );
+        }
         lines.extend(self.outcome.tally.left_over_in_words());
         lines
     }
@@ -109,15 +115,15 @@ impl Run {
         words.push(match plan.pace {
             Pace::Closed => "closed loop".to_owned(),
             Pace::Total { per_second, arrivals } => format!(
-                "open loop, {} requests/s, {arrivals:?}",
-                crate::quantity::short(per_second)
-            )
-            .to_lowercase(),
+                "open loop, {} requests/s, {}",
+                short(per_second),
+                arrivals_in_words(arrivals)
+            ),
             Pace::PerConnection { per_second, arrivals } => format!(
-                "open loop, {} requests/s on each connection, {arrivals:?}",
-                crate::quantity::short(per_second)
-            )
-            .to_lowercase(),
+                "open loop, {} requests/s on each connection, {}",
+                short(per_second),
+                arrivals_in_words(arrivals)
+            ),
         });
         if plan.pipeline > 1 {
             words.push(format!("{} requests in flight on each", plan.pipeline));
@@ -133,6 +139,18 @@ impl Run {
     }
 }
 
+fn arrivals_in_words(arrivals: Arrivals) -> &'static str {
+    match arrivals {
+        Arrivals::Constant => "constant",
+        Arrivals::Poisson => "poisson",
+    }
+}
+
+/// Rounds that all candidates took part in to their end.
+fn paired_rounds(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| run.rounds.len() as u64).min().unwrap_or(0)
+}
+
 /// A percentile as tables show it; of nothing there is none.
 fn percentile(times: &Times, percent: f64) -> String {
     if times.count() == 0 { NOTHING.to_owned() } else { micros(times.percentile_us(percent)) }
@@ -146,7 +164,6 @@ fn longest(times: &Times) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Arrivals;
     use crate::tally::Errors;
     use core::time::Duration;
 
@@ -168,6 +185,7 @@ mod tests {
             saturated: Vec::new(),
             points: Vec::new(),
             was_stopped: false,
+            has_counted: true,
         };
         Run {
             name: "one".to_owned(),
@@ -189,6 +207,21 @@ mod tests {
         let other = Run { name: "other".to_owned(), ..run.clone() };
         run.outcome.saturated.clear();
         assert!(to_text(&[run, other]).starts_with("CLIENT SATURATED (other): thread 0"));
+    }
+
+    #[test]
+    fn figures_of_the_warm_up_alone_say_so() {
+        let mut run = run(Pace::Closed);
+        run.outcome.has_counted = false;
+        assert!(to_text(core::slice::from_ref(&run)).starts_with("Nothing counted yet: "));
+        assert!(html::page(core::slice::from_ref(&run), "").contains("Nothing counted yet: "));
+        assert_eq!(to_json(&[run], "")["warm_up_only"], true);
+    }
+
+    #[test]
+    fn the_unit_of_a_rate_keeps_its_case() {
+        let pace = Pace::Total { per_second: 2e6, arrivals: Arrivals::Poisson };
+        assert!(run(pace).load_in_words().contains("open loop, 2.00M requests/s, poisson"));
     }
 
     #[test]
@@ -332,6 +365,18 @@ mod tests {
         let dump = percentile_dump(&[run(Pace::Closed), other]);
         let blocks: Vec<&str> = dump.split("\n\n\n").collect();
         assert!(blocks[0].starts_with("# one\n#pctl") && blocks[1].starts_with("# other\n#pctl"));
+    }
+
+    #[test]
+    fn a_comparison_counts_the_rounds_that_all_ended() {
+        let (mut one, other) = (run(Pace::Closed), run(Pace::Closed));
+        let text = to_text(&[one.clone(), other.clone()]);
+        assert!(text.contains("(0 rounds") && text.contains("none: no round came to"), "{text}");
+        one.rounds = vec![RoundFigures::default(); 2];
+        let other = Run { rounds: vec![RoundFigures::default()], ..other };
+        let runs = [one, other];
+        assert!(to_text(&runs).contains("(1 round, 95 % spread)"));
+        assert!(html::page(&runs, "").contains("1 paired round"));
     }
 
     #[test]

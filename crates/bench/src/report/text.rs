@@ -1,7 +1,7 @@
 //! The report for people, and the percentile dump for plotting scripts.
 //! In: runs. Out: text. Invariant: when the client was saturated, the first line says so.
 
-use super::{RoundFigures, Run, longest, percentile};
+use super::{RoundFigures, Run, longest, paired_rounds, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::quantity::{counted, micros, short};
 use crate::statistics;
@@ -231,7 +231,7 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
         text,
         "paired ratios over {} ({}, 95 % spread)",
         first.name,
-        counted(first.rounds.len() as u64, "round")
+        counted(paired_rounds(runs), "round")
     )?;
     let measures: [(&str, Figure); 5] = [
         ("server CPU/request", |round| round.server_cpu_us),
@@ -244,6 +244,10 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
         writeln!(text, "  {}", run.name)?;
         if run.outcome.tally.requests == 0 || first.outcome.tally.requests == 0 {
             writeln!(text, "    none: one of both has no answer")?;
+            continue;
+        }
+        if run.rounds.is_empty() || first.rounds.is_empty() {
+            writeln!(text, "    none: no round came to its end")?;
             continue;
         }
         for (name, of) in measures {

@@ -7,7 +7,7 @@ use tidegate_base::limits::OUTPUT_HIGH_BYTES;
 use tidegate_base::{Prng, Span};
 use tidegate_reactor::{CloseReason, Faults, Reactor};
 use tidegate_secure::Event;
-use tidegate_wire::tls::{Ending, Fault, Version};
+use tidegate_wire::tls::{Ending, Fault, PeerIdentity, Version};
 
 use stage::{HANDSHAKE_TIMEOUT, Heard, Stage, front};
 
@@ -438,4 +438,54 @@ fn whatever_peers_and_the_net_do_nothing_is_left() {
         stage.end();
     }
     assert!(through > 200, "{through} handshakes done");
+}
+
+#[test]
+fn a_refused_client_is_logged_and_many_are_counted() {
+    let own = include_bytes!("../../../../fuzz/records/certificate.pem");
+    // Simulated time begins before its.
+    let shown = PeerIdentity::of_pem(own).unwrap();
+    let told = format!(
+        "listener front: client 192.0.2.7:4711: the peer's certificate is not valid yet: \
+         subject \"{}\", SHA-256 {}",
+        shown.subject,
+        shown.fingerprint_hex()
+    );
+    let absent = "listener front: client 192.0.2.7:4711: the peer showed no certificate";
+    for version in VERSIONS {
+        let mut stage = Stage::requiring(version, own.to_vec());
+        let refuse = |stage: &mut Stage, mut end: stage::End| {
+            let before = stage.notes.faults().len();
+            let notes = stage.notes.clone();
+            stage.until(&mut [&mut end], |_, _| notes.faults().len() > before);
+        };
+        let end = stage.dial_showing(version);
+        refuse(&mut stage, end);
+        assert_eq!(stage.notes.lines(), std::slice::from_ref(&told), "{version:?}");
+        for _ in 0..20 {
+            let end = stage.dial();
+            refuse(&mut stage, end);
+        }
+        assert_eq!(stage.notes.lines().len(), 1, "{version:?}");
+        stage.pass(Span::from_secs(2));
+        let end = stage.dial();
+        refuse(&mut stage, end);
+        stage.pass(Span::from_secs(2));
+        let end = stage.dial();
+        refuse(&mut stage, end);
+        let counted = format!("{absent} (20 refused since the last line are not shown)");
+        assert_eq!(stage.notes.lines(), [told.clone(), counted, absent.to_owned()]);
+        stage.end();
+    }
+}
+
+#[test]
+fn what_is_no_certificate_is_not_logged_of_clients() {
+    let mut stage = Stage::calm(Version::Tls13);
+    let peer = stage.net.dial(&front()).unwrap();
+    peer.send(b"GET / HTTP/1.1\r\n\r\n");
+    stage.pass(Span::from_secs(1));
+    assert_eq!((stage.notes.faults(), stage.notes.lines()), (vec![Fault::PlainHttp], Vec::new()));
+    drop(peer);
+    stage.end();
 }

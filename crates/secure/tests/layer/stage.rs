@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::{
-    CloseReason, Completion, Faults, ListenOptions, Reactor, SimNet, SimPeer, SimReactor,
+    CloseReason, Completion, Faults, ListenOptions, Peer, Reactor, SimNet, SimPeer, SimReactor,
     SimServer, SockId,
 };
 use tidegate_secure::{
     Event, Ledger, ListenerPlan, PoolPlan, SecureView, ServerPlan, TlsLayer, TlsPlan, User, profile,
 };
 use tidegate_wire::tls::{
-    Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Fault, Progress,
-    Randomness, Roots, TicketKeys, TlsClock, TlsSession, Version,
+    Acceptor, AcceptorSettings, CertificateFiles, ClientAuth, Connector, ConnectorSettings, Fault,
+    Progress, Randomness, Roots, TicketKeys, TlsClock, TlsSession, Version,
 };
 
 const TURNS_MAX: u32 = 20_000;
@@ -25,11 +25,16 @@ pub const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
 
 /// What is counted, in its order.
 #[derive(Clone, Default)]
-pub struct Notes(Rc<RefCell<Vec<Event>>>);
+pub struct Notes(Rc<RefCell<Vec<Event>>>, Rc<RefCell<Vec<String>>>);
 
 impl Notes {
     pub fn count_of(&self, event: Event) -> usize {
         self.0.borrow().iter().filter(|noted| **noted == event).count()
+    }
+
+    /// The lines for the operator.
+    pub fn lines(&self) -> Vec<String> {
+        self.1.borrow().clone()
     }
 
     pub fn faults(&self) -> Vec<Fault> {
@@ -44,6 +49,10 @@ impl Notes {
 impl Ledger for Notes {
     fn count(&self, event: Event) {
         self.0.borrow_mut().push(event);
+    }
+
+    fn log(&self, line: core::fmt::Arguments<'_>) {
+        self.1.borrow_mut().push(line.to_string());
     }
 }
 
@@ -131,6 +140,11 @@ impl User for Above {
         self.note(sock, Heard::Established);
     }
 
+    fn client_of(&mut self, sock: SockId) -> Option<(&str, Peer)> {
+        assert!(!self.of(sock).heard.iter().any(|heard| matches!(heard, Heard::Closed(_))));
+        Some(("front", Peer::Tcp(([192, 0, 2, 7], 4711).into())))
+    }
+
     fn handle_fault(&mut self, sock: SockId, fault: Fault) {
         self.note(sock, Heard::Faulted(fault));
     }
@@ -157,6 +171,22 @@ fn origin() -> Address {
 
 impl Stage {
     pub fn new(seed: u64, faults: Faults, version_max: Version) -> Self {
+        Self::with_settings(seed, faults, version_max, &served())
+    }
+
+    /// One whose clients must show a certificate of that authority's.
+    pub fn requiring(version_max: Version, client_authorities_pem: Vec<u8>) -> Self {
+        let client_auth = ClientAuth::Required;
+        let settings = AcceptorSettings { client_auth, client_authorities_pem, ..served() };
+        Self::with_settings(1, Faults::none(), version_max, &settings)
+    }
+
+    fn with_settings(
+        seed: u64,
+        faults: Faults,
+        version_max: Version,
+        settings: &AcceptorSettings,
+    ) -> Self {
         let net = SimNet::new(seed, faults);
         let clock = TlsClock::default();
         let randomness = Randomness::seeded(seed);
@@ -165,7 +195,7 @@ impl Stage {
         clock.set(now);
         let tickets = Arc::new(TicketKeys::with_randomness(now, randomness).unwrap());
         let acceptor =
-            Acceptor::with_randomness(&served(), Some(tickets), clock.clone(), randomness).unwrap();
+            Acceptor::with_randomness(settings, Some(tickets), clock.clone(), randomness).unwrap();
         let settings =
             ConnectorSettings { roots: Roots::Nobody, version_max, ..Default::default() };
         let connector = Connector::with_randomness(&settings, clock.clone(), randomness).unwrap();
@@ -197,6 +227,25 @@ impl Stage {
     pub fn dial(&self) -> End {
         let session = self.connector.connect("a.example").unwrap();
         let mut end = End::new(self.net.dial(&front()).unwrap(), session);
+        end.take(&mut []);
+        end
+    }
+
+    /// A client that shows the certificate which this side shows.
+    pub fn dial_showing(&self, version_max: Version) -> End {
+        let client_certificate = served().certificates.pop();
+        let settings = ConnectorSettings {
+            roots: Roots::Nobody,
+            version_max,
+            client_certificate,
+            ..Default::default()
+        };
+        let clock = TlsClock::default();
+        clock.set(self.reactor.unix_seconds());
+        let randomness = Randomness::seeded(2);
+        let connector = Connector::with_randomness(&settings, clock, randomness).unwrap();
+        let mut end =
+            End::new(self.net.dial(&front()).unwrap(), connector.connect("a.example").unwrap());
         end.take(&mut []);
         end
     }

@@ -15,6 +15,7 @@ use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::fault::Fault;
 use super::randomness::Randomness;
+use super::refusal::{LastRefused, Noting};
 use super::session::TlsSession;
 use super::setup::{SetupFault, SetupKind};
 use super::tickets::TicketKeys;
@@ -81,6 +82,16 @@ impl Default for AcceptorSettings {
 pub struct Acceptor {
     config: Arc<ServerConfig>,
     keeps_names: bool,
+    /// Where clients are asked for certificates.
+    judge: Option<Judge>,
+}
+
+/// What verifies clients' certificates.
+#[derive(Clone, Debug)]
+struct Judge {
+    verifier: Arc<dyn ClientCertVerifier>,
+    versions: &'static [&'static SupportedProtocolVersion],
+    refused: Arc<LastRefused>,
 }
 
 impl Acceptor {
@@ -109,11 +120,12 @@ impl Acceptor {
         let provider = Arc::new(choice::provider(&settings.ciphers, &settings.groups, randomness)?);
         let certificates =
             Certificates::new(&settings.certificates, settings.strict_names, &provider)?;
-        let versions: &[&SupportedProtocolVersion] = settings.version_min.and_later();
+        let versions = settings.version_min.and_later();
+        let verifier = client_verifier(settings, &provider)?;
         let mut config = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(clock))
             .with_protocol_versions(versions)
             .map_err(|error| SetupFault::new(SetupKind::NothingLeft, error))?
-            .with_client_cert_verifier(client_verifier(settings, &provider)?)
+            .with_client_cert_verifier(Arc::clone(&verifier))
             .with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols = settings.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         config.ignore_client_order = !settings.ciphers.is_empty();
@@ -126,7 +138,42 @@ impl Acceptor {
             }
             _ => config.send_tls13_tickets = 0,
         }
-        Ok(Self { config: Arc::new(config), keeps_names: settings.keeps_names })
+        let judge = verifier.offer_client_auth().then(|| Judge {
+            verifier,
+            versions,
+            refused: Arc::default(),
+        });
+        let keeps_names = settings.keeps_names;
+        Ok(Self { config: Arc::new(config), keeps_names, judge }.with_own_refusals())
+    }
+
+    /// An acceptor of the same settings that keeps refused certificates of its own, so that no worker takes
+    /// another's for its own.
+    #[must_use]
+    pub fn with_own_refusals(&self) -> Self {
+        let Some(judge) = &self.judge else { return self.clone() };
+        let refused = Arc::<LastRefused>::default();
+        let noting =
+            Noting { verifier: Arc::clone(&judge.verifier), refused: Arc::clone(&refused) };
+        let old = &self.config;
+        let provider = Arc::clone(old.crypto_provider());
+        let clock = Arc::clone(&old.time_provider);
+        // The versions were taken before, beside the same provider.
+        let Ok(builder) = ServerConfig::builder_with_details(provider, clock)
+            .with_protocol_versions(judge.versions)
+        else {
+            return self.clone();
+        };
+        let mut config = builder
+            .with_client_cert_verifier(Arc::new(noting))
+            .with_cert_resolver(Arc::clone(&old.cert_resolver));
+        config.alpn_protocols.clone_from(&old.alpn_protocols);
+        config.ignore_client_order = old.ignore_client_order;
+        config.session_storage = Arc::clone(&old.session_storage);
+        config.ticketer = Arc::clone(&old.ticketer);
+        config.send_tls13_tickets = old.send_tls13_tickets;
+        let judge = Some(Judge { refused, ..judge.clone() });
+        Self { config: Arc::new(config), keeps_names: self.keeps_names, judge }
     }
 
     /// Begins the session of a connection that has come in.
@@ -134,7 +181,8 @@ impl Acceptor {
     /// # Errors
     /// `Bug` when the library refuses its own settings.
     pub fn accept(&self) -> Result<TlsSession, Fault> {
-        TlsSession::server(Arc::clone(&self.config), self.keeps_names)
+        let refused = self.judge.as_ref().map(|judge| Arc::clone(&judge.refused));
+        TlsSession::server(Arc::clone(&self.config), self.keeps_names, refused)
     }
 }
 

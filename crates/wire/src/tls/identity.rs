@@ -2,6 +2,7 @@
 //! In: DER of a certificate. Out: a line of text (RFC 4514) and SHA-256.
 //! Never: a byte that a header field could not carry: anything beyond printable ASCII is escaped.
 //! Limits: `SUBJECT_BYTES_MAX`; a longer subject is cut at an attribute's end.
+//! Invariant: a subject's text that is cut, or that could not be read to its end, is no whole subject's.
 
 use aws_lc_rs::digest;
 
@@ -15,7 +16,8 @@ const COMMON_NAME_BYTES_MAX: usize = 256;
 /// A peer's verified certificate in short.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerIdentity {
-    /// The subject, most specific attribute first, e.g. `CN=client,O=Example`.
+    /// The subject, most specific attribute first, e.g. `CN=client,O=Example`. It ends in `...` where that
+    /// is not all of it.
     pub subject: String,
     /// The subject's common name as it is encoded, where it has one; the most specific of several.
     pub common_name: Option<Box<[u8]>>,
@@ -54,16 +56,20 @@ impl PeerIdentity {
 /// The text of a Name: a sequence of sets of (type, value), in reverse order (RFC 4514 section 2.1).
 fn subject_text(sets: &[u8]) -> String {
     let mut parts: Vec<String> = Vec::new();
-    for_each_attribute(sets, |oid, value| parts.push(attribute_text(oid, value)));
+    let mut whole = for_each_attribute(sets, |oid, value| parts.push(attribute_text(oid, value)));
     let mut text = String::new();
     for part in parts.iter().rev() {
-        if text.len() + part.len() + 1 > SUBJECT_BYTES_MAX {
+        let comma = if text.is_empty() { "" } else { "," };
+        if text.len() + comma.len() + part.len() > SUBJECT_BYTES_MAX {
+            whole = false;
             break;
         }
-        if !text.is_empty() {
-            text.push(',');
-        }
+        text.push_str(comma);
         text.push_str(part);
+    }
+    if !whole {
+        // Who trusts `CN=admin` must not be given it of a longer name. No attribute is without `=`.
+        text.push_str(if text.is_empty() { "..." } else { ",..." });
     }
     text
 }
@@ -87,17 +93,25 @@ fn common_name(sets: &[u8]) -> Option<Box<[u8]>> {
     found
 }
 
-fn for_each_attribute(mut sets: &[u8], mut act: impl FnMut(&[u8], &[u8])) {
+/// Whether all of it could be read.
+fn for_each_attribute(mut sets: &[u8], mut act: impl FnMut(&[u8], &[u8])) -> bool {
+    let mut whole = true;
     while let Some((0x31, set, rest)) = split_value(sets) {
         sets = rest;
         let mut set = set;
         while let Some((0x30, pair, rest)) = split_value(set) {
             set = rest;
-            let Some((0x06, oid, value)) = split_value(pair) else { continue };
-            let Some((_, value, _)) = split_value(value) else { continue };
-            act(oid, value);
+            let attribute = split_value(pair)
+                .filter(|(tag, ..)| *tag == 0x06)
+                .and_then(|(_, oid, value)| Some((oid, split_value(value)?.1)));
+            match attribute {
+                Some((oid, value)) => act(oid, value),
+                None => whole = false,
+            }
         }
+        whole &= set.is_empty();
     }
+    whole && sets.is_empty()
 }
 
 /// 2.5.4.3 in DER.
@@ -187,9 +201,26 @@ mod tests {
     fn a_cut_or_endless_name_gives_what_could_be_read() {
         let name = pair(&[0x55, 4, 3], b"client");
         for at in 0..name.len() {
-            assert_eq!(subject_text(&name[..at]), "", "cut at {at}");
+            let wanted = if at == 0 { "" } else { "..." };
+            assert_eq!(subject_text(&name[..at]), wanted, "cut at {at}");
         }
         let long = pair(&[0x55, 4, 3], &[b'a'; 100]).repeat(20);
-        assert!(subject_text(&long).len() <= SUBJECT_BYTES_MAX);
+        let text = subject_text(&long);
+        assert!(text.len() <= SUBJECT_BYTES_MAX + 4 && text.ends_with("a,..."), "{text}");
+    }
+
+    #[test]
+    fn no_longer_name_reads_as_a_shorter_one() {
+        let long = pair(&[0x55, 4, 10], &[b'a'; 100]).repeat(6);
+        let admin = pair(&[0x55, 4, 3], b"admin");
+        assert_eq!(subject_text(&admin), "CN=admin");
+        for before in
+            [long, vec![0x31, 2, 0x30, 0], vec![0x31, 4, 0x30, 2, 0x06, 0], vec![0x31, 1, 9]]
+        {
+            let text = subject_text(&[before, admin.clone()].concat());
+            assert!(text.starts_with("CN=admin,") && text.ends_with(",..."), "{text}");
+        }
+        let text = subject_text(&[admin, vec![0x30, 0]].concat());
+        assert_eq!(text, "CN=admin,...");
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod fuzz;
 mod hello;
 mod identity;
 mod randomness;
+mod refusal;
 mod session;
 mod sessions;
 mod setup;

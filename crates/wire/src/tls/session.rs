@@ -14,9 +14,10 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{ClientConfig, CommonState, Error, HandshakeKind, ServerConfig};
 
 use super::choice::{Version, cipher_name};
-use super::fault::Fault;
+use super::fault::{CertificateFault, Fault};
 use super::hello::read_server_name;
 use super::identity::PeerIdentity;
+use super::refusal::LastRefused;
 
 /// Bytes held of what came in part: the largest handshake message that is reassembled (64 KiB, RFC 8446
 /// section 4 allows more) and a whole record behind it.
@@ -46,6 +47,8 @@ pub struct TlsSession {
     held: Vec<u8>,
     stage: Stage,
     name: AskedName,
+    /// Where a client's certificate is kept that is refused.
+    refused: Option<Arc<LastRefused>>,
     /// The handshake was completed, whatever came then.
     was_established: bool,
     peer_closed: bool,
@@ -109,10 +112,14 @@ pub struct Facts<'a> {
 }
 
 impl TlsSession {
-    pub(super) fn server(config: Arc<ServerConfig>, keeps_name: bool) -> Result<Self, Fault> {
+    pub(super) fn server(
+        config: Arc<ServerConfig>,
+        keeps_name: bool,
+        refused: Option<Arc<LastRefused>>,
+    ) -> Result<Self, Fault> {
         let connection = UnbufferedServerConnection::new(config).map_err(|_| Fault::Bug)?;
         let name = if keeps_name { AskedName::Awaited } else { AskedName::Ignored };
-        Ok(Self { name, ..Self::new(Side::Server(Box::new(connection))) })
+        Ok(Self { name, refused, ..Self::new(Side::Server(Box::new(connection))) })
     }
 
     pub(super) fn client(
@@ -133,6 +140,7 @@ impl TlsSession {
             held: Vec::new(),
             stage,
             name,
+            refused: None,
             was_established: false,
             peer_closed: false,
             close_sent: false,
@@ -252,6 +260,18 @@ impl TlsSession {
     pub fn peer_identity(&self) -> Option<PeerIdentity> {
         let chain = self.side.state().peer_certificates()?;
         chain.first().map(|certificate| PeerIdentity::of(certificate))
+    }
+
+    /// Who the certificate is about that was refused, where a client showed one: to be asked once, right after
+    /// the fault.
+    #[must_use]
+    pub fn take_refused(&mut self) -> Option<PeerIdentity> {
+        match self.stage {
+            // Whoever showed none has none that could be refused; what is kept is somebody else's.
+            Stage::Failed(Fault::Certificate(CertificateFault::Absent)) => None,
+            Stage::Failed(Fault::Certificate(_)) => self.refused.take()?.take(),
+            _ => None,
+        }
     }
 
     /// Bytes held of something incomplete.

@@ -482,6 +482,49 @@ fn client_certificates_are_asked_for_judged_and_named() {
 }
 
 #[test]
+fn whose_certificate_was_refused_is_told_once_and_by_nobody_elses_session() {
+    let (authority, other) = (Authority::new("authority"), Authority::new("other"));
+    let mut settings = settings(&authority);
+    settings.client_auth = ClientAuth::Required;
+    settings.client_authorities_pem.clone_from(&authority.pem);
+    settings.client_revocations_pem = Some(revocations(&authority, 13));
+    let acceptor = acceptor(&settings);
+    let own = acceptor.with_own_refusals();
+    let meet = |acceptor: &Acceptor, version: Version, shown: Option<&CertificateFiles>| {
+        let mut shows = connector(&authority);
+        shows.version_max = version;
+        shows.client_certificate = shown.cloned();
+        let mut pair = Pair::new(connect(&shows), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        pair.server.session
+    };
+    let good = authority.client("good", 7);
+    let mut purpose = server_params(&["a.example"]);
+    purpose.distinguished_name = subject("server");
+    for version in [Version::Tls12, Version::Tls13] {
+        for (name, files) in [
+            ("revoked", authority.client("revoked", 13)),
+            ("foreign", other.client("foreign", 7)),
+            ("server", authority.issue(purpose.clone())),
+        ] {
+            let mut refused = meet(&own, version, Some(&files));
+            let wanted = PeerIdentity::of_pem(&files.chain_pem).unwrap();
+            assert_eq!(wanted.subject, format!("CN={name}"));
+            // The acceptor that it was made of has had none.
+            let mut without = meet(&acceptor, version, None);
+            assert_eq!(without.take_refused(), None);
+            assert_eq!(refused.take_refused(), Some(wanted), "{version:?}");
+            assert_eq!(refused.take_refused(), None, "once");
+        }
+        // What nobody asked for is not the next one's.
+        let _ = meet(&own, version, Some(&other.client("foreign", 7)));
+        let mut accepted = meet(&own, version, Some(&good));
+        assert!(accepted.is_established() && accepted.take_refused().is_none());
+        assert_eq!(accepted.peer_identity().unwrap().subject, "CN=good");
+    }
+}
+
+#[test]
 fn a_servers_certificate_that_was_revoked_is_refused() {
     let authority = Authority::new("authority");
     let mut params = server_params(&["a.example"]);

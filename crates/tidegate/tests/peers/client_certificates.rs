@@ -1,0 +1,211 @@
+//! Clients with certificates, as curl and openssl show them: what routes make of them, and what
+//! the log says of those that are refused.
+//! In: certificates of an authority's and of nobody's. Out: the route's answer, or none; lines of the log.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::{Command, Output, Stdio};
+
+use crate::gate::Gate;
+use crate::process::{Folder, program, run, run_well, text};
+use crate::proxy_protocol::{make_certificate, openssl};
+use crate::requests::curl;
+use crate::tls_in_front::make_clients;
+
+/// A certificate of the authority's for that name, beside those of `make_clients`.
+fn make_client(folder: &Folder, name: &str, signing: &str) {
+    let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(folder, &format!("req {curve} -subj /CN={name} -keyout {name}.key -out {name}.csr"));
+    openssl(
+        folder,
+        &format!("x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key {signing} -out {name}.pem"),
+    );
+}
+
+/// What openssl calls the fingerprint: upper case, with colons.
+fn fingerprint(folder: &Folder, name: &str) -> String {
+    let pem = folder.join(&format!("{name}.pem"));
+    let mut command = Command::new(program("openssl", "openssl"));
+    let said = run_well(command.args(["x509", "-in", &pem, "-noout", "-fingerprint", "-sha256"]));
+    said.trim().split_once('=').expect("it says whose it is").1.to_owned()
+}
+
+fn ask(folder: &Folder, gate: &Gate, name: Option<&str>, arguments: &[&str]) -> Output {
+    let mut command = curl();
+    command.args(["--cacert", &folder.join("ca.pem")]).args(arguments);
+    if let Some(name) = name {
+        command.args(["--cert", &folder.join(&format!("{name}.pem"))]);
+        command.args(["--key", &folder.join(&format!("{name}.key"))]);
+    }
+    run(command.arg(format!("https://{}/", gate.address())))
+}
+
+/// What openssl s_client prints of a session that is kept in, or taken from, a file.
+fn s_client(folder: &Folder, address: SocketAddr, arguments: &[&str]) -> String {
+    let mut client = Command::new(program("openssl", "openssl"))
+        .args(["s_client", "-connect", &address.to_string(), "-ign_eof", "-CAfile", "ca.pem"])
+        .args(arguments)
+        .current_dir(folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl runs");
+    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    client.stdin.take().expect("it is piped").write_all(request).expect("it reads");
+    text(&client.wait_with_output().expect("it ends").stdout)
+}
+
+fn listener(folder: &Folder, auth: &str) -> String {
+    let (site, key, authority) =
+        (folder.join("site.pem"), folder.join("site.key"), folder.join("ca.pem"));
+    format!(
+        "[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n\
+         tls = {{ certificates = [{{ cert = \"{site}\", key = \"{key}\" }}], \
+         client-auth = \"{auth}\", client-ca = \"{authority}\" }}\n"
+    )
+}
+
+const VERSIONS: [[&str; 3]; 2] =
+    [["--tlsv1.2", "--tls-max", "1.2"], ["--tlsv1.3", "--tls-max", "1.3"]];
+
+#[test]
+fn routes_tell_clients_apart_by_their_certificates() {
+    let folder = Folder::new("certificate-routes");
+    make_certificate(&folder);
+    make_clients(&folder);
+    for (name, serial) in [("carol", "15"), ("dan", "16")] {
+        let signing = format!("-set_serial {serial} -days 2 -extfile clients.cnf");
+        make_client(&folder, name, &signing);
+    }
+    let carols = fingerprint(&folder, "carol");
+    let gate = Gate::start(
+        &folder,
+        &format!(
+            "{}[[route]]\nclient-cert = {{ subject = [\"CN=nobody\", \"CN=bob,O=Example\"] }}\n\
+             respond = {{ body = \"bob\" }}\n\
+             [[route]]\nclient-cert = {{ subject = \"CN=dan\", sha256 = \"{carols}\" }}\n\
+             respond = {{ body = \"never both\" }}\n\
+             [[route]]\nclient-cert = {{ sha256 = [\"{carols}\"] }}\nrespond = {{ body = \"carol\" }}\n\
+             [[route]]\nclient-cert = true\nrespond = {{ body = \"another\" }}\n\
+             [[route]]\nclient-cert = false\nrespond = {{ status = 403, body = \"none\" }}\n",
+            listener(&folder, "optional")
+        ),
+    );
+    for version in VERSIONS {
+        for (name, wanted) in [
+            (Some("bob"), "bob"),
+            (Some("carol"), "carol"),
+            (Some("dan"), "another"),
+            (None, "none"),
+        ] {
+            // Fields are no certificates.
+            let claims = ["-H", "X-Client-Cert-Subject: CN=bob,O=Example"];
+            let output = ask(&folder, &gate, name, &[&version[..], &claims].concat());
+            assert_eq!(text(&output.stdout), wanted, "{version:?} {name:?} {output:?}");
+        }
+        let output = ask(&folder, &gate, Some("eve"), &version);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{version:?} {output:?}");
+    }
+}
+
+#[test]
+fn no_session_of_before_stands_for_a_certificate() {
+    let folder = Folder::new("certificate-resumed");
+    make_certificate(&folder);
+    make_clients(&folder);
+    let (site, key) = (folder.join("site.pem"), folder.join("site.key"));
+    let gate = Gate::start(
+        &folder,
+        &format!(
+            "{}[[listener]]\nname = \"open\"\nbind = \"127.0.0.1:0\"\n\
+             tls = {{ certificates = [{{ cert = \"{site}\", key = \"{key}\" }}] }}\n\
+             [[route]]\nclient-cert = {{ subject = \"CN=bob,O=Example\" }}\n\
+             respond = {{ body = \"it is bob\" }}\n\
+             [[route]]\nrespond = {{ body = \"it is nobody\" }}\n",
+            listener(&folder, "optional")
+        ),
+    );
+    let (door, open) = (gate.addresses()[0], gate.addresses()[1]);
+    let bob = ["-cert", "bob.pem", "-key", "bob.key"];
+    for version in ["-tls1_2", "-tls1_3"] {
+        let said =
+            s_client(&folder, door, &[&[version, "-sess_out", "bobs.pem"], &bob[..]].concat());
+        assert!(said.contains("it is bob"), "{version} {said}");
+        let kept = std::path::Path::new(&folder.join("bobs.pem")).exists();
+        assert!(!kept, "{version}: there is nothing to resume");
+
+        // The same keys seal the tickets of a listener that asks for no certificate.
+        s_client(&folder, open, &[version, "-sess_out", "session.pem"]);
+        let resume = [version, "-sess_in", "session.pem"];
+        let said = s_client(&folder, open, &resume);
+        assert!(said.contains("Reused") && said.contains("it is nobody"), "{version} {said}");
+        let said = s_client(&folder, door, &resume);
+        assert!(!said.contains("Reused") && said.contains("it is nobody"), "{version} {said}");
+        let said = s_client(&folder, door, &[&resume[..], &bob].concat());
+        assert!(!said.contains("Reused") && said.contains("it is bob"), "{version} {said}");
+    }
+}
+
+/// An authority's books: what certificates with dates of their own, and lists of those taken back, need.
+const BOOKS: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\nnew_certs_dir = .\n\
+                     certificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\n\
+                     rand_serial = yes\ncrlnumber = crlnumber\ncrl_extensions = lists\n\
+                     default_crl_days = 30\npolicy = any\n[any]\ncommonName = supplied\n\
+                     [lists]\nauthorityKeyIdentifier = keyid\n";
+
+#[test]
+fn the_log_says_which_certificate_was_refused_and_why() {
+    let folder = Folder::new("certificate-refused");
+    make_certificate(&folder);
+    make_clients(&folder);
+    folder.file("index.txt", "");
+    folder.file("crlnumber", "01\n");
+    folder.file("books.cnf", BOOKS);
+    folder.file("servers.cnf", "extendedKeyUsage = serverAuth\n");
+    make_client(&folder, "server", "-set_serial 21 -days 2 -extfile servers.cnf");
+    make_client(&folder, "back", "-set_serial 22 -days 2 -extfile clients.cnf");
+    make_client(&folder, "stranger", "-set_serial 24 -days 2");
+    openssl(
+        &folder,
+        "x509 -req -in stranger.csr -CA eve.pem -CAkey eve.key -set_serial 25 -days 2 \
+         -extfile clients.cnf -out stranger.pem",
+    );
+    let books = "ca -batch -config books.cnf -extfile clients.cnf";
+    for (name, dates) in [
+        ("old", "-startdate 20200101000000Z -enddate 20210101000000Z"),
+        ("early", "-startdate 20900101000000Z -enddate 20910101000000Z"),
+    ] {
+        make_client(&folder, name, "-set_serial 23 -days 2 -extfile clients.cnf");
+        openssl(&folder, &format!("{books} {dates} -in {name}.csr -out {name}.pem -notext"));
+    }
+    openssl(&folder, "ca -config books.cnf -revoke back.pem");
+    openssl(&folder, "ca -config books.cnf -gencrl -out ca.crl");
+    let crl = format!("client-crl = \"{}\" }}\n", folder.join("ca.crl"));
+    let listener = listener(&folder, "required").replace(" }\n", &format!(", {crl}"));
+    let config = format!("[server]\nworkers = 1\n{listener}[[route]]\nrespond = {{}}\n");
+    for (name, why) in [
+        (Some("old"), "the peer's certificate has expired"),
+        (Some("early"), "the peer's certificate is not valid yet"),
+        (Some("stranger"), "the issuer of the peer's certificate is not trusted"),
+        (Some("back"), "the peer's certificate has been revoked"),
+        (Some("server"), "the peer's certificate is for another purpose"),
+        (None, "the peer showed no certificate"),
+    ] {
+        // One line a second is written: each case has a log of its own.
+        let gate = Gate::start(&folder, &config);
+        let output = ask(&folder, &gate, name, &[]);
+        assert!(!output.status.success(), "{name:?} {output:?}");
+        assert!(ask(&folder, &gate, Some("bob"), &[]).status.success(), "{name:?}");
+        gate.terminate();
+        let (_, log) = gate.wait();
+        let shown = name.map_or(String::new(), |name| {
+            let fingerprint = fingerprint(&folder, name).replace(':', "").to_lowercase();
+            format!(": subject \"CN={name}\", SHA-256 {fingerprint}")
+        });
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains("peer")).collect();
+        let [line] = lines[..] else { panic!("{name:?}: {log}") };
+        assert!(line.starts_with("tidegate: listener door: client 127.0.0.1:"), "{line}");
+        assert!(line.ends_with(&format!(": {why}{shown}")), "{name:?}: {line}");
+    }
+}
