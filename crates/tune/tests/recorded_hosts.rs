@@ -146,6 +146,14 @@ fn the_page_needs_nothing_from_elsewhere() {
 }
 
 #[test]
+fn the_page_names_commands_that_do_what_they_say() {
+    let page = page::html(&look_at("numa-server", For::All, None));
+    assert!(page.contains("<code>tidegate tune apply locality-queues --yes</code>"));
+    let audit = "tidegate tune apply syscall-audit --accept-risk syscall-audit --yes";
+    assert!(page.contains(&format!("<code>{audit}</code>")));
+}
+
+#[test]
 fn containers_and_virtual_machines_are_recognised() {
     let place = |name| look_at(name, For::All, None).environment.line();
     assert!(place("laptop").starts_with("bare machine"));
