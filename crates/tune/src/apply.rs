@@ -33,6 +33,8 @@ pub type Killer<'a> = &'a mut dyn FnMut(Point) -> bool;
 pub enum ApplyError {
     /// An action failed; those before it were put back.
     Action(Unreadable),
+    /// An action failed, and what the second names, done before it, could not be put back.
+    HalfDone(Unreadable, String),
     /// The journal cannot be written.
     Journal(JournalError),
     /// Ended by the [`Killer`].
@@ -43,6 +45,11 @@ impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Action(error) => write!(f, "{error}; what was begun for this item is put back"),
+            Self::HalfDone(error, target) => write!(
+                f,
+                "{error}; what was begun for this item could NOT all be put back: {target}; `tidegate tune undo` says \
+                 why and tries again"
+            ),
             Self::Journal(error) => error.fmt(f),
             Self::Killed => write!(f, "ended in the middle"),
         }
@@ -60,7 +67,7 @@ impl From<JournalError> for ApplyError {
 /// Does one item's actions in order. An action whose target already is as wanted is left out.
 ///
 /// # Errors
-/// [`ApplyError`]; unless killed, the host is as before.
+/// [`ApplyError`]; unless killed or half done, the host is as before.
 pub fn apply(
     host: &Host,
     journal: &mut Journal,
@@ -76,8 +83,11 @@ pub fn apply(
         match apply_one(host, journal, item, &boot, action, killed) {
             Ok(acted) => done += usize::from(acted),
             Err(ApplyError::Action(error)) => {
-                undo::undo_after(host, journal, first)?;
-                return Err(ApplyError::Action(error));
+                let fates = undo::undo_after(host, journal, first)?;
+                return Err(match fates.iter().find(|undone| undone.is_left()) {
+                    Some(left) => ApplyError::HalfDone(error, left.step.action.target()),
+                    None => ApplyError::Action(error),
+                });
             }
             Err(error) => return Err(error),
         }
@@ -122,7 +132,7 @@ fn perform(host: &Host, action: &Action) -> Result<(), Unreadable> {
     match action {
         Action::Beside { .. } => Ok(()),
         Action::Folder { path } => {
-            fs::create_dir(host.locate(path)).map_err(|error| Unreadable::file(path, &error))
+            fs::create_dir(host.locate_entry(path)?).map_err(|error| Unreadable::file(path, &error))
         }
         Action::File { path, text } => replace_file(host, path, text),
         Action::Run { argv, .. } => run(host, argv),
@@ -143,10 +153,12 @@ pub(crate) fn run(host: &Host, argv: &[String]) -> Result<(), Unreadable> {
 
 /// Puts a whole file in place in one step: what is there after a crash is the old or the new one.
 pub(crate) fn replace_file(host: &Host, path: &str, text: &str) -> Result<(), Unreadable> {
-    let target = host.locate(path);
+    let target = host.locate_entry(path)?;
     let folder = target.parent().unwrap_or(Path::new("/")).to_owned();
     let draft = draft_of(&target);
-    let written = fs::File::create(&draft)
+    let _ = fs::remove_file(&draft);
+    // A new file: a link in its place would be written through.
+    let written = fs::File::create_new(&draft)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&draft, &target))
         .and_then(|()| sync_folder(&folder));
@@ -158,7 +170,9 @@ pub(crate) fn replace_file(host: &Host, path: &str, text: &str) -> Result<(), Un
 
 /// Removes what a kill between writing and renaming left.
 pub(crate) fn remove_draft(host: &Host, path: &str) {
-    let _ = fs::remove_file(draft_of(&host.locate(path)));
+    if let Ok(target) = host.locate_entry(path) {
+        let _ = fs::remove_file(draft_of(&target));
+    }
 }
 
 fn draft_of(target: &Path) -> PathBuf {

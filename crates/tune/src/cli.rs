@@ -463,7 +463,7 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
             }
         };
         writeln!(out, "{}: {target}: {line}", undone.step.item)?;
-        if matches!(undone.fate, Fate::ChangedSince(_) | Fate::Failed(_)) {
+        if undone.is_left() {
             left += 1;
             if args.forget {
                 journal.forget(undone.step.number).map_err(io::Error::other)?;

@@ -4,6 +4,7 @@
 //! Limits: `FILE_BYTES_MAX`, `TOOL_OUTPUT_BYTES_MAX`.
 //! Invariant: a recorded host starts no process and reads nothing outside its tree.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -125,6 +126,37 @@ impl Host {
         self.root.join(path.trim_start_matches('/'))
     }
 
+    /// Where `path`, which exists, lies: on a recorded host without links and inside its tree, as links (or
+    /// `..` in a journal) in a tree of somebody else may lead to this host.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when it does not exist or lies outside.
+    pub fn locate_inside(&self, path: &str) -> Result<PathBuf, Unreadable> {
+        let place = self.locate(path);
+        if self.is_live() {
+            return Ok(place);
+        }
+        let real =
+            |place: &Path| fs::canonicalize(place).map_err(|error| Unreadable::file(path, &error));
+        let (place, root) = (real(&place)?, real(&self.root)?);
+        if place.starts_with(&root) {
+            return Ok(place);
+        }
+        let cause = Cause::Odd("it lies outside the recorded host".to_owned());
+        Err(Unreadable { what: path.to_owned(), cause })
+    }
+
+    /// Where `path`, which need not exist, lies: as [`Self::locate_inside`] for the folder that holds it.
+    ///
+    /// # Errors
+    /// [`Unreadable`] as there, and for a path without a name.
+    pub fn locate_entry(&self, path: &str) -> Result<PathBuf, Unreadable> {
+        match (Path::new(path).parent().and_then(Path::to_str), Path::new(path).file_name()) {
+            (Some(folder), Some(name)) => Ok(self.locate_inside(folder)?.join(name)),
+            _ => Err(Unreadable::odd(path, "no name of a file")),
+        }
+    }
+
     /// Whether `path` exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
@@ -137,7 +169,7 @@ impl Host {
     /// [`Unreadable`] with the path and the cause.
     pub fn read_raw(&self, path: &str) -> Result<String, Unreadable> {
         let mut bytes = Vec::new();
-        File::open(self.locate(path))
+        File::open(self.locate_inside(path)?)
             .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
             .map_err(|error| Unreadable::file(path, &error))?;
         String::from_utf8(bytes).map_err(|_| Unreadable {
@@ -239,7 +271,7 @@ impl Host {
         OpenOptions::new()
             .write(true)
             .truncate(true)
-            .open(self.locate(path))
+            .open(self.locate_inside(path)?)
             .and_then(|mut file| file.write_all(value.as_bytes()))
             .map_err(|error| Unreadable::file(path, &error))
     }
@@ -374,9 +406,14 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| path.exists());
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
+    tool_in(&std::env::var_os("PATH").unwrap_or_default(), name)
+}
+
+fn tool_in(path: &OsStr, name: &str) -> Option<PathBuf> {
+    std::env::split_paths(path)
         .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
+        // A folder relative to where the user stands may hold anybody's `tc`.
+        .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
 }
@@ -445,6 +482,15 @@ mod tests {
         // As auditctl says it.
         let says = "echo You must be root to run this program. >&2; exit 4";
         assert_eq!(run_tool(&["sh", "-c", says]).unwrap_err().cause, Cause::Denied);
+    }
+
+    #[test]
+    fn a_tool_is_never_taken_from_where_the_user_stands() {
+        assert!(Path::new("Cargo.toml").is_file());
+        for path in ["", ".", ":/usr/bin", "src/.."] {
+            assert_eq!(tool_in(OsStr::new(path), "Cargo.toml"), None, "PATH={path}");
+        }
+        assert!(tool_in(OsStr::new("."), "sh").is_some_and(|tool| tool.is_absolute()));
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! What was changed, on disk before it is changed.
 //! In: actions with the state before them. Out: the steps that are still to be put back, newest first.
-//! Never: says that a step was begun before its line is synchronised to the disk.
+//! Never: says that a step was begun before its line is synchronised to the disk; believes a file that another
+//! user could have written, as undo runs the commands it names.
 //! Limits: `JOURNAL_BYTES_MAX`. Invariant: only the last line can be torn (the one being written when the
 //! machine stopped), and what it would have said was then not acted upon yet.
 
 use crate::action::Action;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a journal; far more than all items on a large host make.
@@ -90,6 +91,8 @@ pub enum JournalError {
     Busy(PathBuf),
     /// A line that is not the last one cannot be read.
     Damaged(PathBuf, usize),
+    /// Another user owns it or may write it.
+    Foreign(PathBuf),
     /// It holds changes of another host: the file, that host's root.
     OtherRoot(PathBuf, String),
     /// The file system says no.
@@ -107,6 +110,12 @@ impl fmt::Display for JournalError {
             Self::Damaged(path, line) => write!(
                 f,
                 "{} line {line} cannot be read, so nothing is changed; mend the line or put the values back by hand",
+                path.display()
+            ),
+            Self::Foreign(path) => write!(
+                f,
+                "{} was written, or may be, by another user, and undo would run the commands it names, so nothing is \
+                 changed; look at it, then `chown` it to yourself and `chmod 600` it, or remove it",
                 path.display()
             ),
             Self::OtherRoot(path, root) => write!(
@@ -149,8 +158,12 @@ impl Journal {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path)
             .map_err(failed)?;
+        if !is_ours(&file.metadata().map_err(failed)?) {
+            return Err(JournalError::Foreign(path));
+        }
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| JournalError::Busy(path.clone()))?;
         let mut bytes = Vec::new();
@@ -297,6 +310,12 @@ impl Journal {
             }
         }
     }
+}
+
+/// Whether nobody else can have written a file. The folder of a service may belong to the service's user.
+fn is_ours(file: &fs::Metadata) -> bool {
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    file.uid() == rustix::process::geteuid().as_raw() && file.mode() & WRITABLE_BY_OTHERS == 0
 }
 
 /// Where steps were made that do not say so: lines of before roots were kept.

@@ -128,9 +128,13 @@ fn card(out: &mut String, entry: &Entry) {
         for command in finding.commands() {
             let _ = writeln!(out, "{}", escape(&command));
         }
+        let accepted = match item.risk {
+            Risk::SecurityTrade => format!(" --accept-risk {}", item.id),
+            Risk::None | Risk::Trade => String::new(),
+        };
         let _ = write!(
             out,
-            "</pre><p class=quiet>done by <code>tidegate tune apply {}</code></p>",
+            "</pre><p class=quiet>done by <code>tidegate tune apply {}{accepted} --yes</code></p>",
             item.id
         );
     }

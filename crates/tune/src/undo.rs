@@ -34,6 +34,14 @@ pub struct Undone {
     pub restarted: bool,
 }
 
+impl Undone {
+    /// Whether it could not be put back and stays in the journal.
+    #[must_use]
+    pub const fn is_left(&self) -> bool {
+        matches!(self.fate, Fate::ChangedSince(_) | Fate::Failed(_))
+    }
+}
+
 /// Puts back everything that is outstanding.
 ///
 /// # Errors
@@ -58,12 +66,18 @@ pub fn undo_after(
     let boot = boot_id(host);
     let steps: Vec<Step> =
         journal.outstanding().iter().rev().filter(|step| step.number > last).cloned().collect();
-    let mut fates = Vec::with_capacity(steps.len());
+    let mut fates: Vec<Undone> = Vec::with_capacity(steps.len());
     for step in steps {
         let restarted = step.boot != boot;
         // What a tool changed on the side went with the restart; what is there now is others' doing.
         let is_gone = restarted && !step.action.acts();
-        let fate = if is_gone { Ok(Fate::AlreadyBack) } else { put_back(host, &step) };
+        let fate = if is_gone {
+            Ok(Fate::AlreadyBack)
+        } else if !step.action.acts() && stays(&step, &fates) {
+            left_beside(host, &step)
+        } else {
+            put_back(host, &step)
+        };
         let fate = fate.unwrap_or_else(|error| Fate::Failed(error.to_string()));
         if matches!(fate, Fate::AlreadyBack | Fate::Restored) {
             journal.undone(step.number)?;
@@ -71,6 +85,23 @@ pub fn undo_after(
         fates.push(Undone { step, fate, restarted });
     }
     Ok(fates)
+}
+
+/// Whether the call that a setting was saved for stays done: then the setting belongs to what stays.
+fn stays(beside: &Step, newer: &[Undone]) -> bool {
+    newer
+        .iter()
+        .rfind(|undone| undone.step.action.acts())
+        .is_some_and(|call| call.step.item == beside.item && call.is_left())
+}
+
+fn left_beside(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
+    let now = step.action.state(host)?;
+    if agree(&step.action, now.as_deref(), step.before.as_deref()) {
+        // Kept until the call is put back, which may place it anew.
+        return Ok(Fate::Failed("waits until what it was saved for is put back".to_owned()));
+    }
+    Ok(Fate::ChangedSince(now.unwrap_or_default().trim().to_owned()))
 }
 
 fn put_back(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
@@ -119,14 +150,13 @@ fn agree(action: &Action, one: Option<&str>, other: Option<&str>) -> bool {
 
 fn restore(host: &Host, action: &Action, before: Option<&str>) -> Result<(), Unreadable> {
     match (action, before) {
-        (Action::Folder { path }, None) => match fs::remove_dir(host.locate(path)) {
+        (Action::Folder { path }, None) => match fs::remove_dir(host.locate_entry(path)?) {
             // Somebody put a file there: theirs, so the folder stays.
             Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
             result => result.map_err(|error| Unreadable::file(path, &error)),
         },
-        (Action::File { path, .. }, None) => {
-            fs::remove_file(host.locate(path)).map_err(|error| Unreadable::file(path, &error))
-        }
+        (Action::File { path, .. }, None) => fs::remove_file(host.locate_entry(path)?)
+            .map_err(|error| Unreadable::file(path, &error)),
         (Action::File { path, .. }, Some(before)) => replace_file(host, path, before),
         (Action::Run { undo, .. }, _) => run(host, undo),
         (Action::Beside { path } | Action::Setting { path, .. }, Some(before)) => {

@@ -146,6 +146,14 @@ fn the_page_needs_nothing_from_elsewhere() {
 }
 
 #[test]
+fn the_page_names_commands_that_do_what_they_say() {
+    let page = page::html(&look_at("numa-server", For::All, None));
+    assert!(page.contains("<code>tidegate tune apply locality-queues --yes</code>"));
+    let audit = "tidegate tune apply syscall-audit --accept-risk syscall-audit --yes";
+    assert!(page.contains(&format!("<code>{audit}</code>")));
+}
+
+#[test]
 fn containers_and_virtual_machines_are_recognised() {
     let place = |name| look_at(name, For::All, None).environment.line();
     assert!(place("laptop").starts_with("bare machine"));
@@ -293,6 +301,30 @@ fn what_was_sent_again_is_a_share_of_all_that_was_sent() {
 }
 
 #[test]
+fn queues_go_back_to_the_number_that_the_tool_showed() {
+    // A driver may show queues under /sys that it does not count as channels (those of AF_XDP, say).
+    let shown = "Channel parameters for eth0:\nPre-set maximums:\nCombined:\t8\n\
+        Current hardware settings:\nCombined:\t1\n";
+    let finding = item_says("ena-vm", "locality-queues", &[("commands/ethtool_-l_eth0", shown)]);
+    let call = finding.actions.iter().find(|action| action.acts()).unwrap();
+    assert_eq!(call.undo_text(), "ethtool -L eth0 combined 1");
+}
+
+#[test]
+fn flows_of_a_queue_are_asked_for_as_the_kernel_shows_them() {
+    let tree = Scratch::of_host("ena-vm");
+    fs::remove_dir_all(tree.0.join("sys/class/net/eth0/queues/rx-3")).unwrap();
+    let report = check(&Host::recorded(&tree.0), &Workload::of(For::All));
+    let entry = report.entries.iter().find(|entry| entry.item.id == "locality-rps").unwrap();
+    let commands = entry.finding.commands();
+    let flows: Vec<&String> =
+        commands.iter().filter(|command| command.contains("flow_cnt")).collect();
+    // The kernel rounds 32768 / 3 up; a kill before the journal has it must not look like another's value.
+    assert_eq!(flows.len(), 3, "{commands:?}");
+    assert!(flows.iter().all(|command| command.starts_with("echo 16384 ")), "{flows:?}");
+}
+
+#[test]
 fn without_ethtool_few_queues_are_not_called_good() {
     let tree = Scratch::of_host("ena-vm");
     fs::remove_file(tree.0.join("commands/ethtool_-l_eth0")).unwrap();
@@ -354,6 +386,9 @@ fn queues_are_made_before_their_interrupts_are_placed() {
     let tree = Scratch::of_host("ena-vm");
     let queue = tree.0.join("sys/class/net/eth0/queues/rx-3");
     fs::remove_dir_all(queue).unwrap();
+    let shown = tree.0.join("commands/ethtool_-l_eth0");
+    let fewer = fs::read_to_string(&shown).unwrap().replacen("Combined:\t4", "Combined:\t3", 2);
+    fs::write(shown, fewer.replacen("Combined:\t3", "Combined:\t4", 1)).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate-tune"))
         .args(["apply", "locality", "--root"])
         .arg(&tree.0)

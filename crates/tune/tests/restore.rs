@@ -232,18 +232,54 @@ fn an_item_whose_second_action_fails_is_put_back_whole() {
 }
 
 #[test]
-fn a_change_that_is_accepted_without_effect_is_not_called_done() {
-    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+fn a_journal_that_another_user_may_have_written_is_not_believed() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    let state = Scratch::new();
+    let file = state.0.join("journal.jsonl");
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(matches!(Journal::open(&state.0), Err(JournalError::Foreign(_))));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(Journal::open(&state.0).is_ok());
+    // Only root can give a file away.
+    if chown(&file, Some(65_534), None).is_ok() {
+        assert!(matches!(Journal::open(&state.0), Err(JournalError::Foreign(_))));
+    }
+    let elsewhere = Scratch::new();
+    fs::remove_file(&file).unwrap();
+    symlink(elsewhere.0.join("other"), &file).unwrap();
+    assert!(matches!(Journal::open(&state.0), Err(JournalError::Io(..))));
+    assert!(!elsewhere.0.join("other").exists());
+}
+
+#[test]
+fn links_and_steps_upwards_lead_no_change_out_of_a_recorded_host() {
+    use std::os::unix::fs::symlink;
+    let (tree, outside, state) = (Scratch::of_host("ena-vm"), Scratch::new(), Scratch::new());
+    let victim = outside.0.join("victim");
+    fs::write(&victim, "theirs").unwrap();
     let host = Host::recorded(&tree.0);
-    let path = "/proc/sys/net/core/somaxconn";
-    fs::remove_file(host.locate(path)).unwrap();
-    // Takes every write and keeps none, as a driver that ignores a setting does.
-    std::os::unix::fs::symlink("/dev/null", host.locate(path)).unwrap();
+    let setting = "/proc/sys/net/core/somaxconn";
+    fs::remove_file(host.locate(setting)).unwrap();
+    symlink(&victim, host.locate(setting)).unwrap();
+    symlink(&outside.0, tree.0.join("out")).unwrap();
+    fs::create_dir_all(tree.0.join("etc")).unwrap();
+    symlink(&victim, tree.0.join("etc/x.tidegate-new")).unwrap();
+    let upwards = format!("/../../..{}", victim.display());
+    let file = |path: &str| Action::File { path: path.to_owned(), text: "ours".to_owned() };
     let mut journal = Journal::open(&state.0).unwrap();
-    let actions = [Action::setting(path, 4096)];
-    let failed = apply(&host, &mut journal, "item", &actions, &mut |_| false).unwrap_err();
-    assert!(failed.to_string().contains("changed nothing"), "{failed}");
-    assert!(journal.outstanding().is_empty(), "there is nothing to put back");
+    for action in [
+        Action::setting(setting, 1),
+        Action::setting(upwards, 1),
+        Action::Folder { path: "/out/folder".to_owned() },
+        file("/out/file"),
+        file("/etc/x.conf"),
+    ] {
+        let _ = apply(&host, &mut journal, "x", &[action], &mut |_| false);
+    }
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "theirs");
+    assert_eq!(fs::read_dir(&outside.0).unwrap().count(), 1, "nothing was made beside it");
+    assert_eq!(fs::read_to_string(tree.0.join("etc/x.conf")).unwrap(), "ours");
 }
 
 #[test]
@@ -351,6 +387,28 @@ fn what_a_tool_sets_anew_on_the_side_is_as_before_after_the_undo() {
     undo(&host, &mut journal).unwrap();
     assert_eq!(host.read(side).unwrap(), "3");
     assert!(journal.outstanding().is_empty());
+}
+
+#[test]
+fn what_stays_changed_keeps_what_was_placed_beside_it() {
+    let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
+    let host = Host::recorded(&tree.0);
+    let before = tree.contents();
+    let (side, path) = ("/proc/irq/28/smp_affinity_list", "/proc/sys/net/core/somaxconn");
+    let actions = [Action::Beside { path: side.to_owned() }, Action::setting(path, 4096)];
+    let mut journal = Journal::open(&state.0).unwrap();
+    apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
+    // Somebody makes another number of queues and places the interrupts for it.
+    fs::write(host.locate(path), "777\n").unwrap();
+    fs::write(host.locate(side), "3\n").unwrap();
+    let fates = undo(&host, &mut journal).unwrap();
+    assert!(fates.iter().all(|undone| undone.is_left()), "{fates:?}");
+    assert_eq!(host.read(side).unwrap(), "3");
+    // They go back to ours: then all of it can be put back.
+    fs::write(host.locate(path), "4096").unwrap();
+    drop(journal);
+    undo_all(&host, &state.0);
+    assert_eq!(before, tree.contents());
 }
 
 #[test]

@@ -30,24 +30,23 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     for interface in data_interfaces(host, workload)? {
         let name = &interface.name;
         let shown = host.ask(&["ethtool", "-l", name]);
-        let present = interface.rx_queues;
+        let seen = interface.rx_queues;
         if let Err(error) = &shown
             && error.cause == Cause::MissingTool
-            && present < cpus
+            && seen < cpus
         {
             unknown = Some(format!(
-                "{name}: {present} receive queues for {cpus} CPUs; whether the card has more, the tool ethtool \
+                "{name}: {seen} receive queues for {cpus} CPUs; whether the card has more, the tool ethtool \
                  says (not installed)"
             ));
         }
-        let offered = shown.ok().and_then(|text| channels(&text));
-        let (max, kind) = offered.map_or((None, "combined"), |(max, _, kind)| (Some(max), kind));
-        lines.push(match max {
-            Some(max) => format!("{name}: {present} receive queues of {max} for {cpus} CPUs"),
-            None => format!("{name}: {present} receive queues for {cpus} CPUs"),
-        });
-        let reachable = cpus.min(max.unwrap_or(present));
-        if present >= reachable || reachable == 0 {
+        let Some((max, present, kind)) = shown.ok().and_then(|text| channels(&text)) else {
+            lines.push(format!("{name}: {seen} receive queues for {cpus} CPUs"));
+            continue;
+        };
+        lines.push(format!("{name}: {present} receive queues of {max} for {cpus} CPUs"));
+        let reachable = cpus.min(max);
+        if present >= reachable {
             continue;
         }
         good = false;

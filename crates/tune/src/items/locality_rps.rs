@@ -56,7 +56,9 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
                 actions.push(Action::setting(mask_path, mask_text(&cpus)));
                 let flows = interface.path(&format!("queues/rx-{queue}/rps_flow_cnt"));
                 if host.exists(&flows) {
-                    actions.push(Action::setting(flows, FLOWS / queues.max(1) as u64));
+                    // The kernel rounds up to a power of two; what is asked for is what it then shows.
+                    let each = (FLOWS / queues.max(1) as u64).next_power_of_two();
+                    actions.push(Action::setting(flows, each));
                 }
             }
         }

@@ -10,7 +10,7 @@ use crate::apply::{ApplyError, apply};
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::prove::statistics::{Interval, interval, median};
-use crate::undo::{Fate, undo_after};
+use crate::undo::undo_after;
 use std::fmt;
 
 /// What is tried.
@@ -261,10 +261,7 @@ impl Bench<'_> {
         let fates = undo_after(self.host, self.journal, first)
             .map_err(|error| TrialError::Apply(error.into()))?;
         self.journal.tidy().map_err(|error| TrialError::Apply(error.into()))?;
-        match fates
-            .iter()
-            .find(|undone| matches!(undone.fate, Fate::ChangedSince(_) | Fate::Failed(_)))
-        {
+        match fates.iter().find(|undone| undone.is_left()) {
             Some(undone) => Err(TrialError::NotRestored(undone.step.action.target())),
             None => Ok(()),
         }
