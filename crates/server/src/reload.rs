@@ -33,7 +33,12 @@ pub(crate) struct Reloader {
     config: Arc<Config>,
     keeper: TlsKeeper,
     delivery: Delivery<Mail>,
+    seen: Signature,
 }
+
+/// What tells that files are others than before.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Signature(Vec<(u64, u64, i64, i64)>);
 
 /// Asks the thread that reloads to do so now.
 pub(crate) struct ReloadBell(OwnedFd);
@@ -46,8 +51,14 @@ impl ReloadBell {
 }
 
 impl Reloader {
-    pub(crate) fn new(config: Arc<Config>, keeper: TlsKeeper, workers: Vec<Sender<Mail>>) -> Self {
-        Self { config, keeper, delivery: Delivery::new(workers) }
+    /// `seen` was taken before the files were read: what changed in between is read again.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        keeper: TlsKeeper,
+        workers: Vec<Sender<Mail>>,
+        seen: Signature,
+    ) -> Self {
+        Self { config, keeper, delivery: Delivery::new(workers), seen }
     }
 
     /// Reads everything anew; what is broken leaves what was.
@@ -74,21 +85,37 @@ impl Reloader {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let heard = bell.try_clone()?;
         let work = move || {
-            let mut seen = signature(&paths);
+            let mut rung = false;
             loop {
-                let owed = self.delivery.try_again();
-                let most = if owed > 0 { &TRY_AGAIN_EVERY } else { &LOOK_EVERY };
-                let rung = wait(watcher.as_ref(), &heard, most);
-                self.keeper.rotate_tickets(unix_seconds());
-                let now = signature(&paths);
-                if rung || now != seen {
-                    seen = now;
+                let now = Signature::of_paths(&paths);
+                if rung || now != self.seen {
+                    self.seen = now;
                     self.reload();
                 }
+                let owed = self.delivery.try_again();
+                let most = if owed > 0 { &TRY_AGAIN_EVERY } else { &LOOK_EVERY };
+                rung = wait(watcher.as_ref(), &heard, most);
+                self.keeper.rotate_tickets(unix_seconds());
             }
         };
         thread::Builder::new().name("certificates".to_owned()).spawn(work)?;
         Ok(ReloadBell(bell))
+    }
+}
+
+impl Signature {
+    /// That of the files of `config` as they are now.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self::of_paths(&certificates::paths(config))
+    }
+
+    /// A missing file has one of its own.
+    fn of_paths(paths: &[PathBuf]) -> Self {
+        let of = |path: &PathBuf| {
+            let meta = std::fs::metadata(path).ok();
+            meta.map_or((0, 0, 0, 0), |m| (m.ino(), m.size(), m.mtime(), m.mtime_nsec()))
+        };
+        Self(paths.iter().map(of).collect())
     }
 }
 
@@ -134,16 +161,45 @@ fn wait(watcher: Option<&OwnedFd>, bell: &OwnedFd, most: &Timespec) -> bool {
     false
 }
 
-/// What tells that a file is another one than before; a missing file is one of its own.
-fn signature(paths: &[PathBuf]) -> Vec<(u64, u64, i64, i64)> {
-    let of = |path: &PathBuf| {
-        let meta = std::fs::metadata(path).ok();
-        meta.map_or((0, 0, 0, 0), |m| (m.ino(), m.size(), m.mtime(), m.mtime_nsec()))
-    };
-    paths.iter().map(of).collect()
-}
-
 /// The time that certificates are judged by before a worker has read the clock.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_reactor::{Mailbox, make_wakers};
+
+    #[test]
+    fn what_changed_before_anybody_watched_is_read_again() {
+        let folder = std::env::temp_dir().join(format!("tidegate-seen-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).expect("a key");
+        let (cert, key) = (folder.join("a.pem"), folder.join("a.key"));
+        std::fs::write(&cert, made.cert.pem()).expect("a file");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:0\"\n\
+             tls = {{ certificates = [{{ cert = {cert:?}, key = {key:?} }}] }}\n\
+             [[route]]\nrespond = {{ status = 204 }}\n"
+        );
+        let Ok(config) = tidegate_config::parse(&text, "the test") else { panic!("{text}") };
+        let before = Signature::of(&config);
+        std::fs::write(&cert, made.cert.pem() + "\n").expect("a file");
+        let waker = make_wakers(1).expect("a waker").remove(0);
+        let mailbox = Mailbox::new(4, waker);
+        let reloader =
+            Reloader::new(Arc::new(config), TlsKeeper::default(), vec![mailbox.sender()], before);
+        let bell = reloader.watch().expect("a thread");
+        let mail = loop {
+            match mailbox.take() {
+                Some(mail) => break mail,
+                None => thread::yield_now(),
+            }
+        };
+        assert!(matches!(mail, Mail::Tls(_)));
+        drop(bell);
+        std::fs::remove_dir_all(folder).expect("it is ours");
+    }
 }

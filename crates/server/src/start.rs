@@ -105,6 +105,7 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     let descriptors =
         thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
     let mut keeper = TlsKeeper::default();
+    let seen = reload::Signature::of(&config);
     let tls = keeper.load(&config, reload::unix_seconds(), true).map_err(StartError::Tls)?;
     let addresses = resolve(&config)?;
     tell_shared_ports(&config);
@@ -152,7 +153,7 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     let bell = match uses_tls {
         true => {
             let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
-            let reloader = Reloader::new(Arc::clone(&plan.config), keeper, senders);
+            let reloader = Reloader::new(Arc::clone(&plan.config), keeper, senders, seen);
             let watching = reloader.watch();
             Some(watching.map_err(system("starting the thread that watches certificates"))?)
         }
