@@ -25,6 +25,8 @@ const DESCRIPTORS_SPARE: u64 = 64;
 const BUSY_MAX: f64 = 0.95;
 /// An open loop whose sends were later than this (p99) did not keep its plan.
 const LATE_MAX_US: f64 = 1000.0;
+/// An open loop that never sent more than this part of its plan did not keep it, whoever held it up.
+const UNSENT_MAX: f64 = 0.01;
 /// A run up to this long has a point of its curves with each tick instead of each second.
 const SHORT_MAX: Duration = Duration::from_secs(12);
 /// How long after the threads' beat is looked for what they published.
@@ -518,6 +520,14 @@ fn saturation(tally: &Tally, threads: &[ThreadUse], reference: Option<&Tally>) -
     if late_us > LATE_MAX_US {
         reasons.push(format!("1 % of the sends were {late_us:.0} µs or more behind their plan"));
     }
+    let planned = tally.issued + tally.unsent;
+    if tally.unsent as f64 > UNSENT_MAX * planned as f64 {
+        reasons.push(format!(
+            "{} of {planned} planned requests were never sent, for want of a free connection: give more \
+             --connections or a lower --rate",
+            tally.unsent
+        ));
+    }
     let late_us = reference.map_or(0.0, |probe| probe.schedule_error.percentile_us(99.0));
     if late_us > LATE_MAX_US {
         reasons.push(format!(
@@ -726,6 +736,17 @@ mod tests {
         let outcome = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap();
         assert!(outcome.tally.connects >= 4);
         assert_eq!(seen.join().unwrap(), [sources[0], sources[0], sources[1], sources[1]]);
+    }
+
+    #[test]
+    fn a_plan_of_which_a_part_was_never_sent_is_told_and_its_last_send_is_not() {
+        let left = |issued, unsent| {
+            let tally = Tally { issued, unsent, ..Tally::default() };
+            saturation(&tally, &[], None)
+        };
+        assert_eq!(left(10_000, 0), [""; 0]);
+        assert_eq!(left(10_000, 3), [""; 0]);
+        assert!(left(9000, 1000)[0].starts_with("1000 of 10000 planned requests were never sent"));
     }
 
     #[test]
