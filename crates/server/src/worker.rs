@@ -126,7 +126,8 @@ pub type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
 /// How many connections and exchanges a worker may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
-    /// Exchanges under way at once; also the connections that room is reserved for.
+    /// Connections that its reactor holds at most, and so the exchanges that can be under way at once; room
+    /// is reserved for as many.
     pub exchanges_max: usize,
     /// Of how many workers it is one: each has a listener of its own on each TCP address.
     pub workers: u32,
