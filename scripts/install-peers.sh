@@ -15,7 +15,27 @@ done
 # The distribution's own Python is asked, and used by the tests: another one first in PATH does not see its packages.
 [ -x /usr/bin/python3 ] || missing+=(python3)
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)
-[ "${#missing[@]}" -eq 0 ] && exit 0
+/usr/bin/python3 -c 'import gevent' 2>/dev/null || missing+=(python3-gevent)
+/usr/bin/python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+
+# Servers from PyPI, in an environment of the tests' own.
+install_python_servers() {
+  local environment=target/peers/python
+  local wanted=(cheroot==11.1.2 eventlet==0.40.4)
+  "$environment/bin/python" - "${wanted[@]}" 2>/dev/null <<'CHECK' && return
+import importlib.metadata, sys
+for wanted in sys.argv[1:]:
+    name, version = wanted.split("==")
+    assert importlib.metadata.version(name) == version
+CHECK
+  /usr/bin/python3 -m venv --clear --system-site-packages "$environment"
+  "$environment/bin/python" -m pip install --quiet --disable-pip-version-check "${wanted[@]}"
+}
+
+if [ "${#missing[@]}" -eq 0 ]; then
+  install_python_servers
+  exit 0
+fi
 
 if [ "$(id -u)" -eq 0 ]; then as_root=(); elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo)
 else
@@ -34,3 +54,4 @@ fi
 trap '[ -z "$made_policy" ] || "${as_root[@]}" rm -f "$policy"' EXIT
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
+install_python_servers

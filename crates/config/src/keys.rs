@@ -633,6 +633,15 @@ pub static POOL: Section = Section {
             "",
         ),
         key(
+            "trailers",
+            Boolean,
+            Value("false"),
+            "Sends the trailer fields of chunked requests on to the servers. Trailer fields of responses \
+             always reach the client.",
+            "Several HTTP/1.1 servers do not read the trailers of a request and take them for the next \
+             request on that connection. Turn it on only for servers known to read them.",
+        ),
+        key(
             "tls",
             OneOf(&[True, Table(&POOL_TLS)]),
             Absent,
@@ -764,6 +773,15 @@ pub static REUSE: Section = Section {
             Value("\"unlimited\""),
             "Requests over one connection.",
             "Servers that want fewer close it themselves.",
+        ),
+        key(
+            "after-unexpected-body",
+            Boolean,
+            Value("false"),
+            "Reuses a connection after a GET, HEAD, DELETE, OPTIONS or TRACE request that had a body. \
+             Otherwise such a request is sent with `Connection: close`.",
+            "A server that does not expect a body may leave it unread and take it for the next request. \
+             Turn it on for servers that read every body, such as search engines queried by GET.",
         ),
     ],
     later: &[],

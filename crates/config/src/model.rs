@@ -479,6 +479,8 @@ pub struct Pool {
     pub queue_max: u32,
     /// How servers are told whom a connection is for; `None`: they are not.
     pub proxy_protocol: Option<ProxyVersion>,
+    /// Whether servers receive the trailer fields of requests.
+    pub trailers: bool,
     /// How its servers are spoken to in TLS; `None`: in plain HTTP.
     pub tls: Option<PoolTls>,
 }
@@ -562,6 +564,8 @@ pub struct Reuse {
     pub idle_timeout: Span,
     /// Requests over one connection; `None`: no bound.
     pub requests_max: Option<u32>,
+    /// Reuse a connection after a request whose body its server may not expect, such as that of a GET.
+    pub after_unexpected_body: bool,
 }
 
 impl Default for Server {
@@ -643,7 +647,12 @@ impl Default for ServerTimeouts {
 
 impl Default for Reuse {
     fn default() -> Self {
-        Self { idle_max: 16_384, idle_timeout: Span::from_secs(30), requests_max: None }
+        Self {
+            idle_max: 16_384,
+            idle_timeout: Span::from_secs(30),
+            requests_max: None,
+            after_unexpected_body: false,
+        }
     }
 }
 

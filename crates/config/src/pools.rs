@@ -67,6 +67,7 @@ fn named(name: String) -> Pool {
         retries: 2,
         queue_max: 1024,
         proxy_protocol: None,
+        trailers: false,
         tls: None,
     }
 }
@@ -87,6 +88,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     if let Some(reuse) = table.open_table("reuse", notes) {
         reuse.set_number("idle-max", &mut pool.reuse.idle_max, notes);
         reuse.set_duration("idle-timeout", &mut pool.reuse.idle_timeout, notes);
+        reuse.set_flag("after-unexpected-body", &mut pool.reuse.after_unexpected_body);
         reuse.set_bound("requests-max", &mut pool.reuse.requests_max, notes);
     }
     pool.proxy_protocol = match table.word("proxy-protocol", notes) {
@@ -94,6 +96,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
         Some("v2") => Some(ProxyVersion::V2),
         Some(_) | None => None,
     };
+    table.set_flag("trailers", &mut pool.trailers);
     pool.tls = tls::read_pool(table, notes);
     pool
 }

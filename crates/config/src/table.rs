@@ -183,6 +183,13 @@ impl<'t> Table<'t> {
         texts_of(&format!("`{name}`"), value, notes)
     }
 
+    /// `true` or `false` into `target`, when it is there.
+    pub(crate) fn set_flag(&self, name: &str, target: &mut bool) {
+        if let Some(flag) = self.value(name).and_then(|value| value.get_ref().as_bool()) {
+            *target = flag;
+        }
+    }
+
     /// A number into `target`, when it is there and right.
     pub(crate) fn set_number<T: TryFrom<u64>>(
         &self,

@@ -40,6 +40,10 @@ pub struct RequestContext<'a> {
     pub via: &'a str,
     /// What the server sees as Host.
     pub host: &'a UpstreamHost,
+    /// The server receives the request's trailer fields.
+    pub trailers: bool,
+    /// The server's connection ends after its response: the request says `Connection: close`.
+    pub close: bool,
 }
 
 /// Who a client proved to be, as servers are told.
@@ -126,7 +130,7 @@ pub fn encode_upstream_request(
     for (index, field) in head.fields().enumerate() {
         let proven = context.client_certificate.is_some();
         let replaced = proven && is_claim(field.name, CERTIFICATE_CLAIM);
-        if passes_upstream(&field, head, context.trusted) && !nominated.has(index) && !replaced {
+        if passes_upstream(&field, head, context) && !nominated.has(index) && !replaced {
             encode_field(out, field.name, field.value);
         }
     }
@@ -137,7 +141,7 @@ pub fn encode_upstream_request(
     if head.expect_continue && has_body(head.length) {
         out.extend_from_slice(b"Expect: 100-continue\r\n");
     }
-    encode_hop_fields(out, head);
+    encode_hop_fields(out, head, context.close);
     encode_via(out, head.fields(), head.version, context.via);
     encode_forwarded(out, head, context);
     match context.client_certificate {
@@ -152,6 +156,23 @@ pub fn encode_upstream_request(
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
+}
+
+/// Whether the request has a body that a server may leave unread, because its method defines no meaning
+/// for one (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5, 9.3.7 and 9.3.8). A server that keeps its connection
+/// open takes such a body for the next request, so that connection must not carry another one.
+#[must_use]
+pub fn has_unexpected_body(head: &RequestHead<'_>) -> bool {
+    let expects_none = match head.method {
+        Method::Get
+        | Method::Head
+        | Method::Delete
+        | Method::Options
+        | Method::Trace
+        | Method::Connect => true,
+        Method::Post | Method::Put | Method::Patch | Method::Other(_) => false,
+    };
+    expects_none && has_body(head.length)
 }
 
 /// Whether the request's upgrade is passed on, so that a server may answer it with 101: it asks for
@@ -336,7 +357,11 @@ fn encode_host(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &RequestConte
 }
 
 /// Whether the field is passed on as it came; the others are dropped or written anew.
-fn passes_upstream(field: &Field<'_>, head: &RequestHead<'_>, trusted: bool) -> bool {
+fn passes_upstream(
+    field: &Field<'_>,
+    head: &RequestHead<'_>,
+    context: &RequestContext<'_>,
+) -> bool {
     match field.id {
         FieldName::Connection
         | FieldName::ContentLength
@@ -353,14 +378,14 @@ fn passes_upstream(field: &Field<'_>, head: &RequestHead<'_>, trusted: bool) -> 
         | FieldName::XForwardedFor
         | FieldName::XForwardedHost
         | FieldName::XForwardedProto => false,
-        // Trailers are passed on where there may be some.
-        FieldName::Trailer => head.length == BodyLength::Chunked,
+        // The field announces trailers, so it is passed on only where trailers may follow.
+        FieldName::Trailer => context.trailers && head.length == BodyLength::Chunked,
         FieldName::MaxForwards => !matches!(head.method, Method::Options | Method::Trace),
         // HTTP/1.0 has no expectations (RFC 9110 section 10.1.1).
         FieldName::Expect => !head.expect_continue && head.version == Version::Http11,
-        FieldName::XForwardedPort => trusted,
+        FieldName::XForwardedPort => context.trusted,
         _ => {
-            trusted
+            context.trusted
                 || !is_claim(field.name, FORWARDING_CLAIM)
                     && !is_claim(field.name, CERTIFICATE_CLAIM)
         }
@@ -380,19 +405,23 @@ fn has_body(length: BodyLength) -> bool {
     !matches!(length, BodyLength::None | BodyLength::Length(0))
 }
 
-/// What this hop asks for: `TE: trailers` and an upgrade, each named in Connection (RFC 9110
-/// sections 7.6.1, 7.8 and 10.1.4).
-fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>) {
+/// What this hop asks for: the connection's end, `TE: trailers` and an upgrade, each named in
+/// Connection (RFC 9110 sections 7.6.1, 7.8 and 10.1.4, RFC 9112 section 9.6).
+fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>, close: bool) {
     let trailers = head.has(FieldName::Te)
         && head.version == Version::Http11
         && elements(head.fields(), FieldName::Te)
             .any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
     let upgrade = forwards_upgrade(head);
-    let options: &[u8] = match (upgrade, trailers) {
-        (false, false) => return,
-        (true, false) => b"upgrade",
-        (false, true) => b"TE",
-        (true, true) => b"upgrade, TE",
+    let options: &[u8] = match (upgrade, trailers, close) {
+        (false, false, false) => return,
+        (true, false, false) => b"upgrade",
+        (false, true, false) => b"TE",
+        (true, true, false) => b"upgrade, TE",
+        (false, false, true) => b"close",
+        (true, false, true) => b"close, upgrade",
+        (false, true, true) => b"close, TE",
+        (true, true, true) => b"close, upgrade, TE",
     };
     encode_field(out, "Connection", options);
     if trailers {

@@ -26,6 +26,7 @@ fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
         retries: 1,
         queue_max: 8,
         proxy_protocol: None,
+        trailers: false,
         tls: None,
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tidegate_config::model::UpstreamHost;
 use tidegate_gate::forward::{
     ClientCertificate, ForwardFault, RequestContext, VIA_REPEATS_MAX, encode_upstream_request,
-    forwards_upgrade,
+    forwards_upgrade, has_unexpected_body,
 };
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_wire::http1::{
@@ -24,6 +24,8 @@ fn context() -> RequestContext<'static> {
         scheme: Scheme::Http,
         via: "gate",
         host: &KEEP,
+        trailers: false,
+        close: false,
     }
 }
 
@@ -216,11 +218,6 @@ fn framing_is_written_anew() {
             "Content-Length: 5\nExpect: 100-continue\n",
         ),
         ("9110 10.1.1", "Expect: 100-continue\nContent-Length: 0\n", "Content-Length: 0\n"),
-        (
-            "9110 6.6.2",
-            "Transfer-Encoding: chunked\nTrailer: x-sum\n",
-            "Trailer: x-sum\nTransfer-Encoding: chunked\n",
-        ),
     ];
     for (section, fields, wanted) in cases {
         let given = format!("POST /p HTTP/1.1\nHost: h\n{fields}");
@@ -273,6 +270,58 @@ fn an_upgrade_and_trailers_are_asked_for_anew() {
         let given = format!("GET / HTTP/1.1\nHost: h\n{fields}");
         check(section, &context(), &given, &format!("GET / HTTP/1.1\nHost: h\n{wanted}+\n"));
         assert_eq!(with_head(&wire(&given), forwards_upgrade), upgrade, "{given}");
+    }
+}
+
+#[test]
+fn trailers_are_announced_only_to_servers_that_receive_them() {
+    let given = "POST / HTTP/1.1\nHost: h\nTransfer-Encoding: chunked\nTrailer: X-Sum\n";
+    let dropped = "POST / HTTP/1.1\nHost: h\nTransfer-Encoding: chunked\n+\n";
+    check("9110 6.6.2", &context(), given, dropped);
+    let receives = RequestContext { trailers: true, ..context() };
+    let passed = "POST / HTTP/1.1\nHost: h\nTrailer: X-Sum\nTransfer-Encoding: chunked\n+\n";
+    check("9110 6.6.2", &receives, given, passed);
+}
+
+#[test]
+fn a_request_for_a_connection_that_ends_says_close() {
+    let close = RequestContext { close: true, ..context() };
+    let cases = [
+        ("", "Connection: close\n"),
+        ("Connection: TE\nTE: trailers\n", "Connection: close, TE\nTE: trailers\n"),
+        (
+            "Connection: upgrade\nUpgrade: websocket\n",
+            "Connection: close, upgrade\nUpgrade: websocket\n",
+        ),
+        (
+            "Connection: upgrade, TE\nUpgrade: websocket\nTE: trailers\n",
+            "Connection: close, upgrade, TE\nTE: trailers\nUpgrade: websocket\n",
+        ),
+    ];
+    for (fields, wanted) in cases {
+        let given = format!("GET / HTTP/1.1\nHost: h\n{fields}");
+        check("9112 9.6", &close, &given, &format!("GET / HTTP/1.1\nHost: h\n{wanted}+\n"));
+    }
+}
+
+#[test]
+fn a_body_is_unexpected_where_the_method_gives_it_no_meaning() {
+    let cases = [
+        ("GET", "Content-Length: 2\n", true),
+        ("HEAD", "Transfer-Encoding: chunked\n", true),
+        ("DELETE", "Content-Length: 2\n", true),
+        ("OPTIONS", "Content-Length: 2\n", true),
+        ("TRACE", "Content-Length: 2\n", true),
+        ("GET", "Content-Length: 0\n", false),
+        ("GET", "", false),
+        ("POST", "Content-Length: 2\n", false),
+        ("PUT", "Transfer-Encoding: chunked\n", false),
+        ("PATCH", "Content-Length: 2\n", false),
+        ("PROPFIND", "Content-Length: 2\n", false),
+    ];
+    for (method, fields, wanted) in cases {
+        let given = format!("{method} / HTTP/1.1\nHost: h\n{fields}");
+        assert_eq!(with_head(&wire(&given), has_unexpected_body), wanted, "{given}");
     }
 }
 

@@ -58,6 +58,8 @@ impl Worker {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Local => None,
         };
+        let pool = &snapshot.config.pools[proxy.pool];
+        let reusable = pool.reuse.after_unexpected_body || !forward::has_unexpected_body(head);
         let context = RequestContext {
             peer,
             trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
@@ -65,6 +67,8 @@ impl Worker {
             client_certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
             via: &snapshot.config.server.via,
             host: &proxy.host,
+            trailers: pool.trailers,
+            close: !reusable,
         };
         let mut replay = self.buffers.take();
         if let Err(fault) = forward::encode_upstream_request(&mut replay, head, &context) {
@@ -76,9 +80,8 @@ impl Worker {
                 }
             };
         }
-        let pool = &snapshot.config.pools[proxy.pool];
         let has_connection = head.has(FieldName::Connection);
-        let drops_trailers = forward::names_fields(head.fields(), has_connection);
+        let drops_trailers = !pool.trailers || forward::names_fields(head.fields(), has_connection);
         let exchange = Exchange {
             down: sock,
             up: SockId::NONE,
@@ -91,6 +94,7 @@ impl Worker {
             upgrade: forward::forwards_upgrade(head),
             idempotent: head.method.is_idempotent(),
             keep_downstream,
+            reusable,
             keep_upstream: false,
             reused: false,
             response_started: false,

@@ -57,6 +57,9 @@ pub(crate) struct Exchange {
     pub(crate) idempotent: bool,
     /// The downstream connection may carry another request after this one.
     pub(crate) keep_downstream: bool,
+    /// The request leaves nothing that its server might take for another request, so the answer decides
+    /// whether the upstream connection is reused.
+    pub(crate) reusable: bool,
     /// The upstream connection may carry another request after this one.
     pub(crate) keep_upstream: bool,
     /// The upstream connection had carried a request before this one.

@@ -199,7 +199,8 @@ impl Worker {
         let has_connection = head.has(FieldName::Connection);
         let drops_trailers = forward::names_fields(head.fields(), has_connection);
         exchange.response_body = BodyDecoder::new(head.length).dropping_trailers(drops_trailers);
-        exchange.keep_upstream = head.persistent && head.length != BodyLength::UntilClose;
+        exchange.keep_upstream =
+            exchange.reusable && head.persistent && head.length != BodyLength::UntilClose;
         // An early answer: what of the request is still to come would be taken for the next one.
         exchange.keep_downstream &=
             exchange.request_done && framing != Framing::UntilClose && !stopping;

@@ -73,6 +73,7 @@ scenes! {
     queued_request_is_served_when_room_comes
     refused_connect_goes_to_another_server
     refused_heads_have_no_content
+    request_trailers_are_dropped
     requests_per_connection_are_counted
     response_timeout_is_504
     reused_connection_lost_get
@@ -89,6 +90,7 @@ scenes! {
     trailers_make_no_claims
     trailers_named_by_connection_stay_here
     trailers_pass_both_ways
+    unexpected_body_ends_its_connection
     unsolicited_bytes_end_the_connection
     upgrade_declined_is_an_ordinary_answer
     upgrade_tunnels_both_ways

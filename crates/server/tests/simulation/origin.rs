@@ -40,6 +40,8 @@ pub struct Manner {
     pub lie: Option<Lie>,
     /// Its connections begin with a PROXY header.
     pub told: bool,
+    /// It receives the trailer fields of requests.
+    pub trailers: bool,
     /// Its connections speak TLS.
     pub secured: bool,
     /// Ends TLS without saying so.
@@ -317,6 +319,9 @@ impl Origin {
                     Ok(Piece::Need) => return,
                     Ok(Piece::Data(data)) => request.note_data(&data, self.index, ledger),
                     Ok(Piece::End(trailers)) => {
+                        if !self.manner.trailers && !trailers.is_empty() {
+                            ledger.violate(format!("o{} got trailers {trailers:?}", self.index));
+                        }
                         request.note_end(&trailers, ledger);
                         if !request.answered {
                             self.answer(conn, ledger);

@@ -214,10 +214,13 @@ impl Maker {
         }
         let told = ["", "proxy-protocol = \"v1\"\n", "proxy-protocol = \"v2\"\n"]
             [(prng.below(6) as usize).saturating_sub(3)];
+        // Not drawn, so that a seed's other choices stay as they were.
+        let passes_trailers = pool % 2 == 1;
         let of_pool = origins.len() - servers.len()..;
         for (_, manner) in &mut origins[of_pool] {
             if let Some(manner) = manner {
                 manner.told = !told.is_empty();
+                manner.trailers = passes_trailers;
                 manner.secured = self.secured_pools[pool];
                 manner.rude = if self.is_calm { 0 } else { 2 * pick(prng, 500_000) };
             }
@@ -231,7 +234,7 @@ impl Maker {
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
-             queue-max = {queue}\n{told}{tls}\
+             queue-max = {queue}\ntrailers = {passes_trailers}\n{told}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
@@ -565,6 +568,7 @@ fn swarm_manner(prng: &mut Prng) -> Manner {
         dribble: pick(prng, 900_000),
         answer_bytes_max: 1 + prng.below(300_000),
         told: false,
+        trailers: false,
         secured: false,
         rude: 0,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),

@@ -2,6 +2,7 @@
 //! In: the binary, the peers that `scripts/install-peers.sh` installs. Out: agreement on bytes, counts and statuses.
 //! Never: a fixed port, an asserted duration, a process left behind, a skipped case: a missing peer fails by name.
 
+mod careless_servers;
 mod client_certificates;
 mod documents;
 mod gate;

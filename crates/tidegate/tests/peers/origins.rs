@@ -141,14 +141,33 @@ impl Script {
         Self::start(folder, include_str!("websocket_server.py"), &[])
     }
 
+    /// `careless_origin.py`, as the server of that name.
+    pub fn careless(folder: &Folder, server: &str) -> Self {
+        let source = include_str!("careless_origin.py");
+        Self::start_by(python_with_packages(), folder, source, &[server])
+    }
+
     fn start(folder: &Folder, source: &str, arguments: &[&str]) -> Self {
+        Self::start_by(python(), folder, source, arguments)
+    }
+
+    fn start_by(mut command: Command, folder: &Folder, source: &str, arguments: &[&str]) -> Self {
         let file = folder.file("server.py", source);
-        let mut command = python();
         command.arg(file).args(arguments).stdout(Stdio::piped());
         let mut process = Process::spawn(&mut command);
         let address = process.first_line();
         Self { _process: process, address }
     }
+}
+
+/// A Python with the packages that `scripts/install-peers.sh` brings from PyPI.
+fn python_with_packages() -> Command {
+    let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers/python/bin/python");
+    assert!(
+        std::path::Path::new(python).exists(),
+        "{python} is missing: run scripts/install-peers.sh"
+    );
+    Command::new(python)
 }
 
 /// The distribution's Python, which has the distribution's `websockets`.

@@ -1,0 +1,159 @@
+//! Servers that leave part of a request unread and take it for the next request of the connection.
+//! In: attackers that send such requests, victims that share the server's connections with them.
+//! Out: every victim gets the answer to its own request, and the server never sees the attackers' paths.
+//! Limits: `ROUNDS` requests of each client; `PATIENCE` for an answer.
+//! Invariant: each attack succeeds where the setting that permits it is on, so these tests can fail.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::gate::Gate;
+use crate::origins::Script;
+use crate::process::Folder;
+
+const ROUNDS: usize = 150;
+const ATTACKERS: usize = 4;
+const VICTIMS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A chunked request with a trailer that reads as a request line.
+const TRAILER_ATTACK: &str = "POST /attack HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+    2\r\nhi\r\n0\r\nGET: /evil HTTP/1.1\r\nX-Rest: x\r\n\r\n";
+/// A request whose method gives a body no meaning, with a body that is a request.
+const BODY_ATTACK: &str = "GET /attack HTTP/1.1\r\nHost: a\r\nContent-Length: 34\r\n\r\n\
+    GET /evil HTTP/1.1\r\nHost: attack\r\n\r\n";
+
+#[test]
+fn trailers_reach_no_server_that_might_leave_them_unread() {
+    for server in ["cheroot", "gevent", "eventlet"] {
+        let outcome = attack(server, TRAILER_ATTACK, "");
+        assert!(outcome.is_clean(), "{server}: {outcome:?}");
+    }
+}
+
+#[test]
+fn trailers_become_requests_where_the_pool_passes_them_on() {
+    let outcomes = ["cheroot", "gevent", "eventlet"]
+        .map(|name| attack(name, TRAILER_ATTACK, "trailers = true"));
+    assert!(outcomes.iter().any(|outcome| !outcome.is_clean()), "{outcomes:?}");
+}
+
+#[test]
+fn a_body_that_its_server_does_not_expect_becomes_no_request() {
+    let outcome = attack("http.server", BODY_ATTACK, "");
+    assert!(outcome.is_clean(), "{outcome:?}");
+}
+
+#[test]
+fn an_unexpected_body_becomes_a_request_where_the_pool_reuses_its_connection() {
+    let outcome = attack("http.server", BODY_ATTACK, "reuse = { after-unexpected-body = true }");
+    assert!(!outcome.is_clean(), "{outcome:?}");
+}
+
+/// What attackers achieved.
+#[derive(Debug)]
+struct Outcome {
+    /// Answers to victims that were not those to their requests.
+    wrong: usize,
+    /// The server saw a request that nobody sent.
+    evil_seen: bool,
+}
+
+impl Outcome {
+    fn is_clean(&self) -> bool {
+        self.wrong == 0 && !self.evil_seen
+    }
+}
+
+/// Lets attackers and victims loose on `server` behind a pool with these further settings.
+fn attack(server: &str, request: &'static str, settings: &str) -> Outcome {
+    let folder = Folder::new(&format!("careless-{server}-{}", settings.len()));
+    let origin = Script::careless(&folder, server);
+    let gate = Gate::start(
+        &folder,
+        &format!(
+            "[server]\nworkers = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n\
+             [pool.app]\nservers = [\"{}\"]\n{settings}\n",
+            origin.address
+        ),
+    );
+    let address = gate.address();
+    let wrong = std::thread::scope(|scope| {
+        for _ in 0..ATTACKERS {
+            scope.spawn(move || {
+                let mut client = Client::new(address);
+                for _ in 0..ROUNDS {
+                    // Whatever comes back is the attacker's own affair.
+                    let _ = client.ask(request);
+                }
+            });
+        }
+        let victims: Vec<_> = (0..VICTIMS)
+            .map(|victim| scope.spawn(move || count_wrong_answers(address, victim)))
+            .collect();
+        victims.into_iter().map(|victim| victim.join().expect("a victim's count")).sum()
+    });
+    let seen =
+        Client::new(address).ask("GET /seen HTTP/1.1\r\nHost: a\r\n\r\n").unwrap_or_default();
+    Outcome { wrong, evil_seen: seen.contains("/evil") }
+}
+
+fn count_wrong_answers(address: SocketAddr, victim: usize) -> usize {
+    let mut client = Client::new(address);
+    let wrong = (0..ROUNDS).filter(|round| {
+        let path = format!("/victim-{victim}-{round}");
+        let answer = client.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        answer.as_deref() != Some(&format!("GET {path}"))
+    });
+    wrong.count()
+}
+
+/// A client with one connection, opened again after each failure.
+struct Client {
+    address: SocketAddr,
+    connection: Option<TcpStream>,
+}
+
+impl Client {
+    fn new(address: SocketAddr) -> Self {
+        Self { address, connection: None }
+    }
+
+    /// The body that answers `request`; `None` where the answer is not a whole 200.
+    fn ask(&mut self, request: &str) -> Option<String> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let connection = TcpStream::connect(self.address).ok()?;
+                connection.set_read_timeout(Some(PATIENCE)).ok()?;
+                connection
+            }
+        };
+        connection.write_all(request.as_bytes()).ok()?;
+        let mut received = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some((body, length)) = split_answer(&received)
+                && body.len() >= length
+            {
+                let is_good = received.starts_with(b"HTTP/1.1 200") && body.len() == length;
+                let text = String::from_utf8_lossy(body).into_owned();
+                self.connection = is_good.then_some(connection);
+                return is_good.then_some(text);
+            }
+            match connection.read(&mut buffer) {
+                Ok(count) if count > 0 => received.extend_from_slice(&buffer[..count]),
+                Ok(_) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// The body so far and its whole length, once the head is complete.
+fn split_answer(received: &[u8]) -> Option<(&[u8], usize)> {
+    let end = received.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&received[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+    Some((&received[end + 4..], length.parse().ok()?))
+}
