@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_base::limits::{OUTPUT_HIGH_BYTES, READ_BUFFER_BYTES};
+use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Prng, Span};
 use tidegate_reactor::*;
 
@@ -34,13 +34,13 @@ fn for_each_seed(runs: u64, run: impl Fn(u64)) {
 /// Sends on what comes in, holding the reader back while the writer cannot follow.
 fn pass_on<R: Reactor>(reactor: &mut R, from: SockId, to: SockId, bytes: &[u8]) {
     reactor.send(to, bytes);
-    if reactor.output_pending(to) > OUTPUT_HIGH_BYTES {
+    if reactor.output_pending(to) > OUTPUT_FLUSH_BYTES {
         reactor.flush(to);
         if reactor.output_pending(to) > 0 {
             reactor.set_receiving(from, false);
         }
     }
-    assert!(reactor.output_pending(to) <= OUTPUT_HIGH_BYTES + READ_BUFFER_BYTES);
+    assert!(reactor.output_pending(to) <= OUTPUT_FLUSH_BYTES + READ_BUFFER_BYTES);
 }
 
 /// Gives every byte back, then finishes when the peer does.
