@@ -30,7 +30,7 @@ pub const HEAD_BYTES_CEILING: usize = READ_BUFFER_BYTES / 2;
 pub const HOST_BYTES_MAX: usize = 1024;
 /// Limit of header fields in one head; more get 431. This is also the size of the parser's table.
 pub const HEADER_FIELDS_MAX: usize = 100;
-/// Limit of one chunk extension (RFC 9112 section 7.1.1 requires recipients to limit them).
+/// Limit of one chunk extension (RFC 9112 section 7.1.1 says that a server ought to limit them).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
 /// How many bytes the chunk extensions of a message may exceed its body so far. Without this limit, a flood
 /// of tiny chunks with long extensions would cost reading and forward almost nothing.
@@ -42,13 +42,14 @@ pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// Bytes that a worker receives from one connection in one turn before it serves the others.
 pub const RECEIVE_BYTES_PER_TURN_MAX: usize = 4 * READ_BUFFER_BYTES;
-/// Messages that a worker's mailbox holds; a full mailbox rejects further ones, which the sender counts.
+/// Messages that a worker's mailbox holds; a full mailbox returns further ones to the sender.
 pub const MAILBOX_LENGTH_MAX: usize = 4096;
 /// Messages that a worker takes from its mailbox in one turn.
 pub const MAILS_PER_TURN_MAX: usize = 256;
 /// Workers of one process.
 pub const WORKERS_MAX: usize = 1024;
 
+const _: () = assert!(OUTPUT_PAUSE_BYTES < OUTPUT_FLUSH_BYTES);
 const _: () = assert!(REQUEST_LINE_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX < READ_BUFFER_BYTES, "a whole head must fit into one read");
 const _: () = assert!(TRAILER_BYTES_MAX <= HEAD_BYTES_MAX);

@@ -61,7 +61,7 @@ pub enum Completion<'a> {
     Closed {
         /// The id that the connection had.
         sock: SockId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
     /// The deadline set by `set_deadline` has passed; it is now cleared.
@@ -166,9 +166,9 @@ pub struct ServerKey {
 pub trait Reactor: Sized {
     /// The clock, read once a turn after the wait, so that one turn has one time.
     fn now(&self) -> Moment;
-    /// Wall-clock seconds since 1970, read together with `now`. For Date fields and logs, never for deadlines.
+    /// Wall-clock seconds since 1970, read together with `now`. For Date fields and logs, not for deadlines.
     fn unix_seconds(&self) -> u64;
-    /// Reads the clock now, for sampled accounting. The simulator's clock is virtual; there this equals `now`.
+    /// Reads the clock now, for sampled accounting. The simulator's virtual clock always equals `now`.
     fn read_clock(&self) -> Moment;
 
     /// Opens a listener.

@@ -1,5 +1,6 @@
 //! Determines whether network interrupts are spread over the workers' CPUs. Only then does steering
-//! connections by CPU distribute the load; otherwise it concentrates the load on the CPUs that take interrupts.
+//! connections by CPU distribute the load; otherwise it concentrates the load on the few CPUs that take the
+//! interrupts.
 //! In: /proc/interrupts, /proc/irq/*/effective_affinity_list, /sys/class/net. Out: yes, no or unknown.
 //! Never: changes a setting. Limits: best effort; callers treat unknown as no.
 

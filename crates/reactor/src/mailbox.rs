@@ -13,13 +13,17 @@ use crate::waker::Waker;
 
 /// The worker's end of a mailbox.
 pub struct Mailbox<T> {
+    /// The waiting messages, shared with all senders.
     queue: Arc<ArrayQueue<T>>,
+    /// Wakes the worker that owns this mailbox.
     waker: Waker,
 }
 
 /// A sender's end of a mailbox; cheap to clone.
 pub struct Sender<T> {
+    /// The waiting messages, shared with the mailbox.
     queue: Arc<ArrayQueue<T>>,
+    /// Wakes the worker that owns the mailbox.
     waker: Waker,
 }
 

@@ -8,8 +8,8 @@
 //! Invariant: a program's result is an index into the group, in the order in which the listeners began to
 //! listen (open them in CPU order). When steering by CPU, the result is below the count, so the kernel never
 //! falls back to its hash. When steering away, the result is at least the count, so the kernel falls back to
-//! its hash if no other process is in the group. The program stays with the group after its process has ended,
-//! so a process that steered away must reset the program before its last listener closes.
+//! its hash if no other process is in the group. The program stays with the group after its process has
+//! ended, so a process that steered away must reset the program before its last listener closes.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -23,9 +23,8 @@ use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock,
 
 use crate::handler::{Event, LayerHandler, Refused, TlsObserver};
 
-/// Handshake steps of accepted connections that a worker performs in one turn; the others wait for the
-/// next turn, so that established connections are served. One step costs up to a
-/// millisecond (RSA), so established connections wait a few milliseconds at most.
+/// Handshake steps of accepted connections that a worker performs in one turn; the others wait for a later
+/// turn. One step costs up to a millisecond (RSA), so established connections wait a few milliseconds at most.
 const HANDSHAKES_PER_TURN_MAX: u32 = 8;
 /// Plain output of one connection is gathered up to this many bytes before it is sealed.
 const GATHERED_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
@@ -93,6 +92,7 @@ pub struct TlsLayer<O> {
     plan: TlsPlan,
     /// The worker's listeners, in the order of `plan.listeners`.
     listeners: Vec<ListenerId>,
+    /// Receives events and log lines.
     observer: O,
     /// By the index of the reactor's id.
     slots: Vec<Slot>,
@@ -148,6 +148,7 @@ struct Slot {
 }
 
 struct Conn {
+    /// The codec: handshake state and keys.
     session: TlsSession,
     /// Plain output that is not sealed yet. After the handshake it owns no memory between turns.
     output: Vec<u8>,
@@ -177,7 +178,7 @@ enum PeerEnd {
     Open,
     /// The end has arrived, but the handler does not receive now.
     Held,
-    /// `Finished` was handed over.
+    /// `Finished` was handed over, or is in `TlsLayer::ended`.
     Delivered,
 }
 
@@ -838,7 +839,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
             && let Some(out) = inner.output(sock)
         {
             let [before, after] = PLAIN_HTTP_RESPONSE;
-            // RFC 9110 section 6.6.1.
+            // RFC 9110 section 6.6.1 requires a Date field.
             let date = DateField::new(unix_seconds);
             out.extend_from_slice(before);
             out.extend_from_slice(date.as_bytes());

@@ -1,7 +1,8 @@
 //! Accepting: a budget for each turn, a pause after a shortage, and draining before a listener closes.
 //! In: edges of listeners. Out: `Accepted`, `AcceptPaused`.
 //! Never: drops a connection to make room; spins. In a shortage, connections stay in the kernel's backlog,
-//! where they wait or are refused by the kernel's rules. No spare descriptor is kept to accept and close them.
+//! where they wait or are refused by the kernel's rules. No spare descriptor is kept for accepting and closing
+//! them.
 //! Limits: `ACCEPTS_PER_TURN_MAX` for each listener and turn; `ACCEPT_PAUSE` after a shortage.
 //! Invariant: `backlogged` stays set until the kernel reports an empty backlog, so no connection is left
 //! waiting there without an edge.

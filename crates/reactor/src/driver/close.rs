@@ -40,7 +40,7 @@ impl<K: Kernel> Loop<K> {
         self.mark_dirty(index);
     }
 
-    /// After all output was sent: ends the sending side and waits for the peer to close, unless it already has.
+    /// After all output was sent: ends the sending side and waits for the peer to close, if it has not yet.
     pub(super) fn linger(&mut self, index: u32) {
         let slot = self.slots.at(index);
         if slot.ended || slot.send_side == SendSide::Broken {

@@ -1,6 +1,7 @@
 //! The driver: turns readiness into completions, with the same logic over every `Kernel`.
-//! In: the operations of `Reactor`, edges, and the keys that are due in the timer wheels. Out: completions, in
-//! `turn`. Never: calls the handler from within an operation; allocates per request in the steady state.
+//! In: the operations of `Reactor`, edges, and the keys that are due in the timer wheels.
+//! Out: completions, in `turn`.
+//! Never: calls the handler from within an operation; allocates per request in the steady state.
 //! Limits: `socks_max`, `ACCEPTS_PER_TURN_MAX`, `RECEIVE_BYTES_PER_TURN_MAX`.
 //! Invariant: a connection with work for the handler that no edge will announce is in `queue`, and the next
 //! turn does not wait.
@@ -72,8 +73,8 @@ impl<K: Kernel> Loop<K> {
     /// Creates a reactor over `kernel` for at most `socks_max` connections, including closing ones.
     pub(crate) fn over(kernel: K, waker: Waker, socks_max: usize) -> Self {
         let now = kernel.clock();
-        // Each list holds each slot about once. Its memory is reserved but not touched, so that no list has to
-        // grow under load, however late the first peak comes.
+        // Each list holds each slot about once. Its memory is reserved but not touched, so that no list
+        // has to grow under load, however late the first peak comes.
         let reserved = socks_max.min(slots::RESERVED_MAX);
         let list = || Vec::with_capacity(reserved);
         Self {
@@ -456,7 +457,7 @@ impl<K: Kernel> Reactor for Loop<K> {
 
 impl<K: Kernel> Driver for Loop<K> {
     fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: Span) {
-        // Output that was queued between two turns (a first request, a last response) must not wait for an edge.
+        // Output queued between two turns (a first request, a last response) must not wait for an edge.
         self.flush_dirty();
         let count = self.wait(wait_max);
         self.now = self.kernel.clock();

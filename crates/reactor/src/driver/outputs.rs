@@ -109,7 +109,7 @@ mod tests {
         /// Goal: an output behaves like a queue of bytes. Method: random appends and partial sends, compared
         /// with a queue.
         #[test]
-        fn output_behaves_like_a_byte_queue(steps in prop::collection::vec((0_usize..40_000, any::<u16>()), 1..40)) {
+        fn output_is_a_byte_queue(steps in prop::collection::vec((0_usize..40_000, any::<u16>()), 1..40)) {
             let mut outputs = Outputs::default();
             let place = outputs.take();
             let mut model = std::collections::VecDeque::new();

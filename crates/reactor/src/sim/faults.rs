@@ -1,7 +1,7 @@
 //! The faults that the simulated kernel injects, each with its own probability.
 //! In: nothing, or a seeded generator. Out: a `Faults`.
-//! Invariant: the real kernel can show each of these faults. Bytes are never reordered, and they are lost only
-//! by a reset.
+//! Invariant: the real kernel can show each of these faults. Bytes are never reordered, and only a reset
+//! loses bytes.
 
 use tidegate_base::Prng;
 
@@ -30,7 +30,7 @@ pub struct Faults {
     pub connect_refused_ppm: u32,
     /// A connect finds the address unreachable.
     pub connect_unreachable_ppm: u32,
-    /// A connect never ends.
+    /// A connect never completes.
     pub connect_silent_ppm: u32,
     /// A connect takes up to this much longer.
     pub connect_delay_ms_max: u32,

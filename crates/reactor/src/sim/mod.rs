@@ -78,8 +78,8 @@ impl SimNet {
         [world.next_event_at(), due, edges].into_iter().flatten().min().map(|at| at.max(world.now))
     }
 
-    /// Advances the clock to the next event; false if there is none. After that, give each reactor a turn with
-    /// a `wait_max` of zero.
+    /// Advances the clock to the next event; false if there is none. After that, give each reactor a turn
+    /// with a `wait_max` of zero.
     pub fn advance_to_next_event(&self) -> bool {
         let next = self.next_event_at();
         if let Some(at) = next {

@@ -83,7 +83,7 @@ fn each_side_can_receive_after_its_close_notify() {
         stage.until(&mut [&mut end], |_, ends| ends[0].peer_closed);
         assert_eq!((&end.received[..], end.session.ending()), (&b"an answer"[..], Ending::Clean));
 
-        // The other way round: this side first.
+        // The same with this side ending first.
         let (mut end, sock) = stage.established();
         stage.act(|view| {
             view.send(sock, b"a last word");
@@ -160,9 +160,9 @@ fn non_tls_bytes_are_counted_and_plain_http_gets_400() {
         let seen = &stage.recorder.of(sock).seen;
         assert_eq!(seen[1], Seen::Faulted(fault));
         assert!(matches!(seen[2..], [Seen::Closed(_)]), "{seen:?}");
-        let answer = peer.receive();
-        let is_400 = answer.starts_with(b"HTTP/1.1 400 ");
-        assert_eq!(is_400, fault == Fault::PlainHttp, "{sent:?}: {answer:?}");
+        let response = peer.receive();
+        let is_400 = response.starts_with(b"HTTP/1.1 400 ");
+        assert_eq!(is_400, fault == Fault::PlainHttp, "{sent:?}: {response:?}");
         assert!(peer.is_finished_by_other() || peer.was_reset());
         drop(peer);
         stage.end();
