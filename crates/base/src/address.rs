@@ -1,15 +1,15 @@
-//! Where a listener sits or a server is reached: data only.
+//! The address of a listener or a server, as plain data.
 //! In: text or numbers. Out: an `Address`. Never: resolves a name.
 
 use core::fmt;
 use core::net::SocketAddr;
 
-/// A stream socket's address, resolved.
+/// The resolved address of a stream socket.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Address {
     /// An IP address and a port.
     Tcp(SocketAddr),
-    /// A path in the file system, 107 bytes at most (`sun_path`).
+    /// A path in the file system, at most 107 bytes long (`sun_path`).
     Unix(String),
 }
 

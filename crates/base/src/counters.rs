@@ -1,35 +1,35 @@
-//! Counters: one block a worker, one writer, any reader; the reader sums over workers.
-//! In: `add` by the owning worker. Out: `load` by whoever shows them.
-//! Invariant: only the owning worker writes a block, so a plain load and store suffice (no lock
-//! prefix on the data path); a block is padded to cache lines of its own.
+//! Counters: each worker has one block of them; a reader sums the blocks of all workers.
+//! In: `add` and `sub` by the worker that owns the block. Out: `load` by any thread.
+//! Invariant: only the owning worker writes to a block, so a plain load and store are enough (the data
+//! path needs no lock prefix). A block is padded so that it shares no cache line.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that one thread counts up and others may read.
+/// A number that one thread changes and any thread may read.
 #[derive(Default, Debug)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `amount`; to be called by the owning worker alone.
+    /// Adds `amount`. Only the owning worker may call this.
     #[inline]
     pub fn add(&self, amount: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
     }
 
-    /// Takes `amount` off a gauge; to be called by the owning worker alone.
+    /// Subtracts `amount` from a gauge. Only the owning worker may call this.
     #[inline]
     pub fn sub(&self, amount: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(amount), Ordering::Relaxed);
     }
 
-    /// The number now, as any thread may see it.
+    /// The current value; any thread may call this.
     #[must_use]
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Declares a block of counters: the struct, the names in order, and a read-out of all.
+/// Declares a block of counters: the struct, and `all`, which lists every name and value.
 #[macro_export]
 macro_rules! counters {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
@@ -39,7 +39,7 @@ macro_rules! counters {
         $vis struct $name { $($(#[$doc])* pub $field: $crate::counters::Counter,)* }
 
         impl $name {
-            /// Every counter's name and value, in the order of declaration.
+            /// The name and value of every counter, in the order of declaration.
             pub fn all(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($field), self.$field.load()),)*]
             }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_reads_out_by_name() {
+    fn all_lists_names_and_values() {
         let pair = Pair::default();
         pair.first.add(3);
         pair.second.add(5);

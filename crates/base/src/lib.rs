@@ -1,7 +1,8 @@
-//! The toolbox every other crate stands on: ids, limits, time, wheel, prng, slab, counters.
+//! The basic types that every other crate uses: addresses, ids, limits, time, timer wheel, prng, slab,
+//! counters.
 //! In: plain values. Out: plain values.
-//! Never: a socket, a clock, a thread, a file, the operating system's randomness.
-//! Limits: `limits` names every bound of the data path.
+//! Never: uses a socket, a clock, a thread, a file or the operating system's randomness.
+//! Limits: the module `limits` names every bound of the data path.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -1,51 +1,57 @@
-//! Every bound of the data path in one table, with how they relate.
-//! Never: a bound without a name. What a user may set is in the configuration; these are the
-//! defaults and the hard ceilings behind it.
+//! Every bound of the data path in one table, with the relations between them.
+//! Out: the defaults of settings that the configuration can change, and hard ceilings that it cannot.
+//! Never: leaves a bound of the data path without a name.
 
-/// Bytes a worker reads from one socket at once (its one read buffer).
+/// The most bytes that a worker reads from a socket in one call: the size of its only read buffer.
 pub const READ_BUFFER_BYTES: usize = 64 * 1024;
-/// Bytes of one pooled output or input buffer while it is small; most answers fit into one.
+/// Initial capacity of a pooled input or output buffer; most responses fit into it.
 pub const SMALL_BUFFER_BYTES: usize = 4 * 1024;
-/// Pending output of a socket at which its producer is paused.
-pub const OUTPUT_HIGH_BYTES: usize = 64 * 1024;
-/// Ceiling of a socket's pending output: what was pending, plus one whole read with its framing.
-pub const OUTPUT_BYTES_MAX: usize = OUTPUT_HIGH_BYTES + 2 * READ_BUFFER_BYTES;
-/// Buffers a worker keeps for reuse; more are given back to the allocator.
+/// The server's producers (responses, forwarded bodies, tunnels) stop at this much pending output of a
+/// connection, unless a flush empties it, and go on when the output has drained.
+pub const OUTPUT_PAUSE_BYTES: usize = 16 * 1024;
+/// The TLS layer stops collecting the records of large sends at this much pending output of a connection
+/// and flushes them at once instead of at the turn's end; no producer is paused by this.
+pub const OUTPUT_FLUSH_BYTES: usize = 64 * 1024;
+/// Ceiling of a connection's pending output: `OUTPUT_FLUSH_BYTES`, one whole read, and as much again for
+/// the read's framing.
+pub const OUTPUT_BYTES_MAX: usize = OUTPUT_FLUSH_BYTES + 2 * READ_BUFFER_BYTES;
+/// Buffers that a worker keeps for reuse; any more are returned to the allocator.
 pub const POOLED_BUFFERS_MAX: usize = 4096;
 
-/// Default bytes of a request line before 414 (RFC 9112 section 3 asks for at least 8000).
+/// Default limit of a request line; a longer one gets 414 (RFC 9112 section 3 recommends at least 8000).
 pub const REQUEST_LINE_BYTES_MAX: usize = 8 * 1024;
-/// Default bytes of a message head, its start line included, before 431.
+/// Default limit of a message head including its start line; a longer one gets 431.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// The largest head that a configuration may allow: with the fields a proxy adds it still fits
-/// into one read buffer.
+/// The largest head limit that a configuration may set. A head of this size still fits into one read buffer
+/// after the proxy has added its own fields.
 pub const HEAD_BYTES_CEILING: usize = READ_BUFFER_BYTES / 2;
-/// Bytes of a request's host, its port included, before 400: four times the longest name of the DNS. A
-/// proxy passes it on up to three times (Host, X-Forwarded-Host, Forwarded).
+/// Limit of a request's host including its port; a longer one gets 400. It is four times the longest DNS
+/// name. A proxy forwards the host up to three times (Host, X-Forwarded-Host, Forwarded).
 pub const HOST_BYTES_MAX: usize = 1024;
-/// Header fields of one head before 431; also the size of the parser's table.
+/// Limit of header fields in one head; more get 431. This is also the size of the parser's table.
 pub const HEADER_FIELDS_MAX: usize = 100;
-/// Bytes of one chunk extension (RFC 9112 section 7.1.1 tells recipients to bound them).
+/// Limit of one chunk extension (RFC 9112 section 7.1.1 says that a server ought to limit them).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
-/// By how many bytes the chunk extensions of a message may exceed its body so far: a flood of tiny chunks
-/// with long extensions costs reading and forwards nothing.
+/// How many bytes the chunk extensions of a message may exceed its body so far. Without this limit, a flood
+/// of tiny chunks with long extensions would cost reading and forward almost nothing.
 pub const CHUNK_EXTENSION_EXCESS_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of a trailer section.
+/// Limit of a trailer section.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
-/// Connections a worker accepts in one turn before it serves those it has.
+/// Connections that a worker accepts from a listener in one turn before it goes on to other work.
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
-/// Bytes one connection may bring in one turn before the others have theirs.
+/// Bytes that a worker receives from one connection in one turn before it serves the others.
 pub const RECEIVE_BYTES_PER_TURN_MAX: usize = 4 * READ_BUFFER_BYTES;
-/// Mails a worker's mailbox holds; a full box refuses (and counts).
+/// Messages that a worker's mailbox holds; a full mailbox returns further ones to the sender.
 pub const MAILBOX_LENGTH_MAX: usize = 4096;
-/// Mails a worker reads in one turn.
+/// Messages that a worker takes from its mailbox in one turn.
 pub const MAILS_PER_TURN_MAX: usize = 256;
 /// Workers of one process.
 pub const WORKERS_MAX: usize = 1024;
 
+const _: () = assert!(OUTPUT_PAUSE_BYTES < OUTPUT_FLUSH_BYTES);
 const _: () = assert!(REQUEST_LINE_BYTES_MAX < HEAD_BYTES_MAX);
-const _: () = assert!(HEAD_BYTES_MAX < READ_BUFFER_BYTES, "a whole head fits into one read");
+const _: () = assert!(HEAD_BYTES_MAX < READ_BUFFER_BYTES, "a whole head must fit into one read");
 const _: () = assert!(TRAILER_BYTES_MAX <= HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX <= HEAD_BYTES_CEILING);
 const _: () = assert!(HEAD_BYTES_CEILING + 3 * HOST_BYTES_MAX < READ_BUFFER_BYTES);

@@ -1,24 +1,24 @@
-//! Slots with generations: an id of a slot that was freed never reaches its next tenant.
-//! In: values. Out: `Id`s (index + generation). Never: moves a value once it is in.
-//! Invariant: a slot's generation is odd while it is taken and even while it is free.
+//! A table of slots with generations: the id of a removed value never refers to the slot's next value.
+//! In: values. Out: `Id`s (index and generation). Never: changes the index of a stored value.
+//! Invariant: a slot's generation is odd while the slot is taken and even while it is free.
 
 use core::fmt;
 use core::marker::PhantomData;
 
-/// Names one tenancy of one slot of a `Slab<T>` (or of any table indexed in the same way).
+/// Names one value stored in one slot of a `Slab<T>` (or of any table that works in the same way).
 pub struct Id<T: ?Sized> {
-    /// The slot's place in its table.
+    /// The slot's index in its table.
     pub index: u32,
-    /// Which tenancy of that slot is meant.
+    /// The slot's generation while it holds that value.
     pub generation: u32,
     tenant: PhantomData<fn() -> Box<T>>,
 }
 
 impl<T: ?Sized> Id<T> {
-    /// An id that names nothing: no slot ever has generation 0.
+    /// An id that names nothing. No taken slot has generation 0.
     pub const NONE: Self = Self::new(u32::MAX, 0);
 
-    /// The id of tenancy `generation` of slot `index`.
+    /// The id of the value that slot `index` holds in `generation`.
     #[must_use]
     pub const fn new(index: u32, generation: u32) -> Self {
         Self { index, generation, tenant: PhantomData }
@@ -50,44 +50,50 @@ impl<T: ?Sized> fmt::Debug for Id<T> {
 }
 
 struct Slot<T> {
+    /// Odd while the slot is taken, even while it is free.
     generation: u32,
+    /// Index of the next free slot, or `END`. Meaningful only while this slot is free.
     next_free: u32,
+    /// `Some` exactly while the slot is taken.
     value: Option<T>,
 }
 
 /// A table of at most `capacity_max` values that hands out generation-checked ids.
 pub struct Slab<T> {
     slots: Vec<Slot<T>>,
+    /// Head of the list of free slots, or `END` if there is none.
     first_free: u32,
+    /// Number of taken slots; at most `capacity_max`.
     taken: usize,
     capacity_max: usize,
 }
 
+/// Ends the list of free slots.
 const END: u32 = u32::MAX;
 
 impl<T> Slab<T> {
-    /// An empty table that refuses to hold more than `capacity_max` values.
+    /// Creates an empty table for at most `capacity_max` values.
     #[must_use]
     pub fn new(capacity_max: usize) -> Self {
         Self { slots: Vec::new(), first_free: END, taken: 0, capacity_max }
     }
 
-    /// How many values are in.
+    /// The number of stored values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.taken
     }
 
-    /// Whether no value is in.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.taken == 0
     }
 
-    /// Puts `value` in; gives it back when the table is full.
+    /// Stores `value` and returns its id.
     ///
     /// # Errors
-    /// The value itself, when `capacity_max` values are in already.
+    /// Returns the value itself if the table already holds `capacity_max` values.
     pub fn insert(&mut self, value: T) -> Result<Id<T>, T> {
         if self.taken >= self.capacity_max {
             return Err(value);
@@ -107,20 +113,20 @@ impl<T> Slab<T> {
         Ok(Id::new(index, slot.generation))
     }
 
-    /// The value of that tenancy, if it still is in.
+    /// The value named by `id`, unless it was removed.
     #[must_use]
     pub fn get(&self, id: Id<T>) -> Option<&T> {
         let slot = self.slots.get(id.index as usize)?;
         if slot.generation == id.generation { slot.value.as_ref() } else { None }
     }
 
-    /// The value of that tenancy, to change, if it still is in.
+    /// The value named by `id`, mutably, unless it was removed.
     pub fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
         let slot = self.slots.get_mut(id.index as usize)?;
         if slot.generation == id.generation { slot.value.as_mut() } else { None }
     }
 
-    /// Takes the value of that tenancy out; its id is stale from here on.
+    /// Removes the value named by `id` and returns it. The id is stale afterwards.
     pub fn remove(&mut self, id: Id<T>) -> Option<T> {
         let slot = self.slots.get_mut(id.index as usize)?;
         if slot.generation != id.generation {
@@ -134,7 +140,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// All that is in, with its id, in slot order.
+    /// All stored values with their ids, in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             slot.value.as_ref().map(|value| (Id::new(index as u32, slot.generation), value))
@@ -147,19 +153,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stale_id_never_reaches_the_next_tenant() {
+    fn stale_id_is_rejected_after_slot_reuse() {
         let mut slab = Slab::new(2);
         let first = slab.insert("first").unwrap();
         assert_eq!(slab.remove(first), Some("first"));
         let second = slab.insert("second").unwrap();
-        assert_eq!(first.index, second.index, "the slot is used again");
+        assert_eq!(first.index, second.index, "the slot was not reused");
         assert_eq!(slab.get(first), None);
         assert_eq!(slab.remove(first), None);
         assert_eq!(slab.get(second), Some(&"second"));
     }
 
     #[test]
-    fn a_full_slab_gives_the_value_back() {
+    fn full_slab_returns_the_value() {
         let mut slab = Slab::new(1);
         slab.insert(1).unwrap();
         assert_eq!(slab.insert(2), Err(2));
@@ -167,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn none_names_nothing() {
+    fn id_none_is_never_found() {
         let mut slab: Slab<u8> = Slab::new(1);
         assert_eq!(slab.get(Id::NONE), None);
         let id = slab.insert(1).unwrap();

@@ -1,39 +1,54 @@
-//! One timer wheel a worker: O(1) to schedule, move and cancel, no system call a timer.
-//! In: a dense key (a slot's index) and a moment. Out: the keys whose moment has come.
-//! Never: fires early; fires at most one tick (8.4 ms) late relative to `advance`.
-//! Limits: 4 levels of 64 buckets reach 39 hours; later moments wait in the last bucket and are re-sorted.
-//! Invariant: a key is in at most one bucket; a bucket's bit is set exactly when its list is not empty.
+//! A hierarchical timer wheel, one for each worker: scheduling, moving and cancelling a timer take O(1) and
+//! no system call.
+//! In: a dense key (a slot's index) and a moment. Out: the keys whose moment has passed.
+//! Never: fires a key early. A key fires at most one tick (8.4 ms) late relative to `advance`.
+//! Limits: 4 levels of 64 buckets cover 39 hours. A key due later waits in the last bucket of the top level
+//! and is sorted again when the wheel reaches that bucket.
+//! Invariant: a key is in at most one bucket. A bucket's bit is set exactly while its list is not empty.
 
 use crate::time::Moment;
 
+/// A tick is 2^23 ns (8.4 ms).
 const TICK_BITS: u32 = 23;
 const LEVEL_BITS: u32 = 6;
 const BUCKETS: usize = 1 << LEVEL_BITS;
 const LEVELS: usize = 4;
+/// Ends a bucket's list.
 const NONE: u32 = u32::MAX;
 
+/// The state of one key.
 #[derive(Clone, Copy)]
 struct Node {
+    /// The next key in the bucket's list, or `NONE`.
     next: u32,
+    /// The previous key in the bucket's list, or `NONE` for the first one.
     previous: u32,
+    /// The tick at which the key fires.
     tick: u64,
+    /// The bucket that holds the key (`level * BUCKETS + index`), or `OUT` if the key is not scheduled.
     bucket: u16,
 }
 
+/// The bucket number of a key that is not scheduled.
 const OUT: u16 = u16::MAX;
 const EMPTY: Node = Node { next: NONE, previous: NONE, tick: 0, bucket: OUT };
 
 /// A hierarchical timer wheel over dense keys.
 pub struct Wheel {
+    /// By key.
     nodes: Vec<Node>,
+    /// The first key of each bucket's list, or `NONE`.
     heads: [u32; LEVELS * BUCKETS],
+    /// For each level, one bit per bucket: set exactly while the bucket's list is not empty.
     taken: [u64; LEVELS],
+    /// The wheel's current time, in ticks. It never goes back.
     tick: u64,
+    /// Number of scheduled keys.
     scheduled: usize,
 }
 
 impl Wheel {
-    /// An empty wheel whose time starts at `now`.
+    /// Creates an empty wheel whose time starts at `now`.
     #[must_use]
     pub fn new(now: Moment) -> Self {
         Self {
@@ -45,14 +60,14 @@ impl Wheel {
         }
     }
 
-    /// The same, with room reserved (not touched) for keys below `keys`: a worker whose table grows by
-    /// one connection at a time then never copies it.
+    /// As `new`, with memory reserved (but not touched) for keys below `keys`. A worker whose table grows
+    /// by one connection at a time then never copies the table.
     #[must_use]
     pub fn with_capacity(now: Moment, keys: usize) -> Self {
         Self { nodes: Vec::with_capacity(keys), ..Self::new(now) }
     }
 
-    /// How many keys are scheduled.
+    /// The number of scheduled keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.scheduled
@@ -70,20 +85,20 @@ impl Wheel {
         self.nodes.get(key as usize).is_some_and(|node| node.bucket != OUT)
     }
 
-    /// Makes `key` due at `at`; moves it when it was scheduled already.
+    /// Schedules `key` for `at`; if it was already scheduled, moves it.
     pub fn schedule(&mut self, key: u32, at: Moment) {
         if self.nodes.len() <= key as usize {
             self.nodes.resize(key as usize + 1, EMPTY);
         }
         self.cancel(key);
-        // Rounded up, so that a key never fires before its moment.
+        // Round up, so that a key never fires before its moment.
         let tick = (at.as_nanos() >> TICK_BITS).saturating_add(1).max(self.tick + 1);
         self.nodes[key as usize].tick = tick;
         self.link(key);
         self.scheduled += 1;
     }
 
-    /// Takes `key` out; nothing happens when it is not in.
+    /// Cancels `key`; does nothing if it is not scheduled.
     pub fn cancel(&mut self, key: u32) {
         if self.contains(key) {
             self.unlink(key);
@@ -91,7 +106,7 @@ impl Wheel {
         }
     }
 
-    /// Moves time on to `now` and hands each key that came due to `fire`.
+    /// Advances the wheel to `now` and calls `fire` for each key that became due.
     pub fn advance(&mut self, now: Moment, mut fire: impl FnMut(u32)) {
         let target = now.as_nanos() >> TICK_BITS;
         while self.tick < target {
@@ -111,13 +126,14 @@ impl Wheel {
         }
     }
 
-    /// A moment no later than the first key's: when to call `advance` next.
+    /// When to call `advance` next: a moment no later than the firing of the first key; `None` if the wheel
+    /// is empty.
     #[must_use]
     pub fn next_due(&self) -> Option<Moment> {
         (self.scheduled > 0).then(|| Moment::from_nanos(self.next_busy_tick() << TICK_BITS))
     }
 
-    /// The first tick after this one at which a bucket is due or must be sorted into finer ones.
+    /// The first tick after the current one at which a bucket is due or must be sorted into finer buckets.
     fn next_busy_tick(&self) -> u64 {
         let mut best = u64::MAX;
         for level in 0..LEVELS {
@@ -126,7 +142,7 @@ impl Wheel {
             }
             let shift = LEVEL_BITS * level as u32;
             let here = self.tick >> shift;
-            // The bucket under the hand is due a whole round from now at every level.
+            // At every level, the current bucket comes last: it is due a whole round from now.
             let rotated = self.taken[level].rotate_right(((here + 1) as u32) % BUCKETS as u32);
             let steps = u64::from(rotated.trailing_zeros()) + 1;
             best = best.min((here + steps) << shift);
@@ -134,7 +150,7 @@ impl Wheel {
         best
     }
 
-    /// Sorts the coarser buckets that begin at this tick into finer ones.
+    /// Sorts the coarser buckets that begin at the current tick into finer buckets.
     fn cascade(&mut self) {
         for level in (1..LEVELS).rev() {
             let shift = LEVEL_BITS * level as u32;
@@ -152,6 +168,7 @@ impl Wheel {
         }
     }
 
+    /// Puts `key` into the bucket of its tick.
     fn link(&mut self, key: u32) {
         let tick = self.nodes[key as usize].tick.max(self.tick);
         let distance = tick - self.tick;
@@ -175,6 +192,7 @@ impl Wheel {
         self.taken[level] |= 1 << (bucket % BUCKETS);
     }
 
+    /// Takes `key` out of its bucket.
     fn unlink(&mut self, key: u32) {
         let node = self.nodes[key as usize];
         let bucket = usize::from(node.bucket);
@@ -202,10 +220,10 @@ mod tests {
 
     const TICK: u64 = 1 << TICK_BITS;
 
-    /// Goal: the wheel agrees with a sorted map. Method: random schedules, cancels and jumps of
-    /// the clock over all levels; each key fires once, never early, at most a tick late.
+    /// Goal: the wheel behaves like a sorted map. Method: random schedules, cancels and clock jumps
+    /// across all levels; each key must fire once, never early and at most one tick late.
     #[test]
-    fn the_wheel_agrees_with_a_sorted_map() {
+    fn wheel_behaves_like_a_sorted_map() {
         for seed in 0..200 {
             let mut prng = Prng::new(seed);
             let mut now = Moment::from_nanos(prng.below(1 << 40));
@@ -229,7 +247,8 @@ mod tests {
                         let mut fired = Vec::new();
                         wheel.advance(now, |key| fired.push(key));
                         for key in fired {
-                            let at = model.remove(&key).expect("fired once, while scheduled");
+                            let at =
+                                model.remove(&key).expect("a key fires only while it is scheduled");
                             assert!(at <= now, "seed {seed}: {key} fired early");
                         }
                         for (key, at) in &model {
@@ -249,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn next_due_never_lies_in_the_past_of_the_wheel() {
+    fn next_due_is_after_the_current_tick() {
         let mut wheel = Wheel::new(Moment::ZERO);
         assert_eq!(wheel.next_due(), None);
         wheel.schedule(3, Moment::ZERO);

@@ -1,8 +1,8 @@
-//! The kernel of Linux through epoll: edge-triggered, one registration a socket, none a request.
-//! In: `Kernel`'s calls. Out: errnos, mapped by hand to what they mean.
-//! Never: blocks but in `wait`; calls epoll_ctl after a socket's registration.
-//! Limits: `EDGES_MAX` edges a wait; the rest stay in the kernel's list for the next one.
-//! Invariant: a handle is its descriptor's only owner; closing it also ends its registration.
+//! The Linux kernel through epoll: edge-triggered, registered once per socket and never per request.
+//! In: the calls of `Kernel`. Out: their results, with each errno mapped to its meaning.
+//! Never: blocks, except in `wait`; calls epoll_ctl after a socket's registration.
+//! Limits: `EDGES_MAX` edges for each wait; the others stay in the kernel's list for the next wait.
+//! Invariant: a handle is the only owner of its descriptor, so closing it also ends its registration.
 
 use std::io::{self, IoSlice};
 
@@ -23,7 +23,7 @@ use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending, 
 use crate::waker::Waker;
 use crate::{source, steering};
 
-/// Edges one wait brings at most.
+/// The most edges that one wait returns.
 const EDGES_MAX: usize = 512;
 
 /// The reactor on real sockets.
@@ -32,15 +32,16 @@ pub type EpollReactor = Loop<Epoll>;
 /// One epoll instance.
 pub struct Epoll {
     epoll: OwnedFd,
+    /// The edges of the last wait; at most `EDGES_MAX`.
     edges: Vec<epoll::Event>,
 }
 
 impl Loop<Epoll> {
-    /// A reactor on real sockets, for the thread that calls this. A worker with a descriptor table of
-    /// its own calls it after `worker::unshare_descriptor_table`; its `waker` was made before.
+    /// Creates a reactor on real sockets for the calling thread. A worker with its own descriptor table calls
+    /// this after `worker::unshare_descriptor_table`; its `waker` must have been made before that.
     ///
     /// # Errors
-    /// When the kernel gives no epoll instance (descriptor limit, memory).
+    /// If the kernel cannot create an epoll instance (descriptor limit, memory).
     pub fn new(socks_max: usize, waker: Waker) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         if let Some(event) = waker.event() {
@@ -53,11 +54,11 @@ impl Loop<Epoll> {
 }
 
 impl EpollReactor {
-    /// Accepts from a listening socket that was opened elsewhere: workers share a unix listener this
-    /// way, for SO_REUSEPORT does not work on paths. Each worker brings a descriptor of its own.
+    /// Accepts from a socket that was bound elsewhere. Workers share a unix listener in this way, because
+    /// SO_REUSEPORT does not work with paths. Each worker passes its own descriptor.
     ///
     /// # Errors
-    /// When the socket does not listen, or the kernel cannot watch it.
+    /// If the socket cannot listen, or the kernel cannot watch it.
     pub fn adopt_listener(
         &mut self,
         listener: OwnedFd,
@@ -66,7 +67,7 @@ impl EpollReactor {
     ) -> io::Result<ListenerId> {
         rustix::io::ioctl_fionbio(&listener, true)?;
         rustix::net::listen(&listener, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        self.hang_door(listener, address.clone(), backlog)
+        self.add_listener(listener, address.clone(), backlog)
     }
 }
 
@@ -94,7 +95,8 @@ impl Kernel for Epoll {
     }
 
     fn steer_away(&mut self, listener: &OwnedFd, own_count: u32) {
-        // A listener that shares with nobody (a unix one, too) is refused: it has nobody to deal to.
+        // The kernel rejects this for a listener outside a group, such as a unix one. No other process shares
+        // such a listener, so there is nothing to steer.
         let _ = steering::steer_away(listener.as_fd(), own_count);
     }
 
@@ -125,10 +127,10 @@ impl Kernel for Epoll {
         })?;
         let begun = match address {
             Address::Tcp(tcp) => {
-                // Without it a small request may wait 40 ms for the peer's delayed ACK.
+                // Without this option, a small request may wait 40 ms for the peer's delayed ACK.
                 let _ = sockopt::set_tcp_nodelay(&handle, true);
                 if let Some(source) = source {
-                    // Ports are not at stake here, so EADDRNOTAVAIL is not a shortage.
+                    // No port is assigned here, so EADDRNOTAVAIL does not mean a shortage of ports.
                     source::bind(handle.as_fd(), source)
                         .map_err(|_| ConnectFault::Refused(CloseReason::ConnectUnreachable))?;
                 }
@@ -144,7 +146,7 @@ impl Kernel for Epoll {
     }
 
     fn connect_outcome(&mut self, handle: &OwnedFd) -> Option<Result<(), CloseReason>> {
-        // Registering a socket whose connect is under way brings no edge, so the first edge decides.
+        // Registering a socket with a pending connect causes no edge, so the first edge is the outcome.
         Some(match sockopt::socket_error(handle) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(errno)) | Err(errno) => Err(match connect_fault(errno) {
@@ -191,7 +193,7 @@ impl Kernel for Epoll {
                 Ok(count) => Sending::Sent(count),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Sending::Full,
-                // ECONNRESET, EPIPE, ETIMEDOUT; also ENOBUFS and ENOMEM, for which no edge would come.
+                // ECONNRESET, EPIPE, ETIMEDOUT; also ENOBUFS and ENOMEM, after which no edge would come.
                 Err(_) => Sending::Broken,
             };
         }
@@ -202,7 +204,7 @@ impl Kernel for Epoll {
     }
 
     fn shutdown_send(&mut self, handle: &OwnedFd) {
-        // It fails only on a connection that is broken already; its edge tells.
+        // This fails only if the connection is already broken, and an edge reports that.
         let _ = rustix::net::shutdown(handle, Shutdown::Write);
     }
 
@@ -216,14 +218,14 @@ impl Kernel for Epoll {
     }
 
     fn wait(&mut self, timeout: Option<Span>) -> usize {
-        // Rounded up to the millisecond epoll_wait counts in, or a wait would end just before its
-        // deadline and spin through the rest.
+        // Round up to whole milliseconds, the unit of epoll_wait. Otherwise a wait would end just before its
+        // deadline, and the loop would spin until the deadline.
         let timeout = timeout.map(|span| {
             let millis = span.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
             Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 }
         });
         self.edges.clear();
-        // EINTR, the only error a valid instance knows, counts as no edge.
+        // EINTR is the only possible error of a valid instance; it counts as no edge.
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.edges), timeout.as_ref());
         self.edges.len()
     }
@@ -258,7 +260,7 @@ fn listen_tcp(
 ) -> io::Result<(OwnedFd, Address)> {
     let handle = stream_socket(family(address))?;
     sockopt::set_socket_reuseaddr(&handle, true)?;
-    // Inherited by the accepted sockets on Linux, which saves them a call each.
+    // On Linux, accepted sockets inherit this option, which saves one call for each of them.
     sockopt::set_tcp_nodelay(&handle, true)?;
     if options.reuse_port {
         sockopt::set_socket_reuseport(&handle, true)?;
@@ -276,7 +278,7 @@ fn listen_unix(path: &str, options: &ListenOptions) -> io::Result<(OwnedFd, Addr
     let address = SocketAddrUnix::new(path)?;
     let handle = stream_socket(AddressFamily::UNIX)?;
     if let Err(errno) = rustix::net::bind(&handle, &address) {
-        // A path that a process left behind: nobody listens there, so connecting is refused.
+        // If a connect is refused, nothing listens on this path: a process that has ended left it behind.
         let is_left_behind = errno == Errno::ADDRINUSE
             && rustix::net::connect(&stream_socket(AddressFamily::UNIX)?, &address)
                 == Err(Errno::CONNREFUSED);
@@ -296,7 +298,7 @@ fn backlog(options: &ListenOptions) -> i32 {
 
 fn peer(address: Option<SocketAddrAny>) -> Peer {
     match address.and_then(|any| core::net::SocketAddr::try_from(any).ok()) {
-        // A client of IPv4 at a dual-stack listener is shown as what it is.
+        // An IPv4 client on a dual-stack listener is reported with its IPv4 address.
         Some(tcp) => Peer::Tcp(core::net::SocketAddr::new(tcp.ip().to_canonical(), tcp.port())),
         None => Peer::Local,
     }
@@ -306,7 +308,7 @@ fn shortage(errno: Errno) -> Option<Shortage> {
     match errno {
         Errno::MFILE => Some(Shortage::WorkerDescriptors),
         Errno::NFILE => Some(Shortage::SystemDescriptors),
-        // ENOSPC: epoll's own limit of watches a user.
+        // ENOSPC: the limit of epoll watches per user.
         Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC => Some(Shortage::Memory),
         Errno::ADDRNOTAVAIL => Some(Shortage::Ports),
         _ => None,
@@ -318,8 +320,8 @@ fn accept_fault(errno: Errno) -> Accepting<OwnedFd> {
         Errno::AGAIN => Accepting::Empty,
         _ => match shortage(errno) {
             Some(shortage) => Accepting::Short(shortage),
-            // ECONNABORTED, EINTR, EPERM of a firewall, and the network errors that Linux passes on
-            // from the new connection (accept(2)): that one is lost, the next may be fine.
+            // ECONNABORTED, EINTR, EPERM from a firewall, and the pending network errors of the new
+            // connection that Linux reports here (accept(2)): only this connection is lost.
             None => Accepting::Lost,
         },
     }
@@ -327,13 +329,13 @@ fn accept_fault(errno: Errno) -> Accepting<OwnedFd> {
 
 fn connect_fault(errno: Errno) -> ConnectFault {
     match errno {
-        // EAGAIN: a unix listener whose backlog is full.
+        // EAGAIN: the backlog of a unix listener is full.
         Errno::CONNREFUSED | Errno::CONNRESET | Errno::AGAIN => {
             ConnectFault::Refused(CloseReason::ConnectRefused)
         }
         _ => match shortage(errno) {
             Some(shortage) => ConnectFault::Short(shortage),
-            // ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENOENT, EACCES, EPERM and the like.
+            // ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENOENT, EACCES, EPERM and similar errors.
             None => ConnectFault::Refused(CloseReason::ConnectUnreachable),
         },
     }

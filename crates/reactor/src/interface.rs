@@ -1,8 +1,8 @@
-//! The completion-shaped interface that everything above the kernel is written against.
-//! In: operations on sockets, deadlines, timers. Out: completions, handed to a `Handler` in a turn.
-//! Never: shows readiness, errno retry loops or a descriptor to its user.
-//! Invariant: after `Closed` (or after the user's own `close`/`abort`) no completion with that id comes;
-//! operations on a stale id do nothing.
+//! The completion-based interface that everything above the kernel is written against.
+//! In: operations on sockets, deadlines and timers. Out: completions, handed to a `Handler` in a turn.
+//! Never: exposes readiness, errno retry loops or descriptors.
+//! Invariant: after `Closed` (or after the handler's own `close` or `abort`) no completion with that id
+//! comes. Operations on a stale id do nothing.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tidegate_base::{Address, Id, Moment};
 
 use crate::steering::LeavingListeners;
 
-/// Marks ids of sockets. A socket's `index` is dense (reused), so users may keep a table beside it.
+/// Marks ids of sockets. A socket's `index` is dense and reused, so a handler may index a table by it.
 pub enum Sock {}
 /// Names one connection of this reactor.
 pub type SockId = Id<Sock>;
@@ -20,95 +20,96 @@ pub enum Listener {}
 /// Names one listener of this reactor.
 pub type ListenerId = Id<Listener>;
 
-/// What the kernel (or the simulator) finished; handed over in the order it was found.
+/// Something that the kernel (or the simulator) completed. Completions are handed over in the order in which
+/// the driver finds them.
 #[derive(Debug)]
 pub enum Completion<'a> {
-    /// A connection came in; it receives from now on.
+    /// A connection was accepted. It receives from now on.
     Accepted {
-        /// Where it came in.
+        /// The listener that accepted it.
         listener: ListenerId,
         /// The new connection.
         sock: SockId,
-        /// The other end.
+        /// The address of the client.
         peer: Peer,
     },
-    /// A `connect` succeeded; the socket receives from now on.
+    /// A `connect` succeeded. The socket receives from now on.
     Connected {
-        /// The connection that `connect` named.
+        /// The id that `connect` returned.
         sock: SockId,
     },
-    /// Bytes came in. They are the handler's for this call only: what it cannot use now it copies.
+    /// Bytes were received. They are valid only during this call: the handler copies what it needs later.
     Received {
         /// The connection.
         sock: SockId,
-        /// Never empty; at most `READ_BUFFER_BYTES`. The handler may change them in place.
+        /// At least one and at most `READ_BUFFER_BYTES` bytes. The handler may change them in place.
         bytes: &'a mut [u8],
     },
-    /// The peer will send no more (FIN after all its bytes). Sending is still possible.
+    /// The peer sends no more: its FIN came after all its bytes. Sending to it is still possible.
     Finished {
         /// The connection.
         sock: SockId,
     },
-    /// Output that could not be sent at once has now left entirely. Comes only after a `send` or
-    /// flush that left bytes behind, so a producer that waits for it is woken once.
+    /// All output has been sent. This comes only after a `send` or `flush` that could not send everything
+    /// at once, so a waiting producer is resumed exactly once.
     Drained {
         /// The connection.
         sock: SockId,
     },
-    /// The connection is gone; its id is stale when this is handed over. Not sent for the user's own
-    /// `close` or `abort`.
+    /// The connection is closed. Its id is already stale during this call. This does not come for the
+    /// handler's own `close` or `abort`.
     Closed {
-        /// The id it had.
+        /// The id that the connection had.
         sock: SockId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
-    /// The deadline set by `set_deadline` has come; it is cleared.
+    /// The deadline set by `set_deadline` has passed; it is now cleared.
     Due {
         /// The connection.
         sock: SockId,
     },
-    /// The timer set by `set_timer` has come; it is cleared.
+    /// The timer set by `set_timer` has expired; it is now cleared.
     Timer {
         /// The number given to `set_timer`.
         timer: u32,
     },
-    /// The waker was rung: there may be mail. The handler looks into its own mailbox.
+    /// The waker was rung, so there may be messages. The handler checks its own mailbox.
     Woken,
-    /// A listener could not accept and pauses for a moment; connections wait in its backlog.
+    /// A listener could not accept and pauses briefly. Its connections wait in the backlog.
     AcceptPaused {
-        /// Where.
+        /// The listener.
         listener: ListenerId,
-        /// What the kernel had too little of.
+        /// The resource that was exhausted.
         shortage: Shortage,
     },
 }
 
-/// The other end of an accepted connection.
+/// The client of an accepted connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     /// A TCP peer.
     Tcp(core::net::SocketAddr),
-    /// A local peer (unix socket).
+    /// A local peer on a unix socket, which has no address.
     Local,
 }
 
-/// Why a connection ended without the user asking for it.
+/// Why a connection ended without the handler's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// `connect` was refused (no listener there, or its backlog is full).
+    /// `connect` was refused: nothing listens there, or the backlog is full.
     ConnectRefused,
-    /// `connect` found no way there (unreachable, no such path, timed out in the kernel).
+    /// `connect` could not reach the address: unreachable, no such path, or timed out in the kernel.
     ConnectUnreachable,
-    /// This side had no descriptor, port or memory for `connect`.
+    /// This side lacked a descriptor, port or memory for `connect`.
     ConnectShortage(Shortage),
-    /// The peer reset the connection, or it broke (reset, broken pipe, timed out).
+    /// The connection failed: reset by the peer, broken pipe, or timed out in the kernel.
     Reset,
-    /// Both directions had ended in order: the peer finished, and so had this side.
+    /// Both directions ended in order: the peer sent FIN, and so did this side.
     Ended,
 }
 
-/// What the kernel (or this worker) had too little of.
+/// A resource that the kernel or this worker has exhausted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortage {
     /// Descriptors of this worker (EMFILE).
@@ -123,24 +124,24 @@ pub enum Shortage {
     Slots,
 }
 
-/// How to listen.
+/// Options of `listen`.
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
-    /// Connections that may wait in the kernel; capped by `net.core.somaxconn`.
+    /// Connections that may wait in the kernel. The kernel caps this at `net.core.somaxconn`.
     pub backlog: u32,
-    /// SO_REUSEPORT, so that each worker has a listener of its own on the same address.
+    /// Sets SO_REUSEPORT, so that each worker can have its own listener on the same address.
     pub reuse_port: bool,
-    /// Index this listener's group by the receiving CPU (SO_ATTACH_REUSEPORT_CBPF): the program returns
-    /// the CPU number modulo this many listeners. `None`: the kernel's hash.
+    /// Chooses the listener of the group by the receiving CPU (SO_ATTACH_REUSEPORT_CBPF): the index is the
+    /// CPU number modulo this number of listeners. `None` leaves the choice to the kernel's hash.
     pub steer_by_cpu_over: Option<u32>,
 }
 
-/// Why `listen` failed, for the operator.
+/// Why `listen` failed. Its text is for the operator.
 #[derive(Debug)]
 pub struct ListenError {
-    /// Where it was to listen.
+    /// The requested address.
     pub address: Address,
-    /// What the kernel said (e.g. "Address already in use (os error 98)").
+    /// The error of the system, such as "Address already in use (os error 98)".
     pub cause: std::io::Error,
 }
 
@@ -151,47 +152,58 @@ impl core::fmt::Display for ListenError {
 }
 impl std::error::Error for ListenError {}
 
-/// The operations of one worker's way to the kernel; see each method for what it promises on both drivers.
+/// The server that a secured connection goes to. A layer that secures connections finds its settings by this
+/// key; the reactor itself does not interpret it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerKey {
+    /// Index of the pool.
+    pub pool: u16,
+    /// Index of the server in the pool.
+    pub server: u16,
+}
+
+/// The operations of one worker on its sockets and timers. Every driver keeps the promises documented here.
 pub trait Reactor: Sized {
-    /// The clock, read once a turn (after the wait), so that all of a turn happens at one moment.
+    /// The clock, read once a turn after the wait, so that one turn has one time.
     fn now(&self) -> Moment;
-    /// Wall-clock seconds since 1970, read with `now`; for Date fields and logs, never for deadlines.
+    /// Wall-clock seconds since 1970, read together with `now`. For Date fields and logs, not for deadlines.
     fn unix_seconds(&self) -> u64;
-    /// The clock, read now (virtual in the simulator, where it equals `now`): for sampled accounting.
+    /// Reads the clock now, for sampled accounting. The simulator's virtual clock always equals `now`.
     fn read_clock(&self) -> Moment;
 
     /// Opens a listener.
     ///
     /// # Errors
-    /// When the kernel refuses the address.
+    /// If the kernel rejects the address.
     fn listen(
         &mut self,
         address: &Address,
         options: &ListenOptions,
     ) -> Result<ListenerId, ListenError>;
-    /// The address a listener really has (its port, when it was opened on port 0).
+    /// The actual address of a listener, with the assigned port if it was opened on port 0.
     fn listener_address(&self, listener: ListenerId) -> Option<Address>;
-    /// Stops accepting: takes what waits in the backlog (handed over as `Accepted` in the next turns
-    /// until it is empty), then closes the listener.
+    /// Stops listening: accepts the connections in the backlog (handed over as `Accepted` in the next turns)
+    /// and then closes the listener.
     fn stop_listening(&mut self, listener: ListenerId);
-    /// Asks the kernel to deal new connections to listeners that others opened on the same address after
-    /// those of this process (`own`, which must be the first there): to a process that takes over. This one
-    /// goes on to accept, so that what is on its way here already arrives. Nothing changes where there are
-    /// no others. When the last of `own` closes the kernel deals evenly again.
+    /// Tells the kernel to assign new connections to the listeners of another process that takes over: those
+    /// opened on the same address after the listeners of this process. The listeners of this process are
+    /// `own` and must be the first of the group. This listener continues to accept, so connections already
+    /// assigned to it are not lost. Nothing changes if no other process listens there. When the last of
+    /// `own` closes, the kernel distributes connections evenly again.
     fn steer_away(&mut self, listener: ListenerId, own: &Arc<LeavingListeners>);
-    /// Listeners that are open, those included that still take what waits in their backlog.
+    /// Open listeners, including those that only accept the rest of their backlog.
     fn listener_count(&self) -> usize;
 
-    /// Starts a connection; ends in `Connected` or `Closed`. Output may be queued at once.
+    /// Starts a connection. `Connected` or `Closed` follows. Output may be queued at once.
     ///
     /// # Errors
-    /// When this side lacks something, which is known before anything left.
+    /// If this side lacks a resource. Nothing was sent in that case.
     fn connect(&mut self, address: &Address) -> Result<SockId, Shortage> {
         self.connect_from(address, None)
     }
-    /// `connect` from the local address `source` (`None`: the kernel's choice; nothing to a unix socket).
-    /// An address that this host does not have, or of the other IP version, ends in `Closed`
-    /// (`ConnectUnreachable`).
+    /// As `connect`, from the local address `source`. `None` leaves the choice to the kernel; a unix socket
+    /// ignores `source`. If this host does not have the address, or its IP version differs, `Closed` follows
+    /// with `ConnectUnreachable`.
     ///
     /// # Errors
     /// As `connect`.
@@ -201,15 +213,19 @@ pub trait Reactor: Sized {
         source: Option<core::net::IpAddr>,
     ) -> Result<SockId, Shortage>;
 
-    /// As `connect`, through a layer that secures the connection by its settings of that number. A bare
-    /// reactor has no such layer and refuses, so that nothing goes out in the clear.
+    /// As `connect`, through a layer that secures the connection with its settings for `server`. A bare
+    /// reactor has no such layer and refuses, so that nothing is sent in plaintext.
     ///
     /// # Errors
-    /// As `connect`; `Slots` where there is no such layer.
-    fn connect_secured(&mut self, address: &Address, profile: u32) -> Result<SockId, Shortage> {
-        self.connect_secured_from(address, None, profile)
+    /// As `connect`; also `Slots` if there is no such layer.
+    fn connect_secured(
+        &mut self,
+        address: &Address,
+        server: ServerKey,
+    ) -> Result<SockId, Shortage> {
+        self.connect_secured_from(address, None, server)
     }
-    /// `connect_secured` from the local address `source`, as `connect_from`.
+    /// As `connect_secured`, from the local address `source` as in `connect_from`.
     ///
     /// # Errors
     /// As `connect_secured`.
@@ -217,66 +233,68 @@ pub trait Reactor: Sized {
         &mut self,
         _address: &Address,
         _source: Option<core::net::IpAddr>,
-        _profile: u32,
+        _server: ServerKey,
     ) -> Result<SockId, Shortage> {
         Err(Shortage::Slots)
     }
 
-    /// The connection's output buffer, to append to; it is sent once, at the turn's end. `None` when the
-    /// id is stale or its sending side was ended: the answer has nowhere to go.
+    /// The connection's output buffer, to append to. It is sent once, at the end of the turn. `None` if the
+    /// id is stale or the sending side was ended.
     fn output(&mut self, sock: SockId) -> Option<&mut Vec<u8>>;
-    /// Appends `bytes` to the output. Large ones go straight to the kernel (after what was pending) and
-    /// only what it does not take is copied. Stale ids are ignored.
+    /// Appends `bytes` to the output. Large slices go to the kernel directly, after the pending output, and
+    /// only the part that the kernel does not take is copied. Does nothing if the id is stale.
     fn send(&mut self, sock: SockId, bytes: &[u8]);
-    /// Sends the output now instead of at the turn's end. What stays pending after this waits for the
-    /// peer, and `Drained` comes when it has left.
+    /// Sends the output now instead of at the end of the turn. If output remains pending after this, it waits
+    /// for the peer, and `Drained` comes when all of it has been sent.
     fn flush(&mut self, sock: SockId);
-    /// Output bytes that have not left yet (0 for a stale id).
+    /// Output bytes that the kernel has not taken yet; 0 if the id is stale.
     fn output_pending(&self, sock: SockId) -> usize;
 
-    /// Stops or resumes handing over received bytes (backpressure: the kernel's window closes). `Finished`
-    /// waits for a resume too; resets and `Due` come regardless.
+    /// Pauses or resumes receiving. While it is paused, the kernel's window closes (backpressure). `Finished`
+    /// waits for the resume too; resets and `Due` come regardless.
     fn set_receiving(&mut self, sock: SockId, receiving: bool);
 
-    /// Ends the sending side once the output has left (FIN). Receiving goes on.
+    /// Ends the sending side: sends FIN after the pending output. Receiving continues.
     fn finish(&mut self, sock: SockId);
-    /// Closes in order: sends the output, then FIN, then discards what still comes in until the peer
-    /// closes or `LINGER_MAX` passes, so that a late byte of the peer's cannot turn the last answer into a
-    /// reset (RFC 9112 section 9.6). The id is stale at once. A `connect` under way is cancelled.
+    /// Closes in order: sends the output, then FIN, then discards received bytes until the peer closes or
+    /// `LINGER_MAX` passes. So a late byte from the peer cannot cause a reset that destroys the last response
+    /// (RFC 9112 section 9.6). The id is stale at once. A pending `connect` is cancelled.
     fn close(&mut self, sock: SockId);
-    /// Closes with a reset and drops the output: the peer sees that the message was cut. The id is stale at
-    /// once.
+    /// Closes with a reset and drops the output, so the peer sees that the message is incomplete. The id is
+    /// stale at once.
     fn abort(&mut self, sock: SockId);
 
-    /// Makes `Due` come at `at` (coarse: never early, at most 17 ms late); replaces the earlier deadline.
-    /// `Moment::NEVER` clears it. Cheap enough to call for every request.
+    /// Sets the deadline to `at`, where `Due` comes (never early, at most 17 ms late). It replaces an earlier
+    /// deadline; `Moment::NEVER` clears it. Cheap enough to call for every request.
     fn set_deadline(&mut self, sock: SockId, at: Moment);
-    /// Makes `Timer` come at `at`, with the same coarseness; `timer` is a small dense number of the user's.
+    /// Sets a timer: `Timer` comes at `at`, with the same precision. `timer` is a small dense number that the
+    /// caller chooses; `Moment::NEVER` clears it.
     fn set_timer(&mut self, timer: u32, at: Moment);
 
-    /// This end's address of a TCP connection; `None` for a stale id, a unix socket, or a connection that
-    /// is gone. Costs a system call.
+    /// The local address of a TCP connection. `None` for a stale id, a unix socket or a connection that no
+    /// longer exists. Costs a system call.
     fn local_address(&self, sock: SockId) -> Option<core::net::SocketAddr>;
-    /// As `send`, past the layer that secures the connection: for what must come before its first byte.
+    /// As `send`, but bypasses the layer that secures the connection. For bytes that must come before the
+    /// first TLS record (a PROXY header).
     fn send_bare(&mut self, sock: SockId, bytes: &[u8]) {
         self.send(sock, bytes);
     }
 
-    /// Connections that exist now, closing ones included.
+    /// Open connections, including those that are closing.
     fn sock_count(&self) -> usize;
-    /// Whether that id still names a connection.
+    /// Whether `sock` still names a connection.
     fn is_live(&self, sock: SockId) -> bool;
 }
 
-/// A reactor that a worker's loop can run: the operations and the pass that completes them. Layers above
-/// the kernel offer the operations alone.
+/// A reactor that a worker's loop can run: the operations, and the turn that completes them. The view that a
+/// layer such as TLS gives its handler has only the operations.
 pub trait Driver: Reactor {
-    /// One pass: waits until something completes, a deadline or timer comes, the waker rings or `wait_max`
-    /// passes; hands each completion to `handler`; flushes each output once.
+    /// Runs one turn: waits until something completes, a deadline or timer is due, the waker is rung or
+    /// `wait_max` passes; then hands each completion to `handler` and flushes each output once.
     fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: tidegate_base::Span);
 }
 
-/// Who receives completions.
+/// Receives completions.
 pub trait Handler<R> {
     /// Takes one completion; may call any operation of `reactor`.
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>);

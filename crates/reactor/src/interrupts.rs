@@ -1,17 +1,18 @@
-//! Tells whether network interrupts are spread over the workers' CPUs: only then does steering
-//! connections by CPU spread the load instead of piling it on the CPUs that take interrupts.
+//! Determines whether network interrupts are spread over the workers' CPUs. Only then does steering
+//! connections by CPU distribute the load; otherwise it concentrates the load on the few CPUs that take the
+//! interrupts.
 //! In: /proc/interrupts, /proc/irq/*/effective_affinity_list, /sys/class/net. Out: yes, no or unknown.
-//! Never: changes anything. Limits: best effort; unknown counts as no.
+//! Never: changes a setting. Limits: best effort; callers treat unknown as no.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Interrupt lines of network devices, by number, with the CPUs each may fire on now.
+/// The interrupt lines of network devices: their numbers, and the CPUs that each line may interrupt now.
 pub type Affinities = BTreeMap<u32, BTreeSet<usize>>;
 
-/// Whether each of `cpus` takes the receive interrupts of some network device; `None` when this
-/// system shows no interrupt of a network device (a container, a virtual device).
+/// Whether each of `cpus` takes receive interrupts of a network device. `None` if the system lists no
+/// interrupt of a network device (in a container, or with virtual devices only).
 #[must_use]
 pub fn are_spread_over(cpus: &[usize]) -> Option<bool> {
     let text = fs::read_to_string("/proc/interrupts").ok()?;
@@ -26,7 +27,7 @@ pub fn are_spread_over(cpus: &[usize]) -> Option<bool> {
     cover(&affinities, cpus)
 }
 
-/// Whether each of `cpus` is among the CPUs of some line; `None` when there is no line.
+/// Whether each of `cpus` is among the CPUs of at least one line; `None` if there is no line.
 #[must_use]
 pub fn cover(affinities: &Affinities, cpus: &[usize]) -> Option<bool> {
     if affinities.is_empty() {
@@ -35,11 +36,11 @@ pub fn cover(affinities: &Affinities, cpus: &[usize]) -> Option<bool> {
     Some(cpus.iter().all(|cpu| affinities.values().any(|line| line.contains(cpu))))
 }
 
-/// The numbers of the lines of /proc/interrupts that bring received packets of one of `names`.
+/// The numbers of the interrupt lines in /proc/interrupts that announce received packets for one of `names`.
 ///
-/// Drivers name lines `eth0-TxRx-3`, `mlx5_comp3@pci:...`, `virtio2-input.0`; a line belongs to a
-/// device when its name begins with the device's name or its bus name. Lines that only send
-/// (`tx`, `output`) or configure say nothing about where connections arrive.
+/// Drivers name lines `eth0-TxRx-3`, `mlx5_comp3@pci:...` or `virtio2-input.0`. A line belongs to a device
+/// if its name begins with the device's name or bus name, or contains that bus name after `@pci:`. Lines that
+/// only transmit (`tx`, `output`) or configure are ignored: they do not show where connections arrive.
 #[must_use]
 pub fn parse_receive_interrupts(text: &str, names: &[String]) -> Vec<u32> {
     let mut numbers = Vec::new();
@@ -66,7 +67,7 @@ fn is_receive_line(action: &str, name: &str) -> bool {
         action.split_once("@pci:").map(|(queue, bus)| if bus == name { queue } else { "" }),
     ];
     words.into_iter().flatten().any(|queue| {
-        // A digit right after the name belongs to another device: eth1 is not eth10.
+        // A digit right after the name means another device: eth1 is not eth10.
         let is_other = queue.is_empty() || queue.starts_with(|c: char| c.is_ascii_digit());
         let queue = queue.to_ascii_lowercase();
         let only_sends =
@@ -75,22 +76,22 @@ fn is_receive_line(action: &str, name: &str) -> bool {
     })
 }
 
-/// A list as the kernel writes it: `0-2,5`.
+/// Parses a CPU list in the format of the kernel, such as `0-2,5`.
 #[must_use]
 pub fn parse_cpu_list(text: &str) -> BTreeSet<usize> {
     let mut cpus = BTreeSet::new();
     for range in text.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) {
-            // A CPU number above this is no CPU of Linux.
+            // Linux has no CPU with a higher number.
             cpus.extend(first..=last.min(8191));
         }
     }
     cpus
 }
 
-/// Names under which the lines of this machine's network devices may appear: of the device, and of
-/// the bus device behind it.
+/// The names under which the interrupt lines of this machine's network devices may appear: the names of the
+/// devices and of the bus devices behind them.
 fn device_names() -> Vec<String> {
     let mut names = Vec::new();
     let Ok(devices) = fs::read_dir("/sys/class/net") else {
@@ -99,7 +100,7 @@ fn device_names() -> Vec<String> {
     for device in devices.flatten() {
         let behind = device.path().join("device");
         if !behind.exists() {
-            continue; // Loopback, bridges and the like have no interrupts.
+            continue; // Loopback, bridges and other virtual devices have no interrupts.
         }
         names.push(device.file_name().to_string_lossy().into_owned());
         if let Ok(target) = fs::canonicalize(&behind) {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn receive_lines_are_found_by_device_and_by_bus_name() {
+    fn receive_lines_are_found_by_device_and_bus_name() {
         assert_eq!(numbers(&["enp0s3", "virtio2"]), [38]);
         assert_eq!(numbers(&["eth0"]), [51, 52]);
         assert_eq!(numbers(&["ens1", "0000:07:00.0"]), [61]);
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_covered_when_each_has_a_line() {
+    fn cpus_are_covered_if_each_has_a_line() {
         let affinities: Affinities =
             [(51, parse_cpu_list("0\n")), (52, parse_cpu_list("1,3-4\n"))].into();
         assert_eq!(cover(&affinities, &[0, 1, 3, 4]), Some(true));
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_this_machine_does_not_fail() {
+    fn reading_this_machine_does_not_panic() {
         let _ = are_spread_over(&[0]);
     }
 }

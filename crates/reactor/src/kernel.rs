@@ -1,139 +1,141 @@
-//! The few non-blocking system calls that a driver stands on; `driver` makes completions of them.
-//! In: one call on one handle. Out: what came of it, each errno named for what it means here.
-//! Never: blocks but in `wait`; retries; knows what a connection is for.
-//! Invariant: readiness is edge-triggered: an edge comes once per change, also for what was there at
+//! The few non-blocking system calls that the driver uses. `driver` turns their results into completions.
+//! In: one call on one handle. Out: its result, with each errno mapped to its meaning here.
+//! Never: blocks, except in `wait`; knows what a connection is used for.
+//! Invariant: readiness is edge-triggered. Each change causes one edge, and so does the state found at
 //! `register`. A receive shorter than its buffer means "empty until the next edge", unless `hangup` came.
 
 use tidegate_base::{Address, Moment, Span};
 
 use crate::interface::{CloseReason, ListenOptions, Peer, Shortage};
 
-/// What `accept` brought.
+/// The result of `accept`.
 #[derive(Debug)]
 pub enum Accepting<H> {
-    /// A connection, not registered yet.
+    /// A connection, which is not registered yet.
     Accepted(H, Peer),
-    /// That connection died in the backlog; the next one may be fine.
+    /// The connection failed while it was in the backlog; the next one may be fine.
     Lost,
-    /// The backlog is empty; an edge comes with the next connection.
+    /// The backlog is empty. The next connection causes an edge.
     Empty,
-    /// No descriptor or memory; the connection stays in the backlog and no edge comes for it.
+    /// No descriptor or no memory. The connection stays in the backlog and causes no further edge.
     Short(Shortage),
 }
 
-/// What `receive` brought.
+/// The result of `receive`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receiving {
-    /// That many bytes, at least one.
+    /// This many bytes were received, at least one.
     Bytes(usize),
-    /// The peer has finished.
+    /// The peer has sent FIN, and all bytes before it were received.
     End,
-    /// Nothing now; an edge comes.
+    /// Nothing to receive now. An edge comes when there is.
     Empty,
     /// The connection is broken.
     Broken,
 }
 
-/// What `send` achieved.
+/// The result of `send`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sending {
-    /// That many bytes went, at least one.
+    /// The kernel took this many bytes, at least one.
     Sent(usize),
-    /// No room now; an edge comes.
+    /// The send buffer is full. An edge comes when there is room.
     Full,
     /// The connection is broken.
     Broken,
 }
 
-/// Why `connect` did not even begin.
+/// Why `connect` failed at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectFault {
-    /// This side lacks something.
+    /// This side lacks a resource.
     Short(Shortage),
-    /// The other side said no at once.
+    /// The connection was refused, or the address is unreachable.
     Refused(CloseReason),
 }
 
 /// One edge of one registered handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ready {
-    /// What was given to `register`.
+    /// The token passed to `register`.
     pub token: u64,
     /// There may be something to receive or to accept.
     pub readable: bool,
     /// There may be room to send.
     pub writable: bool,
-    /// The peer's end of stream is near: read until it is found.
+    /// The peer has ended its stream: receive until `End` or an error.
     pub hangup: bool,
-    /// An error waits to be read.
+    /// The socket has a pending error.
     pub error: bool,
 }
 
-/// The token of the waker's edge.
+/// The token of the waker's eventfd.
 pub const WAKER_TOKEN: u64 = u64::MAX;
 
-/// The calls. A handle is owned by the caller and goes back by `close` or `reset`.
+/// The system calls. The caller owns each handle and returns it with `close` or `reset`.
 pub trait Kernel {
     /// One socket.
     type Handle;
 
-    /// The clock.
+    /// Reads the monotonic (or virtual) clock.
     fn clock(&self) -> Moment;
-    /// Seconds since 1970, coarse.
+    /// Wall-clock seconds since 1970, from a coarse clock.
     fn unix_seconds(&self) -> u64;
 
-    /// Opens a listener and tells where it really is.
+    /// Opens a listener and returns it with its actual address.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the system call.
     fn listen(
         &mut self,
         address: &Address,
         options: &ListenOptions,
     ) -> std::io::Result<(Self::Handle, Address)>;
-    /// Deals new connections to those who joined this listener's group after its first `own_count`.
+    /// Assigns new connections to the listeners that joined this listener's group after its first
+    /// `own_count` listeners.
     fn steer_away(&mut self, listener: &Self::Handle, own_count: u32);
-    /// Deals new connections evenly over this listener's group again.
+    /// Distributes new connections evenly over this listener's group again.
     fn steer_evenly(&mut self, listener: &Self::Handle);
     /// Takes one connection from the backlog.
     fn accept(&mut self, listener: &Self::Handle) -> Accepting<Self::Handle>;
-    /// Begins a connection, from the address `source` where one is given; the first writable or error
-    /// edge tells that `connect_outcome` is known.
+    /// Begins a connection, from the address `source` if one is given. `connect_outcome` is known from the
+    /// first writable or error edge on.
     ///
     /// # Errors
-    /// What is known at once.
+    /// If the attempt fails at once.
     fn connect(
         &mut self,
         address: &Address,
         source: Option<core::net::IpAddr>,
     ) -> Result<Self::Handle, ConnectFault>;
-    /// How a begun connection ended; `None` while it is still under way.
+    /// The outcome of a connection attempt; `None` while it is pending.
     fn connect_outcome(&mut self, handle: &Self::Handle) -> Option<Result<(), CloseReason>>;
-    /// This end's address of a TCP connection.
+    /// The local address of a TCP connection.
     fn local_address(&self, handle: &Self::Handle) -> Option<core::net::SocketAddr>;
-    /// Asks for edges with `token`, from now until the handle is closed.
+    /// Registers the handle for edges, which carry `token`, until the handle is closed.
     ///
     /// # Errors
-    /// When the kernel has no memory or watch left for it.
+    /// If the kernel has no memory, or no epoll watch of this user, left.
     fn register(&mut self, handle: &Self::Handle, token: u64) -> Result<(), Shortage>;
 
     /// Receives into `buffer`.
     fn receive(&mut self, handle: &Self::Handle, buffer: &mut [u8]) -> Receiving;
-    /// Sends `first`, then `second`, as if they were one slice; not both are empty.
+    /// Sends `first`, then `second`, as if they were one slice. At least one of them is not empty.
     fn send(&mut self, handle: &Self::Handle, first: &[u8], second: &[u8]) -> Sending;
-    /// Whether the connection is broken; clears the kernel's note of it.
+    /// Reads and clears the socket's pending error; true if there was one.
     fn take_error(&mut self, handle: &Self::Handle) -> bool;
     /// Ends the sending side (FIN).
     fn shutdown_send(&mut self, handle: &Self::Handle);
-    /// Closes; a FIN goes out if none went before (a reset, when received bytes were left unread).
+    /// Closes the handle. The kernel sends FIN if it was not sent before, or a reset if received bytes are
+    /// unread.
     fn close(&mut self, handle: Self::Handle);
-    /// Closes with a reset.
+    /// Closes the handle with a reset.
     fn reset(&mut self, handle: Self::Handle);
 
-    /// Waits up to `timeout` (`None`: for ever) for edges and tells how many came.
+    /// Waits up to `timeout` (`None`: forever) for edges and returns their number.
     fn wait(&mut self, timeout: Option<Span>) -> usize;
-    /// Edge `index` of the last wait.
+    /// Edge number `index` of the last wait.
     fn ready(&self, index: usize) -> Ready;
-    /// Told at a turn's end when the next deadline comes; only a virtual clock wants to know.
+    /// Called at the end of a turn with the time of the next deadline. Only a virtual clock uses it.
     fn note_due(&mut self, due: impl FnOnce() -> Option<Moment>);
 }

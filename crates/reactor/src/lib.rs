@@ -1,6 +1,7 @@
-//! Sockets, polling, buffers, timers, mailboxes: one completion-shaped interface, two drivers.
+//! Sockets, polling, buffers, timers and mailboxes behind one completion-based interface, on two kernels:
+//! Linux through epoll, and a simulator.
 //! In: operations of `interface::Reactor`. Out: `interface::Completion`s.
-//! Never: knows a protocol. The only crate with `unsafe`.
+//! Never: knows a protocol. This is the only crate that contains `unsafe` code.
 //! Limits: see `tidegate_base::limits`.
 
 pub mod driver;
@@ -20,7 +21,7 @@ pub use driver::Loop;
 pub use epoll::EpollReactor;
 pub use interface::{
     CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer,
-    Reactor, Shortage, Sock, SockId,
+    Reactor, ServerKey, Shortage, Sock, SockId,
 };
 pub use mailbox::{Mailbox, Sender};
 pub use sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};

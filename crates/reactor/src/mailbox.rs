@@ -1,8 +1,9 @@
-//! A bounded mailbox: many senders, one worker that reads it when `Woken` comes.
+//! A bounded mailbox with many senders and one worker, which reads it when `Woken` comes.
 //! In: `Sender::send` from any thread. Out: `Mailbox::take` in the worker.
-//! Never: blocks, grows, or wakes a worker that is awake.
-//! Limits: the length given at construction (`MAILBOX_LENGTH_MAX`); a full box gives the mail back.
-//! Invariant: mail is put in before the waker rings, so a worker that takes until empty misses none.
+//! Never: blocks, grows, or makes a system call to wake a worker that is awake.
+//! Limits: the length given at construction (`MAILBOX_LENGTH_MAX`). A full mailbox returns the message.
+//! Invariant: a sender stores its message before it rings the waker, so a worker that takes messages until
+//! the mailbox is empty misses none.
 
 use std::sync::Arc;
 
@@ -10,49 +11,54 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::waker::Waker;
 
-/// The worker's end.
+/// The worker's end of a mailbox.
 pub struct Mailbox<T> {
+    /// The waiting messages, shared with all senders.
     queue: Arc<ArrayQueue<T>>,
+    /// Wakes the worker that owns this mailbox.
     waker: Waker,
 }
 
-/// A sender's end; cheap to clone.
+/// A sender's end of a mailbox; cheap to clone.
 pub struct Sender<T> {
+    /// The waiting messages, shared with the mailbox.
     queue: Arc<ArrayQueue<T>>,
+    /// Wakes the worker that owns the mailbox.
     waker: Waker,
 }
 
 impl<T> Mailbox<T> {
-    /// An empty box for the worker that `waker` wakes, holding at most `length_max` mails (at least 1).
+    /// Creates an empty mailbox for the worker that `waker` wakes. It holds up to `length_max` messages, and
+    /// at least one.
     #[must_use]
     pub fn new(length_max: usize, waker: Waker) -> Self {
         Self { queue: Arc::new(ArrayQueue::new(length_max.max(1))), waker }
     }
 
-    /// A new sender to this box.
+    /// Creates a sender to this mailbox.
     #[must_use]
     pub fn sender(&self) -> Sender<T> {
         Sender { queue: Arc::clone(&self.queue), waker: self.waker.clone() }
     }
 
-    /// The oldest mail. A worker that stops before the box is empty calls `ring_again`.
+    /// Takes the oldest message. A worker that stops before the mailbox is empty must call `ring_again`.
     #[must_use]
     pub fn take(&self) -> Option<T> {
         self.queue.pop()
     }
 
-    /// Makes `Woken` come again in the next turn: for a worker that reads its mail in portions.
+    /// Makes `Woken` come again in the next turn, for a worker that reads its messages in portions.
     pub fn ring_again(&self) {
         self.waker.ring();
     }
 
-    /// Mails that wait.
+    /// The number of waiting messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no mail waits.
+    /// Whether no message is waiting.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -60,10 +66,10 @@ impl<T> Mailbox<T> {
 }
 
 impl<T> Sender<T> {
-    /// Puts `mail` in and wakes the worker if it sleeps.
+    /// Stores `mail` and wakes the worker if it is asleep.
     ///
     /// # Errors
-    /// The mail itself, when the box is full.
+    /// Returns the message itself if the mailbox is full.
     pub fn send(&self, mail: T) -> Result<(), T> {
         self.queue.push(mail)?;
         self.waker.ring();
@@ -82,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_box_gives_the_mail_back() {
+    fn full_mailbox_returns_the_message() {
         let mailbox = Mailbox::new(1, Waker::without_event());
         let sender = mailbox.sender();
         assert_eq!(sender.send(1), Ok(()));

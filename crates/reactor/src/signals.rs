@@ -1,20 +1,20 @@
-//! Signals as events of the main thread: blocked everywhere, waited for in one place.
+//! Signals as events of the main thread: blocked in all threads and received by `wait`.
 //! In: SIGTERM, SIGINT, SIGHUP, SIGUSR1. Out: `Signal`.
 //! Never: runs code in a signal handler.
-//! Invariant: `block` is called before any thread starts; threads inherit the mask.
+//! Invariant: `block` is called before any thread starts, because threads inherit the mask.
 
 use std::io;
 
-/// A signal the process answers to.
+/// A signal that the process handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
     /// SIGHUP: read the configuration again.
     HangUp,
-    /// SIGINT: the user at the terminal wants the end.
+    /// SIGINT: the user at the terminal requests a stop.
     Interrupt,
-    /// SIGTERM: the supervisor wants the end.
+    /// SIGTERM: the supervisor requests a stop.
     Terminate,
-    /// SIGUSR1: free for the operator.
+    /// SIGUSR1: its meaning is up to the program.
     User1,
 }
 
@@ -25,26 +25,26 @@ const SIGNALS: [(libc::c_int, Signal); 4] = [
     (libc::SIGUSR1, Signal::User1),
 ];
 
-/// Blocks the signals in the calling thread and in all it starts from here on.
+/// Blocks the signals in the calling thread and in all threads that it starts afterwards.
 ///
 /// # Errors
-/// What the system said; with a valid set it says nothing.
+/// The error of pthread_sigmask(3). A valid set causes none.
 pub fn block() -> io::Result<()> {
     let set = signal_set();
-    // SAFETY: `set` is a valid signal set, and the old mask is not asked for.
+    // SAFETY: `set` is a valid signal set, and a null pointer means that the old mask is not requested.
     let errno = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, core::ptr::null_mut()) };
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
-/// Waits for the next of the signals; they must be blocked.
+/// Waits for the next of the signals, which must be blocked.
 ///
 /// # Errors
-/// What the system said; with a valid set it says nothing.
+/// The error of sigwait(3). A valid set causes none.
 pub fn wait() -> io::Result<Signal> {
     let set = signal_set();
     loop {
         let mut number = 0;
-        // SAFETY: both point to valid values that live until the call returns.
+        // SAFETY: both pointers refer to valid values that live until the call returns.
         let errno = unsafe { libc::sigwait(&set, &mut number) };
         if errno != 0 && errno != libc::EINTR {
             return Err(io::Error::from_raw_os_error(errno));
@@ -56,8 +56,8 @@ pub fn wait() -> io::Result<Signal> {
 }
 
 fn signal_set() -> libc::sigset_t {
-    // SAFETY: all zeroes is a valid value of this plain type, and sigemptyset sets it anyway; the
-    // numbers added are valid signals.
+    // SAFETY: all zeroes is a valid value of this plain type, and sigemptyset initialises it anyway. The
+    // added numbers are valid signals.
     unsafe {
         let mut set: libc::sigset_t = core::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blocked_signal_is_waited_for() {
+    fn wait_returns_a_blocked_signal() {
         std::thread::spawn(|| {
             block().expect("the set is valid");
             for (number, signal) in SIGNALS {

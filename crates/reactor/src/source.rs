@@ -1,7 +1,7 @@
-//! Gives a socket its source address before it connects, and leaves the port to `connect`.
-//! In: a socket that is not bound. Out: it is bound to the address, port 0.
-//! Invariant: with IP_BIND_ADDRESS_NO_PORT the kernel picks the port when it knows the other end, so
-//! each destination has the whole port range of each source (ip(7)).
+//! Binds a socket to a source address before it connects, and leaves the choice of the port to `connect`.
+//! In: an unbound socket. Out: the socket, bound to the address and port 0.
+//! Invariant: with IP_BIND_ADDRESS_NO_PORT, the kernel chooses the port when it knows the destination. So
+//! each pair of source and destination has the whole port range (ip(7)).
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -11,11 +11,11 @@ use rustix::io::Errno;
 /// Binds `socket` to `source`.
 ///
 /// # Errors
-/// What the kernel said: EADDRNOTAVAIL when no interface has that address.
+/// The error of bind(2): EADDRNOTAVAIL if no interface has that address.
 pub(crate) fn bind(socket: BorrowedFd<'_>, source: IpAddr) -> Result<(), Errno> {
     let is_on: libc::c_int = 1;
-    // SAFETY: the pointer is to `is_on`, which lives until the call returns, and the length is its size,
-    // as ip(7) asks.
+    // SAFETY: the pointer refers to `is_on`, which lives until the call returns, and the length is the size
+    // of `is_on`, as ip(7) requires.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -25,7 +25,7 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, source: IpAddr) -> Result<(), Errno> 
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
-    // A kernel without the option picks the port in `bind`: it runs out of ports sooner, no more.
+    // A kernel without this option chooses the port in `bind`. The only effect is that ports run out sooner.
     let _ = result;
     rustix::net::bind(socket, &SocketAddr::new(source, 0))
 }

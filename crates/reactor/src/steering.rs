@@ -1,28 +1,32 @@
-//! Says which listener of a group a connection goes to (SO_ATTACH_REUSEPORT_CBPF): that of the CPU that
-//! received it, or, when this process stops, one of the process that takes over.
-//! In: one listener of the group, and how many this process has there. Out: the group's program is set.
-//! Never: decides whether steering by CPU pays (see `interrupts`), or whether this process's listeners are
-//! the group's first, without which it would steer to itself: who stops knows. (A listener that closes is
-//! replaced by the last one: of three processes the newest may stand first when the oldest is gone.)
-//! Invariant: a program's result indexes the group in the order in which its listeners began to listen (open
-//! them in CPU order). By CPU it is below the count, so the kernel never falls back to its hash; away from
-//! here it is past the count, so that with nobody else in the group the kernel does. The program stays with
-//! the group when its setter is gone: who steered away takes it back before its last listener closes.
+//! Chooses the listener of a SO_REUSEPORT group for each connection (SO_ATTACH_REUSEPORT_CBPF): the listener
+//! of the receiving CPU, or, while this process stops, a listener of the process that takes over.
+//! In: one listener of the group, and the number of this process's listeners in it. Out: the group's program.
+//! Never: decides whether steering by CPU is worthwhile (see `interrupts`). Never checks that this process's
+//! listeners are the first of the group, without which it would steer away to itself; the caller that stops
+//! the process must know this. (The kernel moves the last listener into the place of a closed one. So with
+//! three processes, the newest may be first after the oldest has ended.)
+//! Invariant: a program's result is an index into the group, in the order in which the listeners began to
+//! listen (open them in CPU order). When steering by CPU, the result is below the count, so the kernel never
+//! falls back to its hash. When steering away, the result is at least the count, so the kernel falls back to
+//! its hash if no other process is in the group. The program stays with the group after its process has
+//! ended, so a process that steered away must reset the program before its last listener closes.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 
-/// The listeners that this process has in one group and is about to close, one in each worker.
+/// The listeners of this process in one group, one in each worker, which are about to close.
 #[derive(Debug)]
 pub struct LeavingListeners {
+    /// How many there were at first.
     count: u32,
+    /// How many are still open.
     open: AtomicU32,
 }
 
 impl LeavingListeners {
-    /// `count` of them, all open.
+    /// Describes `count` listeners, all of them open.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self { count, open: AtomicU32::new(count) }
@@ -32,44 +36,45 @@ impl LeavingListeners {
         self.count
     }
 
-    /// One of them is about to close; tells whether it is the last.
+    /// Records that one listener is about to close; true if it is the last.
     pub(crate) fn closes_last(&self) -> bool {
         self.open.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
-/// Sets the program for the whole group of `listener`, which has SO_REUSEPORT. The last one set wins.
+/// Steers by CPU in the group of `listener`, which must have SO_REUSEPORT. A group has one program: setting
+/// one replaces the previous one.
 ///
 /// # Errors
-/// What the kernel said (EINVAL without SO_REUSEPORT).
+/// The error of setsockopt(2) (EINVAL without SO_REUSEPORT).
 pub(crate) fn steer_by_cpu(listener: BorrowedFd<'_>, count: u32) -> io::Result<()> {
     attach(listener, &mut by_cpu(count))
 }
 
-/// Makes the kernel deal new connections to the listeners that joined the group after the first `count`
-/// of them, which are this process's: those of a process that takes over. Where there are none, or
-/// fewer, it goes on to deal by its hash.
+/// Makes the kernel assign new connections to the listeners of a process that takes over: those that joined
+/// the group after the first `count` listeners, which belong to this process. A result beyond the end of
+/// the group, because fewer or no listeners have joined, falls back to the kernel's hash.
 ///
 /// # Errors
-/// What the kernel said (EINVAL without SO_REUSEPORT).
+/// The error of setsockopt(2) (EINVAL without SO_REUSEPORT).
 pub(crate) fn steer_away(listener: BorrowedFd<'_>, count: u32) -> io::Result<()> {
     attach(listener, &mut past(count))
 }
 
-/// Makes the kernel deal by its hash again, to whoever is left in the group.
+/// Makes the kernel distribute connections by its hash again, over all remaining listeners of the group.
 ///
 /// # Errors
-/// What the kernel said (EINVAL without SO_REUSEPORT).
+/// The error of setsockopt(2) (EINVAL without SO_REUSEPORT).
 pub(crate) fn steer_evenly(listener: BorrowedFd<'_>) -> io::Result<()> {
-    attach(listener, &mut nobody())
+    attach(listener, &mut out_of_range())
 }
 
-/// The program: an index that no group has, which makes the kernel fall back to its hash.
-fn nobody() -> [libc::sock_filter; 1] {
+/// A program that returns an index beyond every group, so that the kernel falls back to its hash.
+fn out_of_range() -> [libc::sock_filter; 1] {
     [instruction(libc::BPF_RET | libc::BPF_K, u32::MAX)]
 }
 
-/// The program: load the CPU's number, take it modulo the count, return it.
+/// A program that returns the number of the receiving CPU modulo `count`.
 fn by_cpu(count: u32) -> [libc::sock_filter; 3] {
     let cpu = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
     [
@@ -79,7 +84,7 @@ fn by_cpu(count: u32) -> [libc::sock_filter; 3] {
     ]
 }
 
-/// The program: one of `count` listeners by chance, from number `count` on.
+/// A program that returns a random index in `count..2 * count`.
 fn past(count: u32) -> [libc::sock_filter; 4] {
     let random = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
     [
@@ -94,11 +99,12 @@ const fn instruction(code: u32, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
+/// Sets the program of the listener's group.
 fn attach(listener: BorrowedFd<'_>, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let filter =
         libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
-    // SAFETY: `filter` points to `program`, which lives until the call returns (the kernel copies it),
-    // and the length passed is that of `sock_fprog`, as socket(7) asks.
+    // SAFETY: `filter` points to `program`, which lives until the call returns (the kernel copies it), and
+    // the length passed is the size of `sock_fprog`, as socket(7) requires.
     let result = unsafe {
         libc::setsockopt(
             listener.as_raw_fd(),
@@ -123,15 +129,15 @@ mod tests {
     fn join(address: SocketAddr) -> TcpListener {
         let socket: OwnedFd =
             rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-        sockopt::set_socket_reuseport(&socket, true).expect("it may share");
+        sockopt::set_socket_reuseport(&socket, true).expect("SO_REUSEPORT is supported");
         rustix::net::bind(&socket, &address).expect("the group's address");
-        rustix::net::listen(&socket, 128).expect("it listens");
+        rustix::net::listen(&socket, 128).expect("the socket is bound");
         let listener = TcpListener::from(socket);
         listener.set_nonblocking(true).expect("a listener can be non-blocking");
         listener
     }
 
-    /// How many connections wait at each listener.
+    /// Accepts all waiting connections and returns their number for each listener.
     fn waiting(listeners: &[TcpListener]) -> Vec<usize> {
         listeners
             .iter()
@@ -140,17 +146,23 @@ mod tests {
     }
 
     #[test]
-    fn connections_go_to_those_who_joined_later_and_stay_where_nobody_did() {
+    fn connections_go_to_later_listeners_and_stay_if_there_are_none() {
         const CONNECTIONS: usize = 64;
         let first = join(([127, 0, 0, 1], 0).into());
-        let address = first.local_addr().expect("it is bound");
+        let address = first.local_addr().expect("the listener is bound");
         let mut group = vec![first, join(address)];
-        steer_away(group[0].as_fd(), 2).expect("it shares its port");
+        steer_away(group[0].as_fd(), 2).expect("the listener has SO_REUSEPORT");
         let dial = || -> Vec<TcpStream> {
-            (0..CONNECTIONS).map(|_| TcpStream::connect(address).expect("it listens")).collect()
+            (0..CONNECTIONS)
+                .map(|_| TcpStream::connect(address).expect("a listener is open"))
+                .collect()
         };
         let clients = dial();
-        assert_eq!(waiting(&group).iter().sum::<usize>(), CONNECTIONS, "with nobody else there");
+        assert_eq!(
+            waiting(&group).iter().sum::<usize>(),
+            CONNECTIONS,
+            "all connections must arrive without another process"
+        );
         drop(clients);
         group.extend([join(address), join(address)]);
         let clients = dial();

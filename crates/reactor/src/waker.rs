@@ -1,14 +1,14 @@
-//! Wakes one worker from any thread, by a system call only when that worker sleeps.
-//! In: `ring` by senders. Out: `Completion::Woken` in the worker's next turn, once for many rings.
-//! Never: loses a ring. Limits: one eventfd a worker.
-//! Invariant: a ring is pending until the worker takes it; a worker never sleeps over a pending ring.
+//! Wakes one worker from any thread, with a system call only if the worker is asleep.
+//! In: `ring` by senders. Out: `Completion::Woken` in the worker's next turn, once for any number of rings.
+//! Never: loses a ring. Limits: one eventfd for each worker.
+//! Invariant: a ring is pending until the worker takes it. A worker never sleeps while a ring is pending.
 //!
-//! Ordering. `ring` writes `pending`, then reads `asleep`; the worker writes `asleep`, then reads
-//! `pending`. All four are sequentially consistent, so there is one order of them in which at least
-//! one side sees the other's write: either the sender sees the sleeper and writes the eventfd, or the
-//! worker sees the ring and does not wait. What a sender did before `ring` (its push) is visible to
-//! the worker after `take`: every change of `pending` is a read-modify-write, so the worker's one
-//! synchronises with each ring before it, also with those that found the flag up and returned early.
+//! Ordering: `ring` writes `pending`, then reads `asleep`; the worker writes `asleep`, then reads
+//! `pending`. All four accesses are sequentially consistent, so at least one side sees the other's write:
+//! either the sender sees that the worker is asleep and writes the eventfd, or the worker sees the ring and
+//! does not wait. What a sender did before `ring` (its push) is visible to the worker after `take`: every
+//! change of `pending` is a read-modify-write, so the worker's own change synchronises with each ring before
+//! it, including rings that found the flag already set and returned early.
 
 use std::io;
 use std::sync::Arc;
@@ -18,23 +18,26 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 struct State {
+    /// A ring that the worker has not taken yet.
     pending: AtomicBool,
+    /// The worker waits or is about to wait.
     asleep: AtomicBool,
+    /// The eventfd that ends the worker's wait; `None` in the simulator.
     event: Option<OwnedFd>,
 }
 
-/// Rings one worker; cheap to clone, for any thread.
+/// Wakes one worker. Cheap to clone; usable from any thread.
 #[derive(Clone)]
 pub struct Waker(Arc<State>);
 
 /// Makes `count` wakers, one for each worker.
 ///
-/// A worker that has its own descriptor table (`worker::unshare_descriptor_table`) only has the
-/// descriptors that existed when it took its copy. So call this in the starting thread, before any
-/// worker starts: then every table holds every worker's eventfd under the same number.
+/// A worker with its own descriptor table (`worker::unshare_descriptor_table`) has only the descriptors that
+/// existed when the table was copied. So call this in the starting thread before any worker starts: then
+/// every table contains every worker's eventfd under the same number.
 ///
 /// # Errors
-/// When the kernel gives no eventfd (descriptor limit, memory).
+/// If the kernel cannot create an eventfd (descriptor limit, memory).
 pub fn make_wakers(count: usize) -> io::Result<Vec<Waker>> {
     (0..count)
         .map(|_| {
@@ -45,7 +48,7 @@ pub fn make_wakers(count: usize) -> io::Result<Vec<Waker>> {
 }
 
 impl Waker {
-    /// A waker without an eventfd, for the simulator: nobody really sleeps there.
+    /// Creates a waker without an eventfd, for the simulator, where no thread sleeps.
     pub(crate) fn without_event() -> Self {
         Self::new(None)
     }
@@ -55,35 +58,35 @@ impl Waker {
         Self(Arc::new(State { pending, asleep, event }))
     }
 
-    /// Makes the worker's next turn report `Woken`, and ends its sleep. Ring after the mail is in.
+    /// Ends the worker's sleep and makes its next turn report `Woken`. Call this after storing the message.
     pub fn ring(&self) {
         let state = &*self.0;
         if state.pending.swap(true, Ordering::SeqCst) || !state.asleep.load(Ordering::SeqCst) {
             return;
         }
         if let Some(event) = &state.event {
-            // It fails only when the count would overflow; then it is readable already.
+            // This fails only if the count would overflow; the eventfd is then already readable.
             let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         }
     }
 
-    /// The eventfd to watch. Edge-triggered watchers need never read it: each write is an edge.
+    /// The eventfd to watch. An edge-triggered watcher never has to read it: each write causes an edge.
     pub(crate) fn event(&self) -> Option<BorrowedFd<'_>> {
         self.0.event.as_ref().map(AsFd::as_fd)
     }
 
-    /// The worker is about to sleep; false when a ring is pending and it must not.
+    /// Called before the worker sleeps. Returns false if a ring is pending, so that it must not sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.0.asleep.store(true, Ordering::SeqCst);
         !self.0.pending.load(Ordering::SeqCst)
     }
 
-    /// The worker is awake again; senders need no system call from here on.
+    /// Called when the worker is awake again. From now on, senders make no system call.
     pub(crate) fn wake_up(&self) {
         self.0.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the pending ring, if there is one.
+    /// Takes the pending ring; false if there is none.
     pub(crate) fn take(&self) -> bool {
         self.0.pending.load(Ordering::Relaxed) && self.0.pending.swap(false, Ordering::SeqCst)
     }
@@ -99,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_rings_are_taken_once() {
+    fn several_rings_are_taken_as_one() {
         let waker = Waker::without_event();
         assert!(waker.fall_asleep());
         waker.wake_up();

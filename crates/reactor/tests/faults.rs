@@ -1,17 +1,17 @@
-//! The driver under a hostile kernel: whatever the simulator does, bytes arrive whole or visibly cut.
-//! In: one seed a run. Out: a failure that names its seed.
+//! The driver under a hostile kernel: under every fault, bytes arrive complete or the cut is visible.
+//! In: one seed for each run. Out: a failure that names its seed.
 //! `TIDEGATE_SEED=<n> cargo test -p tidegate-reactor --test faults` repeats one run;
 //! `TIDEGATE_SEEDS=<n>` sets how many runs there are.
 
 use std::collections::BTreeMap;
 
-use tidegate_base::limits::{OUTPUT_HIGH_BYTES, READ_BUFFER_BYTES};
+use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Prng, Span};
 use tidegate_reactor::*;
 
 const OPTIONS: ListenOptions =
     ListenOptions { backlog: 16, reuse_port: false, steer_by_cpu_over: None };
-/// More steps than any run needs; a run that takes more makes no progress.
+/// More steps than any run needs. A run that takes more makes no progress.
 const STEPS_MAX: usize = 200_000;
 
 fn address(port: u16) -> Address {
@@ -31,19 +31,19 @@ fn for_each_seed(runs: u64, run: impl Fn(u64)) {
     }
 }
 
-/// Sends on what comes in, holding the reader back while the writer cannot follow.
+/// Forwards received bytes, and pauses the reading side while the writing side cannot keep up.
 fn pass_on<R: Reactor>(reactor: &mut R, from: SockId, to: SockId, bytes: &[u8]) {
     reactor.send(to, bytes);
-    if reactor.output_pending(to) > OUTPUT_HIGH_BYTES {
+    if reactor.output_pending(to) > OUTPUT_FLUSH_BYTES {
         reactor.flush(to);
         if reactor.output_pending(to) > 0 {
             reactor.set_receiving(from, false);
         }
     }
-    assert!(reactor.output_pending(to) <= OUTPUT_HIGH_BYTES + READ_BUFFER_BYTES);
+    assert!(reactor.output_pending(to) <= OUTPUT_FLUSH_BYTES + READ_BUFFER_BYTES);
 }
 
-/// Gives every byte back, then finishes when the peer does.
+/// Echoes every byte, and finishes when the peer does.
 #[derive(Default)]
 struct Echo {
     corrupts: bool,
@@ -71,7 +71,7 @@ impl<R: Reactor> Handler<R> for Echo {
     }
 }
 
-/// A test's end that sends `to_send` and finishes, reading at random all the while.
+/// A test's peer that sends `to_send` and finishes, while it reads at random times.
 struct Talker {
     peer: SimPeer,
     to_send: Vec<u8>,
@@ -88,7 +88,7 @@ impl Talker {
         Self { peer, to_send, sent: 0, got: Vec::new(), finished: false }
     }
 
-    /// One random step; whether anything moved.
+    /// Takes one random step; true if any byte or the end moved.
     fn step(&mut self, prng: &mut Prng) -> bool {
         let mut moved = false;
         if prng.chance(700_000) && self.sent < self.to_send.len() {
@@ -119,7 +119,7 @@ impl Talker {
     }
 }
 
-/// Whether any talker can still move: chance may have let all of them rest in one step.
+/// Takes further steps; true if any talker can still move. In a single step, all of them may rest by chance.
 fn nudge(talkers: &mut [&mut Vec<Talker>], prng: &mut Prng) -> bool {
     (0..20).any(|_| talkers.iter_mut().any(|some| some.iter_mut().any(|one| one.step(prng))))
 }
@@ -133,10 +133,10 @@ fn echo_run(seed: u64, faults: fn(&mut Prng) -> Faults, corrupts: bool) {
     reactor.listen(&address(80), &OPTIONS).expect("a free address");
     let mut echo = Echo { corrupts };
     let mut talkers: Vec<Talker> = (0..1 + prng.below(6))
-        .map(|_| Talker::new(net.dial(&address(80)).expect("it listens"), &mut prng))
+        .map(|_| Talker::new(net.dial(&address(80)).expect("a listener is open"), &mut prng))
         .collect();
     for step in 0.. {
-        assert!(step < STEPS_MAX, "no end with {faults:?}");
+        assert!(step < STEPS_MAX, "no progress with {faults:?}");
         reactor.turn(&mut echo, Span::ZERO);
         let mut moved = false;
         for talker in &mut talkers {
@@ -164,31 +164,32 @@ fn echo_run(seed: u64, faults: fn(&mut Prng) -> Faults, corrupts: bool) {
 }
 
 #[test]
-fn every_byte_comes_back_when_faults_are_harmless() {
+fn every_byte_returns_under_harmless_faults() {
     for_each_seed(300, |seed| echo_run(seed, Faults::swarm_harmless, false));
 }
 
 #[test]
-fn what_comes_back_is_whole_or_visibly_cut_under_any_fault() {
+fn echo_is_complete_or_visibly_cut_under_any_fault() {
     for_each_seed(300, |seed| echo_run(seed, Faults::swarm, false));
 }
 
 #[test]
 #[should_panic(expected = "other bytes came back")]
-fn canary_a_changed_byte_is_found() {
+fn canary_changed_byte_is_detected() {
     for seed in 0..50 {
         echo_run(seed, Faults::swarm_harmless, true);
     }
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn same_seed_gives_same_run() {
     let run = |seed| {
         let mut prng = Prng::new(seed);
         let net = SimNet::new(seed, Faults::swarm(&mut prng));
         let mut reactor = SimReactor::new(&net, 8);
         reactor.listen(&address(80), &OPTIONS).expect("a free address");
-        let mut talker = Talker::new(net.dial(&address(80)).expect("it listens"), &mut prng);
+        let mut talker =
+            Talker::new(net.dial(&address(80)).expect("a listener is open"), &mut prng);
         for _ in 0..300 {
             reactor.turn(&mut Echo::default(), Span::from_millis(1));
             talker.step(&mut prng);
@@ -200,7 +201,7 @@ fn the_same_seed_gives_the_same_run() {
     }
 }
 
-/// Relays each accepted connection to a server; a cut on one side becomes a cut on the other.
+/// Relays each accepted connection to a server. A cut on one side is passed on to the other side.
 #[derive(Default)]
 struct Relay {
     other: BTreeMap<(u32, u32), SockId>,
@@ -245,7 +246,7 @@ impl<R: Reactor> Handler<R> for Relay {
                 }
             }
             Completion::Closed { sock, reason } => {
-                // In order on this side leaves the other to end by itself; anything else is a cut.
+                // After an orderly end on this side, the other side ends by itself. Everything else is a cut.
                 if reason != CloseReason::Ended
                     && let Some(to) = self.take_other(sock)
                 {
@@ -273,11 +274,11 @@ fn relay_run(seed: u64) {
     let server = net.serve(&address(81)).expect("a free address");
     let mut relay = Relay::default();
     let mut clients: Vec<Talker> = (0..1 + prng.below(5))
-        .map(|_| Talker::new(net.dial(&address(80)).expect("it listens"), &mut prng))
+        .map(|_| Talker::new(net.dial(&address(80)).expect("a listener is open"), &mut prng))
         .collect();
     let mut origins: Vec<Talker> = Vec::new();
     for step in 0.. {
-        assert!(step < STEPS_MAX, "no end with {faults:?}");
+        assert!(step < STEPS_MAX, "no progress with {faults:?}");
         reactor.turn(&mut relay, Span::ZERO);
         origins.extend(server.accept().map(|peer| Talker::new(peer, &mut prng)));
         let mut moved = false;
@@ -292,7 +293,7 @@ fn relay_run(seed: u64) {
             assert!(moved, "nothing will ever happen with {faults:?}");
         }
     }
-    // Origins may still have to read what the relay left in their windows.
+    // Origins may still have to read bytes from their windows after the relay has ended.
     while net.advance_to_next_event() || nudge(&mut [&mut origins], &mut prng) {
         reactor.turn(&mut relay, Span::ZERO);
     }
@@ -300,7 +301,7 @@ fn relay_run(seed: u64) {
         let is_prefix = |origin: &Talker| {
             origin.to_send.starts_with(&client.got) && client.to_send.starts_with(&origin.got)
         };
-        // An end in order tells the client that the answer is whole; TCP cannot tell it more.
+        // An orderly end means for the client that the response is complete; TCP cannot state more.
         let is_whole = |origin: &Talker| {
             is_prefix(origin)
                 && client.got.len() == origin.to_send.len()
@@ -308,12 +309,12 @@ fn relay_run(seed: u64) {
         };
         if client.was_cut() {
             let fits = client.got.is_empty() || origins.iter().any(is_prefix);
-            assert!(fits, "bytes of nobody with {faults:?}");
+            assert!(fits, "bytes that no origin sent, with {faults:?}");
         } else {
             let counts = |one: &Talker| (one.to_send.len(), one.sent, one.got.len(), one.was_cut());
             assert!(
                 origins.iter().any(is_whole),
-                "an orderly end, but not whole, with {faults:?}; (to send, sent, got, cut): \
+                "an orderly end, but an incomplete stream, with {faults:?}; (to send, sent, got, cut): \
                  client {:?}, origins {:?}",
                 counts(client),
                 origins.iter().map(counts).collect::<Vec<_>>()
@@ -324,16 +325,16 @@ fn relay_run(seed: u64) {
 }
 
 #[test]
-fn a_relay_delivers_all_or_shows_the_cut_under_any_fault() {
+fn relay_delivers_everything_or_shows_the_cut_under_any_fault() {
     for_each_seed(300, relay_run);
 }
 
 #[test]
-fn shortages_at_accept_pause_and_recover_without_a_leak() {
+fn accept_shortage_pauses_and_recovers_without_a_leak() {
     let net = SimNet::new(1, Faults { accept_shortage_ppm: 1_000_000, ..Faults::none() });
     let mut reactor = SimReactor::new(&net, 10);
     reactor.listen(&address(80), &OPTIONS).expect("a free address");
-    let peer = net.dial(&address(80)).expect("it listens");
+    let peer = net.dial(&address(80)).expect("a listener is open");
     struct Counts(u32, u32);
     impl<R: Reactor> Handler<R> for Counts {
         fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
@@ -352,8 +353,8 @@ fn shortages_at_accept_pause_and_recover_without_a_leak() {
     for _ in 0..1000 {
         reactor.turn(&mut counts, Span::from_millis(10));
     }
-    // Ten virtual seconds hold a hundred pauses, not a thousand: no spin.
-    assert!(net.now().since(start) >= Span::from_secs(9), "the turns waited");
+    // Ten virtual seconds have about a hundred pauses, not a thousand: the driver does not spin.
+    assert!(net.now().since(start) >= Span::from_secs(9), "the turns did not wait");
     assert!((50..=110).contains(&counts.0), "{} pauses", counts.0);
     assert_eq!(counts.1, 0);
     net.set_faults(Faults::none());
@@ -370,7 +371,7 @@ fn shortages_at_accept_pause_and_recover_without_a_leak() {
 }
 
 #[test]
-fn a_freed_slot_resumes_accepting_at_once() {
+fn freed_slot_resumes_accepting_at_once() {
     let net = SimNet::new(1, Faults::none());
     let mut reactor = SimReactor::new(&net, 1);
     reactor.listen(&address(80), &OPTIONS).expect("a free address");
@@ -394,7 +395,7 @@ fn a_freed_slot_resumes_accepting_at_once() {
 }
 
 #[test]
-fn a_listener_that_refuses_all_does_not_spin() {
+fn listener_that_loses_every_connection_does_not_spin() {
     let net = SimNet::new(1, Faults { accept_lost_ppm: 1_000_000, ..Faults::none() });
     let mut reactor = SimReactor::new(&net, 10);
     let options = ListenOptions { backlog: 1000, ..OPTIONS };
@@ -404,16 +405,19 @@ fn a_listener_that_refuses_all_does_not_spin() {
     for _ in 0..20 {
         reactor.turn(&mut Echo::default(), Span::from_millis(1000));
     }
-    assert!(net.now().since(start) > Span::from_millis(250), "it paused between budgets");
+    assert!(
+        net.now().since(start) > Span::from_millis(250),
+        "accepting did not pause between budgets"
+    );
     assert!(peers.iter().all(SimPeer::was_reset));
 }
 
 #[test]
-fn a_closed_connection_whose_peer_reads_nothing_is_given_up() {
+fn closed_connection_is_reset_if_its_peer_never_reads() {
     let net = SimNet::new(1, Faults::none());
     let mut reactor = SimReactor::new(&net, 10);
     reactor.listen(&address(80), &OPTIONS).expect("a free address");
-    let peer = net.dial(&address(80)).expect("it listens");
+    let peer = net.dial(&address(80)).expect("a listener is open");
     struct SendAndClose;
     impl<R: Reactor> Handler<R> for SendAndClose {
         fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
@@ -428,7 +432,7 @@ fn a_closed_connection_whose_peer_reads_nothing_is_given_up() {
         assert!(net.advance_to_next_event() || reactor.sock_count() == 0);
         reactor.turn(&mut SendAndClose, Span::from_millis(100));
     }
-    assert!(peer.was_reset(), "a cut answer must not look complete");
+    assert!(peer.was_reset(), "a truncated response must not look complete");
     assert_eq!((reactor.sock_count(), net.open_sockets(), reactor.outputs_count()), (0, 0, 0));
 }
 
@@ -438,7 +442,7 @@ fn two_workers_share_a_net() {
     let mut server = SimReactor::new(&net, 10);
     let mut client = SimReactor::new(&net, 10);
     server.listen(&address(80), &OPTIONS).expect("a free address");
-    let sock = client.connect(&address(80)).expect("nothing is short");
+    let sock = client.connect(&address(80)).expect("no shortage");
     client.send(sock, b"over");
     #[derive(Default)]
     struct Keep(Vec<u8>);

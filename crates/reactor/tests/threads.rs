@@ -1,4 +1,5 @@
-//! What only real threads and a real kernel can show: wakes, descriptor tables, a full table.
+//! Tests that need real threads and a real kernel: wakes, descriptor tables, listener groups.
+//! In: worker threads and real sockets. Out: what each test's name states.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixListener;
@@ -11,15 +12,16 @@ use tidegate_reactor::*;
 const OPTIONS: ListenOptions =
     ListenOptions { backlog: 128, reuse_port: false, steer_by_cpu_over: None };
 
-/// Goal: no wake is lost. Method: each sender waits for its mail to be read before it sends the next,
-/// so the worker falls asleep between almost any two; a lost wake leaves it asleep for the whole wait.
-/// These tests run one at a time: a thread that unshares its descriptor table while another test has
-/// a descriptor open keeps a copy of it, and what that test closes stays open.
+/// Makes these tests run one at a time. A thread that unshares its descriptor table while another test has a
+/// descriptor open keeps a copy of that descriptor, so it stays open after the other test has closed it.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Goal: no wake is lost. Method: each sender waits until its message was read before it sends the next one,
+/// so the worker falls asleep between almost any two messages. A lost wake leaves it asleep for the whole
+/// wait.
 #[test]
 fn no_wake_is_lost_among_many_threads() {
     let _alone = alone();
@@ -61,7 +63,7 @@ fn no_wake_is_lost_among_many_threads() {
     while !all_read() {
         let before = reactor.read_clock();
         reactor.turn(&mut handler, WAIT);
-        assert!(reactor.now().since(before) < WAIT, "the worker slept over a ring");
+        assert!(reactor.now().since(before) < WAIT, "the worker slept although a ring was pending");
     }
     for sender in senders {
         sender.join().expect("a sender ends");
@@ -84,16 +86,16 @@ impl<R: Reactor> Handler<R> for Accepts {
     }
 }
 
-/// Goal: a full descriptor table pauses accepting and an emptier one resumes it. Method: a worker with
-/// its own table fills that; the client stays in the test's table, which must not feel it.
+/// Goal: a full descriptor table pauses accepting, and free descriptors resume it. Method: a worker fills its
+/// own table. The client is in the test's table, which must not be affected.
 #[test]
-fn a_full_descriptor_table_pauses_accepting_and_recovers() {
+fn full_descriptor_table_pauses_accepting_and_recovers() {
     let _alone = alone();
     let waker = make_wakers(1).expect("an eventfd").remove(0);
-    let (tell, hear) = mpsc::channel();
+    let (send_address, receive_address) = mpsc::channel();
     let (dialled, wait_for_dial) = mpsc::channel::<()>();
     let worker = std::thread::spawn(move || {
-        worker::unshare_descriptor_table().expect("this system lets us");
+        worker::unshare_descriptor_table().expect("this system allows unshare");
         let mut reactor = EpollReactor::new(10, waker).expect("an epoll instance");
         let any = Address::Tcp(([127, 0, 0, 1], 0).into());
         let listener = reactor.listen(&any, &OPTIONS).expect("a free port");
@@ -101,8 +103,8 @@ fn a_full_descriptor_table_pauses_accepting_and_recovers() {
         while let Ok(descriptor) = rustix::io::dup(std::io::stdin()) {
             filling.push(descriptor);
         }
-        tell.send(reactor.listener_address(listener)).expect("the test listens");
-        wait_for_dial.recv().expect("the test dials");
+        send_address.send(reactor.listener_address(listener)).expect("the test waits for it");
+        wait_for_dial.recv().expect("the test connects");
         let mut seen = Accepts::default();
         while seen.paused.is_empty() {
             reactor.turn(&mut seen, Span::from_secs(1));
@@ -115,7 +117,9 @@ fn a_full_descriptor_table_pauses_accepting_and_recovers() {
             reactor.turn(&mut seen, Span::from_secs(1));
         }
     });
-    let Ok(Some(Address::Tcp(address))) = hear.recv() else { panic!("the worker listens") };
+    let Ok(Some(Address::Tcp(address))) = receive_address.recv() else {
+        panic!("the worker sent no TCP address")
+    };
     let client = TcpStream::connect(address).expect("the backlog has room");
     dialled.send(()).expect("the worker waits");
     worker.join().expect("the worker ends");
@@ -123,7 +127,7 @@ fn a_full_descriptor_table_pauses_accepting_and_recovers() {
 }
 
 #[test]
-fn a_worker_with_its_own_table_is_woken_from_outside() {
+fn worker_with_its_own_table_is_woken_by_another_thread() {
     let _alone = alone();
     let wakers = make_wakers(2).expect("two eventfds");
     let workers: Vec<_> = wakers
@@ -131,7 +135,7 @@ fn a_worker_with_its_own_table_is_woken_from_outside() {
         .cloned()
         .map(|waker| {
             std::thread::spawn(move || {
-                worker::unshare_descriptor_table().expect("this system lets us");
+                worker::unshare_descriptor_table().expect("this system allows unshare");
                 let mut reactor = EpollReactor::new(1, waker).expect("an epoll instance");
                 struct Woken(bool);
                 impl<R: Reactor> Handler<R> for Woken {
@@ -153,57 +157,59 @@ fn a_worker_with_its_own_table_is_woken_from_outside() {
 }
 
 #[test]
-fn accepted_sockets_inherit_no_delay_from_their_listener() {
+fn accepted_sockets_inherit_nodelay_from_their_listener() {
     let _alone = alone();
-    // The driver sets it on the listener only; this is the kernel's promise it relies on.
+    // The driver sets TCP_NODELAY on the listener only and relies on this behaviour of the kernel.
     let kind = rustix::net::SocketType::STREAM;
     let server = rustix::net::socket(rustix::net::AddressFamily::INET, kind, None);
     let server = server.expect("a socket");
     rustix::net::sockopt::set_tcp_nodelay(&server, true).expect("a TCP socket");
     rustix::net::bind(&server, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
-    rustix::net::listen(&server, 1).expect("it is bound");
-    let name = rustix::net::getsockname(&server).expect("it is bound");
+    rustix::net::listen(&server, 1).expect("the socket is bound");
+    let name = rustix::net::getsockname(&server).expect("the socket is bound");
     let _client = TcpStream::connect(SocketAddr::try_from(name).expect("an IP address"));
     let accepted = rustix::net::accept(&server).expect("a client waits");
     assert!(rustix::net::sockopt::tcp_nodelay(&accepted).expect("a TCP socket"));
 }
 
 #[test]
-fn a_path_left_behind_is_taken_over_and_one_in_use_is_not() {
+fn stale_socket_path_is_replaced_and_one_in_use_is_not() {
     let _alone = alone();
     let name = format!("tidegate-left-behind-{}.sock", std::process::id());
     let path = std::env::temp_dir().join(name);
     let address = Address::Unix(path.to_string_lossy().into_owned());
-    // A listener that is dropped leaves its path in the file system.
+    // A dropped listener leaves its path in the file system.
     drop(UnixListener::bind(&path).expect("a free path"));
     let waker = make_wakers(1).expect("an eventfd").remove(0);
     let mut reactor = EpollReactor::new(10, waker).expect("an epoll instance");
-    reactor.listen(&address, &OPTIONS).expect("nobody listens there");
-    let error = reactor.listen(&address, &OPTIONS).expect_err("this reactor listens there");
+    reactor.listen(&address, &OPTIONS).expect("a stale path is replaced");
+    let error = reactor.listen(&address, &OPTIONS).expect_err("this reactor already listens there");
     assert_eq!(error.cause.kind(), std::io::ErrorKind::AddrInUse);
     assert!(error.to_string().starts_with("cannot listen on unix:"), "{error}");
-    std::fs::remove_file(&path).expect("it is there");
+    std::fs::remove_file(&path).expect("the path exists");
 }
 
-/// A listener of a group, on `address`, in a reactor of its own.
+/// Opens a listener that joins the group on `address`, in its own reactor.
 fn join_group(address: SocketAddr) -> (EpollReactor, ListenerId, SocketAddr) {
     let waker = make_wakers(1).expect("an eventfd").remove(0);
     let mut reactor = EpollReactor::new(8, waker).expect("an epoll instance");
     let options = ListenOptions { reuse_port: true, ..OPTIONS };
-    let id = reactor.listen(&Address::Tcp(address), &options).expect("it may share");
-    let Some(Address::Tcp(bound)) = reactor.listener_address(id) else { panic!("it listens") };
+    let id = reactor.listen(&Address::Tcp(address), &options).expect("SO_REUSEPORT is supported");
+    let Some(Address::Tcp(bound)) = reactor.listener_address(id) else {
+        panic!("not a TCP listener")
+    };
     (reactor, id, bound)
 }
 
 #[test]
-fn a_process_of_fewer_listeners_that_went_leaves_a_group_that_is_dealt_to_evenly() {
+fn group_is_balanced_after_a_smaller_process_leaves() {
     struct Nothing;
     impl<R: Reactor> Handler<R> for Nothing {
         fn handle(&mut self, _: &mut R, _: Completion<'_>) {}
     }
     const OLD: usize = 2;
     let _alone = alone();
-    // In order and by the drop of a reactor that was not waited for.
+    // The old process stops in order, or its reactors are just dropped.
     for in_order in [true, false] {
         let (reactor, id, address) = join_group(([127, 0, 0, 1], 0).into());
         let mut old = vec![(reactor, id)];
@@ -220,8 +226,9 @@ fn a_process_of_fewer_listeners_that_went_leaves_a_group_that_is_dealt_to_evenly
             }
         }
         drop(old);
-        let clients: Vec<_> =
-            (0..256).map(|_| TcpStream::connect(address).expect("four listen")).collect();
+        let clients: Vec<_> = (0..256)
+            .map(|_| TcpStream::connect(address).expect("four listeners are open"))
+            .collect();
         let counts: Vec<usize> = new
             .iter()
             .map(|listener| std::iter::from_fn(|| listener.accept().ok()).count())
@@ -231,13 +238,13 @@ fn a_process_of_fewer_listeners_that_went_leaves_a_group_that_is_dealt_to_evenly
     }
 }
 
-/// A listener of another process, as far as the group can tell.
+/// Opens a listener that represents another process of the group.
 fn share_port(address: SocketAddr) -> std::net::TcpListener {
     use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    sockopt::set_socket_reuseport(&socket, true).expect("it may share");
+    sockopt::set_socket_reuseport(&socket, true).expect("SO_REUSEPORT is supported");
     bind(&socket, &address).expect("the group's address");
-    listen(&socket, 512).expect("it listens");
+    listen(&socket, 512).expect("the listener is open");
     let listener = std::net::TcpListener::from(socket);
     listener.set_nonblocking(true).expect("a listener can be non-blocking");
     listener

@@ -1,129 +1,134 @@
-//! TLS between the reactor and the worker: received records become plain bytes, output becomes records.
-//! In: completions of the reactor, operations of the worker. Out: the same, with plain bytes above and
-//! records below. Never: seen by a worker without TLS, which runs on the bare reactor.
+//! TLS between the reactor and the handler: received records become plain bytes, output becomes records.
+//! In: completions of the reactor, operations of the handler. Out: the same, with plain bytes above and
+//! records below. Never: used by a worker without TLS, which runs on the bare reactor.
 //! Limits: `HANDSHAKES_PER_TURN_MAX`; a handshake must end within its listener's timeout.
-//! Invariant: a slot's connection is that of the reactor's id; when it is gone, so is the session. What the
-//! worker says, or ends, before a handshake is done goes out after it; what a peer says comes after it.
-//! Cost: a plain connection under the layer pays 240 instructions an answered request, 590 a proxied one
-//! (callgrind, opt-level 3 without LTO, simulated sockets).
+//! Invariant: a slot belongs to the connection with the reactor's id, and its session is freed with that
+//! connection. Output that the handler queues before the handshake is done, and the end of its output, are
+//! sent after the handshake. The handler receives plain bytes only after the handshake.
+//! Cost: on a worker with TLS, a plain connection pays 240 more instructions for each request that Tidegate
+//! answers by itself and 590 for each proxied one (callgrind, opt-level 3 without LTO, simulated sockets).
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tidegate_base::limits::{OUTPUT_HIGH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
+use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
 use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions,
-    ListenerId, Peer, Reactor, Shortage, SockId,
+    ListenerId, Peer, Reactor, ServerKey, Shortage, SockId,
 };
 use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
 
-use crate::user::{Event, Ledger, Refused, User};
+use crate::handler::{Event, LayerHandler, Refused, TlsObserver};
 
-/// Steps of handshakes that a worker makes in one turn before it serves who is through with theirs. One
-/// costs up to a millisecond (RSA), so established connections wait a few at most.
+/// Handshake steps of accepted connections that a worker performs in one turn; the others wait for a later
+/// turn. One step costs up to a millisecond (RSA), so established connections wait a few milliseconds at most.
 const HANDSHAKES_PER_TURN_MAX: u32 = 8;
-/// Plain bytes that are sealed without being gathered first.
+/// Plain output of one connection is gathered up to this many bytes before it is sealed.
 const GATHERED_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
-/// Faults towards servers are logged at most once in this time, and so are, by themselves, refused clients:
-/// anybody can be refused, and must not hide what is wrong with a server.
+/// Faults of servers are logged at most once in this time. Refused clients have the same limit, counted
+/// separately: any client can get itself refused, and that must not hide a server's fault.
 const LOG_EVERY: Span = Span::from_secs(1);
 
-/// Answer to plain HTTP on a port for TLS, up to its date and from there on.
-const PLAIN_HTTP_ANSWER: [&[u8]; 2] = [
+/// The response to plain HTTP on a TLS port: the part before the date and the part after it.
+const PLAIN_HTTP_RESPONSE: [&[u8]; 2] = [
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 56\r\nDate: ",
     b"\r\nConnection: close\r\n\r\nthis port speaks TLS: write https:// instead of http://\n",
 ];
 
-/// What a worker's TLS is made of; cheap to clone, immutable.
+/// The TLS settings of one worker. Immutable and cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct TlsPlan {
-    /// By listener: `None` speaks plain HTTP.
+    /// By listener index; `None` for a listener without TLS.
     pub listeners: Vec<Option<ListenerPlan>>,
-    /// By pool: `None` is spoken to in plain HTTP.
+    /// By pool index; `None` for a pool without TLS.
     pub pools: Vec<Option<PoolPlan>>,
-    /// The clock that certificates are judged by.
+    /// The clock by which certificates are verified.
     pub clock: TlsClock,
 }
 
-/// TLS of one listener.
+/// The TLS settings of one listener.
 #[derive(Clone, Debug)]
 pub struct ListenerPlan {
-    /// Begins its sessions.
+    /// Creates the sessions of accepted connections.
     pub acceptor: Acceptor,
-    /// From accept to the end of the handshake.
+    /// The longest time from accept to the end of the handshake.
     pub handshake_timeout: Span,
 }
 
-/// TLS of one pool.
+/// The TLS settings of one pool.
 #[derive(Clone, Debug)]
 pub struct PoolPlan {
     /// The pool's name, for the log.
     pub name: String,
-    /// Begins sessions with its servers.
+    /// Creates the sessions with the pool's servers.
     pub connector: Connector,
-    /// By index in the pool.
+    /// By index of the server in the pool.
     pub servers: Vec<ServerPlan>,
 }
 
-/// TLS of one server.
+/// The TLS settings of one server.
 #[derive(Clone, Debug)]
 pub struct ServerPlan {
-    /// The name that is asked for and verified.
+    /// The name that is sent as SNI and that the certificate must match.
     pub name: String,
-    /// Where it is, for the log.
+    /// The server's address, for the log.
     pub place: String,
 }
 
 impl TlsPlan {
-    /// Whether anything of it is TLS at all.
+    /// Whether no listener and no pool uses TLS.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.listeners.iter().all(Option::is_none) && self.pools.iter().all(Option::is_none)
     }
 }
 
-/// The number by which a connection to that server is secured.
-#[must_use]
-pub fn profile(pool: u16, server: usize) -> u32 {
-    u32::from(pool) << 16 | server as u32
-}
-
-/// One worker's sessions.
-pub struct TlsLayer<L> {
+/// The TLS sessions of one worker.
+pub struct TlsLayer<O> {
+    /// The settings of sessions that begin from now on.
     plan: TlsPlan,
+    /// The worker's listeners, in the order of `plan.listeners`.
     listeners: Vec<ListenerId>,
-    ledger: L,
+    /// Receives events and log lines.
+    observer: O,
+    /// By the index of the reactor's id.
     slots: Vec<Slot>,
-    /// Connections with plain output to be sealed.
+    /// Connections with plain output that is not sealed yet.
     dirty: Vec<SockId>,
-    /// Connections whose output could not be sealed, and why: nothing more can be said on them.
+    /// Connections whose output could not be sealed, with the fault. Nothing more can be sent on them, so
+    /// `settle` closes them.
     unsealed: Vec<(SockId, Fault)>,
-    /// Connections whose end is to be handed over now that they receive again.
+    /// Connections that resumed receiving after the peer's end arrived: `Finished` is due for each.
     ended: Vec<SockId>,
-    /// Connections whose output went before it could be said that it was stuck.
+    /// Connections that were flushed during the handshake: `Drained` is due for each whose output has left.
     drained: Vec<SockId>,
-    /// Handshakes that wait for the next turn.
+    /// Connections whose handshake was put off to a later turn, in the order of arrival.
     waiting: VecDeque<SockId>,
+    /// Handshake steps that this turn may still perform; at most `HANDSHAKES_PER_TURN_MAX`.
     handshakes_left: u32,
+    /// Empty buffers for plain output, kept for reuse; at most `POOLED_BUFFERS_MAX`.
     spare: Vec<Vec<u8>>,
-    /// Room for the plain bytes of one read.
+    /// Reused buffer for the plain bytes of one read.
     plain: Vec<u8>,
+    /// When a fault of a server was last logged.
     logged: Option<Moment>,
     refusals: RefusalLog,
 }
 
-/// When a refused client was logged last, and how many were not since.
+/// Limits how often refused clients are logged.
 #[derive(Default)]
 struct RefusalLog {
+    /// When a refused client was last logged.
     logged: Option<Moment>,
+    /// Refused clients since then that were not logged.
     left_out: u64,
 }
 
 impl RefusalLog {
-    /// Whether one may be logged now, and how many were not before it.
+    /// Whether a refused client may be logged now: if so, the number of refused clients left out before it.
     fn admit(&mut self, now: Moment) -> Option<u64> {
         if self.logged.is_some_and(|at| now.since(at) < LOG_EVERY) {
             self.left_out = self.left_out.saturating_add(1);
@@ -136,46 +141,55 @@ impl RefusalLog {
 
 #[derive(Default)]
 struct Slot {
+    /// The generation of the reactor's id.
     generation: u32,
+    /// `None` for a connection without TLS.
     conn: Option<Box<Conn>>,
 }
 
 struct Conn {
+    /// The codec: handshake state and keys.
     session: TlsSession,
-    /// Plain output that is not sealed yet. Without memory between turns.
+    /// Plain output that is not sealed yet. After the handshake it owns no memory between turns.
     output: Vec<u8>,
-    /// Received bytes of a handshake that waits for its turn.
+    /// Received bytes that wait for the rest of a preface or for the handshake's next turn.
     input: Vec<u8>,
-    /// How long the deadline leaves that runs once the handshake is done, from then on.
+    /// The handler's deadline, relative to the end of the handshake, if it was set before that.
     deadline_span: Span,
-    profile: Option<u32>,
-    /// The PROXY header comes before the handshake; what came of it is in `input`.
+    /// The server of an outgoing connection; `None` for an accepted connection.
+    server_key: Option<ServerKey>,
+    /// A PROXY header must come before the handshake; the part received so far is in `input`.
     expects_preface: bool,
+    /// The handler wants plain bytes.
     receiving: bool,
-    end: End,
-    /// Output was found stuck before it could be sealed.
+    peer_end: PeerEnd,
+    /// The handler flushed output before the handshake was done, so `Drained` is owed.
     owes_drained: bool,
+    /// The handshake was put off to a later turn; the connection is in `TlsLayer::waiting`.
     waits_for_turn: bool,
+    /// The handler ended the sending side.
     write_ended: bool,
 }
 
-/// What the worker knows of the end of a peer's bytes.
+/// Whether the end of the peer's bytes has arrived and been handed over.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    NotYet,
-    /// It has come, but the worker does not receive.
+enum PeerEnd {
+    /// The end has not arrived.
+    Open,
+    /// The end has arrived, but the handler does not receive now.
     Held,
-    Said,
+    /// `Finished` was handed over, or is in `TlsLayer::ended`.
+    Delivered,
 }
 
-impl<L: Ledger> TlsLayer<L> {
-    /// The layer of one worker; `listeners` are its listeners in the configuration's order.
+impl<O: TlsObserver> TlsLayer<O> {
+    /// Creates the layer of one worker. `listeners` are its listeners in the configuration's order.
     #[must_use]
-    pub fn new(plan: &TlsPlan, listeners: Vec<ListenerId>, ledger: L) -> Self {
+    pub fn new(plan: &TlsPlan, listeners: Vec<ListenerId>, observer: O) -> Self {
         let mut layer = Self {
             plan: TlsPlan::default(),
             listeners,
-            ledger,
+            observer,
             slots: Vec::new(),
             dirty: Vec::new(),
             unsealed: Vec::new(),
@@ -192,7 +206,7 @@ impl<L: Ledger> TlsLayer<L> {
         layer
     }
 
-    /// Begins sessions by `plan` from now on; those that exist go on as they are.
+    /// Uses `plan` for sessions that begin from now on. Existing sessions keep their settings.
     pub fn replace_plan(&mut self, plan: &TlsPlan) {
         self.plan = plan.clone();
         for pool in self.plan.pools.iter_mut().flatten() {
@@ -203,7 +217,7 @@ impl<L: Ledger> TlsLayer<L> {
         }
     }
 
-    /// How many sessions there are, for tests.
+    /// The number of sessions, for tests.
     #[must_use]
     pub fn session_count(&self) -> usize {
         self.slots.iter().filter(|slot| slot.conn.is_some()).count()
@@ -219,7 +233,7 @@ impl<L: Ledger> TlsLayer<L> {
         slot.is_some_and(|slot| slot.generation == sock.generation && slot.conn.is_some())
     }
 
-    fn insert(&mut self, sock: SockId, session: TlsSession, profile: Option<u32>) {
+    fn insert(&mut self, sock: SockId, session: TlsSession, server_key: Option<ServerKey>) {
         let index = sock.index as usize;
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, Slot::default);
@@ -229,16 +243,16 @@ impl<L: Ledger> TlsLayer<L> {
             output: Vec::new(),
             input: Vec::new(),
             deadline_span: Span::MAX,
-            profile,
+            server_key,
             expects_preface: false,
             receiving: true,
-            end: End::NotYet,
+            peer_end: PeerEnd::Open,
             owes_drained: false,
             waits_for_turn: false,
             write_ended: false,
         };
         self.slots[index] = Slot { generation: sock.generation, conn: Some(Box::new(conn)) };
-        self.ledger.count(Event::SessionBegun);
+        self.observer.count(Event::SessionBegun);
     }
 
     fn remove(&mut self, sock: SockId) -> Option<Box<Conn>> {
@@ -247,7 +261,7 @@ impl<L: Ledger> TlsLayer<L> {
             return None;
         }
         let mut conn = slot.conn.take()?;
-        self.ledger.count(Event::SessionGone);
+        self.observer.count(Event::SessionGone);
         let output = core::mem::take(&mut conn.output);
         self.put_spare(output);
         Some(conn)
@@ -266,12 +280,12 @@ impl<L: Ledger> TlsLayer<L> {
         self.plan.listeners.get(index)?.as_ref()
     }
 
-    fn connector(&self, profile: u32) -> Option<(&PoolPlan, &ServerPlan)> {
-        let pool = self.plan.pools.get((profile >> 16) as usize)?.as_ref()?;
-        Some((pool, pool.servers.get((profile & 0xffff) as usize)?))
+    fn connector(&self, key: ServerKey) -> Option<(&PoolPlan, &ServerPlan)> {
+        let pool = self.plan.pools.get(usize::from(key.pool))?.as_ref()?;
+        Some((pool, pool.servers.get(usize::from(key.server))?))
     }
 
-    /// Seals what is gathered for `sock` into its output.
+    /// Seals the gathered plain output of `sock` into its output below.
     fn seal<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
         let Some(conn) = self.conn(sock) else { return };
         if conn.output.is_empty() || !conn.session.is_established() {
@@ -282,19 +296,19 @@ impl<L: Ledger> TlsLayer<L> {
         self.put_spare(plain);
     }
 
-    /// Seals `plain` into the output of `sock`; where that cannot be, the connection is to end.
+    /// Seals `plain` into the output of `sock`. If that fails, the connection is marked to be closed.
     fn seal_bytes<R: Reactor>(&mut self, inner: &mut R, sock: SockId, plain: &[u8]) {
         let Some(conn) = self.conn(sock) else { return };
         if let Some(out) = inner.output(sock)
             && let Err(fault) = conn.session.seal(plain, out)
         {
-            // Keys that are used up: those of TLS 1.3 the library renews, those of TLS 1.2 nobody can.
+            // The session keys are used up. The library renews those of TLS 1.3; TLS 1.2 cannot renew them.
             self.unsealed.push((sock, fault));
         }
     }
 
-    /// Says that this side sends no more, where its user has ended that; in the middle of a handshake there
-    /// is still more to send than the user knows.
+    /// Sends close_notify and FIN if the handler has ended the sending side. During the handshake this waits,
+    /// because the handshake itself still has bytes to send.
     fn end_writing<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
         let Some(conn) = self.conn(sock) else { return };
         if conn.write_ended && conn.session.is_established() {
@@ -305,37 +319,37 @@ impl<L: Ledger> TlsLayer<L> {
         }
     }
 
-    fn log(&mut self, now: Moment, profile: u32, fault: Fault) {
+    fn log(&mut self, now: Moment, server_key: ServerKey, fault: Fault) {
         let due = self.logged.is_none_or(|at| now.since(at) >= LOG_EVERY);
-        if let Some((pool, server)) = self.connector(profile)
+        if let Some((pool, server)) = self.connector(server_key)
             && due
         {
-            let (pool, place) = (&pool.name, &server.place);
-            self.ledger.log(format_args!("pool {pool}: server {place}: {}", fault.text()));
+            let (pool, address) = (&pool.name, &server.place);
+            self.observer.log(format_args!("pool {pool}: server {address}: {}", fault.text()));
             self.logged = Some(now);
         }
     }
 }
 
-/// A client's address for the log.
-struct Place(Peer);
+/// Formats a client's address for the log.
+struct ClientForLog(Peer);
 
-impl core::fmt::Display for Place {
+impl core::fmt::Display for ClientForLog {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.0 {
             Peer::Tcp(address) => write!(f, "client {address}"),
-            Peer::Local => f.write_str("a client of the unix socket"),
+            Peer::Local => f.write_str("client on a unix socket"),
         }
     }
 }
 
-/// What the worker sees instead of the reactor: the same operations, with plain bytes.
-pub struct SecureView<'a, R, L> {
+/// What the handler sees instead of the reactor: the same operations, with plain bytes.
+pub struct SecureView<'a, R, O> {
     inner: &'a mut R,
-    layer: &'a mut TlsLayer<L>,
+    layer: &'a mut TlsLayer<O>,
 }
 
-impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
+impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
     fn now(&self) -> Moment {
         self.inner.now()
     }
@@ -388,17 +402,17 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
         &mut self,
         address: &Address,
         source: Option<IpAddr>,
-        number: u32,
+        server: ServerKey,
     ) -> Result<SockId, Shortage> {
-        // A name that is none was refused at start.
+        // An invalid server name was already rejected at start.
         let Some(Ok(session)) =
-            self.layer.connector(number).map(|(pool, server)| pool.connector.connect(&server.name))
+            self.layer.connector(server).map(|(pool, server)| pool.connector.connect(&server.name))
         else {
-            self.layer.ledger.count(Event::Bug);
+            self.layer.observer.count(Event::Bug);
             return Err(Shortage::Slots);
         };
         let sock = self.inner.connect_from(address, source)?;
-        self.layer.insert(sock, session, Some(number));
+        self.layer.insert(sock, session, Some(server));
         Ok(sock)
     }
 
@@ -435,7 +449,7 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
         }
         self.layer.seal(self.inner, sock);
         self.layer.seal_bytes(self.inner, sock, bytes);
-        if self.inner.output_pending(sock) >= OUTPUT_HIGH_BYTES {
+        if self.inner.output_pending(sock) >= OUTPUT_FLUSH_BYTES {
             self.inner.flush(sock);
         }
     }
@@ -465,8 +479,8 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
         if !conn.session.is_established() {
             return;
         }
-        if receiving && conn.end == End::Held {
-            conn.end = End::Said;
+        if receiving && conn.peer_end == PeerEnd::Held {
+            conn.peer_end = PeerEnd::Delivered;
             self.layer.ended.push(sock);
         }
         self.inner.set_receiving(sock, receiving);
@@ -501,8 +515,8 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
     fn set_deadline(&mut self, sock: SockId, at: Moment) {
         let now = self.inner.now();
         match self.layer.conn(sock) {
-            // Until then the handshake's own deadline runs.
-            Some(conn) if conn.profile.is_none() && !conn.session.is_established() => {
+            // Until the handshake is done, the handshake's own deadline is in force.
+            Some(conn) if conn.server_key.is_none() && !conn.session.is_established() => {
                 conn.deadline_span = if at == Moment::NEVER { Span::MAX } else { at.since(now) };
             }
             _ => self.inner.set_deadline(sock, at),
@@ -530,37 +544,42 @@ impl<R: Reactor, L: Ledger> Reactor for SecureView<'_, R, L> {
     }
 }
 
-impl<L: Ledger> TlsLayer<L> {
-    /// One turn of the reactor with `worker` above this layer.
-    pub fn turn<R: Driver, U: User>(&mut self, reactor: &mut R, worker: &mut U, wait_max: Span) {
-        self.plan.clock.set(reactor.unix_seconds());
-        self.handshakes_left = HANDSHAKES_PER_TURN_MAX;
-        let mut corridor = Corridor { layer: self, worker };
-        corridor.continue_handshakes(reactor);
-        let busy = !corridor.layer.waiting.is_empty();
-        let wait = if busy { Span::ZERO } else { corridor.worker.wait(wait_max) };
-        reactor.turn(&mut corridor, wait);
-        corridor.with_worker(reactor, |worker, view| worker.continue_after_turn(view));
-    }
-
-    /// Lets `act` use the worker's operations between two turns (to begin a stop, for one).
-    pub fn between_turns<R: Reactor, U: User, T>(
+impl<O: TlsObserver> TlsLayer<O> {
+    /// Runs one turn of the reactor with `handler` above this layer.
+    pub fn turn<R: Driver, H: LayerHandler>(
         &mut self,
         reactor: &mut R,
-        worker: &mut U,
-        act: impl FnOnce(&mut U, &mut SecureView<'_, R, L>) -> T,
+        handler: &mut H,
+        wait_max: Span,
+    ) {
+        self.plan.clock.set(reactor.unix_seconds());
+        self.handshakes_left = HANDSHAKES_PER_TURN_MAX;
+        let mut stack = Stack { layer: self, handler };
+        stack.continue_handshakes(reactor);
+        let busy = !stack.layer.waiting.is_empty();
+        let wait = if busy { Span::ZERO } else { stack.handler.wait(wait_max) };
+        reactor.turn(&mut stack, wait);
+        stack.with_handler(reactor, |handler, view| handler.continue_after_turn(view));
+    }
+
+    /// Calls `act` with the handler and its view between two turns (for example, to begin a stop).
+    pub fn between_turns<R: Reactor, H: LayerHandler, T>(
+        &mut self,
+        reactor: &mut R,
+        handler: &mut H,
+        act: impl FnOnce(&mut H, &mut SecureView<'_, R, O>) -> T,
     ) -> T {
-        Corridor { layer: self, worker }.with_worker(reactor, act)
+        Stack { layer: self, handler }.with_handler(reactor, act)
     }
 }
 
-/// The layer and the worker above it, for the time of a turn.
-struct Corridor<'a, L, U> {
-    layer: &'a mut TlsLayer<L>,
-    worker: &'a mut U,
+/// The layer and the handler above it, for the time of a turn.
+struct Stack<'a, O, H> {
+    layer: &'a mut TlsLayer<O>,
+    handler: &'a mut H,
 }
 
-impl<R: Reactor, L: Ledger, U: User> Handler<R> for Corridor<'_, L, U> {
+impl<R: Reactor, O: TlsObserver, H: LayerHandler> Handler<R> for Stack<'_, O, H> {
     fn handle(&mut self, inner: &mut R, completion: Completion<'_>) {
         match completion {
             Completion::Accepted { listener, sock, peer } => {
@@ -570,8 +589,8 @@ impl<R: Reactor, L: Ledger, U: User> Handler<R> for Corridor<'_, L, U> {
                 self.receive(inner, sock, bytes);
             }
             Completion::Connected { sock } if self.layer.is_secure(sock) => {
-                self.worker.handle_reached(sock, inner.read_clock());
-                // The first flight; the worker learns that it is connected when the handshake is done.
+                self.handler.handle_reached(sock, inner.read_clock());
+                // Send the first flight. `Connected` is handed over when the handshake is done.
                 self.process(inner, sock, &mut []);
             }
             Completion::Finished { sock } if self.layer.is_secure(sock) => {
@@ -579,7 +598,7 @@ impl<R: Reactor, L: Ledger, U: User> Handler<R> for Corridor<'_, L, U> {
             }
             Completion::Drained { sock } if self.is_handshaking(sock) => {}
             Completion::Due { sock } if self.is_accepting(sock) => {
-                self.layer.ledger.count(Event::HandshakeTimedOut);
+                self.layer.observer.count(Event::HandshakeTimedOut);
                 self.give_up(inner, sock, CloseReason::Reset);
             }
             Completion::Closed { sock, reason } => {
@@ -592,25 +611,25 @@ impl<R: Reactor, L: Ledger, U: User> Handler<R> for Corridor<'_, L, U> {
     }
 }
 
-impl<L: Ledger, U: User> Corridor<'_, L, U> {
-    /// Hands a completion to the worker.
+impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
+    /// Hands a completion to the handler.
     fn pass<R: Reactor>(&mut self, inner: &mut R, completion: Completion<'_>) {
         let mut view = SecureView { inner, layer: self.layer };
-        self.worker.handle(&mut view, completion);
+        self.handler.handle(&mut view, completion);
     }
 
-    fn with_worker<R: Reactor, T>(
+    fn with_handler<R: Reactor, T>(
         &mut self,
         inner: &mut R,
-        act: impl FnOnce(&mut U, &mut SecureView<'_, R, L>) -> T,
+        act: impl FnOnce(&mut H, &mut SecureView<'_, R, O>) -> T,
     ) -> T {
         let mut view = SecureView { inner, layer: self.layer };
-        let done = act(self.worker, &mut view);
+        let done = act(self.handler, &mut view);
         self.settle(inner);
         done
     }
 
-    /// Seals what the worker left, and tells it what it is owed, until nothing is left.
+    /// Seals the handler's pending output and hands over the completions that are due, until none is left.
     fn settle<R: Reactor>(&mut self, inner: &mut R) {
         loop {
             while let Some(sock) = self.layer.dirty.pop() {
@@ -636,7 +655,7 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
 
     fn is_accepting(&mut self, sock: SockId) -> bool {
         let conn = self.layer.conn(sock);
-        conn.is_some_and(|conn| conn.profile.is_none() && !conn.session.is_established())
+        conn.is_some_and(|conn| conn.server_key.is_none() && !conn.session.is_established())
     }
 
     fn accept<R: Reactor>(
@@ -655,13 +674,13 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
                 Some(timeout)
             }
             Some((Err(_), _)) => {
-                self.layer.ledger.count(Event::Bug);
+                self.layer.observer.count(Event::Bug);
                 return inner.abort(sock);
             }
         };
         self.pass(inner, Completion::Accepted { listener, sock, peer });
         if let Some(timeout) = timeout {
-            let expects = self.worker.expects_preface(listener, peer);
+            let expects = self.handler.expects_preface(listener, peer);
             if let Some(conn) = self.layer.conn(sock) {
                 conn.expects_preface = expects;
             }
@@ -669,11 +688,12 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         }
     }
 
-    /// Takes received bytes; those of a handshake only while the turn has room for one.
+    /// Takes received bytes. Bytes of an accepted connection's handshake wait for a later turn if this
+    /// turn's budget for handshakes is used up.
     fn receive<R: Reactor>(&mut self, inner: &mut R, sock: SockId, bytes: &mut [u8]) {
         let budget = self.layer.handshakes_left;
         let Some(conn) = self.layer.conn(sock) else { return };
-        if conn.session.is_established() || conn.profile.is_some() {
+        if conn.session.is_established() || conn.server_key.is_some() {
             return self.process(inner, sock, bytes);
         }
         if conn.expects_preface {
@@ -687,11 +707,11 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         inner.set_receiving(sock, false);
         if !core::mem::replace(&mut conn.waits_for_turn, true) {
             self.layer.waiting.push_back(sock);
-            self.layer.ledger.count(Event::HandshakePutOff);
+            self.layer.observer.count(Event::HandshakePutOff);
         }
     }
 
-    /// Has the user take what comes before the handshake, and passes on what follows it.
+    /// Passes the bytes before the handshake to the handler, and processes the bytes that follow them.
     fn receive_preface<R: Reactor>(&mut self, inner: &mut R, sock: SockId, bytes: &mut [u8]) {
         let Some(conn) = self.layer.conn(sock) else { return };
         let mut gathered = core::mem::take(&mut conn.input);
@@ -701,7 +721,7 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
             gathered.extend_from_slice(bytes);
             &mut gathered
         };
-        let preface_bytes = match self.worker.handle_preface(sock, bytes) {
+        let preface_bytes = match self.handler.handle_preface(sock, bytes) {
             Ok(Some(preface_bytes)) => preface_bytes,
             Ok(None) => {
                 if let Some(conn) = self.layer.conn(sock) {
@@ -720,7 +740,7 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         }
     }
 
-    /// Goes on with handshakes that an earlier turn had no room for.
+    /// Continues the handshakes that earlier turns put off.
     fn continue_handshakes<R: Reactor>(&mut self, inner: &mut R) {
         while self.layer.handshakes_left > 0 {
             let Some(sock) = self.layer.waiting.pop_front() else { return };
@@ -734,6 +754,7 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         }
     }
 
+    /// Passes received bytes through the session, and the plain bytes in them to the handler.
     fn process<R: Reactor>(&mut self, inner: &mut R, sock: SockId, bytes: &mut [u8]) {
         let mut plain = core::mem::take(&mut self.layer.plain);
         plain.clear();
@@ -741,10 +762,10 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         let was_established = conn.session.was_established();
         let outcome = match inner.output(sock) {
             Some(out) => conn.session.handle_bytes(bytes, &mut plain, out),
-            // This side has said that it sends no more: answers to the peer's key updates are dropped.
+            // This side has ended sending, so replies to the peer's key updates are dropped.
             None => conn.session.handle_bytes(bytes, &mut plain, &mut Vec::new()),
         };
-        // These bytes may have ended the handshake, brought plain bytes and then met a fault.
+        // These bytes may have completed the handshake, contained plain bytes and then caused a fault.
         if !was_established && conn.session.was_established() {
             self.establish(inner, sock);
         }
@@ -759,15 +780,15 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         }
     }
 
-    /// The handshake is done: what waited for it goes on.
+    /// Continues everything that waited for the handshake, which is done now.
     fn establish<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
         let slot = self.layer.slots.get_mut(sock.index as usize);
         let Some(conn) = slot.and_then(|slot| slot.conn.as_deref_mut()) else { return };
         let resumed = conn.session.facts().is_some_and(|facts| facts.resumed);
-        self.layer.ledger.count(Event::HandshakeDone { resumed });
+        self.layer.observer.count(Event::HandshakeDone { resumed });
         inner.set_receiving(sock, conn.receiving);
-        self.worker.handle_established(sock, &mut conn.session);
-        let (owes, accepted) = (core::mem::take(&mut conn.owes_drained), conn.profile.is_none());
+        self.handler.handle_established(sock, &mut conn.session);
+        let (owes, accepted) = (core::mem::take(&mut conn.owes_drained), conn.server_key.is_none());
         if accepted {
             inner.set_deadline(sock, inner.now().after(conn.deadline_span));
         }
@@ -782,76 +803,78 @@ impl<L: Ledger, U: User> Corridor<'_, L, U> {
         }
     }
 
-    /// The peer said that it sends no more.
+    /// Handles close_notify: the peer sends no more.
     fn end<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
         let Some(conn) = self.layer.conn(sock) else { return };
         if !conn.session.is_established() {
             return self.give_up(inner, sock, CloseReason::Reset);
         }
         if !conn.receiving {
-            conn.end = End::Held;
+            conn.peer_end = PeerEnd::Held;
             return;
         }
-        conn.end = End::Said;
+        conn.peer_end = PeerEnd::Delivered;
         self.pass(inner, Completion::Finished { sock });
     }
 
-    /// The peer's bytes end.
+    /// Handles the peer's FIN.
     fn handle_finish<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
         let Some(conn) = self.layer.conn(sock) else { return };
         if conn.session.ending() == Ending::Clean {
             return;
         }
         let cut = conn.session.is_established();
-        self.layer.ledger.count(if cut { Event::Truncated } else { Event::HandshakeLeft });
-        // RFC 8446 section 6.1: without close_notify nobody knows whether something was cut off.
+        self.layer.observer.count(if cut { Event::Truncated } else { Event::HandshakeLeft });
+        // RFC 8446 section 6.1: without close_notify, the data may have been truncated.
         self.give_up(inner, sock, CloseReason::Reset);
     }
 
-    /// A fault of TLS: the peer is told, the worker sees the connection gone.
+    /// Handles a fault of TLS: sends the pending alert to the peer and reports the fault and `Closed`.
     fn fail<R: Reactor>(&mut self, inner: &mut R, sock: SockId, fault: Fault) {
         let Some(conn) = self.layer.conn(sock) else { return };
-        let profile = conn.profile;
-        self.layer.ledger.count(Event::Failed(fault));
+        let server_key = conn.server_key;
+        self.layer.observer.count(Event::Failed(fault));
         let unix_seconds = inner.unix_seconds();
         if fault == Fault::PlainHttp
             && let Some(out) = inner.output(sock)
         {
-            let [before, after] = PLAIN_HTTP_ANSWER;
-            // RFC 9110 section 6.6.1.
+            let [before, after] = PLAIN_HTTP_RESPONSE;
+            // RFC 9110 section 6.6.1 requires a Date field.
             let date = DateField::new(unix_seconds);
             out.extend_from_slice(before);
             out.extend_from_slice(date.as_bytes());
             out.extend_from_slice(after);
         }
-        match profile {
-            Some(profile) => self.layer.log(inner.now(), profile, fault),
+        match server_key {
+            Some(server_key) => self.layer.log(inner.now(), server_key, fault),
             None => self.log_refusal(inner.now(), sock, fault),
         }
-        self.worker.handle_fault(sock, fault);
+        self.handler.handle_fault(sock, fault);
         self.give_up(inner, sock, CloseReason::ConnectUnreachable);
     }
 
-    /// Logs that a client's certificate was refused.
+    /// Logs a client whose certificate was refused.
     fn log_refusal(&mut self, now: Moment, sock: SockId, fault: Fault) {
         if !matches!(fault, Fault::Certificate(_)) {
             return;
         }
         let Some(left_out) = self.layer.refusals.admit(now) else { return };
         let refused = self.layer.conn(sock).and_then(|conn| conn.session.take_refused());
-        let Some((listener, peer)) = self.worker.client_of(sock) else { return };
-        let (place, what, mut shown) = (Place(peer), fault.text(), String::new());
+        let Some((listener, peer)) = self.handler.client_of(sock) else { return };
+        let (client, what, mut details) = (ClientForLog(peer), fault.text(), String::new());
         if let Some(refused) = refused {
             let (subject, fingerprint) = (&refused.subject, refused.fingerprint_hex());
-            shown = format!(": subject \"{subject}\", SHA-256 {fingerprint}");
+            details = format!(": subject \"{subject}\", SHA-256 {fingerprint}");
         }
         if left_out > 0 {
-            shown.push_str(&format!(" ({left_out} refused since the last line are not shown)"));
+            details.push_str(&format!(
+                " ({left_out} more refused clients not logged since the last line)"
+            ));
         }
-        self.layer.ledger.log(format_args!("listener {listener}: {place}: {what}{shown}"));
+        self.layer.observer.log(format_args!("listener {listener}: {client}: {what}{details}"));
     }
 
-    /// Ends the connection below, and tells the worker that it is gone.
+    /// Closes the connection below and reports `Closed` to the handler.
     fn give_up<R: Reactor>(&mut self, inner: &mut R, sock: SockId, reason: CloseReason) {
         self.layer.remove(sock);
         inner.close(sock);

@@ -1,13 +1,15 @@
-//! TLS as a layer: whoever stands above it sees a reactor with plain bytes, whoever stands below sees records.
-//! In: completions of a reactor, operations of its user. Out: the same on the other side; events to count.
-//! Never: knows what the plain bytes mean, or who uses it: the server's workers do, and load generators.
+//! TLS as a layer between a reactor and its handler: the handler sees a reactor with plain bytes, the reactor
+//! below sees TLS records.
+//! In: completions of the reactor, operations of the handler. Out: the same on the other side; events.
+//! Never: knows what the plain bytes mean or who the handler is (a worker of the server or a load generator).
 //! Limits: `layer::HANDSHAKES_PER_TURN_MAX`.
 #![forbid(unsafe_code)]
 
+mod handler;
 mod layer;
 mod roots;
-mod user;
 
-pub use layer::{ListenerPlan, PoolPlan, SecureView, ServerPlan, TlsLayer, TlsPlan, profile};
+pub use handler::{Event, LayerHandler, Refused, TlsObserver};
+pub use layer::{ListenerPlan, PoolPlan, SecureView, ServerPlan, TlsLayer, TlsPlan};
 pub use roots::system_roots;
-pub use user::{Event, Ledger, Refused, User};
+pub use tidegate_reactor::ServerKey;

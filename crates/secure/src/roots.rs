@@ -1,13 +1,13 @@
-//! The system's own certificate authorities.
-//! In: the files where systems keep them, or the one that SSL_CERT_FILE names. Out: PEM.
+//! The operating system's certificate authorities.
+//! In: the file that SSL_CERT_FILE names, or the usual bundles of Linux distributions. Out: PEM.
 //! Limits: `FILE_BYTES_MAX`.
 
 use std::fs;
 use std::io::Read;
 
-/// Bytes of one file; bundles of authorities are the largest.
+/// The most bytes read from one file. Bundles of authorities are far smaller.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Where systems keep their authorities, in the order they are looked for.
+/// Where Linux distributions keep the bundle, in the order of the search.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -15,7 +15,7 @@ const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// PEM of the first bundle that can be read; empty when there is none.
+/// The PEM text of the first bundle that can be read; empty if no bundle can be read.
 #[must_use]
 pub fn system_roots() -> Vec<u8> {
     let named = std::env::var("SSL_CERT_FILE").ok();

@@ -3,7 +3,7 @@
 
 use tidegate_base::counters;
 use tidegate_base::handlers::HandlerCounters;
-use tidegate_secure::{Event, Ledger};
+use tidegate_secure::{Event, TlsObserver};
 use tidegate_wire::tls::Fault;
 
 counters! {
@@ -191,7 +191,7 @@ pub struct Accounts {
     pub handlers: [HandlerCounters; HandlerKind::ALL.len()],
 }
 
-impl Ledger for Accounts {
+impl TlsObserver for Accounts {
     fn count(&self, event: Event) {
         let counters = &self.counters;
         match event {

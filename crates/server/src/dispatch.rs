@@ -237,7 +237,10 @@ impl Worker {
         let address = &addresses[preferred % addresses.len()];
         let begun = match &self.snapshot.config.pools[usize::from(pool)].tls {
             None => reactor.connect(address),
-            Some(_) => reactor.connect_secured(address, tidegate_secure::profile(pool, server)),
+            Some(_) => {
+                let key = tidegate_secure::ServerKey { pool, server: server as u16 };
+                reactor.connect_secured(address, key)
+            }
         };
         let up = begun.inspect_err(|_| counters.upstream_connect_failures.add(1))?;
         counters.upstream_now.add(1);

@@ -2,12 +2,13 @@
 //! In: bytes and ends of downstream connections. Out: answers in their output; exchanges begun.
 //! Never: decides framing (wire) or where a request goes (gate).
 //! Limits: `DISCARD_BYTES_MAX` of an unwanted body are read to keep a connection; of a client that does not
-//! take its answers no further request is read (`PAUSE_BYTES`), only the body of one under way, as its server takes it.
+//! take its answers no further request is read (`OUTPUT_PAUSE_BYTES`), only the body of one under way, as its server takes it.
 //! Invariant: requests of one connection are answered in their order: nothing is decoded past a
 //! request that has an exchange until that exchange ends.
 
 use std::rc::Rc;
 
+use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::respond::{self, AnswerContext};
 use tidegate_gate::router::{self, Routed};
@@ -24,14 +25,12 @@ use crate::connection::{Downstream, DownstreamState};
 use crate::exchange::Stage;
 use crate::worker::Worker;
 
-/// Pending output at which its producer stops until it has drained.
-pub(crate) const PAUSE_BYTES: usize = 16 * 1024;
 /// A body nobody wants is read up to this to keep the connection; a longer one costs the connection.
 const DISCARD_BYTES_MAX: u64 = 64 * 1024;
 
 /// Whether `sock` has output that its peer does not take.
 pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
-    if reactor.output_pending(sock) < PAUSE_BYTES {
+    if reactor.output_pending(sock) < OUTPUT_PAUSE_BYTES {
         return false;
     }
     reactor.flush(sock);

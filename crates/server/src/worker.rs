@@ -16,7 +16,7 @@ use tidegate_reactor::{
     Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions, ListenerId, Peer,
     Reactor, SockId,
 };
-use tidegate_secure::{Refused, User};
+use tidegate_secure::{LayerHandler, Refused};
 use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::TlsSession;
 
@@ -331,7 +331,7 @@ impl Worker {
 }
 
 /// Above the layer, where there is TLS.
-impl User for Worker {
+impl LayerHandler for Worker {
     fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>) {
         Handler::handle(self, reactor, completion);
     }

@@ -11,7 +11,7 @@ use crate::tls;
 use core::time::Duration;
 use tidegate_base::{Moment, Span};
 use tidegate_reactor::{CloseReason, Completion, Handler, Reactor, Shortage, SockId};
-use tidegate_secure::{User, profile};
+use tidegate_secure::{LayerHandler, ServerKey};
 use tidegate_wire::tls::{Fault, TlsSession};
 
 /// How often timeouts are looked for, as a part of the timeout itself.
@@ -74,7 +74,7 @@ impl<R: Reactor> Handler<R> for Client<'_> {
 }
 
 /// Above the TLS layer, where a target speaks TLS.
-impl User for Client<'_> {
+impl LayerHandler for Client<'_> {
     fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>) {
         Handler::handle(self, reactor, completion);
     }
@@ -119,8 +119,8 @@ impl Client<'_> {
         let authority = self.lanes[number as usize].authority;
         let target = &self.targets[usize::from(authority)];
         let connecting = if target.is_secure {
-            let number = profile(0, usize::from(authority));
-            reactor.connect_secured_from(&target.address, source, number)
+            let server = ServerKey { pool: 0, server: authority };
+            reactor.connect_secured_from(&target.address, source, server)
         } else {
             reactor.connect_from(&target.address, source)
         };

@@ -22,7 +22,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Mutex;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_reactor::{Driver, Reactor, SockId};
-use tidegate_secure::{Ledger, TlsLayer};
+use tidegate_secure::{TlsLayer, TlsObserver};
 use tidegate_wire::tls::Fault;
 
 /// How long answers are waited for after the plan's end. Where a number of requests ended it, each
@@ -185,7 +185,7 @@ impl<'a> Client<'a> {
     }
 
     /// Carries the plan out with TLS where a target speaks it.
-    pub fn run_secured<R: Driver, L: Ledger>(
+    pub fn run_secured<R: Driver, L: TlsObserver>(
         mut self,
         reactor: &mut R,
         layer: &mut TlsLayer<L>,
@@ -210,7 +210,7 @@ impl<'a> Client<'a> {
     }
 
     /// As `step`, through `layer`.
-    pub fn step_secured<R: Driver, L: Ledger>(
+    pub fn step_secured<R: Driver, L: TlsObserver>(
         &mut self,
         reactor: &mut R,
         layer: &mut TlsLayer<L>,

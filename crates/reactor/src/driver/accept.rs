@@ -1,9 +1,11 @@
-//! Accepting: a budget a turn, a pause when something is short, a drain before a listener closes.
+//! Accepting: a budget for each turn, a pause after a shortage, and draining before a listener closes.
 //! In: edges of listeners. Out: `Accepted`, `AcceptPaused`.
-//! Never: drops a connection to make room, or spins. A shortage leaves connections in the kernel's
-//! backlog, where they wait or are refused by its own rules; no reserve descriptor is spent on closing.
-//! Limits: `ACCEPTS_PER_TURN_MAX` a listener and turn; `ACCEPT_PAUSE` after a shortage.
-//! Invariant: `backlogged` stays set until the kernel said "empty", so no queued connection is stranded.
+//! Never: drops a connection to make room; spins. In a shortage, connections stay in the kernel's backlog,
+//! where they wait or are refused by the kernel's rules. No spare descriptor is kept for accepting and closing
+//! them.
+//! Limits: `ACCEPTS_PER_TURN_MAX` for each listener and turn; `ACCEPT_PAUSE` after a shortage.
+//! Invariant: `backlogged` stays set until the kernel reports an empty backlog, so no connection is left
+//! waiting there without an edge.
 
 use std::io;
 use std::sync::Arc;
@@ -17,51 +19,54 @@ use crate::interface::{Completion, Handler, ListenOptions, ListenerId, Shortage,
 use crate::kernel::{Accepting, Kernel};
 use crate::steering::LeavingListeners;
 
-/// How long accepting pauses after a shortage, unless a connection ends before.
+/// How long accepting pauses after a shortage, unless a connection is freed earlier.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
 /// One listener.
-pub(super) struct Door<H> {
+pub(super) struct ListenerSlot<H> {
+    /// The generation of the listener's id.
     generation: u32,
-    /// `None` once it is closed; the place may be taken again.
+    /// `None` once the listener is closed; the slot may then be reused.
     pub(super) handle: Option<H>,
+    /// The actual address, with the assigned port.
     pub(super) address: Address,
     /// The kernel may have connections waiting.
     backlogged: bool,
+    /// The most connections that may wait in the kernel.
     backlog: u32,
-    /// How many it may still accept, once it was told to stop: what the backlog can hold. Later ones
-    /// would keep it open as long as clients keep coming.
+    /// After `stop_listening`: how many connections the listener may still accept. It starts at the size of
+    /// the backlog. Without this limit, new clients could keep a stopped listener open indefinitely.
     last_accepts: Option<u32>,
-    /// It steered connections away from this process's listeners, these.
+    /// After `steer_away`: this process's listeners in the group, from which connections are steered away.
     leaving: Option<Arc<LeavingListeners>>,
 }
 
 impl<K: Kernel> Loop<K> {
-    pub(super) fn open_door(
+    pub(super) fn open_listener(
         &mut self,
         address: &Address,
         options: &ListenOptions,
     ) -> io::Result<ListenerId> {
         let (handle, address) = self.kernel.listen(address, options)?;
-        self.hang_door(handle, address, options.backlog)
+        self.add_listener(handle, address, options.backlog)
     }
 
-    /// Accepts from a handle that listens already.
-    pub(crate) fn hang_door(
+    /// Adds a listener with a handle that is already listening.
+    pub(crate) fn add_listener(
         &mut self,
         handle: K::Handle,
         address: Address,
         backlog: u32,
     ) -> io::Result<ListenerId> {
-        let free = self.doors.iter().position(|door| door.handle.is_none());
-        let index = free.unwrap_or(self.doors.len()) as u32;
-        let generation = free.map_or(1, |free| self.doors[free].generation.wrapping_add(1));
+        let free = self.listeners.iter().position(|slot| slot.handle.is_none());
+        let index = free.unwrap_or(self.listeners.len()) as u32;
+        let generation = free.map_or(1, |free| self.listeners[free].generation.wrapping_add(1));
         let token = token(index | LISTENER_INDEX, generation);
         if self.kernel.register(&handle, token).is_err() {
             self.kernel.close(handle);
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let door = Door {
+        let slot = ListenerSlot {
             generation,
             handle: Some(handle),
             address,
@@ -71,72 +76,77 @@ impl<K: Kernel> Loop<K> {
             leaving: None,
         };
         match free {
-            Some(free) => self.doors[free] = door,
-            None => self.doors.push(door),
+            Some(free) => self.listeners[free] = slot,
+            None => self.listeners.push(slot),
         }
         Ok(ListenerId::new(index, generation))
     }
 
-    pub(super) fn door(&self, listener: ListenerId) -> Option<&Door<K::Handle>> {
-        let door = self.doors.get(listener.index as usize)?;
-        (door.generation == listener.generation && door.handle.is_some()).then_some(door)
+    pub(super) fn find_listener(&self, listener: ListenerId) -> Option<&ListenerSlot<K::Handle>> {
+        let slot = self.listeners.get(listener.index as usize)?;
+        (slot.generation == listener.generation && slot.handle.is_some()).then_some(slot)
     }
 
-    pub(super) fn stop_door(&mut self, listener: ListenerId) {
-        if self.door(listener).is_some() {
-            let door = &mut self.doors[listener.index as usize];
-            door.last_accepts = Some(door.backlog);
-            door.backlogged = true;
+    pub(super) fn stop_listener(&mut self, listener: ListenerId) {
+        if self.find_listener(listener).is_some() {
+            let slot = &mut self.listeners[listener.index as usize];
+            slot.last_accepts = Some(slot.backlog);
+            slot.backlogged = true;
         }
     }
 
-    pub(super) fn leave_door(&mut self, listener: ListenerId, own: &Arc<LeavingListeners>) {
-        if self.door(listener).is_some() {
-            let door = &mut self.doors[listener.index as usize];
-            if let Some(handle) = &door.handle {
+    pub(super) fn steer_listener_away(
+        &mut self,
+        listener: ListenerId,
+        own: &Arc<LeavingListeners>,
+    ) {
+        if self.find_listener(listener).is_some() {
+            let slot = &mut self.listeners[listener.index as usize];
+            if let Some(handle) = &slot.handle {
                 self.kernel.steer_away(handle, own.count());
             }
-            door.leaving = Some(Arc::clone(own));
+            slot.leaving = Some(Arc::clone(own));
         }
     }
 
+    /// Notes an edge of a listener.
     pub(super) fn note_backlog(&mut self, index: u32, generation: u32) {
-        if let Some(door) = self.doors.get_mut(index as usize) {
-            door.backlogged |= door.generation == generation && door.handle.is_some();
+        if let Some(slot) = self.listeners.get_mut(index as usize) {
+            slot.backlogged |= slot.generation == generation && slot.handle.is_some();
         }
     }
 
-    /// Whether the next turn has something to accept, so that it must not wait.
+    /// Whether there may be connections to accept, so that the next turn must not wait.
     pub(super) fn can_accept(&self) -> bool {
-        self.accept_again_at == Moment::NEVER && self.doors.iter().any(|door| door.backlogged)
+        self.accept_again_at == Moment::NEVER && self.listeners.iter().any(|slot| slot.backlogged)
     }
 
     pub(super) fn accept_all<H: Handler<Self>>(&mut self, handler: &mut H) {
         if self.accept_again_at <= self.now {
             self.accept_again_at = Moment::NEVER;
         }
-        for index in 0..self.doors.len() {
-            if self.can_accept() && self.doors[index].backlogged {
+        for index in 0..self.listeners.len() {
+            if self.can_accept() && self.listeners[index].backlogged {
                 self.accept_some(handler, index);
             }
         }
     }
 
     fn accept_some<H: Handler<Self>>(&mut self, handler: &mut H, index: usize) {
-        let listener = ListenerId::new(index as u32, self.doors[index].generation);
+        let listener = ListenerId::new(index as u32, self.listeners[index].generation);
         let mut lost = 0;
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             if self.slots.is_full() {
                 return self.pause_accepting(handler, listener, Shortage::Slots);
             }
-            let door = &mut self.doors[index];
-            let Some(handle) = &door.handle else { return };
-            if door.last_accepts == Some(0) {
-                return self.close_door(index);
+            let slot = &mut self.listeners[index];
+            let Some(handle) = &slot.handle else { return };
+            if slot.last_accepts == Some(0) {
+                return self.close_listener(index);
             }
             match self.kernel.accept(handle) {
                 Accepting::Accepted(handle, peer) => {
-                    door.last_accepts = door.last_accepts.map(|left| left - 1);
+                    slot.last_accepts = slot.last_accepts.map(|left| left - 1);
                     let sock = self.slots.insert(Some(handle), State::Open);
                     match self.register(sock) {
                         Ok(()) => {
@@ -147,9 +157,9 @@ impl<K: Kernel> Loop<K> {
                 }
                 Accepting::Lost => lost += 1,
                 Accepting::Empty => {
-                    door.backlogged = false;
-                    if door.last_accepts.is_some() {
-                        self.close_door(index);
+                    slot.backlogged = false;
+                    if slot.last_accepts.is_some() {
+                        self.close_listener(index);
                     }
                     return;
                 }
@@ -159,8 +169,8 @@ impl<K: Kernel> Loop<K> {
             }
         }
         if lost == ACCEPTS_PER_TURN_MAX {
-            // Not single connections die, the listener refuses all (a security module does that):
-            // trying on at once would spin.
+            // Every connection failed: the listener itself rejects them (a security module can cause this).
+            // Retrying at once would spin.
             self.accept_again_at = self.now.after(ACCEPT_PAUSE);
         }
     }
@@ -175,19 +185,19 @@ impl<K: Kernel> Loop<K> {
         handler.handle(self, Completion::AcceptPaused { listener, shortage });
     }
 
-    pub(super) fn close_door(&mut self, index: usize) {
-        let door = &mut self.doors[index];
-        door.backlogged = false;
-        if let Some(handle) = door.handle.take() {
-            // The program would go on to name indexes past listeners that are no longer there.
-            if door.leaving.take().is_some_and(|own| own.closes_last()) {
+    pub(super) fn close_listener(&mut self, index: usize) {
+        let slot = &mut self.listeners[index];
+        slot.backlogged = false;
+        if let Some(handle) = slot.handle.take() {
+            // Otherwise the program would keep adding the number of listeners that no longer exist.
+            if slot.leaving.take().is_some_and(|own| own.closes_last()) {
                 self.kernel.steer_evenly(&handle);
             }
             self.kernel.close(handle);
         }
     }
 
-    /// Asks for a new connection's edges; resets it when the kernel has no memory for that.
+    /// Registers a new connection for edges. If the kernel has no memory for that, the connection is reset.
     pub(super) fn register(&mut self, sock: SockId) -> Result<(), Shortage> {
         let Some(handle) = &self.slots.at(sock.index).handle else {
             return Ok(());

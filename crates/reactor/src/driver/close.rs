@@ -1,8 +1,8 @@
-//! Closing in order, so that the last answer arrives (RFC 9112 section 9.6).
-//! In: `close`. Out: the output, FIN, then silence until the peer closes too.
-//! Never: tells the user anything: the id is stale.
-//! Limits: `CLOSE_OUTPUT_MAX` for the output, then `LINGER_MAX`, `DISCARDS_MAX` reads in all.
-//! Invariant: the handle is closed only after the peer's end, an error, or a limit.
+//! Closing in order, so that the last response arrives (RFC 9112 section 9.6).
+//! In: `close`. Out: the output, then FIN; received bytes are discarded until the peer closes too.
+//! Never: hands over a completion: the id is already stale.
+//! Limits: `CLOSE_OUTPUT_MAX` to send the output, then `LINGER_MAX`; `DISCARDS_MAX` discarded reads in all.
+//! Invariant: the handle is closed only after the peer's end of stream, an error, or one of these limits.
 
 use tidegate_base::Span;
 
@@ -11,16 +11,18 @@ use super::slots::{NO_OUTPUT, SendSide, State};
 use crate::interface::SockId;
 use crate::kernel::{Kernel, Receiving};
 
-/// How long a closed connection waits for its peer to close, once all output and FIN are sent.
+/// How long a closed connection waits for its peer to close after the output and FIN were sent.
 pub const LINGER_MAX: Span = Span::from_secs(2);
-/// How long the output of a closed connection may take to leave; then it is reset.
+/// How long sending the output of a closed connection may take. After that the connection is reset.
 pub const CLOSE_OUTPUT_MAX: Span = Span::from_secs(30);
-/// Reads thrown away for one closed connection (at most 16 MiB); then it is closed as it is.
+/// Reads discarded for one closed connection (at most 16 MiB). After that the connection is freed at once,
+/// or, if output is pending, the driver stops reading and the deadline decides.
 const DISCARDS_MAX: u8 = 255;
-/// Reads thrown away for one connection in one turn.
+/// Reads discarded for one connection in one turn.
 const DISCARDS_PER_TURN_MAX: usize = 4;
 
 impl<K: Kernel> Loop<K> {
+    /// Starts an orderly close; the id is stale afterwards.
     pub(super) fn close_in_order(&mut self, sock: SockId) {
         let index = sock.index;
         let Some(slot) = self.slots.find_mut(sock) else {
@@ -38,11 +40,11 @@ impl<K: Kernel> Loop<K> {
         self.mark_dirty(index);
     }
 
-    /// All output has left: ends the sending side and waits for the peer, if that is needed.
+    /// After all output was sent: ends the sending side and waits for the peer to close, if it has not yet.
     pub(super) fn linger(&mut self, index: u32) {
         let slot = self.slots.at(index);
         if slot.ended || slot.send_side == SendSide::Broken {
-            // The peer's stream was read to its end, so closing cannot turn into a reset.
+            // The peer's stream was read to its end, so closing cannot cause a reset.
             return self.free(index);
         }
         if slot.send_side != SendSide::Finished {
@@ -51,7 +53,7 @@ impl<K: Kernel> Loop<K> {
         self.schedule(index, self.now.after(LINGER_MAX));
     }
 
-    /// Throws away what the peer still sends, so that it can go on to read the answer.
+    /// Discards what the peer still sends, so that the peer can go on to read the response.
     pub(super) fn discard(&mut self, buffer: &mut [u8], index: u32) {
         let slot = self.slots.at(index);
         if slot.send_side == SendSide::Broken {
@@ -62,7 +64,7 @@ impl<K: Kernel> Loop<K> {
                 return;
             }
             if slot.discards == DISCARDS_MAX {
-                // With output left the peer's window just closes and the deadline decides.
+                // If output is pending, the receive window just closes and the deadline decides.
                 slot.readable = false;
                 if slot.output == NO_OUTPUT {
                     self.free(index);
@@ -91,7 +93,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// The deadline of a closing connection has come.
+    /// Handles the deadline of a closing connection.
     pub(super) fn give_up_closing(&mut self, index: u32) {
         if self.slots.at(index).output == NO_OUTPUT {
             self.free(index);

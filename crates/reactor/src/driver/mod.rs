@@ -1,8 +1,10 @@
-//! Makes completions out of readiness: the one driver logic over any `Kernel`.
-//! In: the operations of `Reactor`, edges, the wheel's due keys. Out: completions, in `turn`.
-//! Never: calls the handler from an operation; allocates per request in the steady state.
+//! The driver: turns readiness into completions, with the same logic over every `Kernel`.
+//! In: the operations of `Reactor`, edges, and the keys that are due in the timer wheels.
+//! Out: completions, in `turn`.
+//! Never: calls the handler from within an operation; allocates per request in the steady state.
 //! Limits: `socks_max`, `ACCEPTS_PER_TURN_MAX`, `RECEIVE_BYTES_PER_TURN_MAX`.
-//! Invariant: what cannot go on without the handler waits in `queue` and makes the next wait short.
+//! Invariant: a connection with work for the handler that no edge will announce is in `queue`, and the next
+//! turn does not wait.
 
 mod accept;
 mod close;
@@ -25,51 +27,60 @@ use crate::kernel::{ConnectFault, Kernel, Ready, WAKER_TOKEN};
 use crate::steering::LeavingListeners;
 use crate::waker::Waker;
 
-use accept::Door;
+use accept::ListenerSlot;
 use outputs::Outputs;
 use slots::{NO_OUTPUT, SendSide, Slots, State};
 
 pub use close::{CLOSE_OUTPUT_MAX, LINGER_MAX};
 pub use send::WRITE_THROUGH_BYTES_MIN;
 
-/// Tokens with this bit in their index belong to listeners.
+/// A token whose index has this bit set belongs to a listener.
 const LISTENER_INDEX: u32 = 1 << 31;
 
 /// One worker's reactor over the kernel `K`.
 pub struct Loop<K: Kernel> {
     kernel: K,
+    /// The connections.
     slots: Slots<K::Handle>,
+    /// The pending outputs of connections.
     outputs: Outputs,
-    doors: Vec<Door<K::Handle>>,
-    /// When accepting is tried again after a shortage; `NEVER` while there is none.
+    /// By listener index. Closed listeners leave a slot that is reused.
+    listeners: Vec<ListenerSlot<K::Handle>>,
+    /// When accepting resumes after a shortage; `NEVER` while accepting is not paused.
     accept_again_at: Moment,
+    /// The deadlines of connections, by slot index.
     deadlines: Wheel,
+    /// The handler's timers, by their number.
     timers: Wheel,
-    /// Slots whose output is flushed at the turn's end.
+    /// Slots whose output is flushed at the end of the turn. A slot is in this list while its `dirty` is set.
     dirty: Vec<u32>,
-    /// Slots to serve in the next turn without an edge.
+    /// Slots to serve in the next turn without an edge. A slot is in this list while its `queued` is set.
     queue: Vec<u32>,
-    /// The queue that is being served, and the keys that are due: kept for their capacity.
+    /// The queue of the current turn; empty between turns and kept for its capacity.
     served: Vec<u32>,
+    /// The keys that are due in the current turn; empty between turns and kept for its capacity.
     due: Vec<u32>,
+    /// The worker's only read buffer, of `READ_BUFFER_BYTES`.
     read_buffer: Vec<u8>,
     waker: Waker,
+    /// The monotonic clock, read after the last wait.
     now: Moment,
+    /// The wall clock, read together with `now`.
     unix_seconds: u64,
 }
 
 impl<K: Kernel> Loop<K> {
-    /// A reactor over `kernel` that holds at most `socks_max` connections (closing ones included).
+    /// Creates a reactor over `kernel` for at most `socks_max` connections, including closing ones.
     pub(crate) fn over(kernel: K, waker: Waker, socks_max: usize) -> Self {
         let now = kernel.clock();
-        // A list holds each slot about once. Its memory is reserved, not touched, so that none grows in
-        // the middle of the work, however late its first busy moment comes.
+        // Each list holds each slot about once. Its memory is reserved but not touched, so that no list
+        // has to grow under load, however late the first peak comes.
         let reserved = socks_max.min(slots::RESERVED_MAX);
         let list = || Vec::with_capacity(reserved);
         Self {
             slots: Slots::new(socks_max),
             outputs: Outputs::default(),
-            doors: Vec::new(),
+            listeners: Vec::new(),
             accept_again_at: Moment::NEVER,
             deadlines: Wheel::with_capacity(now, reserved),
             timers: Wheel::new(now),
@@ -85,19 +96,19 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Wakes this reactor from any thread.
+    /// A waker that wakes this reactor from any thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Output buffers in use now: one for each connection with bytes to send.
+    /// The number of output buffers in use: one for each connection with bytes to send.
     #[must_use]
     pub fn outputs_count(&self) -> usize {
         self.outputs.taken()
     }
 
-    /// Waits for edges, but not past the first thing that is due anyway.
+    /// Waits for edges, until the first deadline or timer at most, and returns their number.
     fn wait(&mut self, wait_max: Span) -> usize {
         let mut timeout = wait_max;
         if !self.queue.is_empty() || self.can_accept() {
@@ -114,14 +125,16 @@ impl<K: Kernel> Loop<K> {
         count
     }
 
+    /// When the next deadline, timer or accept retry is due.
     fn next_due(&self) -> Option<Moment> {
         let again = (self.accept_again_at != Moment::NEVER).then_some(self.accept_again_at);
         [self.deadlines.next_due(), self.timers.next_due(), again].into_iter().flatten().min()
     }
 
+    /// Handles one edge.
     fn handle_ready<H: Handler<Self>>(&mut self, handler: &mut H, buffer: &mut [u8], ready: Ready) {
         if ready.token == WAKER_TOKEN {
-            return; // The ring itself is read from the waker.
+            return; // `turn` takes the ring from the waker itself.
         }
         let (index, generation) = (ready.token as u32, (ready.token >> 32) as u32);
         if index & LISTENER_INDEX != 0 {
@@ -145,7 +158,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Does for one connection all that waits for the handler or for bytes.
+    /// Does all pending work of one connection: completions that are due, received bytes, its end.
     fn serve<H: Handler<Self>>(
         &mut self,
         handler: &mut H,
@@ -174,7 +187,7 @@ impl<K: Kernel> Loop<K> {
         self.slots.find(sock).is_some_and(|slot| slot.state == State::Open)
     }
 
-    /// Ends a connection for which nothing more can come.
+    /// Ends a connection on which nothing more can happen.
     fn end_if_over<H: Handler<Self>>(&mut self, handler: &mut H, index: u32, error: bool) {
         let slot = self.slots.at(index);
         let nothing_to_receive = !slot.receiving || !slot.readable || slot.ended;
@@ -189,14 +202,14 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Frees the slot, then tells the user why.
+    /// Frees the slot, then hands over `Closed` with the reason.
     fn end<H: Handler<Self>>(&mut self, handler: &mut H, index: u32, reason: CloseReason) {
         let sock = self.slots.id(index);
         self.free(index);
         handler.handle(self, Completion::Closed { sock, reason });
     }
 
-    /// Frees the slot and all it holds; its id is stale, and a paused listener may try again.
+    /// Frees the slot and everything it holds. Its id is stale afterwards. Paused accepting resumes.
     fn free(&mut self, index: u32) {
         let output = self.slots.at(index).output;
         if output != NO_OUTPUT {
@@ -210,7 +223,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// The same, with a reset.
+    /// As `free`, but closes the connection with a reset.
     fn free_with_reset(&mut self, index: u32) {
         if let Some(handle) = self.slots.at(index).handle.take() {
             self.kernel.reset(handle);
@@ -218,6 +231,7 @@ impl<K: Kernel> Loop<K> {
         self.free(index);
     }
 
+    /// Lets the next turn serve the slot without an edge.
     fn enqueue(&mut self, index: u32) {
         let slot = self.slots.at(index);
         if !slot.queued {
@@ -226,6 +240,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
+    /// Lets the end of this turn flush the slot's output.
     fn mark_dirty(&mut self, index: u32) {
         let slot = self.slots.at(index);
         if !slot.dirty {
@@ -234,6 +249,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
+    /// Hands over the outcome of a pending `connect`.
     fn handle_connect<H: Handler<Self>>(&mut self, handler: &mut H, index: u32) {
         let slot = self.slots.at(index);
         let Some(handle) = &slot.handle else { return };
@@ -258,15 +274,16 @@ impl<K: Kernel> Loop<K> {
         served: &mut Vec<u32>,
     ) {
         for index in served.drain(..) {
-            // The mark is gone when the slot was freed since; then this entry means nobody.
+            // If the slot was freed since, its mark is cleared and this entry is void.
             if core::mem::replace(&mut self.slots.at(index).queued, false) {
                 self.serve(handler, buffer, index, false);
             }
         }
     }
 
-    /// Looks again at `index` at `at`, unless the wheel looks earlier anyway. Moving a deadline on is
-    /// therefore one store; the wheel is touched once per elapsed period, not once per request.
+    /// Sets the deadline of slot `index` to `at`. The wheel is changed only if it would fire later than `at`;
+    /// if it fires earlier, it is rescheduled then. So postponing a deadline is a single store, and the wheel
+    /// changes once per elapsed period instead of once per request.
     fn schedule(&mut self, index: u32, at: Moment) {
         let slot = self.slots.at(index);
         slot.deadline = at;
@@ -276,6 +293,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
+    /// Hands over the deadlines and timers that are due.
     fn fire_deadlines<H: Handler<Self>>(&mut self, handler: &mut H) {
         let mut due = core::mem::take(&mut self.due);
         self.deadlines.advance(self.now, |index| due.push(index));
@@ -325,24 +343,24 @@ impl<K: Kernel> Reactor for Loop<K> {
         address: &Address,
         options: &ListenOptions,
     ) -> Result<ListenerId, ListenError> {
-        self.open_door(address, options)
+        self.open_listener(address, options)
             .map_err(|cause| ListenError { address: address.clone(), cause })
     }
 
     fn listener_address(&self, listener: ListenerId) -> Option<Address> {
-        self.door(listener).map(|door| door.address.clone())
+        self.find_listener(listener).map(|slot| slot.address.clone())
     }
 
     fn stop_listening(&mut self, listener: ListenerId) {
-        self.stop_door(listener);
+        self.stop_listener(listener);
     }
 
     fn steer_away(&mut self, listener: ListenerId, own: &Arc<LeavingListeners>) {
-        self.leave_door(listener, own);
+        self.steer_listener_away(listener, own);
     }
 
     fn listener_count(&self) -> usize {
-        self.doors.iter().filter(|door| door.handle.is_some()).count()
+        self.listeners.iter().filter(|slot| slot.handle.is_some()).count()
     }
 
     fn connect_from(
@@ -439,7 +457,7 @@ impl<K: Kernel> Reactor for Loop<K> {
 
 impl<K: Kernel> Driver for Loop<K> {
     fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: Span) {
-        // What was queued between two turns (a first request, a farewell) must not wait for an edge.
+        // Output queued between two turns (a first request, a last response) must not wait for an edge.
         self.flush_dirty();
         let count = self.wait(wait_max);
         self.now = self.kernel.clock();
@@ -475,8 +493,8 @@ impl<K: Kernel> Drop for Loop<K> {
         for handle in self.slots.drain() {
             self.kernel.close(handle);
         }
-        for index in 0..self.doors.len() {
-            self.close_door(index);
+        for index in 0..self.listeners.len() {
+            self.close_listener(index);
         }
     }
 }

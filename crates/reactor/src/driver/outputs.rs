@@ -1,29 +1,31 @@
-//! Pending outputs: a buffer for each connection that has bytes to send, and none for the others.
-//! In: a place is taken with the first byte. Out: it goes back when the last byte has left.
-//! Limits: `POOLED_BUFFERS_MAX` buffers are kept, `LARGE_POOLED_MAX` of them larger than 16 KiB.
+//! Pending outputs: one buffer for each connection that has bytes to send, none for the others.
+//! In: a connection takes a place with its first byte. Out: it gives the place back after its last byte.
+//! Limits: `POOLED_BUFFERS_MAX` buffers are kept for reuse, `LARGE_POOLED_MAX` of them larger than 16 KiB.
 //! Invariant: `sent <= bytes.len()`; a free place holds an empty buffer.
 
 use tidegate_base::limits::{POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
 
-/// Capacity up to which a buffer counts as small.
+/// A buffer with more capacity than this counts as large.
 const LARGE_BUFFER_BYTES: usize = 4 * SMALL_BUFFER_BYTES;
-/// Larger buffers kept for reuse, so that a burst of long answers does not stay in memory.
+/// Large buffers kept for reuse. The limit prevents a burst of long responses from occupying memory forever.
 const LARGE_POOLED_MAX: usize = 16;
-/// Sent bytes at the front are moved out once they are this many and half of the buffer.
+/// Sent bytes are removed from the front of a buffer once they are this many and at least half of it.
 const COMPACT_BYTES_MIN: usize = 16 * 1024;
 
+/// The pending output of one connection.
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
-    /// Bytes at the front that have left.
+    /// Bytes at the front that were already sent.
     sent: usize,
 }
 
 impl Output {
+    /// The bytes that are not sent yet.
     pub(super) fn pending(&self) -> &[u8] {
         &self.bytes[self.sent.min(self.bytes.len())..]
     }
 
-    /// Notes that `count` pending bytes have left.
+    /// Records that `count` pending bytes were sent.
     pub(super) fn consume(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.bytes.len() {
@@ -38,11 +40,13 @@ impl Output {
 
 #[derive(Default)]
 pub(super) struct Outputs {
+    /// By place.
     outputs: Vec<Output>,
-    /// Free places with a buffer.
+    /// Free places that own a buffer.
     warm: Vec<u32>,
-    /// Free places without one.
+    /// Free places without a buffer.
     cold: Vec<u32>,
+    /// Places in `warm` whose buffer is large; at most `LARGE_POOLED_MAX`.
     large_pooled: usize,
 }
 
@@ -64,7 +68,7 @@ impl Outputs {
         (self.outputs.len() - 1) as u32
     }
 
-    /// Gives a place back, whatever is still in it.
+    /// Gives a place back and discards its remaining bytes.
     pub(super) fn give_back(&mut self, place: u32) {
         let output = &mut self.outputs[place as usize];
         output.bytes.clear();
@@ -85,12 +89,12 @@ impl Outputs {
         &mut self.outputs[place as usize]
     }
 
-    /// Pending bytes at `place`.
+    /// The number of pending bytes at `place`; 0 if there is no such place.
     pub(super) fn pending_bytes(&self, place: u32) -> usize {
         self.outputs.get(place as usize).map_or(0, |output| output.pending().len())
     }
 
-    /// Places taken now.
+    /// The number of taken places.
     pub(super) fn taken(&self) -> usize {
         self.outputs.len() - self.warm.len() - self.cold.len()
     }
@@ -102,9 +106,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Goal: an output is a queue of bytes. Method: random appends and partial sends against one.
+        /// Goal: an output behaves like a queue of bytes. Method: random appends and partial sends, compared
+        /// with a queue.
         #[test]
-        fn an_output_is_a_queue(steps in prop::collection::vec((0_usize..40_000, any::<u16>()), 1..40)) {
+        fn output_is_a_byte_queue(steps in prop::collection::vec((0_usize..40_000, any::<u16>()), 1..40)) {
             let mut outputs = Outputs::default();
             let place = outputs.take();
             let mut model = std::collections::VecDeque::new();
@@ -124,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_comes_back_empty_and_large_buffers_are_let_go() {
+    fn returned_place_is_empty_and_excess_large_buffers_are_freed() {
         let mut outputs = Outputs::default();
         let places: Vec<u32> = (0..LARGE_POOLED_MAX + 3).map(|_| outputs.take()).collect();
         for &place in &places {
@@ -141,13 +146,17 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_is_compacted_away() {
+    fn sent_bytes_are_compacted() {
         let mut outputs = Outputs::default();
         let place = outputs.take();
         let output = outputs.at(place);
         output.bytes.extend((0..40_000_u32).map(|n| n as u8));
         output.consume(10_000);
-        assert_eq!(output.bytes.len(), 40_000, "moving the rest would cost more than it frees");
+        assert_eq!(
+            output.bytes.len(),
+            40_000,
+            "compacted although moving the rest costs more than it frees"
+        );
         output.consume(10_000);
         assert_eq!((output.bytes.len(), output.pending()[0]), (20_000, 20_000_u32 as u8));
         output.consume(20_000);

@@ -1,8 +1,8 @@
-//! Receiving: hands over what the kernel has, into the worker's one buffer.
+//! Receiving: reads from the kernel into the worker's only read buffer and hands the bytes over.
 //! In: a slot marked readable. Out: `Received`, `Finished`, `Closed`.
-//! Never: reads for a connection whose user paused it.
-//! Limits: `RECEIVE_BYTES_PER_TURN_MAX` a connection and turn; the rest comes in the next turn.
-//! Invariant: `readable` is only cleared when the kernel has nothing more, or an edge is to come.
+//! Never: reads from a connection that the handler has paused.
+//! Limits: `RECEIVE_BYTES_PER_TURN_MAX` for each connection and turn; the rest is read in the next turn.
+//! Invariant: `readable` is cleared only if the kernel has nothing more, or an edge is certain to come.
 
 use tidegate_base::limits::RECEIVE_BYTES_PER_TURN_MAX;
 
@@ -12,6 +12,7 @@ use crate::interface::{CloseReason, Completion, Handler};
 use crate::kernel::{Kernel, Receiving};
 
 impl<K: Kernel> Loop<K> {
+    /// Receives until the kernel has nothing more, the handler pauses or the budget is used up.
     pub(super) fn receive<H: Handler<Self>>(
         &mut self,
         handler: &mut H,
@@ -36,8 +37,8 @@ impl<K: Kernel> Loop<K> {
                     let bytes = &mut buffer[..count];
                     handler.handle(self, Completion::Received { sock, bytes });
                 }
-                // After a failed send the kernel has told its error already and shows a reset as a
-                // plain end: a cut message must not look complete.
+                // After a failed send, the kernel has already reported its error and shows the reset as a
+                // plain end of stream. A truncated message must not look complete.
                 Receiving::End if slot.send_side == SendSide::Broken => {
                     return self.end(handler, index, CloseReason::Reset);
                 }
@@ -52,7 +53,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Hands over the `Drained` that is owed, once nothing is pending.
+    /// Hands over `Drained` if it is owed and no output is pending.
     pub(super) fn hand_over_drained<H: Handler<Self>>(&mut self, handler: &mut H, index: u32) {
         let slot = self.slots.at(index);
         if slot.drain_owed && slot.output == super::NO_OUTPUT && slot.state == State::Open {

@@ -1,15 +1,15 @@
-//! Sending: output is collected over a turn and sent once; large sends skip the copy.
+//! Sending: output is collected during a turn and sent once at its end; large sends skip the copy.
 //! In: `output`, `send`, `flush`, `finish`. Out: bytes to the kernel; a queued `Drained`.
-//! Never: sends while the kernel is full (the writable edge is awaited instead).
-//! Limits: none here; producers watch `output_pending` (`OUTPUT_HIGH_BYTES`).
-//! Invariant: an output is held exactly while bytes are pending or its connection is dirty.
+//! Never: sends while the kernel's send buffer is full; waits for the writable edge instead.
+//! Limits: none here. Producers watch `output_pending` and stop at `OUTPUT_PAUSE_BYTES`.
+//! Invariant: a connection has an output buffer exactly while it has pending bytes or is dirty.
 
 use super::Loop;
 use super::slots::{NO_OUTPUT, SendSide, Slot, State};
 use crate::interface::SockId;
 use crate::kernel::{Kernel, Sending};
 
-/// Sends of at least this many bytes go to the kernel at once instead of through the output.
+/// A send of at least this many bytes goes to the kernel at once instead of through the output buffer.
 pub const WRITE_THROUGH_BYTES_MIN: usize = 4096;
 
 impl<K: Kernel> Loop<K> {
@@ -36,7 +36,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Sends what is pending and as much of `bytes` as the kernel takes; gives the rest back.
+    /// Sends the pending output and as much of `bytes` as the kernel takes; returns the rest.
     fn write_through<'a>(&mut self, sock: SockId, bytes: &'a [u8]) -> &'a [u8] {
         let Some(slot) = self.slots.find_mut(sock).filter(|slot| takes_output(slot)) else {
             return &[];
@@ -76,7 +76,7 @@ impl<K: Kernel> Loop<K> {
         rest
     }
 
-    /// Sends what is pending; what remains waits for the writable edge, and `Drained` is owed.
+    /// Sends the pending output. The remainder waits for the writable edge, and `Drained` is then owed.
     pub(super) fn flush_output(&mut self, index: u32) {
         let slot = self.slots.at(index);
         if slot.state == State::Open && !slot.blocked {
@@ -92,7 +92,8 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Sends until nothing is pending or the kernel is full, then does what waited for that.
+    /// Sends until nothing is pending or the kernel is full. When nothing is pending, continues a close or
+    /// `finish` that waited for that.
     pub(super) fn send_pending(&mut self, index: u32) {
         let slot = self.slots.at(index);
         while slot.output != NO_OUTPUT {
@@ -121,7 +122,7 @@ impl<K: Kernel> Loop<K> {
     }
 
     pub(super) fn flush_dirty(&mut self) {
-        // No flush marks another slot dirty, so the list can be emptied in place.
+        // Flushing never marks another slot dirty, so the list can be processed in place.
         for at in 0..self.dirty.len() {
             let index = self.dirty[at];
             if core::mem::replace(&mut self.slots.at(index).dirty, false) {
@@ -139,7 +140,7 @@ impl<K: Kernel> Loop<K> {
         self.mark_dirty(sock.index);
     }
 
-    /// Sends the FIN that follows the output.
+    /// Sends FIN. All output must have been sent.
     pub(super) fn send_finish(&mut self, index: u32) {
         let slot = self.slots.at(index);
         if let Some(handle) = &slot.handle {
@@ -151,8 +152,8 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// The kernel refused bytes for good: drops the output and lets the next turn hand over what came
-    /// in before (an early answer, often), then `Closed`.
+    /// Handles a failed send: drops the output. The next turn hands over the bytes received before the
+    /// failure (often an early response), then `Closed`.
     fn break_sending(&mut self, index: u32) {
         let slot = self.slots.at(index);
         let output = core::mem::replace(&mut slot.output, NO_OUTPUT);
@@ -167,6 +168,7 @@ impl<K: Kernel> Loop<K> {
     }
 }
 
+/// Whether the sending side still accepts bytes.
 fn takes_output<H>(slot: &Slot<H>) -> bool {
     slot.send_side == SendSide::Open
 }

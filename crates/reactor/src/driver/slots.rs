@@ -1,76 +1,78 @@
-//! One slot per connection: all that the driver remembers of it while it is idle.
-//! In: `SockId`s and tokens. Out: the slot of exactly that tenancy, or nothing.
-//! Limits: `socks_max` slots. 40 bytes each, and 24 more in the timer wheel: 64 per idle connection.
-//! Invariant: a slot's generation is odd while it is taken and even while it is free.
+//! One slot per connection: everything that the driver stores for an idle connection.
+//! In: `SockId`s and tokens. Out: the slot of exactly that connection, or nothing.
+//! Limits: `socks_max` slots of 40 bytes. The timer wheel adds 24 bytes: 64 for each idle connection.
+//! Invariant: a slot's generation is odd while the slot is taken and even while it is free.
 
 use tidegate_base::Moment;
 
 use crate::interface::{CloseReason, SockId};
 
-/// What a connection waits for.
+/// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// That it be taken.
+    /// The slot is free.
     Free,
-    /// The outcome of `connect`.
+    /// The outcome of `connect` is pending.
     Connecting,
-    /// That the user be told that `connect` failed at once.
+    /// `connect` failed at once, and `Closed` is due.
     Failed(CloseReason),
-    /// Bytes, both ways.
+    /// The connection is open.
     Open,
-    /// After the user's `close`: that the output leaves and the peer closes. Stale to the user.
+    /// The handler has closed the connection, and its id is stale. The driver still sends the pending output
+    /// and waits for the peer to close.
     Closing,
 }
 
-/// The sending side.
+/// The state of the sending side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SendSide {
-    /// Takes bytes.
+    /// Accepts bytes.
     Open,
-    /// Takes no more; FIN follows the output.
+    /// Accepts no more bytes; FIN follows the pending output.
     Finishing,
-    /// FIN went out.
+    /// FIN was sent.
     Finished,
-    /// The connection is broken: what came in before is handed over, then it is closed.
+    /// Sending failed. The bytes received before that are handed over, then the connection is closed.
     Broken,
 }
 
-/// No output is pending.
+/// The value of `Slot::output` without pending output.
 pub(super) const NO_OUTPUT: u32 = u32::MAX;
 
 pub(super) struct Slot<H> {
-    /// When `Due` comes (or when a closing connection is given up).
+    /// When `Due` comes; for a closing connection, when the driver stops waiting and frees it.
     pub(super) deadline: Moment,
-    /// When the wheel looks at this slot; never later than `deadline`, often much earlier.
+    /// When the wheel fires for this slot: never later than `deadline`, often much earlier.
     pub(super) scheduled: Moment,
+    /// Odd while the slot is taken, even while it is free.
     pub(super) generation: u32,
-    /// `Some` exactly while the slot is taken, but for `State::Failed`.
+    /// `Some` exactly while the slot is taken, except in `State::Failed`.
     pub(super) handle: Option<H>,
-    /// Place of the pending output, or `NO_OUTPUT`.
+    /// Index of the pending output in `Outputs`, or `NO_OUTPUT`.
     pub(super) output: u32,
     pub(super) state: State,
     pub(super) send_side: SendSide,
-    /// The user wants bytes.
+    /// The handler wants bytes.
     pub(super) receiving: bool,
-    /// The kernel may have bytes (or the end of stream).
+    /// The kernel may have bytes or the end of stream to receive.
     pub(super) readable: bool,
-    /// The kernel said that the end of stream is near: a short read does not mean "empty".
+    /// The kernel reported a hangup or an error, so a short read does not mean "empty".
     pub(super) hangup: bool,
-    /// The end of stream was found.
+    /// The end of stream was received.
     pub(super) ended: bool,
-    /// The kernel took no more output; the writable edge is awaited.
+    /// The kernel took no more output; the driver waits for the writable edge.
     pub(super) blocked: bool,
-    /// In the list of outputs to flush at the turn's end.
+    /// The slot is in `Loop::dirty`, the list of outputs to flush at the end of the turn.
     pub(super) dirty: bool,
-    /// In the list of connections to serve in the next turn without an edge.
+    /// The slot is in `Loop::queue`, the list of connections to serve in the next turn without an edge.
     pub(super) queued: bool,
-    /// `Drained` is owed.
+    /// `Drained` must be handed over once all output has been sent.
     pub(super) drain_owed: bool,
-    /// Reads thrown away since `close`.
+    /// Reads discarded since `close`.
     pub(super) discards: u8,
 }
 
-// The handle of the real kernel is a descriptor, whose niche makes the option free.
+// The real kernel's handle is a descriptor. It has a niche, so the option needs no extra space.
 const _: () = assert!(size_of::<Slot<rustix::fd::OwnedFd>>() <= 40);
 
 impl<H> Slot<H> {
@@ -95,24 +97,27 @@ impl<H> Slot<H> {
         }
     }
 
-    /// Whether the user's id still reaches this slot.
-    fn is_users(&self) -> bool {
+    /// Whether the handler may still use its id for this slot.
+    fn is_valid_for_handler(&self) -> bool {
         !matches!(self.state, State::Free | State::Closing)
     }
 }
 
 pub(super) struct Slots<H> {
     slots: Vec<Slot<H>>,
+    /// Indices of the free slots.
     free: Vec<u32>,
+    /// The most slots that may be taken.
     count_max: usize,
 }
 
-/// Slots reserved (not touched) at once, so that a growing worker does not copy its table.
+/// Up to this many slots are reserved (but not touched) at start, so that a growing worker does not copy its
+/// table.
 pub(super) const RESERVED_MAX: usize = 1 << 20;
 
 impl<H> Slots<H> {
     pub(super) fn new(count_max: usize) -> Self {
-        // The listeners' tokens take the upper half of the indices.
+        // The upper half of the indices belongs to the listeners' tokens.
         let count_max = count_max.min(super::LISTENER_INDEX as usize);
         let slots = Vec::with_capacity(count_max.min(RESERVED_MAX));
         Self { slots, free: Vec::new(), count_max }
@@ -126,7 +131,7 @@ impl<H> Slots<H> {
         self.count() >= self.count_max
     }
 
-    /// Takes a slot; the caller has checked `is_full`.
+    /// Takes a slot. The caller must have checked `is_full`.
     pub(super) fn insert(&mut self, handle: Option<H>, state: State) -> SockId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::free());
@@ -139,8 +144,8 @@ impl<H> Slots<H> {
         SockId::new(index, slot.generation)
     }
 
-    /// Frees a slot. Its entry in the wheel stays and finds nothing due (cheaper than a cancel for
-    /// short connections); so does its place in the driver's lists.
+    /// Frees a slot. Its entries in the wheel and in the driver's lists remain and have no effect, which is
+    /// cheaper for short connections than removing them.
     pub(super) fn remove(&mut self, index: u32) -> Option<H> {
         let slot = &mut self.slots[index as usize];
         let handle = slot.handle.take();
@@ -150,36 +155,36 @@ impl<H> Slots<H> {
         handle
     }
 
-    /// The slot the user means, unless the id is stale.
+    /// The slot of `sock`, unless the id is stale.
     pub(super) fn find(&self, sock: SockId) -> Option<&Slot<H>> {
         let slot = self.slots.get(sock.index as usize)?;
-        (slot.generation == sock.generation && slot.is_users()).then_some(slot)
+        (slot.generation == sock.generation && slot.is_valid_for_handler()).then_some(slot)
     }
 
-    /// The same, to change.
+    /// As `find`, mutably.
     pub(super) fn find_mut(&mut self, sock: SockId) -> Option<&mut Slot<H>> {
         let slot = self.slots.get_mut(sock.index as usize)?;
-        (slot.generation == sock.generation && slot.is_users()).then_some(slot)
+        (slot.generation == sock.generation && slot.is_valid_for_handler()).then_some(slot)
     }
 
-    /// The slot an edge means, closing ones included.
+    /// Whether the slot that an edge names is still the same connection (closing ones included).
     pub(super) fn is_current(&self, index: u32, generation: u32) -> bool {
         self.slots
             .get(index as usize)
             .is_some_and(|slot| slot.generation == generation && !matches!(slot.state, State::Free))
     }
 
-    /// The slot at `index`, which the driver's own lists named.
+    /// The slot at `index`, for indices from the driver's own lists.
     pub(super) fn at(&mut self, index: u32) -> &mut Slot<H> {
         &mut self.slots[index as usize]
     }
 
-    /// The user's id of the tenant at `index`.
+    /// The current id of slot `index`.
     pub(super) fn id(&self, index: u32) -> SockId {
         SockId::new(index, self.slots[index as usize].generation)
     }
 
-    /// Takes every handle out, for the driver's end.
+    /// Takes all handles out, when the driver is dropped.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = H> {
         self.slots.drain(..).filter_map(|slot| slot.handle)
     }

@@ -1,53 +1,53 @@
-//! Which faults the simulated kernel shows, each with its own probability.
+//! The faults that the simulated kernel injects, each with its own probability.
 //! In: nothing, or a seeded generator. Out: a `Faults`.
-//! Invariant: each fault is one that the real kernel may show; bytes are never lost or reordered but by
-//! a reset.
+//! Invariant: the real kernel can show each of these faults. Bytes are never reordered, and only a reset
+//! loses bytes.
 
 use tidegate_base::Prng;
 
-/// Probabilities in parts per million of the operations they can strike, and sizes of what is random.
+/// Probabilities, in parts per million of the affected operations, and upper bounds of random sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// A receive brings fewer bytes than there are (an edge for the rest follows).
+    /// A receive returns fewer bytes than have arrived. An edge for the rest follows.
     pub short_read_ppm: u32,
-    /// A send takes fewer bytes than there is room for.
+    /// A send takes fewer bytes than the window allows.
     pub short_write_ppm: u32,
-    /// A receive or send finds nothing to do though there is (an edge follows).
+    /// A receive or send reports that it would block although it would not. An edge follows.
     pub would_block_ppm: u32,
-    /// A receive or send finds the connection reset; the other end is reset too.
+    /// A receive or send finds the connection reset. The other end is reset too.
     pub reset_ppm: u32,
-    /// A reset throws away what had arrived but was not read yet (Linux keeps it, others do not).
+    /// A reset discards bytes that arrived but were not read yet. (Linux keeps them; other systems do not.)
     pub reset_discards_ppm: u32,
-    /// An accept finds no descriptor or memory.
+    /// An accept fails for lack of a descriptor or memory.
     pub accept_shortage_ppm: u32,
-    /// An accept finds that the connection died in the backlog.
+    /// An accept finds that the connection failed in the backlog.
     pub accept_lost_ppm: u32,
-    /// A registration finds no memory.
+    /// A registration fails for lack of memory.
     pub register_shortage_ppm: u32,
-    /// A connect finds no descriptor, memory or port at once.
+    /// A connect fails at once for lack of a descriptor, memory or a port.
     pub connect_shortage_ppm: u32,
     /// A connect is refused.
     pub connect_refused_ppm: u32,
-    /// A connect finds no way.
+    /// A connect finds the address unreachable.
     pub connect_unreachable_ppm: u32,
-    /// A connect never ends.
+    /// A connect never completes.
     pub connect_silent_ppm: u32,
-    /// A connect takes up to this long more.
+    /// A connect takes up to this much longer.
     pub connect_delay_ms_max: u32,
     /// A segment takes up to this long to arrive.
     pub latency_us_max: u32,
-    /// A wait brings its edges in another order.
+    /// A wait returns its edges in a random order.
     pub reorder_ppm: u32,
-    /// A wait brings only some of its edges; the rest comes with the next one.
+    /// A wait returns only some of its edges; the rest comes with the next wait.
     pub partial_wait_ppm: u32,
-    /// The worker stands still after a wait: the clock jumps.
+    /// The worker stalls after a wait: the clock jumps ahead.
     pub stall_ppm: u32,
-    /// How long a stall is at most.
+    /// The longest stall.
     pub stall_ms_max: u32,
 }
 
 impl Faults {
-    /// A kernel and a net without fault or delay.
+    /// No faults and no delays.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -72,8 +72,8 @@ impl Faults {
         }
     }
 
-    /// Random weights: each fault is off in half of the cases, and else anywhere from rare to common.
-    /// (A mix of all faults at once hides what two of them do together.)
+    /// Random weights: each fault is off in half of the cases, otherwise anywhere from rare to common.
+    /// (Always enabling all faults would hide what a combination of a few of them does.)
     #[must_use]
     pub fn swarm(prng: &mut Prng) -> Self {
         let harmless = [300_000; 7].map(|top| weight(prng, top));
@@ -100,7 +100,7 @@ impl Faults {
         }
     }
 
-    /// `swarm` without what ends a connection or keeps it from beginning: all bytes must arrive.
+    /// As `swarm`, without the faults that end a connection or prevent it: all bytes must arrive.
     #[must_use]
     pub fn swarm_harmless(prng: &mut Prng) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Faults {
     }
 }
 
-/// 0 in half of the cases, else up to `top` with small numbers as likely as large ones.
+/// 0 in half of the cases, otherwise up to `top`, with all orders of magnitude about equally likely.
 fn weight(prng: &mut Prng, top: u64) -> u32 {
     if prng.chance(500_000) {
         return 0;

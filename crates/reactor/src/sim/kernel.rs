@@ -1,7 +1,7 @@
-//! The simulated kernel of one worker: `Kernel`'s calls on the shared `World`, with faults.
-//! In: the driver's calls. Out: what a real kernel could have said.
-//! Never: shows a fault that a real kernel could not.
-//! Invariant: what a fault withholds is followed by an edge, so that nothing waits for ever.
+//! The simulated kernel of one worker: the calls of `Kernel` on the shared `World`, with faults.
+//! In: the driver's calls. Out: results that a real kernel could have returned.
+//! Never: injects a fault that a real kernel cannot show.
+//! Invariant: after a fault withholds something, an edge follows, so that nothing waits forever.
 
 use std::io;
 
@@ -20,7 +20,9 @@ pub type SimReactor = Loop<Sim>;
 /// One worker's simulated kernel.
 pub struct Sim {
     net: SimNet,
+    /// Index of this worker in `World::workers`.
     worker: usize,
+    /// The edges of the last wait.
     edges: Vec<Ready>,
 }
 
@@ -35,7 +37,7 @@ enum Socket {
 }
 
 impl Loop<Sim> {
-    /// A worker's reactor on `net`, for at most `socks_max` connections. Several may share one net.
+    /// Creates a worker's reactor on `net` for at most `socks_max` connections. Several may share one net.
     #[must_use]
     pub fn new(net: &SimNet, socks_max: usize) -> Self {
         let worker = net.with(|world| {
@@ -89,7 +91,7 @@ impl Kernel for Sim {
         })
     }
 
-    /// Who listens in the simulator shares with nobody who takes over.
+    /// Does nothing: the simulator has no process that takes over.
     fn steer_away(&mut self, _listener: &SimHandle, _own_count: u32) {}
 
     fn steer_evenly(&mut self, _listener: &SimHandle) {}
@@ -137,11 +139,11 @@ impl Kernel for Sim {
                 if world.prng.chance(500_000) {
                     return Err(ConnectFault::Refused(refused));
                 }
-                world.connect_in_vain(owner, Some(refused))
+                world.connect_failing(owner, Some(refused))
             } else if world.chance(faults.connect_unreachable_ppm) {
-                world.connect_in_vain(owner, Some(unreachable))
+                world.connect_failing(owner, Some(unreachable))
             } else if world.chance(faults.connect_silent_ppm) {
-                world.connect_in_vain(owner, None)
+                world.connect_failing(owner, None)
             } else {
                 let delay = world.prng.below(u64::from(faults.connect_delay_ms_max) + 1);
                 let peer = match (world.make_peer(address), source) {
@@ -316,7 +318,7 @@ impl Kernel for Sim {
     }
 }
 
-/// Moves this worker's edges out; like epoll, each shows all that holds when it is taken.
+/// Takes this worker's edges. As with epoll, each edge reports the state at the time when it is taken.
 fn take_edges(world: &mut World, worker: usize, edges: &mut Vec<Ready>) {
     let mut count = world.workers[worker].edges.len();
     if count > 1 && world.chance(world.faults.reorder_ppm) {
@@ -337,12 +339,13 @@ fn take_edges(world: &mut World, worker: usize, edges: &mut Vec<Ready>) {
     }
 }
 
+/// The current state of `source` as an edge; `None` if there is nothing to report.
 fn readiness(world: &World, source: Source) -> Option<Ready> {
     let ready = match source {
         Source::Listener(listener) => {
-            let door = &world.listeners[listener];
-            let token = door.token.filter(|_| door.is_open)?;
-            Ready { token, readable: !door.backlog.is_empty(), ..Ready::default() }
+            let entry = &world.listeners[listener];
+            let token = entry.token.filter(|_| entry.is_open)?;
+            Ready { token, readable: !entry.backlog.is_empty(), ..Ready::default() }
         }
         Source::End(id) => {
             let end = world.ends.get(id)?;
@@ -374,7 +377,7 @@ fn random_shortage(world: &mut World) -> Shortage {
 }
 
 impl World {
-    /// A port for port 0.
+    /// Replaces port 0 by a free port.
     fn resolve_port(&mut self, address: &Address) -> Address {
         match address {
             Address::Tcp(tcp) if tcp.port() == 0 => {
@@ -390,7 +393,7 @@ impl World {
         port
     }
 
-    /// How a client that reaches `address` appears there.
+    /// The address with which a new client appears to the listener at `address`.
     pub(super) fn make_peer(&mut self, address: &Address) -> Peer {
         match address {
             Address::Tcp(_) => {

@@ -1,8 +1,8 @@
-//! The simulated driver: the same completions as on real sockets, on virtual time, with faults.
+//! The simulator: the same completions as on real sockets, on virtual time and with injected faults.
 //! In: one seed, `Faults`, and the test's peers. Out: a `SimReactor` for each worker of the net.
-//! Never: waits, or shows anything that the seed does not decide.
-//! Limits: the window of each direction (`SimNet::set_window_bytes`), a listener's backlog.
-//! Invariant: one seed and one sequence of calls give one run.
+//! Never: waits; behaves in a way that the seed does not determine.
+//! Limits: the window of each direction (`SimNet::set_window_bytes`), the backlog of each listener.
+//! Invariant: the same seed and the same sequence of calls give the same run.
 
 mod faults;
 mod kernel;
@@ -22,24 +22,24 @@ pub use peer::{SimPeer, SimServer};
 
 use world::{Owner, World};
 
-/// A net that several reactors and the test's own ends share. Clones name the same net.
+/// A simulated net, shared by reactors and the test's own peers. All clones refer to the same net.
 #[derive(Clone)]
 pub struct SimNet(Rc<RefCell<World>>);
 
 impl SimNet {
-    /// A net whose every random choice follows from `seed`.
+    /// Creates a net. `seed` determines all of its random choices.
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
         Self(Rc::new(RefCell::new(World::new(seed, faults))))
     }
 
-    /// Changes the faults from here on.
+    /// Replaces the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.with(|world| world.faults = faults);
     }
 
-    /// Bytes each direction of a connection holds, on the way and unread, for connections begun from
-    /// here on (64 KiB at first).
+    /// Sets how many bytes, in flight or unread, each direction of a connection may hold. It applies to
+    /// connections that begin from now on. The default is 64 KiB.
     pub fn set_window_bytes(&self, window_bytes: usize) {
         self.with(|world| world.window_bytes = window_bytes.max(1));
     }
@@ -50,25 +50,25 @@ impl SimNet {
         self.0.borrow().now
     }
 
-    /// A number over all that was sent so far, byte for byte, by whom and when: two runs with the same one
+    /// A hash over everything sent so far: each segment with its sender and time. Two runs with the same hash
     /// are the same run.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         self.0.borrow().trace_hash
     }
 
-    /// Moves the clock on to `at` (never back); what arrives until then has arrived.
+    /// Advances the clock to `at` (never back) and delivers everything that is due until then.
     pub fn advance_to(&self, at: Moment) {
         self.with(|world| world.run_until(at));
     }
 
-    /// Moves the clock on by `span`.
+    /// Advances the clock by `span`.
     pub fn advance_by(&self, span: Span) {
         self.with(|world| world.run_until(world.now.after(span)));
     }
 
-    /// When the next thing happens: an arrival, or what a reactor waited for when its last turn ended
-    /// (a deadline, a timer, `now` if it has more to do at once). `None`: nothing ever will.
+    /// When the next event happens: an arrival, or what a reactor waited for at the end of its last turn (a
+    /// deadline or a timer; `now` if it has more work). `None` if there will be no further event.
     #[must_use]
     pub fn next_event_at(&self) -> Option<Moment> {
         let world = self.0.borrow();
@@ -78,8 +78,8 @@ impl SimNet {
         [world.next_event_at(), due, edges].into_iter().flatten().min().map(|at| at.max(world.now))
     }
 
-    /// Moves the clock on to the next thing that happens; false when nothing ever will. Then give each
-    /// reactor a turn with a `wait_max` of zero.
+    /// Advances the clock to the next event; false if there is none. After that, give each reactor a turn
+    /// with a `wait_max` of zero.
     pub fn advance_to_next_event(&self) -> bool {
         let next = self.next_event_at();
         if let Some(at) = next {
@@ -88,15 +88,15 @@ impl SimNet {
         next.is_some()
     }
 
-    /// Connects a test's end to whoever listens at `address` (a reactor or a `SimServer`); `None` when
-    /// nobody does. What it sends waits for the accept.
+    /// Connects a test's peer to the listener at `address` (of a reactor or a `SimServer`). `None` if nothing
+    /// listens there. Bytes sent before the accept wait for it.
     #[must_use]
     pub fn dial(&self, address: &Address) -> Option<SimPeer> {
         let peer = self.with(|world| world.make_peer(address));
         self.dial_as(address, peer)
     }
 
-    /// `dial`, appearing to the listener as `peer`.
+    /// As `dial`, with `peer` as the address that the listener sees.
     #[must_use]
     pub fn dial_as(&self, address: &Address, peer: Peer) -> Option<SimPeer> {
         let id = self.with(|world| {
@@ -106,7 +106,7 @@ impl SimNet {
         Some(SimPeer::new(self.clone(), id))
     }
 
-    /// Listens for what reactors connect to; `None` when somebody else listens there.
+    /// Opens a listener to which reactors can connect. `None` if another listener has the address.
     #[must_use]
     pub fn serve(&self, address: &Address) -> Option<SimServer> {
         let listener = self.with(|world| {
@@ -118,18 +118,18 @@ impl SimNet {
         Some(SimServer::new(self.clone(), listener))
     }
 
-    /// Sockets that reactors hold now, listeners not counted: 0 once all was closed in order.
+    /// The number of sockets that reactors hold, without listeners. It is 0 after all of them were closed.
     #[must_use]
     pub fn open_sockets(&self) -> usize {
         let world = self.0.borrow();
         world.ends.iter().filter(|(_, end)| end.held && end.owner != Owner::Test).count()
     }
 
-    /// Listeners that reactors hold now.
+    /// The number of open listeners of reactors.
     #[must_use]
     pub fn open_listeners(&self) -> usize {
         let world = self.0.borrow();
-        world.listeners.iter().filter(|door| door.is_open && door.owner != Owner::Test).count()
+        world.listeners.iter().filter(|entry| entry.is_open && entry.owner != Owner::Test).count()
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {

@@ -1,18 +1,18 @@
-//! The test's own ends of simulated connections: they do not go through a reactor and see no faults
-//! but latency and resets.
+//! The test's own ends of simulated connections. They do not use a reactor, and the only faults that they
+//! see are latency and resets.
 //! In: bytes to send. Out: bytes that arrived, and how the connection ended.
-//! Invariant: dropping a peer closes it in order; dropping a server stops listening.
+//! Invariant: dropping a peer closes it in order; dropping a server closes its listener.
 
 use super::SimNet;
 use super::world::{EndId, Link, Segment};
 
-/// One end of a connection, in the test's hand.
+/// One end of a connection, operated by the test.
 pub struct SimPeer {
     net: SimNet,
     id: EndId,
 }
 
-/// A listener in the test's hand.
+/// A listener, operated by the test.
 pub struct SimServer {
     net: SimNet,
     listener: usize,
@@ -23,7 +23,7 @@ impl SimPeer {
         Self { net, id }
     }
 
-    /// Sends as much of `bytes` as the window takes, and tells how much that was (0 after a reset).
+    /// Sends as much of `bytes` as the window takes and returns the number of bytes sent (0 after a reset).
     pub fn send(&self, bytes: &[u8]) -> usize {
         self.net.with(|world| {
             world.run_until(world.now);
@@ -42,7 +42,7 @@ impl SimPeer {
         })
     }
 
-    /// Bytes that `send` would take now; a great many when the other end is gone.
+    /// The number of bytes that `send` would take now; `usize::MAX` if the other end is closed.
     #[must_use]
     pub fn room(&self) -> usize {
         self.net.with(|world| {
@@ -51,13 +51,13 @@ impl SimPeer {
         })
     }
 
-    /// All that has arrived.
+    /// Takes all bytes that have arrived.
     #[must_use]
     pub fn receive(&self) -> Vec<u8> {
         self.receive_some(usize::MAX)
     }
 
-    /// At most `count_max` of the bytes that have arrived; the others keep the window closed.
+    /// Takes at most `count_max` of the bytes that have arrived; the others continue to occupy the window.
     #[must_use]
     pub fn receive_some(&self, count_max: usize) -> Vec<u8> {
         self.net.with(|world| {
@@ -66,7 +66,7 @@ impl SimPeer {
         })
     }
 
-    /// Bytes that have arrived and wait for `receive`.
+    /// The number of bytes that have arrived and wait for `receive`.
     #[must_use]
     pub fn arrived_bytes(&self) -> usize {
         self.net.with(|world| {
@@ -80,22 +80,22 @@ impl SimPeer {
         self.net.with(|world| world.finish(self.id));
     }
 
-    /// Closes with a reset; this end is of no use afterwards.
+    /// Closes with a reset. This end cannot be used afterwards.
     pub fn reset(&self) {
         self.net.with(|world| world.close(self.id, true));
     }
 
-    /// Closes in order (with a reset when bytes lie unread, as Linux does).
+    /// Closes in order; with a reset if bytes are unread, as Linux does.
     pub fn close(self) {
         drop(self);
     }
 
-    /// Bytes this end holds unread, from here on.
+    /// Sets how many bytes, in flight or unread, this end accepts from now on.
     pub fn set_window_bytes(&self, window_bytes: usize) {
         self.net.with(|world| world.set_window(self.id, window_bytes));
     }
 
-    /// Whether the other end has finished and every byte before that was received here.
+    /// Whether the other end has sent FIN and all bytes before it were received.
     #[must_use]
     pub fn is_finished_by_other(&self) -> bool {
         self.net.with(|world| {
@@ -106,7 +106,7 @@ impl SimPeer {
         })
     }
 
-    /// Whether a reset arrived (or this end was reset by its own `reset`).
+    /// Whether a reset arrived, or this end was closed by its own `reset`.
     #[must_use]
     pub fn was_reset(&self) -> bool {
         self.net.with(|world| {
@@ -115,7 +115,7 @@ impl SimPeer {
         })
     }
 
-    /// Whether the connection is up (waiting in a backlog counts).
+    /// Whether the connection is open (also while it waits in a backlog).
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.net.with(|world| {
@@ -136,7 +136,7 @@ impl SimServer {
         Self { net, listener }
     }
 
-    /// The next connection that has come in.
+    /// Takes the next connection from the backlog.
     #[must_use]
     pub fn accept(&self) -> Option<SimPeer> {
         let id = self.net.with(|world| {
@@ -150,7 +150,7 @@ impl SimServer {
         Some(SimPeer::new(self.net.clone(), id))
     }
 
-    /// Connections that may wait for `accept`; further ones are delayed, as by dropped SYNs.
+    /// Sets how many connections may wait for `accept`. Further ones are delayed, as by dropped SYNs.
     pub fn set_backlog_max(&self, backlog_max: usize) {
         self.net.with(|world| world.listeners[self.listener].backlog_max = backlog_max);
     }

@@ -1,8 +1,8 @@
-//! The simulated network: ends of connections, listeners, a virtual clock and what is on the way.
+//! The simulated network: ends of connections, listeners, a virtual clock and the segments in flight.
 //! In: operations of the simulated kernel and of the test's peers. Out: bytes, edges, faults.
-//! Never: reads a real clock or anything unordered; one seed repeats a run exactly.
-//! Limits: each direction holds at most its window, on the way or unread.
-//! Invariant: what is sent to an end arrives in order, at times that never go back.
+//! Never: reads a real clock, or iterates over anything unordered: the same seed repeats a run exactly.
+//! Limits: each direction holds at most its window, in flight or unread.
+//! Invariant: segments sent to an end arrive in order, at times that never go back.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,13 +14,16 @@ use crate::interface::{CloseReason, Peer};
 
 pub(super) type EndId = Id<End>;
 
-/// Whose side an end or a listener is on.
+/// The owner of an end or of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
+    /// The simulated kernel of this worker.
     Worker(usize),
+    /// A `SimPeer` or a `SimServer`.
     Test,
 }
 
+/// The state of a connection attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Link {
     Connecting,
@@ -31,54 +34,72 @@ pub(super) enum Link {
 /// One end of a connection.
 pub(super) struct End {
     pub(super) owner: Owner,
+    /// The other end of the connection; stale once that end is closed.
     pub(super) other: EndId,
     pub(super) link: Link,
-    /// The other end's address, for `accept`.
+    /// The client's address, for `accept`.
     pub(super) peer: Peer,
-    /// This end's own address, where it has one.
+    /// This end's own address, if it has one.
     pub(super) local: Option<core::net::SocketAddr>,
+    /// The token of its edges, once it is registered.
     pub(super) token: Option<u64>,
-    /// Its owner has it: not in a backlog.
+    /// The owner holds this end: it is not waiting in a backlog.
     pub(super) held: bool,
+    /// Bytes that have arrived and are unread.
     pub(super) inbound: VecDeque<u8>,
-    /// Bytes on the way to this end.
+    /// Bytes in flight to this end.
     in_flight_bytes: usize,
+    /// The most bytes that may be in flight to this end or unread.
     window_bytes: usize,
+    /// The other end's FIN has arrived.
     pub(super) finish_arrived: bool,
+    /// A reset has arrived.
     pub(super) reset_arrived: bool,
-    /// The reset was not told yet.
+    /// The reset was not reported to the owner yet.
     pub(super) error_pending: bool,
+    /// This end has sent FIN.
     pub(super) send_finished: bool,
-    /// A send found no room; the writable edge is owed.
+    /// A send found the window full, so a writable edge is owed.
     pub(super) starved: bool,
+    /// When the last segment sent to this end arrives; later segments arrive no earlier.
     last_arrival: Moment,
+    /// An edge of this end is in its worker's queue.
     edge_queued: bool,
 }
 
 pub(super) struct Listener {
     pub(super) owner: Owner,
     pub(super) address: Address,
+    /// The server ends of connections that wait for `accept`.
     pub(super) backlog: VecDeque<EndId>,
     pub(super) backlog_max: usize,
+    /// The token of its edges, once it is registered.
     pub(super) token: Option<u64>,
     pub(super) is_open: bool,
+    /// An edge of this listener is in its worker's queue.
     edge_queued: bool,
 }
 
+/// What one end sends to the other.
 pub(super) enum Segment {
     Bytes(Vec<u8>),
     Finish,
     Reset,
 }
 
+/// Something that happens at a later time.
 enum Event {
+    /// A segment arrives.
     Arrive { to: EndId, segment: Segment },
+    /// An edge is raised.
     Edge { end: EndId },
+    /// A connection attempt reaches its listener.
     Connect { client: EndId, server: EndId, listener: usize },
+    /// A connection attempt fails.
     Refuse { client: EndId, reason: CloseReason },
 }
 
-/// Whom an edge is for.
+/// The source of an edge.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     End(EndId),
@@ -87,32 +108,41 @@ pub(super) enum Source {
 
 #[derive(Default)]
 pub(super) struct Worker {
+    /// Edges that the worker has not taken yet.
     pub(super) edges: VecDeque<Source>,
+    /// When the reactor's next deadline is due, as of the end of its last turn.
     pub(super) due: Option<Moment>,
 }
 
-/// A connection attempt that meets a full backlog is repeated after this long.
+/// A connection attempt that finds a full backlog is retried after this time.
 const BACKLOG_RETRY: Span = Span::from_millis(50);
 
+/// The state of a simulated net.
 pub(super) struct World {
+    /// The virtual clock.
     pub(super) now: Moment,
     pub(super) prng: Prng,
     pub(super) faults: Faults,
     pub(super) ends: Slab<End>,
+    /// All listeners ever opened; closed ones remain.
     pub(super) listeners: Vec<Listener>,
     pub(super) workers: Vec<Worker>,
+    /// The window of each direction of new connections.
     pub(super) window_bytes: usize,
+    /// Future events by time, then in the order of their creation.
     events: BTreeMap<(Moment, u64), Event>,
+    /// The number of events created so far.
     events_made: u64,
-    /// Over every segment sent so far: when, by which end, what.
+    /// A hash over every segment sent so far, with its time and sender.
     pub(super) trace_hash: u64,
+    /// The next port to assign.
     pub(super) next_port: u16,
 }
 
 impl World {
     pub(super) fn new(seed: u64, faults: Faults) -> Self {
         Self {
-            // Not zero: a zero clock would hide mistakes with unset moments.
+            // Not zero, because a zero clock would hide mistakes with unset moments.
             now: Moment::from_nanos(1_000_000_000),
             prng: Prng::new(seed),
             faults,
@@ -144,7 +174,7 @@ impl World {
         self.events.keys().next().map(|&(at, _)| at)
     }
 
-    /// Moves the clock on (never back) and lets happen what is due by then.
+    /// Advances the clock (never back) and applies the events that are due by then.
     pub(super) fn run_until(&mut self, at: Moment) {
         let target = at.max(self.now);
         while let Some(entry) = self.events.first_entry() {
@@ -204,17 +234,17 @@ impl World {
             self.ends.remove(server);
             return;
         }
-        let door = &mut self.listeners[listener];
-        if !door.is_open {
+        let entry = &mut self.listeners[listener];
+        if !entry.is_open {
             self.ends.remove(server);
             let reason = CloseReason::ConnectRefused;
             return self.apply(Event::Refuse { client, reason });
         }
-        if door.backlog.len() >= door.backlog_max {
+        if entry.backlog.len() >= entry.backlog_max {
             let event = Event::Connect { client, server, listener };
             return self.add_event(self.now.after(BACKLOG_RETRY), event);
         }
-        door.backlog.push_back(server);
+        entry.backlog.push_back(server);
         for id in [client, server] {
             if let Some(end) = self.ends.get_mut(id) {
                 end.link = Link::Up;
@@ -224,7 +254,7 @@ impl World {
         self.raise_backlog_edge(listener);
     }
 
-    /// An end with that owner; `other` is set by the caller.
+    /// Adds an end. The caller sets `other`.
     fn add_end(&mut self, owner: Owner, peer: Peer) -> EndId {
         let end = End {
             owner,
@@ -246,11 +276,12 @@ impl World {
             edge_queued: false,
         };
         let Ok(id) = self.ends.insert(end) else {
-            panic!("the simulated net holds 2^32 ends; a test leaks");
+            panic!("the simulated net holds 2^32 ends: a test leaks connections");
         };
         id
     }
 
+    /// A random one of the open listeners at `address`.
     pub(super) fn open_listener_at(&mut self, address: &Address) -> Option<usize> {
         let found: Vec<usize> = (0..self.listeners.len())
             .filter(|&at| self.listeners[at].is_open && self.listeners[at].address == *address)
@@ -284,7 +315,7 @@ impl World {
         }
     }
 
-    /// A client end of `owner` that tries to reach `address` and appears there as `peer`.
+    /// Adds a client end of `owner` that connects to `address` and appears there as `peer`.
     pub(super) fn connect(
         &mut self,
         owner: Owner,
@@ -317,7 +348,7 @@ impl World {
                 for (id, other) in [(client, server), (server, client)] {
                     if let Some(end) = self.ends.get_mut(id) {
                         end.other = other;
-                        // What the client sends early travels behind its SYN.
+                        // Bytes that the client sends early arrive after its SYN.
                         end.last_arrival = at;
                     }
                 }
@@ -327,8 +358,8 @@ impl World {
         client
     }
 
-    /// A client end whose attempt ends with `reason`, or never.
-    pub(super) fn connect_in_vain(&mut self, owner: Owner, reason: Option<CloseReason>) -> EndId {
+    /// Adds a client end whose attempt fails with `reason`, or stays pending forever without one.
+    pub(super) fn connect_failing(&mut self, owner: Owner, reason: Option<CloseReason>) -> EndId {
         let client = self.add_end(owner, Peer::Local);
         if let Some(end) = self.ends.get_mut(client) {
             end.held = true;
@@ -340,7 +371,7 @@ impl World {
         client
     }
 
-    /// How many bytes `from` may send now; unbounded when the other end is gone (a reset will tell).
+    /// How many bytes `from` may send now. Unlimited if the other end is closed: sending then causes a reset.
     pub(super) fn room(&self, from: EndId) -> usize {
         let other = self.ends.get(from).and_then(|end| self.ends.get(end.other));
         other.map_or(usize::MAX, |other| {
@@ -348,7 +379,7 @@ impl World {
         })
     }
 
-    /// Sends one segment from `from`; the caller has checked the room.
+    /// Sends one segment from `from`. The caller must have checked `room`.
     pub(super) fn transmit(&mut self, from: EndId, segment: Segment) {
         self.note_sent(from, &segment);
         let mut at = self.now.after(self.latency());
@@ -356,7 +387,7 @@ impl World {
             return;
         };
         let Some(other) = self.ends.get_mut(other_id) else {
-            // Nobody is there any more: bytes are answered by a reset.
+            // The other end is closed, so it replies to bytes with a reset.
             if matches!(segment, Segment::Bytes(_)) {
                 self.add_event(at, Event::Arrive { to: from, segment: Segment::Reset });
             }
@@ -382,7 +413,7 @@ impl World {
         }
     }
 
-    /// Takes up to `count_max` arrived bytes; room made wakes the sender.
+    /// Takes up to `count_max` arrived bytes. A sender that waits for room gets an edge.
     pub(super) fn take_inbound(&mut self, id: EndId, count_max: usize) -> Vec<u8> {
         let Some(end) = self.ends.get_mut(id) else {
             return Vec::new();
@@ -424,7 +455,7 @@ impl World {
         }
     }
 
-    /// Closes an end: with a reset when asked, or when bytes lie unread (as Linux does).
+    /// Closes an end: with a reset if requested or if bytes are unread (as Linux does), otherwise in order.
     pub(super) fn close(&mut self, id: EndId, with_reset: bool) {
         let Some(end) = self.ends.get(id) else { return };
         if !end.reset_arrived {
@@ -434,7 +465,7 @@ impl World {
                 self.finish(id);
             }
         }
-        // Bytes still on the way here meet nobody; their sender is told like any late sender.
+        // Bytes still in flight to this end arrive after its close, so their sender gets a reset.
         let has_late_bytes = self.ends.get(id).is_some_and(|end| end.in_flight_bytes > 0);
         if has_late_bytes {
             self.transmit(id, Segment::Reset);
@@ -442,7 +473,7 @@ impl World {
         self.ends.remove(id);
     }
 
-    /// The connection breaks in the middle: both ends find a reset, now.
+    /// Breaks the connection: both ends find a reset now.
     pub(super) fn break_connection(&mut self, id: EndId) {
         let other = self.ends.get(id).map(|end| end.other);
         self.arrive(id, Segment::Reset);
@@ -451,7 +482,7 @@ impl World {
         }
     }
 
-    /// An edge of `end` comes a little later, for something that was withheld.
+    /// Raises an edge of `end` a little later, for something that a fault withheld.
     pub(super) fn raise_edge_later(&mut self, end: EndId) {
         let at = self.now.after(self.latency()).after(Span::from_micros(1));
         self.add_event(at, Event::Edge { end });
@@ -468,15 +499,16 @@ impl World {
     }
 
     pub(super) fn raise_backlog_edge(&mut self, listener: usize) {
-        let door = &mut self.listeners[listener];
-        if let (Owner::Worker(worker), Some(_), false) = (door.owner, door.token, door.edge_queued)
+        let entry = &mut self.listeners[listener];
+        if let (Owner::Worker(worker), Some(_), false) =
+            (entry.owner, entry.token, entry.edge_queued)
         {
-            door.edge_queued = true;
+            entry.edge_queued = true;
             self.workers[worker].edges.push_back(Source::Listener(listener));
         }
     }
 
-    /// The edge leaves the queue: the next change queues it again.
+    /// Marks the edge as taken from the queue, so that the next change queues it again.
     pub(super) fn lower_edge(&mut self, source: Source) {
         match source {
             Source::End(id) => {

@@ -1,4 +1,4 @@
-//! What every driver promises, as named cases that run on each: `epoll::<case>` and `sim::<case>`.
+//! The promises of every driver as named cases, which run on each driver: `epoll::<case>` and `sim::<case>`.
 //! In: the table at the end. Out: one test for each case and driver.
 
 mod rig;
@@ -28,17 +28,17 @@ mod cases {
         assert_eq!(rig.reactor.sock_count(), 1);
     }
 
-    pub fn a_connection_tells_its_own_address<H: Harness>() {
+    pub fn connection_reports_its_local_address<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (_, address) = rig.listen(&loopback());
         let (sock, far) = rig.dialled(&address);
         assert_eq!(rig.reactor.local_address(sock).map(Address::Tcp), Some(address));
         rig.reactor.abort(sock);
-        assert_eq!(rig.reactor.local_address(sock), None, "it is gone");
+        assert_eq!(rig.reactor.local_address(sock), None, "a closed connection has no address");
         drop(far);
     }
 
-    pub fn a_listener_on_port_zero_tells_its_port<H: Harness>() {
+    pub fn listener_on_port_zero_reports_its_port<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (listener, address) = rig.listen(&loopback());
         assert!(matches!(address, Address::Tcp(tcp) if tcp.port() != 0));
@@ -47,10 +47,10 @@ mod cases {
         assert_eq!(rig.reactor.listener_address(listener), None);
     }
 
-    pub fn a_taken_address_is_refused_by_name<H: Harness>() {
+    pub fn address_in_use_is_reported<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (_, address) = rig.listen(&loopback());
-        let error = rig.reactor.listen(&address, &OPTIONS).expect_err("it is taken");
+        let error = rig.reactor.listen(&address, &OPTIONS).expect_err("the address is in use");
         assert_eq!(error.address, address);
         assert_eq!(error.cause.kind(), std::io::ErrorKind::AddrInUse);
     }
@@ -59,13 +59,13 @@ mod cases {
         let mut rig = Rig::<H>::new();
         let options = ListenOptions { reuse_port: true, steer_by_cpu_over: Some(2), ..OPTIONS };
         let first = rig.reactor.listen(&loopback(), &options).expect("a free port");
-        let address = rig.reactor.listener_address(first).expect("it listens");
+        let address = rig.reactor.listener_address(first).expect("the listener is open");
         rig.reactor.listen(&address, &options).expect("a group shares its address");
         let fars: Vec<_> = (0..8).map(|_| rig.harness.dial(&address)).collect();
         rig.until("all accepts", |rig| rig.accepts().len() == fars.len());
     }
 
-    pub fn a_unix_listener_accepts_local_peers<H: Harness>() {
+    pub fn unix_listener_accepts_local_peers<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let path = unix_path();
         let (listener, address) = rig.listen(&path);
@@ -90,7 +90,7 @@ mod cases {
         assert_eq!(rig.reactor.sock_count(), fars.len());
     }
 
-    pub fn bytes_come_in_order<H: Harness>() {
+    pub fn bytes_arrive_in_order<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         let bytes = pattern(3 << 20);
@@ -98,12 +98,12 @@ mod cases {
         rig.until_received(sock, &bytes);
     }
 
-    pub fn an_echo_returns_what_came<H: Harness>() {
+    pub fn echo_returns_the_received_bytes<H: Harness>() {
         let mut rig = Rig::<H>::new();
         rig.hook(|reactor, completion| {
             if let Completion::Received { sock, bytes } = completion {
                 bytes.make_ascii_uppercase();
-                let output = reactor.output(*sock).expect("it is open");
+                let output = reactor.output(*sock).expect("the connection is open");
                 output.extend_from_slice(bytes);
             }
         });
@@ -118,7 +118,7 @@ mod cases {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         let large = pattern(20_000);
-        rig.reactor.output(sock).expect("it is open").extend_from_slice(b"head ");
+        rig.reactor.output(sock).expect("the connection is open").extend_from_slice(b"head ");
         rig.reactor.send(sock, b"small ");
         rig.reactor.send(sock, &large);
         rig.reactor.send(sock, b" tail");
@@ -128,14 +128,18 @@ mod cases {
         assert_eq!(rig.reactor.output_pending(sock), 0);
     }
 
-    pub fn a_send_larger_than_the_window_drains_once<H: Harness>() {
+    pub fn send_larger_than_the_window_drains_once<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         let bytes = pattern(24 << 20);
         rig.reactor.send(sock, &bytes);
-        assert!(rig.reactor.output_pending(sock) > 0, "the kernel cannot hold that much");
+        assert!(rig.reactor.output_pending(sock) > 0, "the kernel took everything at once");
         rig.settle();
-        assert_eq!(rig.count(|seen| *seen == Seen::Drained(sock)), 0, "nobody reads yet");
+        assert_eq!(
+            rig.count(|seen| *seen == Seen::Drained(sock)),
+            0,
+            "Drained came although the peer reads nothing"
+        );
         rig.until_far_got(&mut far, &bytes);
         rig.until_seen(&Seen::Drained(sock));
         assert_eq!(rig.reactor.output_pending(sock), 0);
@@ -143,7 +147,7 @@ mod cases {
         assert_eq!(rig.count(|seen| *seen == Seen::Drained(sock)), 1);
     }
 
-    pub fn what_leaves_at_once_does_not_drain<H: Harness>() {
+    pub fn send_completed_at_once_reports_no_drained<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         rig.reactor.send(sock, b"short");
@@ -152,7 +156,7 @@ mod cases {
         assert_eq!(rig.count(|seen| *seen == Seen::Drained(sock)), 0);
     }
 
-    pub fn a_paused_connection_receives_nothing_until_resumed<H: Harness>() {
+    pub fn paused_connection_receives_nothing_until_resumed<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         rig.reactor.set_receiving(sock, false);
@@ -160,13 +164,17 @@ mod cases {
         far.finish();
         rig.settle();
         assert!(rig.received(sock).is_empty());
-        assert_eq!(rig.count(|seen| *seen == Seen::Finished(sock)), 0, "it waits for a resume");
+        assert_eq!(
+            rig.count(|seen| *seen == Seen::Finished(sock)),
+            0,
+            "Finished came during the pause"
+        );
         rig.reactor.set_receiving(sock, true);
         rig.until_received(sock, b"early");
         rig.until_seen(&Seen::Finished(sock));
     }
 
-    pub fn a_pause_within_a_turn_stops_at_once<H: Harness>() {
+    pub fn pause_within_a_turn_takes_effect_at_once<H: Harness>() {
         let mut rig = Rig::<H>::new();
         rig.hook(|reactor, completion| {
             if let Completion::Received { sock, .. } = completion {
@@ -191,7 +199,7 @@ mod cases {
         assert!(rig.received(sock) == bytes);
     }
 
-    pub fn a_greedy_peer_does_not_starve_another<H: Harness>() {
+    pub fn greedy_peer_does_not_starve_another<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (_, address) = rig.listen(&loopback());
         let (greedy, mut greedy_far) = rig.dialled(&address);
@@ -206,7 +214,7 @@ mod cases {
             sent += greedy_far.send(&bytes[sent..]);
             !rig.received(modest).is_empty()
         });
-        // Between two turns' worth of the greedy one, the modest one had its turn.
+        // The modest connection was served after at most two turns of the greedy one.
         assert!(rig.received(greedy).len() <= 2 * RECEIVE_BYTES_PER_TURN_MAX);
         rig.until("the greedy bytes", |rig| {
             sent += greedy_far.send(&bytes[sent..]);
@@ -214,13 +222,13 @@ mod cases {
         });
     }
 
-    pub fn the_peer_finishes_first<H: Harness>() {
+    pub fn peer_finishes_first<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         rig.far_sends(&mut far, b"request");
         far.finish();
         rig.until_seen(&Seen::Finished(sock));
-        assert_eq!(rig.received(sock), b"request", "Finished comes after all bytes");
+        assert_eq!(rig.received(sock), b"request", "Finished came before all bytes");
         rig.reactor.send(sock, b"answer");
         rig.until_far_got(&mut far, b"answer");
         rig.reactor.finish(sock);
@@ -237,7 +245,7 @@ mod cases {
         let (sock, mut far) = rig.accepted();
         rig.reactor.send(sock, b"all");
         rig.reactor.finish(sock);
-        assert!(rig.reactor.output(sock).is_none(), "its sending side was ended");
+        assert!(rig.reactor.output(sock).is_none(), "output is accepted after finish");
         rig.until_far_got(&mut far, b"all");
         rig.until("the far end's end", |_| {
             far.receive();
@@ -266,10 +274,14 @@ mod cases {
         });
         drop(far);
         rig.until("the slot's end", |rig| rig.reactor.sock_count() == 0);
-        assert_eq!(rig.count(|seen| matches!(seen, Seen::Closed(..))), 0, "it was our own close");
+        assert_eq!(
+            rig.count(|seen| matches!(seen, Seen::Closed(..))),
+            0,
+            "Closed came for our own close"
+        );
     }
 
-    pub fn close_outlives_late_bytes_of_the_peer<H: Harness>() {
+    pub fn close_survives_late_bytes_from_the_peer<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         rig.reactor.send(sock, b"last answer");
@@ -283,12 +295,12 @@ mod cases {
             far.is_finished()
         });
         assert!(!far.was_reset());
-        assert!(rig.received(sock).is_empty(), "late bytes are discarded");
+        assert!(rig.received(sock).is_empty(), "late bytes were handed over");
         drop(far);
         rig.until("the slot's end", |rig| rig.reactor.sock_count() == 0);
     }
 
-    pub fn close_lets_a_blocked_peer_go_on<H: Harness>() {
+    pub fn close_unblocks_a_blocked_peer<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         rig.reactor.set_receiving(sock, false);
@@ -325,7 +337,7 @@ mod cases {
         assert_eq!(rig.count(|seen| matches!(seen, Seen::Closed(..))), 0);
     }
 
-    pub fn a_reset_comes_through_a_pause<H: Harness>() {
+    pub fn reset_is_reported_while_paused<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
         rig.reactor.set_receiving(sock, false);
@@ -335,7 +347,7 @@ mod cases {
         assert_eq!(rig.reactor.sock_count(), 0);
     }
 
-    pub fn an_early_answer_comes_before_the_reset<H: Harness>() {
+    pub fn early_response_arrives_before_the_reset<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.connected();
         rig.far_sends(&mut far, b"too large");
@@ -349,10 +361,14 @@ mod cases {
         });
         assert_eq!(rig.received(sock), b"too large");
         rig.until_seen(&Seen::Closed(sock, CloseReason::Reset));
-        assert_eq!(rig.count(|seen| *seen == Seen::Finished(sock)), 0, "a cut is not an end");
+        assert_eq!(
+            rig.count(|seen| *seen == Seen::Finished(sock)),
+            0,
+            "a reset was reported as an orderly end"
+        );
     }
 
-    pub fn connects_and_talks<H: Harness>() {
+    pub fn connect_sends_and_receives<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.connected();
         rig.reactor.send(sock, b"request");
@@ -364,43 +380,46 @@ mod cases {
     pub fn output_queued_before_connected_is_sent<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (server, address) = rig.harness.serve(&loopback());
-        let sock = rig.reactor.connect(&address).expect("nothing is short");
+        let sock = rig.reactor.connect(&address).expect("no shortage");
         let large = pattern(10_000);
-        rig.reactor.output(sock).expect("it may be queued").extend_from_slice(b"early ");
+        rig.reactor
+            .output(sock)
+            .expect("output may be queued before Connected")
+            .extend_from_slice(b"early ");
         rig.reactor.send(sock, &large);
         let mut far = None;
         rig.until("the far accept", |rig| {
             far = rig.harness.accept(&server);
             far.is_some()
         });
-        let mut far = far.expect("just made");
+        let mut far = far.expect("accepted above");
         rig.until_far_got(&mut far, &[b"early ".as_slice(), &large].concat());
         rig.until_seen(&Seen::Connected(sock));
     }
 
-    pub fn a_refused_connect_says_so<H: Harness>() {
+    pub fn refused_connect_is_reported<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (listener, address) = rig.listen(&loopback());
         rig.reactor.stop_listening(listener);
         rig.until("the listener's end", |rig| rig.reactor.listener_address(listener).is_none());
-        let sock = rig.reactor.connect(&address).expect("nothing is short");
+        let sock = rig.reactor.connect(&address).expect("no shortage");
         rig.until_seen(&Seen::Closed(sock, CloseReason::ConnectRefused));
         assert_eq!(rig.reactor.sock_count(), 0);
     }
 
-    pub fn a_connect_without_a_way_says_so<H: Harness>() {
+    pub fn unreachable_connect_is_reported<H: Harness>() {
         let mut rig = Rig::<H>::new();
-        let sock = rig.reactor.connect(&unix_path()).expect("nothing is short");
-        assert!(rig.reactor.is_live(sock), "the outcome comes as a completion");
+        let sock = rig.reactor.connect(&unix_path()).expect("no shortage");
+        assert!(rig.reactor.is_live(sock), "the outcome must come as a completion");
         rig.until_seen(&Seen::Closed(sock, CloseReason::ConnectUnreachable));
         assert_eq!(rig.reactor.sock_count(), 0);
     }
 
-    pub fn a_connect_comes_from_the_address_it_was_given<H: Harness>() {
+    pub fn connect_uses_the_given_source_address<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (listener, address) = rig.listen(&loopback());
         let source = core::net::IpAddr::from([127, 0, 0, 7]);
-        let sock = rig.reactor.connect_from(&address, Some(source)).expect("nothing is short");
+        let sock = rig.reactor.connect_from(&address, Some(source)).expect("no shortage");
         rig.until_seen(&Seen::Connected(sock));
         rig.until("the accept", |rig| !rig.accepts().is_empty());
         let has_that_peer = |seen: &Seen| {
@@ -410,12 +429,12 @@ mod cases {
         assert_eq!(rig.count(has_that_peer), 1);
     }
 
-    pub fn a_unix_connect_talks<H: Harness>() {
+    pub fn unix_connect_sends_and_receives<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (server, address) = rig.harness.serve(&unix_path());
-        let sock = rig.reactor.connect(&address).expect("nothing is short");
+        let sock = rig.reactor.connect(&address).expect("no shortage");
         rig.until_seen(&Seen::Connected(sock));
-        let mut far = rig.harness.accept(&server).expect("it is up");
+        let mut far = rig.harness.accept(&server).expect("the connection is open");
         rig.reactor.send(sock, b"request");
         rig.until_far_got(&mut far, b"request");
         far.send(b"answer");
@@ -427,14 +446,14 @@ mod cases {
         }
     }
 
-    pub fn a_cancelled_connect_says_nothing<H: Harness>() {
+    pub fn cancelled_connect_reports_nothing<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (_server, address) = rig.harness.serve(&loopback());
         for abort in [true, false] {
-            let sock = rig.reactor.connect(&address).expect("nothing is short");
+            let sock = rig.reactor.connect(&address).expect("no shortage");
             if abort { rig.reactor.abort(sock) } else { rig.reactor.close(sock) }
         }
-        let failed = rig.reactor.connect(&unix_path()).expect("nothing is short");
+        let failed = rig.reactor.connect(&unix_path()).expect("no shortage");
         rig.reactor.close(failed);
         rig.settle();
         assert!(rig.recorder.seen.is_empty(), "{:?}", rig.recorder.seen);
@@ -448,7 +467,7 @@ mod cases {
         far.reset();
         rig.until_seen(&Seen::Closed(stale, CloseReason::Reset));
         let (fresh, mut far) = rig.dialled(&address);
-        assert_eq!(fresh.index, stale.index, "the slot is used again");
+        assert_eq!(fresh.index, stale.index, "the slot was not reused");
         assert_ne!(fresh, stale);
         rig.reactor.send(stale, b"lost");
         rig.reactor.send(stale, &pattern(10_000));
@@ -467,7 +486,7 @@ mod cases {
         assert_eq!(rig.count(|seen| matches!(seen, Seen::Due(_))), 0);
     }
 
-    pub fn nothing_comes_after_the_users_own_close<H: Harness>() {
+    pub fn no_completion_after_own_close<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let closed: Rc<RefCell<Vec<SockId>>> = Rc::default();
         let seen_closed = Rc::clone(&closed);
@@ -497,7 +516,7 @@ mod cases {
         assert_eq!(rig.count(|seen| matches!(seen, Seen::Due(_) | Seen::Closed(..))), 0);
     }
 
-    pub fn a_deadline_comes_once_and_never_early<H: Harness>() {
+    pub fn deadline_fires_once_and_never_early<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, _far) = rig.accepted();
         let at = rig.reactor.now().after(Span::from_millis(30));
@@ -507,10 +526,10 @@ mod cases {
         let later = rig.reactor.now().after(Span::from_millis(60));
         rig.until("later", |rig| rig.reactor.now() > later);
         assert_eq!(rig.count(|seen| *seen == Seen::Due(sock)), 1);
-        assert!(rig.reactor.is_live(sock), "what a deadline means is the user's");
+        assert!(rig.reactor.is_live(sock), "a deadline must not close the connection");
     }
 
-    pub fn a_deadline_moves_both_ways_and_clears<H: Harness>() {
+    pub fn deadline_can_be_moved_and_cleared<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (_, address) = rig.listen(&loopback());
         let (moved_later, _a) = rig.dialled(&address);
@@ -530,7 +549,7 @@ mod cases {
         assert_eq!(rig.count(|seen| *seen == Seen::Due(cleared)), 0);
     }
 
-    pub fn a_slots_next_tenant_does_not_inherit_its_deadline<H: Harness>() {
+    pub fn reused_slot_does_not_inherit_a_deadline<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (_, address) = rig.listen(&loopback());
         let (first, _far) = rig.dialled(&address);
@@ -546,7 +565,7 @@ mod cases {
         rig.until_seen(&Seen::Due(second));
     }
 
-    pub fn timers_come_in_their_time<H: Harness>() {
+    pub fn timers_fire_in_order<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let now = rig.reactor.now();
         rig.reactor.set_timer(0, now.after(Span::from_millis(80)));
@@ -557,7 +576,7 @@ mod cases {
         assert_eq!(rig.recorder.seen, [Seen::Timer(7), Seen::Timer(0)]);
     }
 
-    pub fn a_ring_is_reported_once<H: Harness>() {
+    pub fn ring_is_reported_once<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let waker = H::waker(&rig.reactor);
         waker.ring();
@@ -567,7 +586,7 @@ mod cases {
         assert_eq!(rig.recorder.seen, [Seen::Woken]);
     }
 
-    pub fn mail_comes_in_order<H: Harness>() {
+    pub fn messages_arrive_in_order<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let mailbox = Mailbox::new(8, H::waker(&rig.reactor));
         let sender = mailbox.sender();
@@ -584,13 +603,13 @@ mod cases {
             }
         });
         for mail in 0..5 {
-            sender.send(mail).expect("there is room");
+            sender.send(mail).expect("the mailbox is not full");
         }
         rig.until("the mail", |_| got.borrow().len() == 5);
         assert_eq!(*got.borrow(), [0, 1, 2, 3, 4]);
     }
 
-    pub fn full_slots_pause_accepting_and_a_close_resumes_it<H: Harness>() {
+    pub fn full_slots_pause_accepting_until_one_is_freed<H: Harness>() {
         let mut rig = Rig::<H>::with_socks_max(2);
         let (listener, address) = rig.listen(&loopback());
         let fars: Vec<_> = (0..3).map(|_| rig.harness.dial(&address)).collect();
@@ -604,7 +623,7 @@ mod cases {
         drop(fars);
     }
 
-    pub fn stop_listening_takes_the_backlog<H: Harness>() {
+    pub fn stop_listening_accepts_the_backlog<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (listener, address) = rig.listen(&loopback());
         let mut fars: Vec<_> = (0..5).map(|_| rig.harness.dial(&address)).collect();
@@ -617,7 +636,7 @@ mod cases {
         });
     }
 
-    pub fn a_dropped_reactor_closes_what_it_held<H: Harness>() {
+    pub fn dropped_reactor_closes_its_connections<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (_, mut far) = rig.accepted();
         let Rig { reactor, .. } = rig;
@@ -626,18 +645,18 @@ mod cases {
         while !far.is_finished() && !far.was_reset() {
             far.receive();
             looks += 1;
-            assert!(looks < 100_000_000, "the end never came");
+            assert!(looks < 100_000_000, "the far end saw neither end nor reset");
         }
     }
 
-    pub fn operations_within_completions_are_fine<H: Harness>() {
+    pub fn operations_within_completions_are_allowed<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (server, upstream) = rig.harness.serve(&loopback());
         let pair: Rc<Cell<Option<(SockId, SockId)>>> = Rc::default();
         let shared = Rc::clone(&pair);
         rig.hook(move |reactor, completion| match completion {
             Completion::Accepted { sock, .. } => {
-                let up = reactor.connect(&upstream).expect("nothing is short");
+                let up = reactor.connect(&upstream).expect("no shortage");
                 shared.set(Some((*sock, up)));
             }
             Completion::Received { sock, bytes } => {
@@ -658,7 +677,7 @@ mod cases {
             origin = rig.harness.accept(&server);
             origin.is_some()
         });
-        let mut origin = origin.expect("just made");
+        let mut origin = origin.expect("accepted above");
         rig.far_sends(&mut client, b"there");
         client.finish();
         rig.until_far_got(&mut origin, b"there");
@@ -690,46 +709,46 @@ macro_rules! conformance {
 
 conformance! {
     accepts_and_receives,
-    a_connection_tells_its_own_address,
-    a_listener_on_port_zero_tells_its_port,
-    a_taken_address_is_refused_by_name,
+    connection_reports_its_local_address,
+    listener_on_port_zero_reports_its_port,
+    address_in_use_is_reported,
     listeners_of_a_group_share_an_address,
-    a_unix_listener_accepts_local_peers,
+    unix_listener_accepts_local_peers,
     many_connections_are_all_accepted,
-    bytes_come_in_order,
-    an_echo_returns_what_came,
+    bytes_arrive_in_order,
+    echo_returns_the_received_bytes,
     output_and_send_keep_their_order,
-    a_send_larger_than_the_window_drains_once,
-    what_leaves_at_once_does_not_drain,
-    a_paused_connection_receives_nothing_until_resumed,
-    a_pause_within_a_turn_stops_at_once,
-    a_greedy_peer_does_not_starve_another,
-    the_peer_finishes_first,
+    send_larger_than_the_window_drains_once,
+    send_completed_at_once_reports_no_drained,
+    paused_connection_receives_nothing_until_resumed,
+    pause_within_a_turn_takes_effect_at_once,
+    greedy_peer_does_not_starve_another,
+    peer_finishes_first,
     this_side_finishes_first,
     close_delivers_all_bytes_then_the_end,
-    close_outlives_late_bytes_of_the_peer,
-    close_lets_a_blocked_peer_go_on,
+    close_survives_late_bytes_from_the_peer,
+    close_unblocks_a_blocked_peer,
     close_gives_up_on_a_peer_that_never_closes,
     abort_resets,
-    a_reset_comes_through_a_pause,
-    an_early_answer_comes_before_the_reset,
-    connects_and_talks,
+    reset_is_reported_while_paused,
+    early_response_arrives_before_the_reset,
+    connect_sends_and_receives,
     output_queued_before_connected_is_sent,
-    a_refused_connect_says_so,
-    a_connect_without_a_way_says_so,
-    a_connect_comes_from_the_address_it_was_given,
-    a_unix_connect_talks,
-    a_cancelled_connect_says_nothing,
+    refused_connect_is_reported,
+    unreachable_connect_is_reported,
+    connect_uses_the_given_source_address,
+    unix_connect_sends_and_receives,
+    cancelled_connect_reports_nothing,
     stale_ids_do_nothing,
-    nothing_comes_after_the_users_own_close,
-    a_deadline_comes_once_and_never_early,
-    a_deadline_moves_both_ways_and_clears,
-    a_slots_next_tenant_does_not_inherit_its_deadline,
-    timers_come_in_their_time,
-    a_ring_is_reported_once,
-    mail_comes_in_order,
-    full_slots_pause_accepting_and_a_close_resumes_it,
-    stop_listening_takes_the_backlog,
-    a_dropped_reactor_closes_what_it_held,
-    operations_within_completions_are_fine,
+    no_completion_after_own_close,
+    deadline_fires_once_and_never_early,
+    deadline_can_be_moved_and_cleared,
+    reused_slot_does_not_inherit_a_deadline,
+    timers_fire_in_order,
+    ring_is_reported_once,
+    messages_arrive_in_order,
+    full_slots_pause_accepting_until_one_is_freed,
+    stop_listening_accepts_the_backlog,
+    dropped_reactor_closes_its_connections,
+    operations_within_completions_are_allowed,
 }

@@ -1,6 +1,6 @@
-//! What a conformance case runs on: a reactor, the far ends of its connections, and what it reported.
-//! In: a harness for each driver. Out: `Rig`, on which cases are written once.
-//! Never: asserts how long something took; `until` only bounds how often it looks.
+//! The fixture of a conformance case: a reactor, the far ends of its connections, and its completions.
+//! In: a harness for each driver. Out: `Rig`, on which each case is written once.
+//! Never: asserts how long something took. `until` only limits how often it checks.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_base::{Address, Span};
 use tidegate_reactor::*;
 
-/// Something the reactor handed over, owned.
+/// An owned copy of a completion.
 #[derive(Debug, PartialEq, Clone)]
 pub enum Seen {
     Accepted(ListenerId, SockId, Peer),
@@ -28,7 +28,7 @@ pub enum Seen {
 /// The far end of a connection; nothing here blocks.
 pub trait Far {
     fn send(&mut self, bytes: &[u8]) -> usize;
-    /// What has arrived; after the end or a reset the flags below are set.
+    /// Takes what has arrived. `is_finished` and `was_reset` report what earlier calls found.
     fn receive(&mut self) -> Vec<u8>;
     fn is_finished(&self) -> bool;
     fn was_reset(&self) -> bool;
@@ -36,7 +36,7 @@ pub trait Far {
     fn reset(&mut self);
 }
 
-/// What differs between the drivers.
+/// The parts that differ between the drivers.
 pub trait Harness: Sized {
     type R: Driver;
     type Far: Far;
@@ -75,7 +75,7 @@ impl<R: Reactor> Handler<R> for Recorder<R> {
             Completion::Finished { sock } => Seen::Finished(*sock),
             Completion::Drained { sock } => Seen::Drained(*sock),
             Completion::Closed { sock, reason } => {
-                assert!(!reactor.is_live(*sock), "Closed comes when the id is stale");
+                assert!(!reactor.is_live(*sock), "the id is not stale in Closed");
                 Seen::Closed(*sock, *reason)
             }
             Completion::Due { sock } => Seen::Due(*sock),
@@ -123,7 +123,7 @@ impl<H: Harness> Rig<H> {
         self.reactor.turn(&mut self.recorder, Span::from_millis(5));
     }
 
-    /// Turns until `done`; fails when that never comes.
+    /// Runs turns until `done`; fails if that never happens.
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         for _ in 0..6000 {
             if done(self) {
@@ -132,24 +132,27 @@ impl<H: Harness> Rig<H> {
             self.turn();
         }
         let seen = &self.recorder.seen;
-        panic!("never came: {what}; last seen: {:.2000?}", &seen[seen.len().saturating_sub(8)..]);
+        panic!(
+            "never happened: {what}; last seen: {:.2000?}",
+            &seen[seen.len().saturating_sub(8)..]
+        );
     }
 
     pub fn until_seen(&mut self, wanted: &Seen) {
         self.until(&format!("{wanted:?}"), |rig| rig.recorder.seen.contains(wanted));
     }
 
-    /// Some turns more, for what should not come.
+    /// Runs a few more turns, to show that something does not happen.
     pub fn settle(&mut self) {
         for _ in 0..6 {
             self.turn();
         }
     }
 
-    /// A listener and where it is.
+    /// Opens a listener and returns it with its address.
     pub fn listen(&mut self, address: &Address) -> (ListenerId, Address) {
         let listener = self.reactor.listen(address, &OPTIONS).expect("a free address");
-        let address = self.reactor.listener_address(listener).expect("it listens");
+        let address = self.reactor.listener_address(listener).expect("the listener is open");
         (listener, address)
     }
 
@@ -159,6 +162,7 @@ impl<H: Harness> Rig<H> {
         self.dialled(&address)
     }
 
+    /// Connects a far end to `address`, and returns the accepted connection with it.
     pub fn dialled(&mut self, address: &Address) -> (SockId, H::Far) {
         let before = self.accepts().len();
         let far = self.harness.dial(address);
@@ -166,17 +170,17 @@ impl<H: Harness> Rig<H> {
         (self.accepts()[before], far)
     }
 
-    /// A connection this reactor made, and its far end.
+    /// A connection made by this reactor, and its far end.
     pub fn connected(&mut self) -> (SockId, H::Far) {
         let (server, address) = self.harness.serve(&loopback());
-        let sock = self.reactor.connect(&address).expect("nothing is short");
+        let sock = self.reactor.connect(&address).expect("no shortage");
         self.until_seen(&Seen::Connected(sock));
         let mut far = None;
         self.until("the far accept", |rig| {
             far = rig.harness.accept(&server);
             far.is_some()
         });
-        (sock, far.expect("just made"))
+        (sock, far.expect("accepted above"))
     }
 
     pub fn accepts(&self) -> Vec<SockId> {
@@ -205,20 +209,20 @@ impl<H: Harness> Rig<H> {
 
     pub fn until_received(&mut self, sock: SockId, bytes: &[u8]) {
         self.until("the bytes", |rig| rig.received(sock).len() >= bytes.len());
-        assert!(self.received(sock) == bytes, "other bytes came");
+        assert!(self.received(sock) == bytes, "wrong bytes received");
     }
 
-    /// Turns until the far end has got `bytes`, exactly.
+    /// Runs turns until the far end has received exactly `bytes`.
     pub fn until_far_got(&mut self, far: &mut H::Far, bytes: &[u8]) {
         let mut got = Vec::new();
         self.until("the bytes at the far end", |_| {
             got.extend(far.receive());
             got.len() >= bytes.len()
         });
-        assert!(got == bytes, "the far end got other bytes");
+        assert!(got == bytes, "the far end received wrong bytes");
     }
 
-    /// Sends all of `bytes` from the far end, turning the reactor meanwhile.
+    /// Sends all of `bytes` from the far end, while the reactor runs.
     pub fn far_sends(&mut self, far: &mut H::Far, bytes: &[u8]) {
         let mut sent = 0;
         self.until("the far end's sending", |_| {
@@ -232,12 +236,12 @@ impl<H: Harness> Rig<H> {
     }
 }
 
-/// Bytes that tell their place.
+/// Bytes whose values depend on their position.
 pub fn pattern(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
 }
 
-/// The harness over real sockets.
+/// The harness for real sockets.
 pub struct Real;
 
 pub enum RealServer {
@@ -282,7 +286,7 @@ impl Harness for Real {
 
     fn dial(&self, address: &Address) -> RealFar {
         RealFar::new(match address {
-            Address::Tcp(tcp) => Stream::Tcp(TcpStream::connect(tcp).expect("somebody listens")),
+            Address::Tcp(tcp) => Stream::Tcp(TcpStream::connect(tcp).expect("a listener is open")),
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path).expect("as above")),
         })
     }
@@ -292,7 +296,7 @@ impl Harness for Real {
             Address::Tcp(tcp) => {
                 let server = TcpListener::bind(tcp).expect("a free port");
                 server.set_nonblocking(true).expect("a socket can be non-blocking");
-                let address = Address::Tcp(server.local_addr().expect("it is bound"));
+                let address = Address::Tcp(server.local_addr().expect("the listener is bound"));
                 (RealServer::Tcp(server), address)
             }
             Address::Unix(path) => {
@@ -357,8 +361,12 @@ impl Far for RealFar {
 
     fn finish(&mut self) {
         match &self.stream {
-            Some(Stream::Tcp(tcp)) => tcp.shutdown(Shutdown::Write).expect("it is up"),
-            Some(Stream::Unix(unix)) => unix.shutdown(Shutdown::Write).expect("it is up"),
+            Some(Stream::Tcp(tcp)) => {
+                tcp.shutdown(Shutdown::Write).expect("the connection is open")
+            }
+            Some(Stream::Unix(unix)) => {
+                unix.shutdown(Shutdown::Write).expect("the connection is open")
+            }
             None => {}
         }
     }
@@ -366,12 +374,12 @@ impl Far for RealFar {
     fn reset(&mut self) {
         if let Some(Stream::Tcp(tcp)) = self.stream.take() {
             rustix::net::sockopt::set_socket_linger(&tcp, Some(Span::ZERO))
-                .expect("it is a socket");
+                .expect("SO_LINGER is supported");
         }
     }
 }
 
-/// The harness over the simulated net, without faults.
+/// The harness for the simulated net, without faults.
 pub struct Simulated {
     pub net: SimNet,
 }
@@ -398,7 +406,7 @@ impl Harness for Simulated {
     }
 
     fn dial(&self, address: &Address) -> SimFar {
-        let peer = self.net.dial(address).expect("somebody listens");
+        let peer = self.net.dial(address).expect("a listener is open");
         SimFar { peer, finished: false, reset: false }
     }
 

@@ -1,6 +1,6 @@
-//! The layer over a simulated net, with a user above it that does as it is told and notes what it hears.
-//! In: plans, ends of the codec's own. Out: what the user saw, what was counted.
-//! Limits: `TURNS_MAX` turns for each thing awaited.
+//! The fixture of these tests: the layer on a simulated net, with a handler above it that records everything.
+//! In: settings, and TLS peers that use the codec directly. Out: what the handler and the observer received.
+//! Limits: `TURNS_MAX` turns for each awaited condition.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,8 @@ use tidegate_reactor::{
     SimServer, SockId,
 };
 use tidegate_secure::{
-    Event, Ledger, ListenerPlan, PoolPlan, SecureView, ServerPlan, TlsLayer, TlsPlan, User, profile,
+    Event, LayerHandler, ListenerPlan, PoolPlan, SecureView, ServerKey, ServerPlan, TlsLayer,
+    TlsObserver, TlsPlan,
 };
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CertificateFiles, ClientAuth, Connector, ConnectorSettings, Fault,
@@ -23,7 +24,7 @@ use tidegate_wire::tls::{
 const TURNS_MAX: u32 = 20_000;
 pub const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
 
-/// What is counted, in its order.
+/// An observer that stores all events and log lines in their order.
 #[derive(Clone, Default)]
 pub struct Notes(Rc<RefCell<Vec<Event>>>, Rc<RefCell<Vec<String>>>);
 
@@ -32,7 +33,7 @@ impl Notes {
         self.0.borrow().iter().filter(|noted| **noted == event).count()
     }
 
-    /// The lines for the operator.
+    /// The log lines.
     pub fn lines(&self) -> Vec<String> {
         self.1.borrow().clone()
     }
@@ -46,7 +47,7 @@ impl Notes {
     }
 }
 
-impl Ledger for Notes {
+impl TlsObserver for Notes {
     fn count(&self, event: Event) {
         self.0.borrow_mut().push(event);
     }
@@ -56,9 +57,9 @@ impl Ledger for Notes {
     }
 }
 
-/// What the user heard of one connection, besides bytes.
+/// What the handler received for one connection, besides bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum Seen {
     Accepted,
     Established,
     Connected,
@@ -68,100 +69,104 @@ pub enum Heard {
     Closed(CloseReason),
 }
 
-/// A connection as the user knows it.
+/// Everything that the handler received for one connection.
 #[derive(Default)]
-pub struct Known {
-    pub heard: Vec<Heard>,
+pub struct ConnLog {
+    pub seen: Vec<Seen>,
     pub bytes: Vec<u8>,
 }
 
-/// Who stands above the layer.
+/// The handler above the layer. It records what it receives and behaves as its flags say.
 #[derive(Default)]
-pub struct Above {
-    pub known: BTreeMap<(u32, u32), Known>,
-    /// In the order they were accepted.
+pub struct Recorder {
+    /// By index and generation of the id.
+    pub conns: BTreeMap<(u32, u32), ConnLog>,
+    /// The accepted connections, in order.
     pub accepted: Vec<SockId>,
-    /// Sends back what comes.
+    /// Echoes received bytes.
     pub echoes: bool,
-    /// Stops receiving with the first bytes.
-    pub stops: bool,
-    /// Closes with the peer's end.
-    pub leaves: bool,
-    /// Has sessions say that they send no more behind the layer's back: they seal nothing any more, as
-    /// those with used-up keys.
-    pub spoils: bool,
+    /// Pauses receiving after each `Received`.
+    pub pauses: bool,
+    /// Closes a connection when the peer's end arrives.
+    pub closes: bool,
+    /// Sends close_notify in each session behind the layer's back. Sealing then fails, as it does with
+    /// used-up keys.
+    pub breaks_sealing: bool,
 }
 
-impl Above {
-    pub fn of(&self, sock: SockId) -> &Known {
-        &self.known[&(sock.index, sock.generation)]
+impl Recorder {
+    pub fn of(&self, sock: SockId) -> &ConnLog {
+        &self.conns[&(sock.index, sock.generation)]
     }
 
-    fn note(&mut self, sock: SockId, heard: Heard) {
-        let known = self.known.entry((sock.index, sock.generation)).or_default();
-        let over = |heard: &Heard| matches!(heard, Heard::Closed(_));
-        assert!(!known.heard.iter().any(over), "{heard:?} of one that is gone");
-        known.heard.push(heard);
+    fn note(&mut self, sock: SockId, seen: Seen) {
+        let conn = self.conns.entry((sock.index, sock.generation)).or_default();
+        let over = |seen: &Seen| matches!(seen, Seen::Closed(_));
+        assert!(!conn.seen.iter().any(over), "{seen:?} after Closed");
+        conn.seen.push(seen);
     }
 }
 
-impl User for Above {
+impl LayerHandler for Recorder {
     fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>) {
         match completion {
             Completion::Accepted { sock, .. } => {
                 self.accepted.push(sock);
-                self.note(sock, Heard::Accepted);
+                self.note(sock, Seen::Accepted);
             }
-            Completion::Connected { sock } => self.note(sock, Heard::Connected),
+            Completion::Connected { sock } => self.note(sock, Seen::Connected),
             Completion::Received { sock, bytes } => {
-                let known = self.known.entry((sock.index, sock.generation)).or_default();
-                let ready = [Heard::Established, Heard::Connected];
-                assert!(known.heard.iter().any(|heard| ready.contains(heard)), "bytes too early");
-                assert!(!known.heard.contains(&Heard::Finished), "bytes after the end");
-                known.bytes.extend_from_slice(bytes);
+                let conn = self.conns.entry((sock.index, sock.generation)).or_default();
+                let ready = [Seen::Established, Seen::Connected];
+                assert!(
+                    conn.seen.iter().any(|seen| ready.contains(seen)),
+                    "bytes before the handshake is done"
+                );
+                assert!(!conn.seen.contains(&Seen::Finished), "bytes after Finished");
+                conn.bytes.extend_from_slice(bytes);
                 if self.echoes {
                     reactor.send(sock, bytes);
                 }
-                if self.stops {
+                if self.pauses {
                     reactor.set_receiving(sock, false);
                 }
             }
             Completion::Finished { sock } => {
-                self.note(sock, Heard::Finished);
-                if self.leaves {
+                self.note(sock, Seen::Finished);
+                if self.closes {
                     reactor.close(sock);
                 }
             }
-            Completion::Drained { sock } => self.note(sock, Heard::Drained),
-            Completion::Closed { sock, reason } => self.note(sock, Heard::Closed(reason)),
+            Completion::Drained { sock } => self.note(sock, Seen::Drained),
+            Completion::Closed { sock, reason } => self.note(sock, Seen::Closed(reason)),
             _ => {}
         }
     }
 
     fn handle_established(&mut self, sock: SockId, session: &mut TlsSession) {
         assert!(session.was_established() && session.facts().is_some());
-        self.note(sock, Heard::Established);
-        if self.spoils {
+        self.note(sock, Seen::Established);
+        if self.breaks_sealing {
             session.close_notify(&mut Vec::new());
         }
     }
 
     fn client_of(&mut self, sock: SockId) -> Option<(&str, Peer)> {
-        assert!(!self.of(sock).heard.iter().any(|heard| matches!(heard, Heard::Closed(_))));
+        assert!(!self.of(sock).seen.iter().any(|seen| matches!(seen, Seen::Closed(_))));
         Some(("front", Peer::Tcp(([192, 0, 2, 7], 4711).into())))
     }
 
     fn handle_fault(&mut self, sock: SockId, fault: Fault) {
-        self.note(sock, Heard::Faulted(fault));
+        self.note(sock, Seen::Faulted(fault));
     }
 }
 
-/// A layer on a net, its user, and what its peers need.
+/// A layer on a simulated net, its handler, and the codecs of its peers.
 pub struct Stage {
     pub net: SimNet,
     pub reactor: SimReactor,
     pub layer: TlsLayer<Notes>,
-    pub above: Above,
+    pub recorder: Recorder,
     pub notes: Notes,
     pub acceptor: Acceptor,
     pub connector: Connector,
@@ -180,8 +185,11 @@ impl Stage {
         Self::with_settings(seed, faults, version_max, &served())
     }
 
-    /// One whose clients must show a certificate of that authority's.
-    pub fn requiring(version_max: Version, client_authorities_pem: Vec<u8>) -> Self {
+    /// A stage whose clients must present a certificate of this authority.
+    pub fn requiring_client_certificates(
+        version_max: Version,
+        client_authorities_pem: Vec<u8>,
+    ) -> Self {
         let client_auth = ClientAuth::Required;
         let settings = AcceptorSettings { client_auth, client_authorities_pem, ..served() };
         Self::with_settings(1, Faults::none(), version_max, &settings)
@@ -217,28 +225,28 @@ impl Stage {
         let listener = reactor.listen(&front(), &options).unwrap();
         let notes = Notes::default();
         let layer = TlsLayer::new(&plan, vec![listener], notes.clone());
-        let above = Above::default();
-        Self { net, reactor, layer, above, notes, acceptor, connector }
+        let recorder = Recorder::default();
+        Self { net, reactor, layer, recorder, notes, acceptor, connector }
     }
 
-    pub fn calm(version_max: Version) -> Self {
+    pub fn without_faults(version_max: Version) -> Self {
         Self::new(1, Faults::none(), version_max)
     }
 
     pub fn turn(&mut self) {
-        self.layer.turn(&mut self.reactor, &mut self.above, Span::ZERO);
+        self.layer.turn(&mut self.reactor, &mut self.recorder, Span::ZERO);
     }
 
-    /// A client that has not said a word.
-    pub fn dial(&self) -> End {
+    /// A client that has sent nothing yet.
+    pub fn dial(&self) -> TlsPeer {
         let session = self.connector.connect("a.example").unwrap();
-        let mut end = End::new(self.net.dial(&front()).unwrap(), session);
+        let mut end = TlsPeer::new(self.net.dial(&front()).unwrap(), session);
         end.take(&mut []);
         end
     }
 
-    /// A client that shows the certificate which this side shows.
-    pub fn dial_showing(&self, version_max: Version) -> End {
+    /// A client that presents the server's own certificate.
+    pub fn dial_with_certificate(&self, version_max: Version) -> TlsPeer {
         let client_certificate = served().certificates.pop();
         let settings = ConnectorSettings {
             roots: Roots::Nobody,
@@ -251,53 +259,57 @@ impl Stage {
         let randomness = Randomness::seeded(2);
         let connector = Connector::with_randomness(&settings, clock, randomness).unwrap();
         let mut end =
-            End::new(self.net.dial(&front()).unwrap(), connector.connect("a.example").unwrap());
+            TlsPeer::new(self.net.dial(&front()).unwrap(), connector.connect("a.example").unwrap());
         end.take(&mut []);
         end
     }
 
-    /// A client whose handshake is done, and its connection here.
-    pub fn established(&mut self) -> (End, SockId) {
+    /// A client whose handshake is done, and the id of its connection.
+    pub fn established(&mut self) -> (TlsPeer, SockId) {
         let mut end = self.dial();
-        let done = self.above.accepted.len();
-        self.until(&mut [&mut end], |above, ends| {
-            let heard = above.accepted.get(done).map(|sock| &above.of(*sock).heard);
+        let done = self.recorder.accepted.len();
+        self.until(&mut [&mut end], |recorder, ends| {
+            let seen = recorder.accepted.get(done).map(|sock| &recorder.of(*sock).seen);
             ends[0].session.is_established()
-                && heard.is_some_and(|heard| heard.contains(&Heard::Established))
+                && seen.is_some_and(|seen| seen.contains(&Seen::Established))
         });
-        let sock = *self.above.accepted.last().unwrap();
+        let sock = *self.recorder.accepted.last().unwrap();
         (end, sock)
     }
 
-    /// Begins a connection to the server of `serve`.
+    /// Begins a connection to the server opened by `serve`.
     pub fn connect(&mut self) -> SockId {
-        self.act(|view| view.connect_secured(&origin(), profile(0, 0)).unwrap())
+        self.act(|view| view.connect_secured(&origin(), ServerKey { pool: 0, server: 0 }).unwrap())
     }
 
     pub fn serve(&self) -> SimServer {
         self.net.serve(&origin()).unwrap()
     }
 
-    /// The server's end of what was begun.
-    pub fn accept(&mut self, server: &SimServer) -> End {
+    /// The server's end of the connection begun by `connect`.
+    pub fn accept(&mut self, server: &SimServer) -> TlsPeer {
         for _ in 0..TURNS_MAX {
             self.turn();
             if let Some(peer) = server.accept() {
-                return End::new(peer, self.acceptor.accept().unwrap());
+                return TlsPeer::new(peer, self.acceptor.accept().unwrap());
             }
             self.net.advance_to_next_event();
         }
-        panic!("nobody comes");
+        panic!("no connection arrived");
     }
 
-    /// Has the user do something between two turns.
+    /// Calls `act` with the view of the handler between two turns.
     pub fn act<T>(&mut self, act: impl FnOnce(&mut SecureView<'_, SimReactor, Notes>) -> T) -> T {
-        let above = &mut self.above;
-        self.layer.between_turns(&mut self.reactor, above, |_, view| act(view))
+        let recorder = &mut self.recorder;
+        self.layer.between_turns(&mut self.reactor, recorder, |_, view| act(view))
     }
 
-    /// Goes on until `done`, with `ends` at work.
-    pub fn until(&mut self, ends: &mut [&mut End], done: impl Fn(&Above, &[&mut End]) -> bool) {
+    /// Runs turns and the steps of `ends` until `done`.
+    pub fn until(
+        &mut self,
+        ends: &mut [&mut TlsPeer],
+        done: impl Fn(&Recorder, &[&mut TlsPeer]) -> bool,
+    ) {
         for _ in 0..TURNS_MAX {
             let mut moved = false;
             for end in ends.iter_mut() {
@@ -307,15 +319,15 @@ impl Stage {
             for end in ends.iter_mut() {
                 moved |= end.step();
             }
-            if done(&self.above, ends) {
+            if done(&self.recorder, ends) {
                 return;
             }
             if !moved {
                 self.net.advance_to_next_event();
             }
         }
-        let heard: Vec<_> = self.above.known.values().map(|known| &known.heard).collect();
-        panic!("it never came: {heard:?}, {:?}", self.notes.0.borrow());
+        let seen: Vec<_> = self.recorder.conns.values().map(|conn| &conn.seen).collect();
+        panic!("the condition was never met: {seen:?}, {:?}", self.notes.0.borrow());
     }
 
     pub fn pass(&mut self, span: Span) {
@@ -328,9 +340,9 @@ impl Stage {
         self.turn();
     }
 
-    /// With every peer gone, nothing may be left; a fault of this side's own is never to be.
+    /// Checks, after every peer is gone, that nothing is left and that no `Bug` was counted.
     pub fn end(mut self) {
-        let socks = self.above.accepted.clone();
+        let socks = self.recorder.accepted.clone();
         self.act(|view| socks.iter().for_each(|sock| view.close(*sock)));
         self.pass(Span::from_secs(600));
         assert_eq!((self.reactor.sock_count(), self.reactor.outputs_count()), (0, 0));
@@ -350,56 +362,56 @@ fn served() -> AcceptorSettings {
     AcceptorSettings { certificates: vec![files], ..Default::default() }
 }
 
-/// The other end of a connection: the codec by itself.
-pub struct End {
+/// The other end of a connection, which uses the codec directly.
+pub struct TlsPeer {
     pub peer: SimPeer,
     pub session: TlsSession,
-    /// Sealed bytes on their way out.
+    /// Sealed bytes that are not sent yet.
     pub out: Vec<u8>,
-    /// Plain bytes that came.
-    pub heard: Vec<u8>,
+    /// Plain bytes received.
+    pub received: Vec<u8>,
     pub fault: Option<Fault>,
-    /// The other side said that it sends no more.
-    pub told_end: bool,
-    /// Bytes sent at once at most.
+    /// The other side sent close_notify.
+    pub peer_closed: bool,
+    /// The most bytes sent in one step.
     pub piece_bytes: usize,
-    /// Takes what comes.
+    /// Whether this end reads.
     pub reads: bool,
 }
 
-impl End {
+impl TlsPeer {
     fn new(peer: SimPeer, session: TlsSession) -> Self {
         Self {
             peer,
             session,
             out: Vec::new(),
-            heard: Vec::new(),
+            received: Vec::new(),
             fault: None,
-            told_end: false,
+            peer_closed: false,
             piece_bytes: usize::MAX,
             reads: true,
         }
     }
 
-    pub fn say(&mut self, plain: &[u8]) {
+    pub fn send(&mut self, plain: &[u8]) {
         self.session.seal(plain, &mut self.out).unwrap();
     }
 
-    pub fn say_end(&mut self) {
+    pub fn send_close_notify(&mut self) {
         self.session.close_notify(&mut self.out);
     }
 
-    /// Takes and sends what can be now; whether anything moved.
+    /// Receives and sends what is possible now; true if any byte moved.
     pub fn step(&mut self) -> bool {
-        let moved = self.reads && self.hear();
+        let moved = self.reads && self.receive();
         let piece = self.out.len().min(self.piece_bytes);
         let sent = self.peer.send(&self.out[..piece]);
         self.out.drain(..sent);
         moved || sent > 0
     }
 
-    /// Takes what came; what it answers waits for the next step.
-    pub fn hear(&mut self) -> bool {
+    /// Receives what has arrived. The replies are sent in the next step.
+    pub fn receive(&mut self) -> bool {
         let mut came = self.peer.receive();
         let moved = !came.is_empty();
         if moved {
@@ -409,8 +421,8 @@ impl End {
     }
 
     fn take(&mut self, bytes: &mut [u8]) {
-        match self.session.handle_bytes(bytes, &mut self.heard, &mut self.out) {
-            Ok(Progress { peer_closed, .. }) => self.told_end |= peer_closed,
+        match self.session.handle_bytes(bytes, &mut self.received, &mut self.out) {
+            Ok(Progress { peer_closed, .. }) => self.peer_closed |= peer_closed,
             Err(fault) => self.fault = Some(fault),
         }
     }
