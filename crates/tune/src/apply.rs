@@ -48,8 +48,8 @@ impl fmt::Display for ApplyError {
             Self::Action(error) => write!(f, "{error}; the other changes of this item were undone"),
             Self::HalfDone(error, target) => write!(
                 f,
-                "{error}; not all changes of this item could be undone: {target} is still changed; run `tidegate tune \
-                 undo` to see the reason and to try again"
+                "{error}; not all changes of this item could be undone: {target} is still changed; run \
+                 `tidegate tune undo` to see the reason and to try again"
             ),
             Self::Journal(error) => error.fmt(f),
             Self::Killed => write!(f, "stopped before the end"),

@@ -228,7 +228,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     if !trades.is_empty() {
         writeln!(
             out,
-            "Left out because they are trade-offs: {}.\nTo apply an item, name it; `tidegate tune check` describes each trade-off.\n",
+            "Left out because they are trade-offs: {}.\nTo apply an item, name it; `tidegate tune check` \
+                describes each trade-off.\n",
             trades.join(", ")
         )?;
     }
@@ -246,7 +247,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         }
         writeln!(
             out,
-            "\nNothing was changed. To make these changes, add --yes; `tidegate tune undo` restores the previous values."
+            "\nNothing was changed. To make these changes, add --yes; `tidegate tune undo` restores the \
+                previous values."
         )?;
         return Ok(DONE);
     }
@@ -282,8 +284,8 @@ struct Applier<'a, W> {
 }
 
 impl<W: Write> Applier<'_, W> {
-    /// Checks the item again and applies it. The items applied before may have changed its finding: a driver places the
-    /// interrupts of new queues itself.
+    /// Checks the item again and applies it. The items applied before may have changed its finding: a driver
+    /// places the interrupts of new queues itself.
     fn recheck_and_apply(
         &mut self,
         before: &Entry,
@@ -355,14 +357,18 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
         let keeps = args.persist && !entry.finding.kept.is_empty();
         let nothing_to_do = entry.finding.actions.is_empty() && !keeps;
         match (&entry.finding.state, entry.item.risk) {
-            (State::Good, _) if named => refused.push(format!("{id}: already good ({})", entry.finding.found)),
+            (State::Good, _) if named => {
+                refused.push(format!("{id}: already good ({})", entry.finding.found))
+            }
             (State::Skipped(reason) | State::Blocked(reason), _) if named => {
                 refused.push(format!("{id}: cannot be applied: {reason}"));
             }
-            (State::Costs, Risk::SecurityTrade) if !accepted && (named || in_group) => refused.push(format!(
-                "{id}: refused, because it is a security trade-off. {} To apply it anyway, add --accept-risk {id}",
-                entry.item.avoid
-            )),
+            (State::Costs, Risk::SecurityTrade) if !accepted && (named || in_group) => refused
+                .push(format!(
+                    "{id}: refused, because it is a security trade-off. {} To apply it anyway, add \
+                    --accept-risk {id}",
+                    entry.item.avoid
+                )),
             (State::Costs, Risk::SecurityTrade) if !accepted => {}
             (State::Costs, Risk::Trade) if args.items.is_empty() => {}
             (State::Costs, _) if nothing_to_do && named => refused.push(format!(
@@ -487,7 +493,8 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     }
     writeln!(
         out,
-        "{left} changes were not undone. To keep these values and remove them from the journal: tidegate tune undo --forget"
+        "{left} changes were not undone. To keep these values and remove them from the journal: tidegate \
+            tune undo --forget"
     )?;
     Ok(LEFT_OVER)
 }
@@ -517,12 +524,13 @@ fn state_folder(given: Option<&Path>, host: &Host) -> PathBuf {
     given.map_or_else(|| host.locate(STATE_FOLDER), Path::to_owned)
 }
 
-/// An error message if `--root` is not a recorded host. Every recorded host has at least some files of /proc; without
-/// them every item would be skipped.
+/// An error message if `--root` is not a recorded host. Every recorded host has at least some files of /proc;
+/// without them every item would be skipped.
 fn invalid_root(root: Option<&Path>) -> Option<String> {
     let root = root.filter(|root| !root.join("proc").is_dir())?;
     Some(format!(
-        "--root {}: not a recorded host, because it has no directory `proc`; help: give a directory made by record.sh",
+        "--root {}: not a recorded host, because it has no directory `proc`; help: give a directory made \
+            by record.sh",
         root.display()
     ))
 }

@@ -20,8 +20,8 @@ pub const TOOL_OUTPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Time limit of a tool; the tool is then killed.
 pub const TOOL_WAIT_MS_MAX: u64 = 5_000;
 
-/// How this binary was built. A value rather than a constant, so that recorded hosts give the same report with every
-/// build.
+/// How this binary was built. A value rather than a constant, so that recorded hosts give the same report with
+/// every build.
 #[derive(Clone, Debug)]
 pub struct Build {
     /// Compiled with optimisation and without debug assertions.
@@ -99,7 +99,8 @@ impl Host {
         self
     }
 
-    /// The root by which the journal identifies a host: `/`, or the directory of a recorded tree with links resolved.
+    /// The root by which the journal identifies a host: `/`, or the directory of a recorded tree with links
+    /// resolved.
     #[must_use]
     pub fn root_name(&self) -> String {
         let root = fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());

@@ -30,8 +30,8 @@ impl Interface {
         format!("/sys/class/net/{}/{file}", self.name)
     }
 
-    /// The number of interrupts per queue pair: two if receiving and sending have one each, as with virtio, otherwise
-    /// one.
+    /// The number of interrupts per queue pair: two if receiving and sending have one each, as with virtio,
+    /// otherwise one.
     #[must_use]
     pub fn interrupts_per_pair(&self) -> usize {
         let split = self.rx_queues > 0 && self.interrupts.len() == self.rx_queues + self.tx_queues;

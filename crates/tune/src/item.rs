@@ -194,9 +194,11 @@ impl Item {
 }
 
 /// The source of most gains.
-pub const NINE_STEPS: &str = "nine-steps article, 224k to 1.2M requests/s (talawah.io 2021; c5n.xlarge, JSON); how a step is divided among items is our estimate";
+pub const NINE_STEPS: &str = "nine-steps article, 224k to 1.2M requests/s (talawah.io 2021; c5n.xlarge, \
+    JSON); how a step is divided among items is our estimate";
 /// The documentation of the kernel.
 pub const KERNEL_DOCS: &str =
     "kernel documentation; no figure is published, the weight is our estimate";
-/// The settings for a million connections.
-pub const MILLION: &str = "reports of servers with a million connections (C1000K, MigratoryData, Phoenix); the weight is our estimate";
+/// The source of the settings for a million connections.
+pub const MILLION: &str = "reports of servers with a million connections (C1000K, MigratoryData, \
+    Phoenix); the weight is our estimate";

@@ -113,18 +113,21 @@ impl fmt::Display for JournalError {
             ),
             Self::Damaged(path, line) => write!(
                 f,
-                "{} line {line} cannot be read, so nothing was changed; help: repair the line, or restore the values by hand and remove the file",
+                "{} line {line} cannot be read, so nothing was changed; help: repair the line, or restore \
+                    the values by hand and remove the file",
                 path.display()
             ),
             Self::Foreign(path) => write!(
                 f,
-                "{} is owned or writable by another user, and undo would run the commands in it, so nothing was changed; \
+                "{} is owned or writable by another user, and undo would run the commands in it, so \
+                    nothing was changed; \
                  help: inspect the file, then `chown` it to yourself and `chmod 600` it, or remove it",
                 path.display()
             ),
             Self::OtherRoot(path, root) => write!(
                 f,
-                "{} contains changes of {}, so nothing was changed; help: undo them with `tidegate tune undo{}{}` \
+                "{} contains changes of {}, so nothing was changed; help: undo them with `tidegate tune \
+                    undo{}{}` \
                  or, if that host no longer exists, remove the file",
                 path.display(),
                 if root == LIVE_ROOT {
@@ -172,7 +175,7 @@ impl Journal {
             .map_err(|_| JournalError::Busy(path.clone()))?;
         let mut bytes = Vec::new();
         (&mut file).take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
-        // INVARIANT: a line is complete once its newline is on disk; bytes after the last newline are an incomplete line.
+        // INVARIANT: a line is complete once its newline is on disk; bytes after the last newline are incomplete.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let mut journal = Self { file, path: path.clone(), steps: Vec::new(), next: 1 };
         let text = String::from_utf8_lossy(bytes.get(..whole).unwrap_or_default()).into_owned();
@@ -204,8 +207,8 @@ impl Journal {
         }
     }
 
-    /// The settings and tool calls that were applied for an item and are in effect. `--persist` keeps them if the item
-    /// is good by now.
+    /// The settings and tool calls that were applied for an item and are in effect. `--persist` keeps them if the
+    /// item is good by now.
     #[must_use]
     pub fn actions_of(&self, item: &str) -> Vec<Action> {
         let lasting =

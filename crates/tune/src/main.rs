@@ -1,4 +1,5 @@
-//! `tidegate tune` as a program of its own, for developing and testing this crate. Users run it as part of `tidegate`.
+//! `tidegate tune` as a program of its own, for developing and testing this crate. Users run it as part of
+//! `tidegate`.
 //! In: the command line. Out: the exit code of `cli::run`. Never: contains logic of its own.
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,8 @@ pub fn text(report: &Report) -> String {
     let _ = writeln!(out, "{}", report.environment.line());
     let _ = writeln!(
         out,
-        "Score for \"{}\": {} of 100. Of the items, {} cost something, {} cannot be changed from here, {} are good, {} were skipped.",
+        "Score for \"{}\": {} of 100. Of the items, {} cost something, {} cannot be changed from here, {} \
+            are good, {} were skipped.",
         report.workload.kind.name(),
         report.score,
         count("costs"),
@@ -66,7 +67,8 @@ pub fn text(report: &Report) -> String {
     out
 }
 
-/// The gain in short form: percent for throughput; for other benefits their name, as their numbers are only weights.
+/// The gain in short form: percent for throughput; for other benefits their name, as their numbers are only
+/// weights.
 #[must_use]
 pub fn gain_text(entry: &Entry) -> String {
     match entry.item.gain.benefit {

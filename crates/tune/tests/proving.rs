@@ -1,5 +1,5 @@
-//! The experiment with a scripted load: changes that help are found, others are not, and the host is restored however
-//! the experiment ends.
+//! The experiment with a scripted load: changes that help are found, others are not, and the host is restored
+//! however the experiment ends.
 
 mod support;
 

@@ -283,7 +283,7 @@ fn node_of_a_virtio_card_is_that_of_its_parent_device() {
 fn interrupts_of_disabled_queues_do_not_count() {
     let cpus = [0, 0, 1, 1, 3, 3, 3, 3];
     let mut files = virtio_card(cpus, cpus);
-    // Two of the four pairs are in use; virtio keeps the interrupts of the others.
+    // Two of the four pairs are in use; virtio keeps the interrupts of the other two.
     files.retain(|(path, _)| !path.contains("x-2/") && !path.contains("x-3/"));
     let files: Vec<(&str, &str)> =
         files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
@@ -319,7 +319,8 @@ fn rps_flow_count_is_rounded_as_by_the_kernel() {
     let commands = entry.finding.commands();
     let flows: Vec<&String> =
         commands.iter().filter(|command| command.contains("flow_cnt")).collect();
-    // The kernel rounds 32768 / 3 up. After a kill before the `done` record, the value must still be recognised as ours.
+    // The kernel rounds 32768 / 3 up. After a kill before the `done` record, the value must still be
+    // recognised as ours.
     assert_eq!(flows.len(), 3, "{commands:?}");
     assert!(flows.iter().all(|command| command.starts_with("echo 16384 ")), "{flows:?}");
 }

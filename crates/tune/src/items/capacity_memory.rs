@@ -42,8 +42,14 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     );
     // A fifth of the memory is reserved for everything else.
     Ok(Finding::good_if(needs.bytes() < usable / 5 * 4, found)
-        .because("the kernel would drop connections or kill processes before this number of connections is reached")
-        .advise("add memory, raise the cgroup limit (docker --memory, MemoryMax=), or plan fewer connections per host"))
+        .because(
+            "the kernel would drop connections or kill processes before this number of connections \
+            is reached",
+        )
+        .advise(
+            "add memory, raise the cgroup limit (docker --memory, MemoryMax=), or plan fewer \
+            connections per host",
+        ))
 }
 
 /// The smallest memory limit between the cgroup of the process and the root; supports cgroup v2 and v1.

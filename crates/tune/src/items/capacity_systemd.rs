@@ -48,7 +48,8 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     };
     let wanted = Needs::of(host, workload).files_per_worker;
     let number = if limit == "infinity" { u64::MAX } else { limit.parse().unwrap_or(0) };
-    // systemd prints the value in the unit; the kernel grants no more than nr_open, and systemd accepts that silently.
+    // systemd prints the value in the unit. The kernel grants no more than nr_open, and systemd silently accepts
+    // that.
     let ceiling = host.read_number("/proc/sys/fs/nr_open").unwrap_or(u64::MAX);
     let cut = if number.min(wanted) > ceiling {
         format!(", which fs.nr_open cuts to {ceiling}")
@@ -61,7 +62,8 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     if number < wanted {
         finding = finding
             .advise(format!(
-                "set LimitNOFILE={wanted} in {DROP_IN} (`apply --persist` writes this file), then: systemctl daemon-reload"
+                "set LimitNOFILE={wanted} in {DROP_IN} (`apply --persist` writes this file), then: \
+                    systemctl daemon-reload"
             ))
             .keep(DROP_IN, format!("[Service]\nLimitNOFILE={wanted}\n"));
     }

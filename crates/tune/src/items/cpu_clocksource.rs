@@ -38,6 +38,9 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         .because("each reading of the time is a system call");
     match FAST.iter().find(|fast| available.split_whitespace().any(|name| name == **fast)) {
         Some(fast) => Ok(finding.action(Action::setting(current, fast))),
-        None => Ok(finding.advise("the kernel offers no faster clock source; dmesg shows the reason (often: tsc unstable)")),
+        None => Ok(finding.advise(
+            "the kernel offers no faster clock source; dmesg shows the reason \
+            (often: tsc unstable)",
+        )),
     }
 }

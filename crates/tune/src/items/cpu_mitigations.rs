@@ -69,7 +69,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     }
     Ok(Finding::costs(format!("active: {}{open}", active.join(", ")))
         .percent(percent)
-        .because("the shares are those of the nine-steps article on its CPU; measure on your CPU before you decide")
+        .because(
+            "the shares are those of the nine-steps article on its CPU; measure on your CPU before \
+            you decide",
+        )
         .advise(format!("boot parameters: {} (or mitigations=off)", words.join(" ")))
         .advise("add them to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub, reboot"))
 }

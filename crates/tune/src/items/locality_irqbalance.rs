@@ -40,6 +40,8 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
             ))
             .advise("to keep it stopped after a reboot: systemctl disable irqbalance"));
     }
-    Ok(finding
-        .advise("stop it in the service manager that starts it, or exclude the interrupts of the card: irqbalance --banirq=N"))
+    Ok(finding.advise(
+        "stop it in the service manager that starts it, or exclude the interrupts of the card: \
+            irqbalance --banirq=N",
+    ))
 }

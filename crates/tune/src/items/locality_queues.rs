@@ -38,8 +38,8 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             && seen < cpus
         {
             unknown = Some(format!(
-                "{name}: {seen} receive queues for {cpus} CPUs; reading the maximum of the card requires the tool \
-                 ethtool, which is not installed"
+                "{name}: {seen} receive queues for {cpus} CPUs; reading the maximum of the card requires \
+                 the tool ethtool, which is not installed"
             ));
         }
         let Some((max, present, kind)) = shown.ok().and_then(|text| channels(&text)) else {

@@ -53,7 +53,8 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             if covered == cpus.len() { "is possible" } else { "stays off" }
         ),
     )
-    .because("until interrupts reach the CPU of every worker, steering would leave some workers without connections")
+    .because("until interrupts reach the CPU of every worker, steering would leave some workers without \
+        connections")
     .advise(if queues < cpus.len() {
         format!(
             "{queues} queue interrupts cannot reach {} CPUs: add queues (locality-queues) if the card has more, \

@@ -56,7 +56,8 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
                 actions.push(Action::setting(mask_path, mask_text(&cpus)));
                 let flows = interface.path(&format!("queues/rx-{queue}/rps_flow_cnt"));
                 if host.exists(&flows) {
-                    // The kernel rounds up to a power of two: write the rounded value, so that it reads back unchanged.
+                    // The kernel rounds up to a power of two. Write the rounded value, so that it reads back
+                    // unchanged.
                     let each = (FLOWS / queues.max(1) as u64).next_power_of_two();
                     actions.push(Action::setting(flows, each));
                 }

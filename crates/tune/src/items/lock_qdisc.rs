@@ -69,8 +69,8 @@ struct Root<'a> {
 }
 
 impl Root<'_> {
-    /// The arguments with which `tc qdisc replace` restores this discipline with its handle and options. `None` if it
-    /// cannot be restored: the handle `0:` of a discipline that the kernel chose itself cannot be requested.
+    /// The arguments with which `tc qdisc replace` restores this discipline with its handle and options. `None` if
+    /// it cannot be restored: the handle `0:` of a discipline that the kernel chose itself cannot be requested.
     fn arguments(&self) -> Option<String> {
         if self.handle == "0:" || self.options.contains(&"offloaded") {
             return None;

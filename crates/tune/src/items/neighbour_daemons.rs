@@ -71,8 +71,14 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         )));
     }
     let named: Vec<String> = busy.iter().take(5).map(|(_, name)| name.clone()).collect();
-    Ok(Finding::costs(format!("processes that wake often on the CPUs of the workers: {}", named.join(", ")))
-        .advise("stop services that you do not need, or restrict them to another CPU: systemctl set-property NAME.service AllowedCPUs=0"))
+    Ok(Finding::costs(format!(
+        "processes that wake often on the CPUs of the workers: {}",
+        named.join(", ")
+    ))
+    .advise(
+        "stop services that you do not need, or restrict them to another CPU: systemctl \
+            set-property NAME.service AllowedCPUs=0",
+    ))
 }
 
 /// Start time of a process, in seconds after boot: field 22 of /proc/PID/stat.

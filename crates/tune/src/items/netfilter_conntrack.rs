@@ -43,6 +43,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         .because("a full table drops new connections without notifying the client")
         .action(Action::setting(max_path, wanted.max(max.saturating_mul(2))))
         .advise(
-            "or turn tracking off for the port of the service: nft add rule ip raw prerouting tcp dport 443 notrack",
+            "or turn tracking off for the port of the service: nft add rule ip raw prerouting tcp dport \
+                443 notrack",
         ))
 }

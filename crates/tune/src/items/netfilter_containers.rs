@@ -33,8 +33,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
             "inside a container ({container}), {}",
             if own { "behind a virtual interface" } else { "with host networking" }
         );
-        return Ok(Finding::good_if(!own, found)
-            .advise("docker run --network host; Kubernetes: hostNetwork: true; or use an SR-IOV or ipvlan interface"));
+        return Ok(Finding::good_if(!own, found).advise(
+            "docker run --network host; Kubernetes: hostNetwork: true; or use an SR-IOV or ipvlan \
+                interface",
+        ));
     }
     let bridges: Vec<&str> = names
         .iter()

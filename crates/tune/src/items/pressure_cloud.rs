@@ -46,5 +46,8 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     }
     Ok(Finding::costs(lines.join("; "))
         .because("packets were queued or dropped outside of this host")
-        .advise("use a larger or network-optimised instance; for conntrack: use security groups that allow all traffic both ways"))
+        .advise(
+            "use a larger or network-optimised instance; for conntrack: use security groups that \
+            allow all traffic both ways",
+        ))
 }

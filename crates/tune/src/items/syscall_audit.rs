@@ -56,7 +56,8 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
                     "auditctl -l",
                 ))
                 .advise("then restart the server: the rule only exempts tasks that start after it")
-                .advise("to keep it after a reboot: add `-a never,task` to a file in /etc/audit/rules.d/, then: augenrules --load"))
+                .advise("to keep it after a reboot: add `-a never,task` to a file in /etc/audit/rules.d/, \
+                    then: augenrules --load"))
         }
         Err(error) if error.cause == Cause::MissingTool && !daemon => {
             Ok(Finding::good("auditd does not run and auditctl is not installed"))

@@ -117,7 +117,8 @@ impl Load {
         })?;
         if let Some(errors) = counts.errors {
             return Err(format!(
-                "the server did not answer all requests correctly, so the cost per request is not meaningful: {errors} at {url}"
+                "the server did not answer all requests correctly, so the cost per request is not \
+                    meaningful: {errors} at {url}"
             ));
         }
         if counts.requests < REQUESTS_MIN {

@@ -269,7 +269,8 @@ fn reason_not_tried(entry: &Entry, args: &ProveArgs, on_loopback: bool) -> Optio
     }
     if on_loopback && item.scope == Scope::Card {
         return Some(
-            "the load uses loopback and does not reach the network card: use --url, and --client with a client on another host"
+            "the load uses loopback and does not reach the network card: use --url, and --client with a \
+                client on another host"
                 .to_owned(),
         );
     }
@@ -333,7 +334,8 @@ fn own_server(binary: &Path, state: &Path, workers: usize) -> Result<Vec<String>
     }
     let config = format!(
         "[server]\\nworkers = {workers}\\n[[listener]]\\nname = \"prove\"\\nbind = \"127.0.0.1:{{port}}\"\\n\
-         [[route]]\\npath = \"/json\"\\nrespond = {{ status = 200, headers = {{ \"content-type\" = \"application/json\" }}, \
+         [[route]]\\npath = \"/json\"\\nrespond = {{ status = 200, headers = {{ \"content-type\" = \
+         \"application/json\" }}, \
          body = \"{{\\\\\"message\\\\\":\\\\\"Hello, World!\\\\\"}}\" }}\\n"
     );
     let script = format!(

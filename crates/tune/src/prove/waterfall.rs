@@ -191,8 +191,8 @@ pub fn html(report: &ProofReport) -> String {
     out
 }
 
-/// The waterfall chart as SVG: requests per CPU second of the unchanged host and after each change in order. Changes
-/// that helped are filled, others are outlined; the line is the interval.
+/// The waterfall chart as SVG: requests per CPU second of the unchanged host and after each change in order.
+/// Changes that helped are filled, others are outlined; the line is the interval.
 #[must_use]
 pub fn svg(proof: &Proof) -> String {
     const WIDTH: f64 = 860.0;
@@ -259,8 +259,8 @@ impl Bar<'_> {
     }
 }
 
-/// The unchanged host, then each change in order on top of the changes that helped before it. The values are computed
-/// from the ratios of neighbouring rounds, because the absolute figures drift with the machine.
+/// The unchanged host, then each change in order on top of the changes that helped before it. The values are
+/// computed from the ratios of neighbouring rounds, because the absolute figures drift with the machine.
 fn bars(proof: &Proof) -> Vec<Bar<'_>> {
     let mut level = per_second(proof.baseline_us);
     let mut bars =
