@@ -1,6 +1,6 @@
-//! One change to the host, small enough to be journaled, done and put back alone.
-//! In: made by items. Out: text for people, and how to do it, look at it and put it back.
-//! Invariant: an action that cannot be looked at and put back does not exist; such advice is text.
+//! One change to the host, small enough to be journaled, applied and undone alone.
+//! In: built by items. Out: text for people; the present state, and whether the action is already in effect.
+//! Invariant: every action can be inspected and undone; other advice is text only.
 
 use crate::cpu_list::parse_mask;
 use crate::host::{Host, Unreadable};
@@ -10,50 +10,51 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Action {
-    /// Changes nothing itself: a setting that the next call of a tool changes beside what it is called for
-    /// (a driver places its interrupts anew with other queues). Put back after that call was.
-    Beside {
+    /// Changes nothing itself. Saves a setting that the next tool call changes as a side effect (a driver moves its
+    /// interrupts when the number of queues changes). Restored after that tool call was undone.
+    #[serde(rename = "beside")]
+    SideEffect {
         /// Absolute path.
         path: String,
     },
-    /// Makes a folder for a file that persists; put back by removing it when it is empty.
+    /// Creates a directory for a file that persists. Undone by removing the directory if it is empty.
     Folder {
         /// Absolute path.
         path: String,
     },
-    /// Makes or replaces a file that persists; put back byte for byte, or removed.
+    /// Creates or replaces a file that persists. Undone by restoring the previous bytes or removing the file.
     File {
         /// Absolute path.
         path: String,
         /// The whole text.
         text: String,
     },
-    /// Runs a tool; put back by another call of it.
+    /// Runs a tool. Undone by another tool call.
     Run {
-        /// What changes the host.
+        /// The command that changes the host.
         argv: Vec<String>,
-        /// What puts the found state back.
+        /// The command that restores the previous state.
         undo: Vec<String>,
-        /// What prints the state, so that a later change by somebody else is noticed.
+        /// The command that prints the state, so that a later change by another program is noticed.
         probe: Vec<String>,
     },
     /// Writes a kernel setting under /proc or /sys.
     Setting {
         /// Absolute path.
         path: String,
-        /// The value, without a line end.
+        /// The value, without a newline.
         value: String,
     },
 }
 
 impl Action {
-    /// A write to a kernel setting.
+    /// An action that writes a kernel setting.
     #[must_use]
     pub fn setting(path: impl Into<String>, value: impl ToString) -> Self {
         Self::Setting { path: path.into(), value: value.to_string() }
     }
 
-    /// A tool's call with its opposite and its probe, each as words apart from each other by blanks.
+    /// An action that runs a tool, with its undo and its probe commands; words are separated by white space.
     #[must_use]
     pub fn run(argv: &str, undo: &str, probe: &str) -> Self {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
@@ -63,14 +64,14 @@ impl Action {
     /// Whether the action changes something itself.
     #[must_use]
     pub const fn acts(&self) -> bool {
-        !matches!(self, Self::Beside { .. })
+        !matches!(self, Self::SideEffect { .. })
     }
 
-    /// The action as a shell user would type it.
+    /// The action as a shell command.
     #[must_use]
     pub fn command_text(&self) -> String {
         match self {
-            Self::Beside { path } => format!("save {path}"),
+            Self::SideEffect { path } => format!("save {path}"),
             Self::Folder { path } => format!("mkdir {path}"),
             Self::File { path, .. } => format!("write the file {path}"),
             Self::Run { argv, .. } => argv.join(" "),
@@ -84,7 +85,7 @@ impl Action {
         }
     }
 
-    /// The call that puts back what a tool did, as a shell user would type it; empty for the others.
+    /// The command that undoes a tool call; empty for the other actions.
     #[must_use]
     pub fn undo_text(&self) -> String {
         match self {
@@ -97,24 +98,24 @@ impl Action {
     #[must_use]
     pub fn target(&self) -> String {
         match self {
-            Self::Beside { path }
+            Self::SideEffect { path }
             | Self::Folder { path }
             | Self::File { path, .. }
             | Self::Setting { path, .. } => path.clone(),
-            Self::Run { probe, .. } => format!("what `{}` shows", probe.join(" ")),
+            Self::Run { probe, .. } => format!("the output of `{}`", probe.join(" ")),
         }
     }
 
-    /// The present state of what the action changes; `None` when it does not exist.
+    /// The present state of the target; `None` if the target does not exist.
     ///
     /// # Errors
-    /// [`Unreadable`] when the state cannot be read: then the action must not be done.
+    /// [`Unreadable`] if the state cannot be read; the action must then not be performed.
     pub fn state(&self, host: &Host) -> Result<Option<String>, Unreadable> {
         match self {
             Self::Folder { path } => Ok(host.exists(path).then(String::new)),
             Self::File { path, .. } if !host.exists(path) => Ok(None),
             Self::File { path, .. } => host.read_raw(path).map(Some),
-            Self::Beside { path } | Self::Setting { path, .. } => {
+            Self::SideEffect { path } | Self::Setting { path, .. } => {
                 host.read_raw(path).map(|text| Some(chosen(path, text)))
             }
             Self::Run { probe, .. } => {
@@ -124,20 +125,20 @@ impl Action {
         }
     }
 
-    /// Whether `state` is what this action leads to, as far as the action alone can tell.
+    /// Whether `state` is the result of this action, as far as the action itself can tell.
     #[must_use]
     pub fn is_reached_by(&self, state: Option<&str>) -> bool {
         match self {
             Self::Folder { .. } => state.is_some(),
             Self::File { text, .. } => state == Some(text),
-            Self::Beside { .. } | Self::Run { .. } => false,
+            Self::SideEffect { .. } | Self::Run { .. } => false,
             Self::Setting { path, value } => state.is_some_and(|state| same(path, state, value)),
         }
     }
 }
 
-/// The name that `sysctl` uses for a path under /proc/sys; a dot inside a part (as in the names of
-/// VLAN interfaces) is written `/` there.
+/// The name that `sysctl` uses for a path under /proc/sys. `sysctl` writes a dot inside a path component (as in
+/// the names of VLAN interfaces) as `/`.
 #[must_use]
 pub fn sysctl_key(path: &str) -> Option<String> {
     let key = path.strip_prefix("/proc/sys/")?;
@@ -156,8 +157,8 @@ pub fn sysctl_key(path: &str) -> Option<String> {
     )
 }
 
-/// The value in the text of a setting: files of the memory management list all values and bracket the
-/// one that holds (`always [madvise] never`), and take only one word back.
+/// The value in the text of a setting. Files of the memory management list all values with the present one in
+/// brackets (`always [madvise] never`), and accept a single word.
 fn chosen(path: &str, text: String) -> String {
     let bracketed = path
         .starts_with("/sys/kernel/mm/")
@@ -167,8 +168,8 @@ fn chosen(path: &str, text: String) -> String {
     bracketed.unwrap_or(text)
 }
 
-/// Whether two texts of one setting mean the same: the kernel writes back with its own white space,
-/// and masks with leading zeros.
+/// Whether two texts of one setting have the same meaning: the kernel prints its own white space, and masks with
+/// leading zeros.
 #[must_use]
 pub fn same(path: &str, one: &str, other: &str) -> bool {
     if one.split_whitespace().eq(other.split_whitespace()) {
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_reads_as_a_command() {
+    fn setting_is_shown_as_sysctl_command() {
         let action = Action::setting("/proc/sys/net/ipv4/tcp_mem", "1 2 3");
         assert_eq!(action.command_text(), "sysctl -w net.ipv4.tcp_mem=\"1 2 3\"");
         assert_eq!(
@@ -194,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn of_several_words_the_bracketed_one_is_the_value() {
+    fn bracketed_word_is_the_value() {
         let path = "/sys/kernel/mm/transparent_hugepage/enabled";
         assert_eq!(chosen(path, "[always] madvise never\n".to_owned()), "always");
         assert_eq!(chosen("/proc/sys/a", "[x]".to_owned()), "[x]");
     }
 
     #[test]
-    fn white_space_and_zeros_of_a_mask_make_no_difference() {
+    fn white_space_and_leading_zeros_of_masks_are_ignored() {
         assert!(same("/proc/sys/net/ipv4/tcp_mem", "1\t2\t3\n", "1 2 3"));
         assert!(same("/sys/class/net/e/queues/tx-0/xps_cpus", "00000000,0000000f\n", "f"));
         assert!(!same("/proc/sys/net/core/somaxconn", "0f", "f"));

@@ -1,7 +1,8 @@
-//! Does an item's actions, each journaled first; an item is done whole or not at all.
-//! In: a host, the open journal, actions. Out: how many were done, or what failed (and was put back).
-//! Never: acts without the state before on disk; replaces a file that persists in two steps.
-//! Invariant: at every instant, a kill leaves a journal from which `undo` restores what was there.
+//! Applies the actions of an item, each journaled first. An item is applied completely or not at all.
+//! In: a host, the open journal, actions. Out: the number of actions performed, or the failure (with the actions
+//! undone).
+//! Never: acts before the previous state is on disk; replaces a file that persists in two steps.
+//! Invariant: if the process is killed at any instant, `undo` can restore the previous state from the journal.
 
 use crate::action::Action;
 use crate::host::{Cause, Host, Unreadable, run_tool};
@@ -12,46 +13,46 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Places where a test may end the work as a kill would.
+/// Points at which a test may stop the work as a kill would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// Before the journal knows of the step.
+    /// Before the step is in the journal.
     BeforeJournal,
-    /// The journal knows; nothing is done yet.
+    /// The step is in the journal, the action is not performed yet.
     BeforeAction,
-    /// Done; the journal does not know yet.
+    /// The action is performed, the journal does not record that yet.
     AfterAction,
-    /// The journal knows that it is done.
+    /// The journal records that the action was performed.
     AfterJournal,
 }
 
-/// Asked at each point; true ends the work there and then, nothing is put back.
+/// Called at each point; if it returns true, the work stops at once and nothing is undone.
 pub type Killer<'a> = &'a mut dyn FnMut(Point) -> bool;
 
 /// Why an item was not applied.
 #[derive(Debug)]
 pub enum ApplyError {
-    /// An action failed; those before it were put back.
+    /// An action failed; the actions before it were undone.
     Action(Unreadable),
-    /// An action failed, and what the second names, done before it, could not be put back.
+    /// An action failed, and an action before it could not be undone; the second value names its target.
     HalfDone(Unreadable, String),
     /// The journal cannot be written.
     Journal(JournalError),
-    /// Ended by the [`Killer`].
+    /// Stopped by the [`Killer`].
     Killed,
 }
 
 impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Action(error) => write!(f, "{error}; what was begun for this item is put back"),
+            Self::Action(error) => write!(f, "{error}; the other changes of this item were undone"),
             Self::HalfDone(error, target) => write!(
                 f,
-                "{error}; what was begun for this item could NOT all be put back: {target}; `tidegate tune undo` says \
-                 why and tries again"
+                "{error}; not all changes of this item could be undone: {target} is still changed; run \
+                 `tidegate tune undo` to see the reason and to try again"
             ),
             Self::Journal(error) => error.fmt(f),
-            Self::Killed => write!(f, "ended in the middle"),
+            Self::Killed => write!(f, "stopped before the end"),
         }
     }
 }
@@ -64,10 +65,10 @@ impl From<JournalError> for ApplyError {
     }
 }
 
-/// Does one item's actions in order. An action whose target already is as wanted is left out.
+/// Applies the actions of one item in order. An action already in effect is left out.
 ///
 /// # Errors
-/// [`ApplyError`]; unless killed or half done, the host is as before.
+/// [`ApplyError`]; unless it is `Killed` or `HalfDone`, the host is as before.
 pub fn apply(
     host: &Host,
     journal: &mut Journal,
@@ -75,7 +76,7 @@ pub fn apply(
     actions: &[Action],
     killed: Killer<'_>,
 ) -> Result<usize, ApplyError> {
-    journal.is_of(&host.root_name())?;
+    journal.check_root(&host.root_name())?;
     let boot = boot_id(host);
     let first = journal.outstanding().last().map_or(0, |step| step.number);
     let mut done = 0;
@@ -116,7 +117,7 @@ fn apply_one(
     perform(host, action).map_err(ApplyError::Action)?;
     check(Point::AfterAction)?;
     let after = action.state(host).map_err(ApplyError::Action)?;
-    // Some drivers (virtio_net's moderation) say yes to a call and do nothing.
+    // Some drivers (virtio_net for interrupt moderation) accept a call and do nothing.
     let is_unchanged = action.acts() && after == before;
     journal.done(step, after)?;
     if is_unchanged {
@@ -127,10 +128,10 @@ fn apply_one(
     Ok(action.acts())
 }
 
-/// Does an action.
+/// Performs an action.
 fn perform(host: &Host, action: &Action) -> Result<(), Unreadable> {
     match action {
-        Action::Beside { .. } => Ok(()),
+        Action::SideEffect { .. } => Ok(()),
         Action::Folder { path } => {
             fs::create_dir(host.locate_entry(path)?).map_err(|error| Unreadable::file(path, &error))
         }
@@ -140,24 +141,24 @@ fn perform(host: &Host, action: &Action) -> Result<(), Unreadable> {
     }
 }
 
-/// Runs a tool that changes the host; refused on a recorded one.
+/// Runs a tool that changes the host; refused on a recorded host.
 pub(crate) fn run(host: &Host, argv: &[String]) -> Result<(), Unreadable> {
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
     if !host.is_live() {
         let what = words.first().copied().unwrap_or_default().to_owned();
-        let cause = Cause::Odd("a recorded host runs no tools".to_owned());
+        let cause = Cause::Odd("tools cannot be run on a recorded host".to_owned());
         return Err(Unreadable { what, cause });
     }
     run_tool(&words).map(drop)
 }
 
-/// Puts a whole file in place in one step: what is there after a crash is the old or the new one.
+/// Replaces a file in one step: after a crash, either the old or the new file exists.
 pub(crate) fn replace_file(host: &Host, path: &str, text: &str) -> Result<(), Unreadable> {
     let target = host.locate_entry(path)?;
     let folder = target.parent().unwrap_or(Path::new("/")).to_owned();
     let draft = draft_of(&target);
     let _ = fs::remove_file(&draft);
-    // A new file: a link in its place would be written through.
+    // `create_new`: a symbolic link at this path would be followed.
     let written = fs::File::create_new(&draft)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&draft, &target))
@@ -168,7 +169,7 @@ pub(crate) fn replace_file(host: &Host, path: &str, text: &str) -> Result<(), Un
     })
 }
 
-/// Removes what a kill between writing and renaming left.
+/// Removes the draft that a kill between writing and renaming left.
 pub(crate) fn remove_draft(host: &Host, path: &str) {
     if let Ok(target) = host.locate_entry(path) {
         let _ = fs::remove_file(draft_of(&target));
@@ -179,7 +180,7 @@ fn draft_of(target: &Path) -> PathBuf {
     target.with_extension("tidegate-new")
 }
 
-/// Names the running boot, so that `undo` can say that the machine was restarted since.
+/// The ID of the running boot, so that `undo` can report that the machine was rebooted since.
 #[must_use]
 pub fn boot_id(host: &Host) -> String {
     host.read("/proc/sys/kernel/random/boot_id").unwrap_or_default()

@@ -1,63 +1,63 @@
-//! The arithmetic of many connections: descriptors, pages, bytes.
-//! In: a workload and the number of workers. Out: what each limit has to be, and the sum in words.
-//! Limits: `CONNECTIONS_MAX` bounds every product far below 64 bits.
-//! The sizes are slab objects of Linux 6.18 on x86-64, read from /proc/slabinfo while connections were held.
+//! The resources that many connections need: descriptors, pages, bytes.
+//! In: a workload and the number of workers. Out: the required value of each limit, and the sum as text.
+//! Limits: `CONNECTIONS_MAX` keeps every product far below 64 bits.
+//! The sizes are slab objects of Linux 6.18 on x86-64, read from /proc/slabinfo while connections were open.
 
 use crate::environment::{Environment, allowed_cpus};
 use crate::host::Host;
 use crate::workload::{For, Workload};
 
-/// Kernel memory of one idle TCP socket: the socket itself.
+/// Kernel memory of one idle TCP socket, without its file objects.
 pub const TCP_SOCKET_BYTES: u64 = 2368;
-/// Its inode, directory entry, open file and epoll entry.
+/// Inode, directory entry, open file and epoll entry of a socket.
 pub const FILE_OBJECTS_BYTES: u64 = 832 + 192 + 192 + 192;
-/// User memory of an idle plain WebSocket: an assumption, as no server of ours holds any yet.
+/// User memory of an idle plain WebSocket connection. An assumption: Tidegate does not offer push yet.
 pub const IDLE_PUSH_BYTES: u64 = 256;
-/// User memory of an idle HTTP connection: an allowance above what is measured.
+/// User memory of an idle HTTP connection: above the measured value.
 pub const IDLE_HTTP_BYTES: u64 = 512;
-/// One connection in so many is thought to have bytes on their way.
+/// One connection in this many is assumed to have data in transit.
 pub const ACTIVE_ONE_IN: u64 = 20;
-/// Memory of a connection with bytes on their way: kernel buffers both ways and one of ours.
+/// Memory of a connection with data in transit: kernel buffers in both directions and one buffer of Tidegate.
 pub const ACTIVE_BYTES: u64 = 20 * 1024;
 /// Kernel pages that count against tcp_mem for an active connection.
 const ACTIVE_PAGES: u64 = 8;
-/// Descriptors a worker needs beside its connections: listeners, epoll, mailbox, files, reserve.
+/// Descriptors that a worker needs besides its connections: listeners, epoll, mailbox, files, reserve.
 const FILES_BESIDE: u64 = 256;
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// What a number of connections needs.
+/// The resources that a number of connections needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Connections from clients.
     pub connections: u64,
-    /// Sockets, with those to servers.
+    /// Sockets, including those to servers.
     pub sockets: u64,
     /// Worker threads.
     pub workers: u64,
-    /// RLIMIT_NOFILE: descriptors of one worker, since each has a table of its own.
+    /// RLIMIT_NOFILE: descriptors of one worker, since each worker has its own table.
     pub files_per_worker: u64,
     /// fs.file-max: descriptors of the whole host.
     pub files: u64,
-    /// tcp_mem, its third number.
+    /// The third number of tcp_mem.
     pub tcp_pages: u64,
     /// Kernel memory of the sockets.
     pub kernel_bytes: u64,
     /// User memory of idle connections.
     pub user_bytes: u64,
-    /// Memory of those that are active at once.
+    /// Memory of the connections that are active at the same time.
     pub active_bytes: u64,
 }
 
 impl Needs {
-    /// What a workload needs on a host.
+    /// The needs of a workload on a host.
     #[must_use]
     pub fn of(host: &Host, workload: &Workload) -> Self {
         let usable = allowed_cpus(host).len() as u64;
         Self::with_workers(workload, workload.workers.unwrap_or(usable).max(1))
     }
 
-    /// What a workload needs with so many workers.
+    /// The needs of a workload with this number of workers.
     #[must_use]
     pub fn with_workers(workload: &Workload, workers: u64) -> Self {
         let connections = workload.connections();
@@ -72,10 +72,10 @@ impl Needs {
             connections,
             sockets,
             workers,
-            // A tenth more, because connections never spread quite evenly.
+            // A tenth more, because connections are never distributed quite evenly.
             files_per_worker: sockets / workers * 11 / 10 + FILES_BESIDE,
             files: sockets * 11 / 10 + workers * FILES_BESIDE,
-            // An idle socket has been seen to count 5/8 of a page.
+            // Measured: an idle socket counts as 5/8 of a page.
             tcp_pages: sockets * 5 / 8 + active * ACTIVE_PAGES,
             kernel_bytes: sockets * (TCP_SOCKET_BYTES + FILE_OBJECTS_BYTES),
             user_bytes: sockets * idle_bytes,
@@ -83,13 +83,13 @@ impl Needs {
         }
     }
 
-    /// All memory.
+    /// The sum of all memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.kernel_bytes + self.user_bytes + self.active_bytes
     }
 
-    /// The sum in words, a line each.
+    /// The plan as text lines.
     #[must_use]
     pub fn lines(&self, environment: &Environment) -> Vec<String> {
         let share = self.user_bytes.checked_div(self.sockets).unwrap_or(0);
@@ -104,29 +104,29 @@ impl Needs {
                 TCP_SOCKET_BYTES + FILE_OBJECTS_BYTES,
                 gib(self.kernel_bytes)
             ),
-            format!("ours, idle: {} x {share} B = {}", self.sockets, gib(self.user_bytes)),
+            format!("Tidegate, idle: {} x {share} B = {}", self.sockets, gib(self.user_bytes)),
             format!(
-                "active, one in {ACTIVE_ONE_IN}: {} x {} KiB = {}",
+                "active connections, one in {ACTIVE_ONE_IN}: {} x {} KiB = {}",
                 self.sockets / ACTIVE_ONE_IN,
                 ACTIVE_BYTES / 1024,
                 gib(self.active_bytes)
             ),
             format!(
-                "sum: {} of {} (TLS adds up to 6 KiB each: {} more)",
+                "sum: {} of {} (TLS adds up to 6 KiB per connection: {} more)",
                 gib(self.bytes()),
                 gib(environment.memory_bytes),
                 gib(self.connections * 6 * 1024)
             ),
             format!(
-                "RLIMIT_NOFILE {} (a worker's own table), fs.file-max {}, tcp_mem {} pages ({})",
+                "RLIMIT_NOFILE {} (per worker), fs.file-max {}, tcp_mem {} pages ({})",
                 self.files_per_worker,
                 self.files,
                 self.tcp_pages,
                 gib(self.tcp_pages * PAGE_BYTES)
             ),
             format!(
-                "a client host reaches one address and port with at most 64512 connections per source \
-                 address: {} source addresses for a test; with the clients on this host too, take all twice",
+                "a client host can open at most 64512 connections per source address to one address and port: \
+                 a test needs {} source addresses; if the clients run on this host too, double all figures",
                 self.connections.div_ceil(64_512)
             ),
         ]
@@ -157,21 +157,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plan_for_a_million_covers_what_was_measured() {
+    fn plan_for_a_million_covers_the_measured_needs() {
         let mut workload = Workload::of(For::Push);
-        workload.asked_connections = Some(1_200_000);
+        workload.requested_connections = Some(1_200_000);
         let needs = Needs::with_workers(&workload, 64);
-        // 1.2 million loopback connections (2.4 million ends) were held with 1,500,000 pages.
+        // Measured: 1.2 million loopback connections (2.4 million sockets) took 1,500,000 pages,
         assert!(needs.tcp_pages * 2 >= 1_500_000);
-        // ... on workers with 20,000 descriptors; unevenness asks for a little more than the mean.
+        // on workers with 20,000 descriptors. Uneven distribution needs a little more than the mean.
         assert!(needs.files_per_worker > 1_200_000 / 64);
         assert!(needs.bytes() < 8 << 30);
     }
 
     #[test]
-    fn no_request_overflows() {
+    fn largest_number_of_connections_does_not_overflow() {
         let mut workload = Workload::of(For::Proxy);
-        workload.asked_connections = Some(u64::MAX);
+        workload.requested_connections = Some(u64::MAX);
         assert!(Needs::with_workers(&workload, 1).bytes() > 0);
     }
 }

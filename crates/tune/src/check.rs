@@ -1,6 +1,6 @@
-//! Runs every item's detection and weighs what came out.
+//! Runs the detection of every item and computes the score.
 //! In: a host, a workload. Out: a `Report`, sorted by gain.
-//! Never: changes anything; stops at an item that cannot be read (it is skipped with its reason).
+//! Never: changes anything; stops at an item that cannot be read (it is skipped, with the reason).
 
 use crate::action::{Action, sysctl_key};
 use crate::capacity::Needs;
@@ -12,86 +12,86 @@ use crate::items;
 use crate::mounts::read_only_mount;
 use crate::workload::Workload;
 
-/// Who can change what an item found.
+/// What can change the setting of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hand {
-    /// `tune apply` can.
+pub enum ChangedBy {
+    /// `tune apply`.
     Apply,
-    /// Tidegate does it by itself when it serves.
-    Itself,
+    /// Tidegate itself, when it serves.
+    Tidegate,
     /// There is nothing to change.
-    Nobody,
-    /// A person has to.
-    You,
+    Nothing,
+    /// The operator, by hand.
+    Operator,
 }
 
-impl Hand {
-    /// The word in reports.
+impl ChangedBy {
+    /// The value in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Apply => "tune apply",
-            Self::Itself => "by itself",
-            Self::Nobody => "nothing to do",
-            Self::You => "by hand",
+            Self::Tidegate => "by itself",
+            Self::Nothing => "nothing to do",
+            Self::Operator => "by hand",
         }
     }
 }
 
-/// One item with what was found.
+/// One item with its finding.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The item.
     pub item: &'static Item,
-    /// What was found.
+    /// The finding on this host.
     pub finding: Finding,
 }
 
 impl Entry {
-    /// The gain to expect, percent.
+    /// The expected gain, percent.
     #[must_use]
     pub fn percent(&self) -> f64 {
         self.finding.percent.unwrap_or(self.item.gain.percent)
     }
 
-    /// Who can change it.
+    /// What can change the setting.
     #[must_use]
-    pub fn hand(&self) -> Hand {
+    pub fn changed_by(&self) -> ChangedBy {
         match self.finding.state {
-            State::Good | State::Skipped(_) => Hand::Nobody,
-            State::Blocked(_) => Hand::You,
-            State::Costs if !self.finding.actions.is_empty() => Hand::Apply,
+            State::Good | State::Skipped(_) => ChangedBy::Nothing,
+            State::Blocked(_) => ChangedBy::Operator,
+            State::Costs if !self.finding.actions.is_empty() => ChangedBy::Apply,
             State::Costs if self.finding.by_itself && self.finding.advice.is_empty() => {
-                Hand::Itself
+                ChangedBy::Tidegate
             }
-            State::Costs => Hand::You,
+            State::Costs => ChangedBy::Operator,
         }
     }
 }
 
-/// What `tune check` found.
+/// The result of `tune check`.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Where we are.
+    /// The machine, virtual machine or container.
     pub environment: Environment,
     /// What the advice is for.
     pub workload: Workload,
-    /// Every item that matters for it: those that cost first, the dearest on top.
+    /// Every item that matters for the workload: those that cost something first, sorted by gain, largest first.
     pub entries: Vec<Entry>,
-    /// The capacity plan in words; empty unless connections were asked for.
+    /// The capacity plan as text; empty unless a number of connections was requested.
     pub plan: Vec<String>,
-    /// 0 to 100: what the host reaches of what it could, security trades left out.
+    /// 0 to 100: the share of its potential that the host reaches, without security trade-offs.
     pub score: u32,
 }
 
 impl Report {
-    /// The entries in one state's word, in order.
+    /// The entries whose state has this name, in order.
     pub fn in_state(&self, name: &str) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| entry.finding.state.name() == name)
     }
 }
 
-/// Looks at a host for a workload.
+/// Checks a host for a workload.
 #[must_use]
 pub fn check(host: &Host, workload: &Workload) -> Report {
     let environment = Environment::of(host);
@@ -106,14 +106,14 @@ pub fn check(host: &Host, workload: &Workload) -> Report {
             State::Good | State::Skipped(_) => std::cmp::Ordering::Equal,
         })
     });
-    let plan = match workload.asked_connections {
+    let plan = match workload.requested_connections {
         Some(_) => Needs::of(host, workload).lines(&environment),
         None => Vec::new(),
     };
     Report { score: score(&entries), environment, workload: workload.clone(), entries, plan }
 }
 
-/// One item's finding, with what cannot be changed from here marked so.
+/// The finding of one item. A setting that cannot be changed from here is marked as blocked.
 #[must_use]
 pub fn detect(item: &Item, host: &Host, workload: &Workload, environment: &Environment) -> Finding {
     let mut finding = match (item.detect)(host, workload) {
@@ -132,32 +132,35 @@ pub fn detect(item: &Item, host: &Host, workload: &Workload, environment: &Envir
     finding
 }
 
-/// Why an item is skipped. Settings of the whole host are not missing from the kernel when a container's
-/// network namespace does not show them.
+/// The reason why an item is skipped. A setting of the whole host that the network namespace of a container
+/// does not show is not missing from the kernel.
 fn reason_of(error: &Unreadable, environment: &Environment) -> String {
     let is_hidden = error.cause == Cause::Missing && error.what.starts_with("/proc/sys/net/");
     match &environment.container {
         Some(kind) if is_hidden => {
-            format!("{} is not shown inside a container ({kind}): look on the host", error.what)
+            format!(
+                "{} is not visible inside a container ({kind}): run `tidegate tune check` on the host",
+                error.what
+            )
         }
         _ => error.to_string(),
     }
 }
 
-/// Why none of the settings can be written from here; `None` when they can.
+/// Why the settings cannot be written from here; `None` if they can.
 fn read_only(host: &Host, actions: &[Action], environment: &Environment) -> Option<String> {
     actions.iter().find_map(|action| {
         let Action::Setting { path, value } = action else {
             return None;
         };
         let mount = read_only_mount(host, path)?;
-        let mend = match sysctl_key(path) {
+        let help = match sysctl_key(path) {
             Some(key) if key.starts_with("net.") && environment.container.is_some() => format!(
-                "give it when the container starts (docker run --sysctl {key}=\"{value}\") or set it outside"
+                "set it when the container starts (docker run --sysctl {key}=\"{value}\") or on the host"
             ),
-            _ => "set it outside".to_owned(),
+            _ => "set it on the host".to_owned(),
         };
-        Some(format!("{mount} is mounted read-only here: {mend}"))
+        Some(format!("{mount} is mounted read-only here: {help}"))
     })
 }
 
@@ -170,7 +173,7 @@ const fn rank(entry: &Entry) -> u8 {
     }
 }
 
-/// 100 divided by the product of all gains left: two items of 25 % each give 64.
+/// 100 divided by the product of all gains still open: two items of 25 % each give 64.
 fn score(entries: &[Entry]) -> u32 {
     let left: f64 = entries
         .iter()
@@ -187,7 +190,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_host_that_shows_nothing_gives_reasons_not_crashes() {
+    fn host_without_files_skips_every_item() {
         let report = check(
             &Host::recorded(Path::new("/nonexistent")),
             &Workload::of(crate::workload::For::All),

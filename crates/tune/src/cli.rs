@@ -1,6 +1,6 @@
 //! The command line: `tidegate tune check | apply | undo | prove`.
 //! In: parsed arguments. Out: results on standard output, errors on standard error, an exit code
-//! (0 done, 1 something was found or left over, 2 usage).
+//! (0: done, 1: something failed or is left to do, 2: usage error).
 //! Never: changes anything without `apply --yes`, `undo` or `prove`.
 
 use crate::action::Action;
@@ -23,9 +23,9 @@ use std::process::ExitCode;
 
 /// Everything was done.
 const DONE: u8 = 0;
-/// Something failed or was left over.
+/// Something failed or is left to do.
 const LEFT_OVER: u8 = 1;
-/// The command line does not make sense.
+/// The command line is invalid.
 const USAGE: u8 = 2;
 
 /// Arguments of `tidegate tune`.
@@ -37,44 +37,44 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Look only: what this host costs, what would change it, what it may gain
+    /// Check this host without changing it: what costs performance, how to fix it, the expected gain
     Check(CheckArgs),
-    /// Show the exact changes; with --yes make them, journaled so that undo restores them
+    /// Show the exact changes; with --yes make them (undo restores the previous values)
     Apply(ApplyArgs),
-    /// Put back everything that apply or prove changed, newest first
+    /// Undo all changes of apply and prove, newest first
     Undo(UndoArgs),
-    /// Measure what each change gains here, keep nothing that does not help, draw the waterfall
+    /// Measure the gain of each change on this host; all changes are undone unless --keep is given
     Prove(Box<prove::ProveArgs>),
-    /// One run of the connection-capacity demonstration (made by prove, in a network namespace)
+    /// One run of the connection-capacity demonstration (started by prove, in a network namespace)
     #[command(hide = true)]
     Capacity(prove::CapacityArgs),
 }
 
-/// What the advice is for.
+/// The planned work and the host to check.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WorkloadArgs {
     /// The kind of work
     #[arg(long = "for", value_enum, default_value_t = For::All)]
     kind: For,
-    /// Connections to hold at once: adds a plan with the memory arithmetic
+    /// Connections open at the same time: adds a plan with the limits and memory that they need
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     connections: Option<u64>,
     /// Worker threads to plan for [default: one per usable CPU]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
     workers: Option<u64>,
-    /// Interfaces in the data's path [default: all with a device behind them]
+    /// Interface in the data path; may be repeated [default: all with a device]
     #[arg(long = "interface", value_name = "NAME")]
     interfaces: Vec<String>,
-    /// Look at the limits of this process instead of our own
+    /// Check the limits of this process instead of those of this command
     #[arg(long)]
     pid: Option<u32>,
-    /// Look at a recorded host (a tree made by record.sh) instead of this one
+    /// Check a recorded host (a directory made by record.sh) instead of this one
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
 }
 
 impl WorkloadArgs {
-    /// The host that is looked at.
+    /// The host to check.
     #[must_use]
     pub fn host(&self) -> Host {
         let host = self.root.as_deref().map_or_else(Host::live, Host::recorded);
@@ -84,16 +84,16 @@ impl WorkloadArgs {
         }
     }
 
-    /// The recorded host that was named, if one was.
+    /// The directory of the recorded host, if one was given.
     #[must_use]
     pub fn root(&self) -> Option<&Path> {
         self.root.as_deref()
     }
 
-    /// What these arguments name that does not exist, in words.
+    /// An error message if an argument names a host, interface or process that does not exist.
     #[must_use]
-    pub fn refusal(&self) -> Option<String> {
-        not_recorded(self.root())
+    pub fn invalid_argument(&self) -> Option<String> {
+        invalid_root(self.root())
             .or_else(|| self.absent_interface())
             .or_else(|| self.absent_process())
     }
@@ -102,15 +102,12 @@ impl WorkloadArgs {
         let folder = "/sys/class/net";
         let known = self.host().list(folder).unwrap_or_default();
         let name = self.interfaces.iter().find(|name| !known.contains(name))?;
-        Some(format!(
-            "--interface {name}: there is no such interface; there are: {}",
-            known.join(", ")
-        ))
+        Some(format!("--interface {name}: no such interface; allowed: {}", known.join(", ")))
     }
 
     fn absent_process(&self) -> Option<String> {
         let pid = self.pid.filter(|_| !self.host().exists(&self.host().process_path("status")))?;
-        Some(format!("--pid {pid}: there is no such process"))
+        Some(format!("--pid {pid}: no such process"))
     }
 
     /// The workload.
@@ -118,7 +115,7 @@ impl WorkloadArgs {
     pub fn workload(&self) -> Workload {
         Workload {
             kind: self.kind,
-            asked_connections: self.connections,
+            requested_connections: self.connections,
             interfaces: self.interfaces.clone(),
             workers: self.workers,
         }
@@ -129,44 +126,44 @@ impl WorkloadArgs {
 struct CheckArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Print JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Write one self-contained page to FILE
+    /// Write the report as one self-contained HTML page to FILE
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 struct ApplyArgs {
-    /// Items or groups to apply [default: all that cost something and have no risk]
+    /// Items or groups to apply [default: all items that cost something and have no risk]
     #[arg(value_name = "ITEM")]
     items: Vec<String>,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Really do it
+    /// Make the changes; without it they are only shown
     #[arg(long)]
     yes: bool,
-    /// Also write files that keep the changes over restarts
+    /// Also write files that keep the changes after a reboot
     #[arg(long)]
     persist: bool,
-    /// Accept a security trade, named one by one
+    /// Accept the security trade-off of this item; may be repeated
     #[arg(long, value_name = "ITEM")]
     accept_risk: Vec<String>,
-    /// Folder of the journal [default: /var/lib/tidegate/tune, below --root]
+    /// Directory of the journal [default: /var/lib/tidegate/tune, below --root]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 struct UndoArgs {
-    /// Folder of the journal [default: /var/lib/tidegate/tune, below --root]
+    /// Directory of the journal [default: /var/lib/tidegate/tune, below --root]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
-    /// Leave what was changed since as it is, and forget our changes to it
+    /// Keep values that were changed since as they are, and remove them from the journal
     #[arg(long)]
     forget: bool,
-    /// The recorded host that apply was given
+    /// The recorded host on which apply was run
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
 }
@@ -175,7 +172,9 @@ struct UndoArgs {
 #[must_use]
 pub fn run(args: Args) -> ExitCode {
     let result = match args.command {
-        None => usage("say what to do: tidegate tune check | apply | undo | prove (see --help)"),
+        None => usage(
+            "no command given; help: run tidegate tune check, apply, undo or prove (see tidegate tune --help)",
+        ),
         Some(Command::Check(args)) => run_check(&args),
         Some(Command::Apply(args)) => run_apply(&args),
         Some(Command::Undo(args)) => run_undo(&args),
@@ -186,14 +185,14 @@ pub fn run(args: Args) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(DONE),
         Err(error) => {
-            complain(&error.to_string());
+            print_error(&error.to_string());
             ExitCode::from(LEFT_OVER)
         }
     }
 }
 
 fn run_check(args: &CheckArgs) -> io::Result<u8> {
-    if let Some(message) = args.workload.refusal() {
+    if let Some(message) = args.workload.invalid_argument() {
         return usage(&message);
     }
     let report = check(&args.workload.host(), &args.workload.workload());
@@ -211,7 +210,7 @@ fn run_check(args: &CheckArgs) -> io::Result<u8> {
 
 fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     let wrong = unknown_name(args.items.iter().chain(&args.accept_risk))
-        .or_else(|| args.workload.refusal());
+        .or_else(|| args.workload.invalid_argument());
     if let Some(message) = wrong {
         return usage(&message);
     }
@@ -229,7 +228,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     if !trades.is_empty() {
         writeln!(
             out,
-            "Left out, as they trade one thing for another: {}.\nName those that you want; `tidegate tune check` explains them.\n",
+            "Left out because they are trade-offs: {}.\nTo apply an item, name it; `tidegate tune check` \
+                describes each trade-off.\n",
             trades.join(", ")
         )?;
     }
@@ -247,41 +247,46 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         }
         writeln!(
             out,
-            "\nNothing was changed. With --yes this is done; `tidegate tune undo` puts it back."
+            "\nNothing was changed. To make these changes, add --yes; `tidegate tune undo` restores the \
+                previous values."
         )?;
         return Ok(DONE);
     }
     let mut journal = Journal::open(&state).map_err(io::Error::other)?;
-    journal.is_of(&host.root_name()).map_err(io::Error::other)?;
-    let mut works = Works { host: &host, journal: &mut journal, out: &mut out, failed: false };
+    journal.check_root(&host.root_name()).map_err(io::Error::other)?;
+    let mut applier = Applier { host: &host, journal: &mut journal, out: &mut out, failed: false };
     for entry in &chosen {
-        works.look_again_and_apply(entry, &report, args.persist)?;
+        applier.recheck_and_apply(entry, &report, args.persist)?;
     }
     for (entry, actions) in &in_place {
-        works.apply(entry, actions)?;
+        applier.apply(entry, actions)?;
     }
-    let failed = works.failed;
+    let failed = applier.failed;
     journal.tidy().map_err(io::Error::other)?;
     if journal.outstanding().is_empty() {
         writeln!(out, "\nNothing was changed.")?;
     } else {
-        writeln!(out, "\n`tidegate tune undo` puts everything back.")?;
+        writeln!(out, "\n`tidegate tune undo` restores the previous values.")?;
     }
     Ok(if failed || !refused.is_empty() { LEFT_OVER } else { DONE })
 }
 
-/// Items being applied, one after the other.
-struct Works<'a, W> {
+/// Applies items one after the other.
+struct Applier<'a, W> {
+    /// The host to change.
     host: &'a Host,
+    /// The open journal of this host.
     journal: &'a mut Journal,
+    /// Receives the text for the user.
     out: &'a mut W,
+    /// Whether at least one item failed.
     failed: bool,
 }
 
-impl<W: Write> Works<'_, W> {
-    /// What was done for the items before may have changed what this one finds: a driver places the
-    /// interrupts of new queues itself.
-    fn look_again_and_apply(
+impl<W: Write> Applier<'_, W> {
+    /// Checks the item again and applies it. The items applied before may have changed its finding: a driver
+    /// places the interrupts of new queues itself.
+    fn recheck_and_apply(
         &mut self,
         before: &Entry,
         report: &Report,
@@ -291,7 +296,11 @@ impl<W: Write> Works<'_, W> {
         let finding = detect(item, self.host, &report.workload, &report.environment);
         let entry = Entry { item, finding };
         if entry.finding.state != State::Costs {
-            return writeln!(self.out, "{}: good by now: {}", item.id, entry.finding.found);
+            return writeln!(
+                self.out,
+                "{}: good after the changes before: {}",
+                item.id, entry.finding.found
+            );
         }
         let actions = actions_of(self.host, &entry, persist, self.out)?;
         self.apply(&entry, &actions)
@@ -304,13 +313,13 @@ impl<W: Write> Works<'_, W> {
             Ok(done) => writeln!(self.out, "  done: {done} changes"),
             Err(error) => {
                 self.failed = true;
-                writeln!(self.out, "  not done: {error}")
+                writeln!(self.out, "  failed: {error}")
             }
         }
     }
 }
 
-/// Named items that are good because they were applied before: with `--persist` they can still be kept.
+/// Named items that are good because they were applied before. With `--persist`, their files can still be written.
 fn in_place<'a>(
     host: &Host,
     report: &'a Report,
@@ -321,7 +330,7 @@ fn in_place<'a>(
         return Ok(Vec::new());
     }
     let journal = Journal::open(state).map_err(io::Error::other)?;
-    journal.is_of(&host.root_name()).map_err(io::Error::other)?;
+    journal.check_root(&host.root_name()).map_err(io::Error::other)?;
     Ok(report
         .in_state("good")
         .filter(|entry| args.items.iter().any(|name| name == entry.item.id))
@@ -333,8 +342,7 @@ fn in_place<'a>(
         .collect())
 }
 
-/// The entries that are to be applied, in the order to apply them, and a line for each that was asked for
-/// but is not.
+/// The entries to apply, in the order to apply them, and a message for each named entry that is not applied.
 fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<String>) {
     let (mut chosen, mut refused) = (Vec::new(), Vec::new());
     for entry in &report.entries {
@@ -349,18 +357,22 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
         let keeps = args.persist && !entry.finding.kept.is_empty();
         let nothing_to_do = entry.finding.actions.is_empty() && !keeps;
         match (&entry.finding.state, entry.item.risk) {
-            (State::Good, _) if named => refused.push(format!("{id}: good already ({})", entry.finding.found)),
+            (State::Good, _) if named => {
+                refused.push(format!("{id}: already good ({})", entry.finding.found))
+            }
             (State::Skipped(reason) | State::Blocked(reason), _) if named => {
                 refused.push(format!("{id}: cannot be applied: {reason}"));
             }
-            (State::Costs, Risk::SecurityTrade) if !accepted && (named || in_group) => refused.push(format!(
-                "{id}: refused, it is a security trade. Not when: {} To do it anyway: --accept-risk {id}",
-                entry.item.avoid
-            )),
+            (State::Costs, Risk::SecurityTrade) if !accepted && (named || in_group) => refused
+                .push(format!(
+                    "{id}: refused, because it is a security trade-off. {} To apply it anyway, add \
+                    --accept-risk {id}",
+                    entry.item.avoid
+                )),
             (State::Costs, Risk::SecurityTrade) if !accepted => {}
             (State::Costs, Risk::Trade) if args.items.is_empty() => {}
             (State::Costs, _) if nothing_to_do && named => refused.push(format!(
-                "{id}: only by hand: {}",
+                "{id}: must be changed by hand: {}",
                 entry.finding.advice.join("; ")
             )),
             (State::Costs, _) if !nothing_to_do => chosen.push(entry),
@@ -372,7 +384,7 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
     (chosen, refused)
 }
 
-/// What could be applied but is left to be named, when no item is named at all.
+/// Trade-offs that could be applied but have to be named. Empty if the user named any item.
 fn trades_left_out(report: &Report, args: &ApplyArgs) -> Vec<&'static str> {
     if !args.items.is_empty() {
         return Vec::new();
@@ -401,7 +413,7 @@ fn actions_of(
             more => format!(" (and {more} more)"),
         };
         if let Some(command) = not_kept.first() {
-            writeln!(out, "{}: not kept over restarts: {command}{more}", entry.item.id)?;
+            writeln!(out, "{}: not kept after a reboot: {command}{more}", entry.item.id)?;
         }
     }
     Ok(actions)
@@ -409,9 +421,9 @@ fn actions_of(
 
 fn show(out: &mut impl Write, host: &Host, entry: &Entry, actions: &[Action]) -> io::Result<()> {
     writeln!(out, "{}: {}", entry.item.id, entry.finding.found)?;
-    let beside = actions.iter().filter(|action| !action.acts()).count();
-    if beside > 0 {
-        writeln!(out, "  saved first: {beside} settings that the driver may set anew with it")?;
+    let saved = actions.iter().filter(|action| !action.acts()).count();
+    if saved > 0 {
+        writeln!(out, "  saved first: {saved} settings that the driver may change with it")?;
     }
     for action in actions.iter().filter(|action| action.acts()) {
         let before = match action.state(host) {
@@ -433,14 +445,14 @@ fn show(out: &mut impl Write, host: &Host, entry: &Entry, actions: &[Action]) ->
 }
 
 fn run_undo(args: &UndoArgs) -> io::Result<u8> {
-    if let Some(message) = not_recorded(args.root.as_deref()) {
+    if let Some(message) = invalid_root(args.root.as_deref()) {
         return usage(&message);
     }
     let host = args.root.as_deref().map_or_else(Host::live, Host::recorded);
     let state = state_folder(args.state.as_deref(), &host);
     let mut out = io::stdout().lock();
     if !journal::exists(&state).map_err(io::Error::other)? {
-        writeln!(out, "Nothing to undo: there are no changes in {}.", state.display())?;
+        writeln!(out, "Nothing to undo: {} contains no changes.", state.display())?;
         return Ok(DONE);
     }
     let mut journal = Journal::open(&state).map_err(io::Error::other)?;
@@ -448,17 +460,17 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     let mut left = 0;
     for undone in &fates {
         let target = undone.step.action.target();
-        let since = if undone.restarted { " (the machine was restarted since)" } else { "" };
+        let since = if undone.restarted { " (the machine was rebooted since)" } else { "" };
         let line = match &undone.fate {
-            Fate::AlreadyBack => format!("as before already{since}"),
+            Fate::AlreadyBack => format!("already as before{since}"),
             Fate::Restored => "restored".to_owned(),
             Fate::Failed(reason) => format!("NOT restored: {reason}"),
             Fate::ChangedSince(value) => {
                 let before = undone.step.before.as_deref().unwrap_or("(nothing)").trim();
                 format!(
-                    "left alone: changed since to {:?}{since}; before it was {:?}",
-                    apart(value, before),
-                    apart(before, value)
+                    "left as it is: changed since to {:?}{since}; the value before was {:?}",
+                    difference(value, before),
+                    difference(before, value)
                 )
             }
         };
@@ -472,22 +484,26 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     }
     journal.tidy().map_err(io::Error::other)?;
     if left == 0 {
-        writeln!(out, "Everything is as it was.")?;
+        writeln!(out, "All changes were undone.")?;
         return Ok(DONE);
     }
     if args.forget {
-        writeln!(out, "{left} left as they are, and forgotten.")?;
+        writeln!(out, "{left} changes were left as they are and removed from the journal.")?;
         return Ok(DONE);
     }
-    writeln!(out, "{left} left. To leave them as they are for good: tidegate tune undo --forget")?;
+    writeln!(
+        out,
+        "{left} changes were not undone. To keep these values and remove them from the journal: tidegate \
+            tune undo --forget"
+    )?;
     Ok(LEFT_OVER)
 }
 
-/// Lines of a tool's long answer that are shown.
+/// Maximum number of lines shown of a tool's output.
 const LINES_SHOWN_MAX: usize = 4;
 
-/// What of `one` is not in `other`: of a tool's answer of many lines those that differ, else all of it.
-fn apart(one: &str, other: &str) -> String {
+/// The lines of `one` that are not in `other`, if `one` has several lines; otherwise all of `one`.
+fn difference(one: &str, other: &str) -> String {
     let differing: Vec<&str> = one
         .lines()
         .filter(|line| !other.lines().any(|known| known == *line))
@@ -498,61 +514,62 @@ fn apart(one: &str, other: &str) -> String {
     }
     let mut shown = differing.iter().take(LINES_SHOWN_MAX).copied().collect::<Vec<_>>().join("; ");
     if differing.len() > LINES_SHOWN_MAX {
-        shown.push_str(&format!("; and {} lines more", differing.len() - LINES_SHOWN_MAX));
+        shown.push_str(&format!("; and {} more lines", differing.len() - LINES_SHOWN_MAX));
     }
     shown
 }
 
-/// Where the journal lies: a recorded host has its own, inside its tree.
-fn state_folder(asked: Option<&Path>, host: &Host) -> PathBuf {
-    asked.map_or_else(|| host.locate(STATE_FOLDER), Path::to_owned)
+/// The directory of the journal. A recorded host has its own journal, inside its tree.
+fn state_folder(given: Option<&Path>, host: &Host) -> PathBuf {
+    given.map_or_else(|| host.locate(STATE_FOLDER), Path::to_owned)
 }
 
-/// What is wrong with `--root`: every recorded host has at least some of /proc, and one without any would
-/// have nothing to find fault with.
-fn not_recorded(root: Option<&Path>) -> Option<String> {
+/// An error message if `--root` is not a recorded host. Every recorded host has at least some files of /proc;
+/// without them every item would be skipped.
+fn invalid_root(root: Option<&Path>) -> Option<String> {
     let root = root.filter(|root| !root.join("proc").is_dir())?;
     Some(format!(
-        "--root {}: this is no recorded host, as it has no folder `proc`; give a folder made by record.sh",
+        "--root {}: not a recorded host, because it has no directory `proc`; help: give a directory made \
+            by record.sh",
         root.display()
     ))
 }
 
-/// What is wrong with the names of items and groups.
+/// An error message if a name is neither an item nor a group.
 pub(crate) fn unknown_name<'a>(mut names: impl Iterator<Item = &'a String>) -> Option<String> {
     let name = names.find(|name| !is_known(name))?;
-    Some(format!("there is no item or group {name}{}", nearest(name)))
+    Some(format!("no item or group is named {name}{}", nearest(name)))
 }
 
 fn is_known(name: &str) -> bool {
     items::by_id(name).is_some() || Group::ALL.iter().any(|group| group.name() == name)
 }
 
-/// A hint with the items that contain a part of the name.
+/// A hint that lists items with a similar name.
 fn nearest(name: &str) -> String {
     let part = name.rsplit('-').next().unwrap_or(name);
     let near: Vec<&str> =
         items::ALL.iter().map(|item| item.id).filter(|id| id.contains(part)).take(3).collect();
     if near.is_empty() {
-        "; `tidegate tune check` lists them".to_owned()
+        "; help: `tidegate tune check` lists all items".to_owned()
     } else {
-        format!("; did you mean {}?", near.join(" or "))
+        format!("; help: did you mean {}?", near.join(" or "))
     }
 }
 
-/// Writes a result file, naming it when that fails.
+/// Writes a result file; an error names the file.
 pub(crate) fn write_file(file: &Path, text: &str) -> io::Result<()> {
     fs::write(file, text)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
 }
 
-/// Prints an error.
-pub(crate) fn complain(message: &str) {
-    let _ = writeln!(io::stderr().lock(), "tidegate tune: {message}");
+/// Prints an error message.
+pub(crate) fn print_error(message: &str) {
+    let _ = writeln!(io::stderr().lock(), "tidegate: {message}");
 }
 
 fn usage(message: &str) -> io::Result<u8> {
-    complain(message);
+    print_error(message);
     Ok(USAGE)
 }
 
@@ -561,11 +578,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_long_answer_only_what_differs_is_shown() {
+    fn only_differing_lines_of_long_output_are_shown() {
         let (before, now) = ("a: on\n\tb: off\nc: on\n", "a: on\n\tb: on\nc: on\n");
-        assert_eq!((apart(now, before), apart(before, now)), ("b: on".into(), "b: off".into()));
-        assert_eq!(apart("555", "99"), "555");
+        assert_eq!(
+            (difference(now, before), difference(before, now)),
+            ("b: on".into(), "b: off".into())
+        );
+        assert_eq!(difference("555", "99"), "555");
         let many: String = (0..9).map(|line| format!("{line}\n")).collect();
-        assert_eq!(apart(&many, "x"), "0; 1; 2; 3; and 5 lines more");
+        assert_eq!(difference(&many, "x"), "0; 1; 2; 3; and 5 more lines");
     }
 }

@@ -1,12 +1,12 @@
-//! The kernel's protocol counters: pairs of lines, names above values (/proc/net/netstat, snmp).
-//! In: the text. Out: one counter by its group and name.
+//! Protocol counters of the kernel (/proc/net/netstat, /proc/net/snmp): pairs of lines, names above values.
+//! In: a host, a path. Out: one counter by its group and name.
 
 use crate::host::{Host, Unreadable};
 
-/// A counter such as `TcpExt` `ListenOverflows`; 0 when this kernel does not count it.
+/// A counter such as `TcpExt` `ListenOverflows`; 0 if this kernel does not count it.
 ///
 /// # Errors
-/// [`Unreadable`] when the file cannot be read.
+/// [`Unreadable`] if the file cannot be read.
 pub fn counter(host: &Host, path: &str, group: &str, name: &str) -> Result<u64, Unreadable> {
     let text = host.read(path)?;
     let mut lines = text.lines().filter(|line| line.split(':').next() == Some(group));

@@ -1,11 +1,11 @@
-//! The kernel's two ways to write a set of CPUs: lists (`0-3,8`) and masks (`00000000,0000010f`).
+//! The two formats in which the kernel writes a set of CPUs: lists (`0-3,8`) and masks (`00000000,0000010f`).
 //! In: their text. Out: sorted CPU numbers, and back.
-//! Limits: `CPUS_MAX`; what names a larger CPU is refused, so no text makes a huge list.
+//! Limits: `CPUS_MAX`; a text that names a higher CPU number is refused, so no text makes a huge list.
 
-/// CPUs that a set may name (Linux builds go up to 8192).
+/// Maximum number of CPUs in a set (Linux supports up to 8192).
 pub const CPUS_MAX: u32 = 8192;
 
-/// CPU numbers from a list such as `0-3,8`; `None` when it is not one.
+/// CPU numbers from a list such as `0-3,8`; `None` if the text is not a list.
 #[must_use]
 pub fn parse_list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
@@ -27,7 +27,7 @@ pub fn parse_list(text: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// CPU numbers from a mask such as `00000000,0000000f`; `None` when it is not one.
+/// CPU numbers from a mask such as `00000000,0000000f`; `None` if the text is not a mask.
 #[must_use]
 pub fn parse_mask(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_text_is_refused() {
         for text in ["3-1", "x", "0-", "0-9999999", "4294967295"] {
             assert_eq!(parse_list(text), None, "{text}");
         }

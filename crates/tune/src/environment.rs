@@ -1,30 +1,30 @@
-//! Where we are: bare machine, virtual machine, container; which kernel, how many CPUs.
+//! The environment of the process: bare machine, virtual machine or container; kernel, CPUs, memory.
 //! In: a host. Out: an `Environment`, and the reason why a scope cannot be changed from here.
-//! Never: fails; what cannot be read counts as absent.
+//! Never: fails; a value that cannot be read counts as absent.
 
 use crate::cpu_list::parse_list;
 use crate::host::Host;
 use crate::item::Scope;
 
-/// Where we are.
+/// The environment of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// The virtual machine monitor's name; `None` on bare metal.
+    /// The name of the hypervisor; `None` on bare metal.
     pub hypervisor: Option<String>,
-    /// The container's kind; `None` outside of one.
+    /// The kind of container; `None` outside a container.
     pub container: Option<String>,
-    /// The kernel's release.
+    /// The kernel release.
     pub kernel: String,
-    /// CPUs that are online.
+    /// Online CPUs.
     pub cpus: Vec<u32>,
-    /// Bytes of memory.
+    /// Memory in bytes; 0 if unknown.
     pub memory_bytes: u64,
-    /// Whether we are root over the host (user 0 with all of the administrators' rights).
+    /// Whether the process has the rights that the settings need (CAP_NET_ADMIN and CAP_SYS_ADMIN).
     pub root: bool,
 }
 
 impl Environment {
-    /// Looks at a host.
+    /// Determines the environment of a host.
     #[must_use]
     pub fn of(host: &Host) -> Self {
         let online = host.read("/sys/devices/system/cpu/online").ok();
@@ -38,7 +38,7 @@ impl Environment {
         }
     }
 
-    /// A line that names it all.
+    /// The environment as one line.
     #[must_use]
     pub fn line(&self) -> String {
         let place = match (&self.container, &self.hypervisor) {
@@ -53,23 +53,25 @@ impl Environment {
         format!("{place}, Linux {}, {} CPUs, {gib:.1} GiB", self.kernel, self.cpus.len())
     }
 
-    /// Why a setting of this scope cannot be changed from here; `None` when it can.
+    /// Why a setting of this scope cannot be changed from here; `None` if it can.
     #[must_use]
     pub fn blocks(&self, scope: Scope) -> Option<String> {
         if let Some(container) = &self.container {
             let whose = match scope {
                 Scope::Card => "the network card belongs to the host",
                 Scope::Kernel => "the setting belongs to the host's kernel",
-                Scope::Boot => "the host decides it when it starts",
-                Scope::Hardware => "the machine belongs to the host",
+                Scope::Boot => "the boot parameters belong to the host",
+                Scope::Hardware => "the hardware belongs to the host",
                 Scope::Process | Scope::NetNamespace => return None,
             };
-            return Some(format!("inside a container ({container}): {whose}; change it there"));
+            return Some(format!(
+                "inside a container ({container}): {whose}; change it on the host"
+            ));
         }
         match (&self.hypervisor, scope) {
-            (Some(hypervisor), Scope::Hardware) => Some(format!(
-                "inside a virtual machine ({hypervisor}): the machine below decides it"
-            )),
+            (Some(hypervisor), Scope::Hardware) => {
+                Some(format!("inside a virtual machine ({hypervisor}): the hypervisor controls it"))
+            }
             _ => None,
         }
     }
@@ -84,7 +86,7 @@ pub fn memory_field(host: &Host, field: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// A field of the looked-at process's /proc/PID/status.
+/// A field of /proc/PID/status of the checked process.
 #[must_use]
 pub fn status_field(host: &Host, field: &str) -> Option<String> {
     let text = host.read(&host.process_path("status")).ok()?;
@@ -92,7 +94,7 @@ pub fn status_field(host: &Host, field: &str) -> Option<String> {
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
 }
 
-/// CPUs that the looked-at process may use, by its affinity and its cpuset.
+/// CPUs that the checked process may use, according to its affinity and its cpuset.
 #[must_use]
 pub fn allowed_cpus(host: &Host) -> Vec<u32> {
     status_field(host, "Cpus_allowed_list")
@@ -105,7 +107,7 @@ pub fn allowed_cpus(host: &Host) -> Vec<u32> {
 }
 
 fn is_root(host: &Host) -> bool {
-    // CAP_NET_ADMIN is bit 12, CAP_SYS_ADMIN bit 21: what the settings here need.
+    // CAP_NET_ADMIN is bit 12, CAP_SYS_ADMIN is bit 21: the settings need both.
     let mask = status_field(host, "CapEff").and_then(|text| u64::from_str_radix(&text, 16).ok());
     mask.is_some_and(|mask| mask >> 12 & 1 == 1 && mask >> 21 & 1 == 1)
 }
@@ -119,7 +121,7 @@ fn hypervisor(host: &Host) -> Option<String> {
         .filter(|line| line.starts_with("flags"))
         .any(|line| line.split_whitespace().any(|flag| flag == "hypervisor"));
     let xen = host.read("/sys/hypervisor/type").ok();
-    // Metal instances carry the cloud's vendor too; the CPU flag tells them apart.
+    // Bare-metal instances also report the vendor of the cloud; the CPU flag distinguishes them.
     if !flagged && xen.is_none() {
         return None;
     }
@@ -127,13 +129,13 @@ fn hypervisor(host: &Host) -> Option<String> {
     Some(named.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| "unnamed".into()))
 }
 
-/// The namespaces that the kernel itself makes have fixed numbers (include/linux/proc_ns.h): process
-/// numbers 0xEFFFFFFC, host name 0xEFFFFFFE.
+/// The initial namespaces have fixed inode numbers (include/linux/proc_ns.h): process IDs 0xEFFFFFFC, host name
+/// 0xEFFFFFFE.
 const FIRST_NAMESPACES: [(&str, &str); 2] =
     [("pid", "pid:[4026531836]"), ("uts", "uts:[4026531838]")];
 
-/// An image's leavings (such as /.dockerenv in a virtual machine made from one) do not make a container:
-/// who lives in the kernel's first namespaces is outside of one.
+/// The kind of container, or `None`. A process in the initial namespaces is outside a container, even if files of a
+/// container image exist (such as /.dockerenv in a virtual machine built from an image).
 fn container(host: &Host) -> Option<String> {
     let outside = FIRST_NAMESPACES.iter().all(|(name, first)| {
         host.link_text(&format!("/proc/self/ns/{name}")).as_deref() == Ok(*first)

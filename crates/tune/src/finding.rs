@@ -1,23 +1,23 @@
-//! What a detection found, before anything is decided about it.
-//! In: made by items. Out: a state, words for people, and what would change it.
+//! The result of checking one item.
+//! In: built by items. Out: a state, text for people, and the actions that would improve it.
 
 use crate::action::Action;
 
-/// How the host stands in one item.
+/// The state of the host for one item.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
     /// Nothing to gain.
     Good,
-    /// It costs something here.
+    /// The setting costs performance or capacity on this host.
     Costs,
-    /// It costs something, but cannot be changed from where we are; why.
+    /// The setting costs something, but cannot be changed from here. Contains the reason.
     Blocked(String),
-    /// Could not be looked at, or does not apply; why.
+    /// The item cannot be checked or does not apply. Contains the reason.
     Skipped(String),
 }
 
 impl State {
-    /// The word in reports.
+    /// The value in reports.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -29,33 +29,33 @@ impl State {
     }
 }
 
-/// A file that keeps a change over restarts.
+/// A file that keeps a change after a reboot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptFile {
     /// Absolute path.
     pub path: String,
-    /// Its text, without the line that names its origin.
+    /// The text, without the first line, which names the command that wrote the file.
     pub text: String,
 }
 
-/// What a detection found.
+/// The result of a detection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// How the host stands.
+    /// The state of the host.
     pub state: State,
     /// What was found, with the numbers.
     pub found: String,
-    /// Why it matters for this work here; empty when the item's mechanism says all.
+    /// Why it matters on this host; empty if the mechanism of the item is explanation enough.
     pub why: String,
-    /// What `tune apply` would do, in order.
+    /// The actions of `tune apply`, in order. Empty unless the state is `Costs`.
     pub actions: Vec<Action>,
-    /// What a person would do where we do not.
+    /// Steps that the operator has to take by hand. Empty unless the item costs something.
     pub advice: Vec<String>,
-    /// Files that only `--persist` writes, beside those made from `actions`.
+    /// Files that only `--persist` writes, in addition to those derived from `actions`.
     pub kept: Vec<KeptFile>,
-    /// Tidegate does it by itself when it serves.
+    /// Whether Tidegate applies the setting itself when it serves.
     pub by_itself: bool,
-    /// A gain that fits this host better than the item's; percent.
+    /// The gain on this host, percent; `None`: the gain of the item applies.
     pub percent: Option<f64>,
 }
 
@@ -66,32 +66,32 @@ impl Finding {
         Self::new(State::Good, found)
     }
 
-    /// Costs something here.
+    /// The setting costs something on this host.
     #[must_use]
     pub fn costs(found: impl Into<String>) -> Self {
         Self::new(State::Costs, found)
     }
 
-    /// Does not apply or cannot be told; why.
+    /// Does not apply or cannot be determined, with the reason.
     #[must_use]
     pub fn skipped(reason: impl Into<String>) -> Self {
         Self::new(State::Skipped(reason.into()), "")
     }
 
-    /// Good when `good`, else costs.
+    /// `Good` if `good` is true, otherwise `Costs`.
     #[must_use]
     pub fn good_if(good: bool, found: impl Into<String>) -> Self {
         if good { Self::good(found) } else { Self::costs(found) }
     }
 
-    /// Says why it matters here.
+    /// Sets why the finding matters on this host.
     #[must_use]
     pub fn because(mut self, why: impl Into<String>) -> Self {
         self.why = why.into();
         self
     }
 
-    /// Adds an action, unless nothing is to gain.
+    /// Adds an action if the state is `Costs`.
     #[must_use]
     pub fn action(mut self, action: Action) -> Self {
         if self.state == State::Costs {
@@ -100,7 +100,7 @@ impl Finding {
         self
     }
 
-    /// Adds advice for a person, unless nothing is to gain.
+    /// Adds a step by hand if the state is `Costs`.
     #[must_use]
     pub fn advise(mut self, line: impl Into<String>) -> Self {
         if self.state == State::Costs {
@@ -109,7 +109,7 @@ impl Finding {
         self
     }
 
-    /// Adds a file for `--persist`, unless nothing is to gain.
+    /// Adds a file for `--persist` if the state is `Costs`.
     #[must_use]
     pub fn keep(mut self, path: impl Into<String>, text: impl Into<String>) -> Self {
         if self.state == State::Costs {
@@ -118,20 +118,20 @@ impl Finding {
         self
     }
 
-    /// Says that Tidegate does it when it serves.
+    /// Marks that Tidegate applies the setting itself when it serves.
     #[must_use]
     pub fn by_itself(mut self) -> Self {
         self.by_itself = true;
         self
     }
 
-    /// What `tune apply` would do, as a shell user would type it.
+    /// The actions of `tune apply`, as shell commands.
     #[must_use]
     pub fn commands(&self) -> Vec<String> {
         self.actions.iter().filter(|action| action.acts()).map(Action::command_text).collect()
     }
 
-    /// Replaces the item's gain.
+    /// Replaces the gain of the item.
     #[must_use]
     pub fn percent(mut self, percent: f64) -> Self {
         self.percent = Some(percent);

@@ -1,6 +1,6 @@
-//! The host as this crate sees it: files below a root, and the output of read-only tools.
-//! In: absolute paths as on a live host, argument lists. Out: their text, or why it cannot be had.
-//! Never: panics on what a file holds; waits for a tool longer than `TOOL_WAIT_MS_MAX`.
+//! The host: files below a root directory, and the output of read-only tools.
+//! In: absolute paths as on a live host, argument lists. Out: their text, or why it cannot be read.
+//! Never: panics because of the content of a file; waits for a tool longer than `TOOL_WAIT_MS_MAX`.
 //! Limits: `FILE_BYTES_MAX`, `TOOL_OUTPUT_BYTES_MAX`.
 //! Invariant: a recorded host starts no process and reads nothing outside its tree.
 
@@ -13,20 +13,20 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes read of one file; what is longer is cut (nothing under /proc that we read is).
+/// Maximum bytes read of one file; a longer file is cut (no file under /proc that this crate reads is longer).
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Bytes kept of a tool's output.
+/// Maximum bytes kept of the output of a tool.
 pub const TOOL_OUTPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// How long a tool may take before it is stopped.
+/// Time limit of a tool; the tool is then killed.
 pub const TOOL_WAIT_MS_MAX: u64 = 5_000;
 
-/// How the binary that asks was built; an argument so that recorded hosts give the same report
-/// from every build.
+/// How this binary was built. A value rather than a constant, so that recorded hosts give the same report with
+/// every build.
 #[derive(Clone, Debug)]
 pub struct Build {
     /// Compiled with optimisation and without debug assertions.
     pub optimised: bool,
-    /// Instruction set it may use without asking, such as `x86-64-v3` or `baseline`.
+    /// Instruction set that it uses without a check at run time, such as `x86-64-v3` or `baseline`.
     pub instruction_set: String,
 }
 
@@ -47,26 +47,30 @@ impl Build {
     }
 }
 
-/// Where tools' output comes from.
+/// The source of tool output.
 #[derive(Clone, Debug)]
 enum Tools {
-    /// They are run.
+    /// The tools are run.
     Live,
-    /// Files named by [`tool_file_name`] in this folder; a tool without one is missing.
+    /// Files named by [`tool_file_name`] in this directory; a tool without a file counts as not installed.
     Recorded(PathBuf),
 }
 
-/// A host to look at, live or recorded.
+/// A host to check, live or recorded.
 #[derive(Clone, Debug)]
 pub struct Host {
+    /// Directory that stands for `/`.
     root: PathBuf,
+    /// The source of tool output.
     tools: Tools,
+    /// Name below /proc of the checked process: a process ID or `self`.
     process: String,
+    /// How the checked binary was built.
     build: Build,
 }
 
 impl Host {
-    /// The host this runs on.
+    /// The host on which this process runs.
     #[must_use]
     pub fn live() -> Self {
         Self {
@@ -77,7 +81,7 @@ impl Host {
         }
     }
 
-    /// A tree made by `fixtures/record.sh`: files below `root`, tools' output in `root/commands`.
+    /// A tree made by `fixtures/record.sh`: files below `root`, the output of tools in `root/commands`.
     #[must_use]
     pub fn recorded(root: &Path) -> Self {
         Self {
@@ -88,49 +92,50 @@ impl Host {
         }
     }
 
-    /// The same host, looking at the limits and rights of the process `pid` instead of our own.
+    /// The same host, checking the limits and rights of process `pid` instead of this process.
     #[must_use]
     pub fn with_process(mut self, pid: u32) -> Self {
         self.process = pid.to_string();
         self
     }
 
-    /// The root by which the journal tells hosts apart: `/`, or a recorded tree's folder without links.
+    /// The root by which the journal identifies a host: `/`, or the directory of a recorded tree with links
+    /// resolved.
     #[must_use]
     pub fn root_name(&self) -> String {
         let root = fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());
         root.to_string_lossy().into_owned()
     }
 
-    /// Whether this is the host we run on (only there may tools change things).
+    /// Whether this is the live host. Tools may change settings only there.
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.tools, Tools::Live)
     }
 
-    /// How the asking binary was built.
+    /// How this binary was built.
     #[must_use]
     pub fn build(&self) -> &Build {
         &self.build
     }
 
-    /// The path of `file` of the process that is looked at, such as `/proc/self/limits`.
+    /// The path of `file` of the checked process, such as `/proc/self/limits`.
     #[must_use]
     pub fn process_path(&self, file: &str) -> String {
         format!("/proc/{}/{file}", self.process)
     }
 
-    /// Where `path` (absolute, as on the live host) lies in this host's tree.
+    /// The location of `path` (absolute, as on the live host) in the tree of this host.
     #[must_use]
     pub fn locate(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Where `path`, which exists, lies: on a recorded host without links and inside its tree, as links (or
-    /// `..` in a journal) in a tree of somebody else may lead to this host.
+    /// The location of an existing `path`. On a recorded host links are resolved and the result must be inside the
+    /// tree, because links in an untrusted tree (or `..` in a journal) could lead to files of this host.
     ///
     /// # Errors
-    /// [`Unreadable`] when it does not exist or lies outside.
+    /// [`Unreadable`] if the path does not exist or is outside the tree.
     pub fn locate_inside(&self, path: &str) -> Result<PathBuf, Unreadable> {
         let place = self.locate(path);
         if self.is_live() {
@@ -142,18 +147,18 @@ impl Host {
         if place.starts_with(&root) {
             return Ok(place);
         }
-        let cause = Cause::Odd("it lies outside the recorded host".to_owned());
+        let cause = Cause::Odd("the path leads outside the recorded host".to_owned());
         Err(Unreadable { what: path.to_owned(), cause })
     }
 
-    /// Where `path`, which need not exist, lies: as [`Self::locate_inside`] for the folder that holds it.
+    /// The location of a `path` that need not exist; its directory is checked as in [`Self::locate_inside`].
     ///
     /// # Errors
-    /// [`Unreadable`] as there, and for a path without a name.
+    /// [`Unreadable`] as there, and for a path without a file name.
     pub fn locate_entry(&self, path: &str) -> Result<PathBuf, Unreadable> {
         match (Path::new(path).parent().and_then(Path::to_str), Path::new(path).file_name()) {
             (Some(folder), Some(name)) => Ok(self.locate_inside(folder)?.join(name)),
-            _ => Err(Unreadable::odd(path, "no name of a file")),
+            _ => Err(Unreadable::odd(path, "no file name")),
         }
     }
 
@@ -163,7 +168,7 @@ impl Host {
         self.locate(path).exists()
     }
 
-    /// The text of a file, as it is.
+    /// The text of a file, unchanged.
     ///
     /// # Errors
     /// [`Unreadable`] with the path and the cause.
@@ -174,11 +179,11 @@ impl Host {
             .map_err(|error| Unreadable::file(path, &error))?;
         String::from_utf8(bytes).map_err(|_| Unreadable {
             what: path.to_owned(),
-            cause: Cause::Odd("it is not text".to_owned()),
+            cause: Cause::Odd("the content is not UTF-8 text".to_owned()),
         })
     }
 
-    /// The text of a file without white space at its ends.
+    /// The text of a file without leading and trailing white space.
     ///
     /// # Errors
     /// [`Unreadable`] with the path and the cause.
@@ -186,19 +191,19 @@ impl Host {
         self.read_raw(path).map(|text| text.trim().to_owned())
     }
 
-    /// A file that holds one whole number.
+    /// Reads a file that contains one integer.
     ///
     /// # Errors
-    /// [`Unreadable`] when the file cannot be read or holds something else.
+    /// [`Unreadable`] if the file cannot be read or contains something else.
     pub fn read_number(&self, path: &str) -> Result<u64, Unreadable> {
         let text = self.read(path)?;
         text.parse().map_err(|_| Unreadable::odd(path, &text))
     }
 
-    /// A file that holds whole numbers apart from each other by white space.
+    /// Reads a file that contains integers separated by white space.
     ///
     /// # Errors
-    /// [`Unreadable`] when the file cannot be read or holds fewer than `count` numbers.
+    /// [`Unreadable`] if the file cannot be read or contains fewer than `count` integers.
     pub fn read_numbers(&self, path: &str, count: usize) -> Result<Vec<u64>, Unreadable> {
         let text = self.read(path)?;
         let numbers: Vec<u64> =
@@ -209,7 +214,7 @@ impl Host {
         Ok(numbers)
     }
 
-    /// The names in a folder, sorted with numbers in their order (`cpu2` before `cpu10`).
+    /// The names in a directory, sorted with numbers in numeric order (`cpu2` before `cpu10`).
     ///
     /// # Errors
     /// [`Unreadable`] with the path and the cause.
@@ -222,10 +227,10 @@ impl Host {
         Ok(names)
     }
 
-    /// The last name in a symbolic link's target.
+    /// The last component of the target of a symbolic link.
     ///
     /// # Errors
-    /// [`Unreadable`] when it is no link or may not be read.
+    /// [`Unreadable`] if the path is not a link or may not be read.
     pub fn link_name(&self, path: &str) -> Result<String, Unreadable> {
         let target =
             fs::read_link(self.locate(path)).map_err(|error| Unreadable::file(path, &error))?;
@@ -233,23 +238,23 @@ impl Host {
             .file_name()
             .and_then(|name| name.to_str())
             .map(str::to_owned)
-            .ok_or_else(|| Unreadable::odd(path, "a link without a name"))
+            .ok_or_else(|| Unreadable::odd(path, "a link target without a name"))
     }
 
-    /// The text of a symbolic link.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Unreadable`] when it is no link or may not be read.
+    /// [`Unreadable`] if the path is not a link or may not be read.
     pub fn link_text(&self, path: &str) -> Result<String, Unreadable> {
         fs::read_link(self.locate(path))
             .map(|target| target.to_string_lossy().into_owned())
             .map_err(|error| Unreadable::file(path, &error))
     }
 
-    /// What a read-only tool prints. Used by `check`: only ask tools for what does not change the host.
+    /// The output of a read-only tool. Used by `check`, so the command must not change the host.
     ///
     /// # Errors
-    /// [`Unreadable`] when the tool is missing, fails or takes too long.
+    /// [`Unreadable`] if the tool is not installed, fails or takes too long.
     pub fn ask(&self, argv: &[&str]) -> Result<String, Unreadable> {
         match &self.tools {
             Tools::Live => run_tool(argv),
@@ -263,7 +268,7 @@ impl Host {
         }
     }
 
-    /// Writes `value` to an existing file under /proc or /sys in one write, as the kernel wants it.
+    /// Writes `value` to an existing file under /proc or /sys with one write, as the kernel requires.
     ///
     /// # Errors
     /// [`Unreadable`] with the path and the cause.
@@ -277,33 +282,33 @@ impl Host {
     }
 }
 
-/// Why something could not be read (or written).
+/// Why a file or tool could not be read, written or run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The path or the tool.
     pub what: String,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// The causes that a report tells apart.
+/// The causes that a report distinguishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The host has none of it; what it has none of.
+    /// The host has no such thing; its name.
     Absent(&'static str),
-    /// No right to read it.
+    /// No permission.
     Denied,
-    /// The tool ran and failed; its last line.
+    /// The tool failed; its last line of output.
     Failed(String),
-    /// The change was accepted and nothing changed.
+    /// The change was accepted but had no effect.
     Ineffective,
-    /// There is no such file on this kernel.
+    /// The file does not exist on this kernel.
     Missing,
     /// The tool is not installed.
     MissingTool,
-    /// It holds what we do not understand.
+    /// The content is not as expected; a description.
     Odd(String),
-    /// It is on a read-only file system.
+    /// The file is on a read-only file system.
     ReadOnly,
     /// The kernel refused the value.
     Refused,
@@ -312,7 +317,7 @@ pub enum Cause {
 }
 
 impl Unreadable {
-    /// From an error of the file system.
+    /// From a file system error.
     #[must_use]
     pub fn file(path: &str, error: &io::Error) -> Self {
         let cause = match error.kind() {
@@ -325,11 +330,11 @@ impl Unreadable {
         Self { what: path.to_owned(), cause }
     }
 
-    /// A file that holds `text`, which is not what its reader expects.
+    /// For a file whose content `text` is not as expected.
     #[must_use]
     pub fn odd(path: &str, text: &str) -> Self {
         let start: String = text.chars().take(40).collect();
-        Self { what: path.to_owned(), cause: Cause::Odd(format!("it holds {start:?}")) }
+        Self { what: path.to_owned(), cause: Cause::Odd(format!("unexpected content {start:?}")) }
     }
 }
 
@@ -338,25 +343,28 @@ impl fmt::Display for Unreadable {
         let what = &self.what;
         match &self.cause {
             Cause::Absent(what_of) => write!(f, "there is no {what_of}"),
-            Cause::Denied => write!(f, "{what} needs more rights: run as root"),
+            Cause::Denied => write!(f, "no permission for {what}: run as root"),
             Cause::Failed(line) => write!(f, "the tool {what} failed: {line}"),
             Cause::Ineffective => {
-                write!(f, "`{what}` was accepted but changed nothing: it has no effect here")
+                write!(
+                    f,
+                    "`{what}` was accepted but changed nothing: it has no effect on this host"
+                )
             }
             Cause::Missing => write!(f, "{what} does not exist on this kernel"),
             Cause::MissingTool => write!(f, "the tool {what} is not installed"),
-            Cause::Odd(found) => write!(f, "{what} is not understood: {found}"),
+            Cause::Odd(found) => write!(f, "{what}: {found}"),
             Cause::ReadOnly => write!(f, "{what} is on a read-only file system"),
             Cause::Refused => write!(f, "the kernel refused the value for {what}"),
-            Cause::TooSlow => write!(f, "the tool {what} did not answer in time"),
+            Cause::TooSlow => write!(f, "the tool {what} timed out"),
         }
     }
 }
 
 impl std::error::Error for Unreadable {}
 
-/// The name of the file that holds a tool's recorded output: its arguments joined by `_`, with
-/// every character that is not a letter, digit, `.`, `-` or `_` as `+`.
+/// The name of the file with the recorded output of a tool: its arguments joined by `_`, with every character other
+/// than letters, digits, `.`, `-` and `_` replaced by `+`.
 #[must_use]
 pub fn tool_file_name(argv: &[&str]) -> String {
     argv.join("_")
@@ -365,10 +373,10 @@ pub fn tool_file_name(argv: &[&str]) -> String {
         .collect()
 }
 
-/// Runs a tool and gives what it printed on standard output.
+/// Runs a tool and returns its standard output.
 ///
 /// # Errors
-/// [`Unreadable`] when the tool is missing, fails or takes too long.
+/// [`Unreadable`] if the tool is not installed, fails or takes too long.
 pub fn run_tool(argv: &[&str]) -> Result<String, Unreadable> {
     let name = argv.first().copied().unwrap_or_default();
     let failed = |cause| Unreadable { what: name.to_owned(), cause };
@@ -388,19 +396,19 @@ pub fn run_tool(argv: &[&str]) -> Result<String, Unreadable> {
     let text = |reader: Option<thread::JoinHandle<String>>| {
         reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
     };
-    let (output, complaint) = (text(stdout), text(stderr));
+    let (output, errors) = (text(stdout), text(stderr));
     if success {
         return Ok(output);
     }
-    let last = complaint.lines().chain(output.lines()).next_back().unwrap_or("no message");
-    let says_so = ["not permitted", "ermission denied", "must be root"];
-    if says_so.iter().any(|words| complaint.contains(words)) {
+    let last = errors.lines().chain(output.lines()).next_back().unwrap_or("no message");
+    let denied = ["not permitted", "ermission denied", "must be root"];
+    if denied.iter().any(|words| errors.contains(words)) {
         return Err(failed(Cause::Denied));
     }
     Err(failed(Cause::Failed(last.trim().to_owned())))
 }
 
-/// Where a tool lies: in `PATH` or, as users often lack them there, in the administrators' folders.
+/// The path of a tool: in `PATH`, or in /usr/sbin and /sbin, which are often missing from the `PATH` of users.
 #[must_use]
 pub fn find_tool(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
@@ -412,13 +420,13 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
 fn tool_in(path: &OsStr, name: &str) -> Option<PathBuf> {
     std::env::split_paths(path)
         .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
-        // A folder relative to where the user stands may hold anybody's `tc`.
+        // A relative directory could contain any user's program named `tc`.
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
 }
 
-/// Waits until a tool ends; `None` when it had to be stopped, else whether it succeeded.
+/// Waits for a tool to exit; `None` if it had to be killed, otherwise whether it succeeded.
 fn wait_for(child: &mut Child) -> Option<bool> {
     let deadline = Instant::now() + Duration::from_millis(TOOL_WAIT_MS_MAX);
     loop {
@@ -442,7 +450,7 @@ fn read_in_background(stream: impl Read + Send + 'static) -> thread::JoinHandle<
     })
 }
 
-/// Splits a name into text and numbers so that it sorts as people expect.
+/// Splits a name into text and numbers for sorting in natural order.
 fn natural_key(name: &str) -> Vec<(String, u64)> {
     let mut key = Vec::new();
     let (mut text, mut digits) = (String::new(), String::new());
@@ -466,26 +474,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_sort_with_numbers_in_their_order() {
+    fn names_sort_in_natural_order() {
         let mut names = ["cpu10", "cpu2", "cpufreq", "cpu1"].map(str::to_owned);
         names.sort_by_key(|name| natural_key(name));
         assert_eq!(names, ["cpu1", "cpu2", "cpu10", "cpufreq"]);
     }
 
     #[test]
-    fn a_missing_tool_and_a_failing_tool_are_told_apart() {
+    fn missing_tool_and_failing_tool_are_distinguished() {
         let missing = run_tool(&["tidegate-no-such-tool"]).unwrap_err();
         assert_eq!(missing.cause, Cause::MissingTool);
         let failing = run_tool(&["sh", "-c", "echo broken >&2; exit 3"]).unwrap_err();
         assert_eq!(failing.cause, Cause::Failed("broken".to_owned()));
         assert_eq!(run_tool(&["printf", "yes"]), Ok("yes".to_owned()));
-        // As auditctl says it.
-        let says = "echo You must be root to run this program. >&2; exit 4";
-        assert_eq!(run_tool(&["sh", "-c", says]).unwrap_err().cause, Cause::Denied);
+        // The message of auditctl.
+        let script = "echo You must be root to run this program. >&2; exit 4";
+        assert_eq!(run_tool(&["sh", "-c", script]).unwrap_err().cause, Cause::Denied);
     }
 
     #[test]
-    fn a_tool_is_never_taken_from_where_the_user_stands() {
+    fn tool_is_never_taken_from_the_working_directory() {
         assert!(Path::new("Cargo.toml").is_file());
         for path in ["", ".", ":/usr/bin", "src/.."] {
             assert_eq!(tool_in(OsStr::new(path), "Cargo.toml"), None, "PATH={path}");
@@ -494,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_says_so() {
+    fn missing_file_is_reported() {
         let error = Host::recorded(Path::new("/nonexistent")).read("/proc/version").unwrap_err();
         assert_eq!(error.to_string(), "/proc/version does not exist on this kernel");
     }

@@ -1,6 +1,6 @@
-//! The network interfaces in the data's path, with their driver, queues and interrupts.
+//! The network interfaces in the data path, with their driver, queues and interrupts.
 //! In: a host. Out: one `Interface` each, in name order.
-//! Never: fails; what cannot be read is absent.
+//! Never: fails because of one unreadable file; its value is then absent.
 
 use crate::cpu_list::parse_list;
 use crate::host::{Cause, Host, Unreadable};
@@ -9,29 +9,29 @@ use crate::workload::Workload;
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its driver; empty when nothing says it.
+    /// The driver; empty if unknown.
     pub driver: String,
     /// Receive queues.
     pub rx_queues: usize,
     /// Transmit queues.
     pub tx_queues: usize,
-    /// Interrupts of the queues that are in use, in the order of the card.
+    /// Interrupts of the queues in use, in the order of the card.
     pub interrupts: Vec<u32>,
-    /// NUMA node it hangs on, when it says one.
+    /// NUMA node of the card; `None` if the card reports none.
     pub node: Option<u32>,
 }
 
 impl Interface {
-    /// The path of one of its files.
+    /// The path of a file of this interface.
     #[must_use]
     pub fn path(&self, file: &str) -> String {
         format!("/sys/class/net/{}/{file}", self.name)
     }
 
-    /// How many interrupts serve one pair of queues: two where receiving and sending have one each, as
-    /// with virtio, else one.
+    /// The number of interrupts per queue pair: two if receiving and sending have one each, as with virtio,
+    /// otherwise one.
     #[must_use]
     pub fn interrupts_per_pair(&self) -> usize {
         let split = self.rx_queues > 0 && self.interrupts.len() == self.rx_queues + self.tx_queues;
@@ -39,30 +39,30 @@ impl Interface {
     }
 }
 
-/// The interfaces that the workload names, else all with a device behind them (so neither `lo` nor
-/// bridges). One without a carrier is left out: nothing comes through it.
+/// The interfaces that the workload names, or all interfaces with a device (so neither `lo` nor bridges). An
+/// interface that is down is left out, because it carries no traffic.
 ///
 /// # Errors
-/// [`Unreadable`] when there are none, which reads as the reason for a skipped item.
+/// [`Unreadable`] if there is no interface; its text is the reason for skipping the item.
 pub fn data_interfaces(host: &Host, workload: &Workload) -> Result<Vec<Interface>, Unreadable> {
     let mut found = Vec::new();
     for name in host.list("/sys/class/net")? {
-        let asked = workload.interfaces.contains(&name);
+        let requested = workload.interfaces.contains(&name);
         let usable = host.exists(&format!("/sys/class/net/{name}/device"))
             && host.read(&format!("/sys/class/net/{name}/operstate")).as_deref() != Ok("down");
-        if asked || (workload.interfaces.is_empty() && usable) {
+        if requested || (workload.interfaces.is_empty() && usable) {
             found.push(look_at(host, name));
         }
     }
     if found.is_empty() {
         let cause =
-            Cause::Absent("network interface with a device behind it (--interface names one)");
+            Cause::Absent("network interface with a device (name an interface with --interface)");
         return Err(Unreadable { what: "/sys/class/net".to_owned(), cause });
     }
     Ok(found)
 }
 
-/// The CPUs that the interrupts of an interface go to, one entry per interrupt that can be read.
+/// The CPUs of the interrupts of an interface, one entry per readable interrupt.
 #[must_use]
 pub fn interrupt_cpus(host: &Host, interface: &Interface) -> Vec<(u32, Vec<u32>)> {
     let list_of = |interrupt: &u32, file: &str| {
@@ -72,7 +72,7 @@ pub fn interrupt_cpus(host: &Host, interface: &Interface) -> Vec<(u32, Vec<u32>)
     let cpus_of = |interrupt: &u32| {
         let allowed = list_of(interrupt, "smp_affinity_list");
         let effective = list_of(interrupt, "effective_affinity_list");
-        // The kernel moves an interrupt when it next comes: until then the effective CPU is the old one.
+        // The kernel moves an interrupt when it next fires; until then the effective CPU is the old one.
         let is_moved = |cpus: &Vec<u32>| match &allowed {
             Some(allowed) => cpus.iter().all(|cpu| allowed.contains(cpu)),
             None => true,
@@ -93,7 +93,7 @@ fn look_at(host: &Host, name: String) -> Interface {
         .lines()
         .find_map(|line| line.strip_prefix("DRIVER=").map(str::to_owned))
         .unwrap_or_default();
-    // A virtio card says nothing of nodes; the PCI device above it does.
+    // A virtio device has no numa_node file; its parent PCI device has one.
     let node = ["device/numa_node", "device/../numa_node"]
         .into_iter()
         .find_map(|file| host.read(&path(file)).ok())
@@ -112,8 +112,8 @@ fn look_at(host: &Host, name: String) -> Interface {
     }
 }
 
-/// Whether an interrupt serves a queue that is in use. virtio keeps those of queues that were turned off
-/// (`virtio2-input.5` where there are two pairs); other drivers give them back.
+/// Whether an interrupt serves a queue in use. virtio keeps the interrupts of queues that were turned off
+/// (`virtio2-input.5` on a card with two pairs); other drivers free them.
 fn serves(action: &str, rx_queues: usize, tx_queues: usize) -> bool {
     let number_after = |word: &str| {
         let (_, number) = action.rsplit_once(word)?;
@@ -126,8 +126,8 @@ fn serves(action: &str, rx_queues: usize, tx_queues: usize) -> bool {
         && number_after("-output.").is_none_or(|queue| queue < tx_queues)
 }
 
-/// Queue interrupts with the words of their handlers: those of the device (or, as virtio has it, of the
-/// device's parent) and those that carry the interface's name; without the ones for configuration.
+/// Queue interrupts with the names of their handlers: the interrupts of the device (with virtio, of the parent
+/// device) and those named after the interface, without configuration interrupts.
 #[must_use]
 pub fn interrupts_of(host: &Host, name: &str) -> Vec<(u32, String)> {
     let of_device: Vec<String> = ["device/msi_irqs", "device/../msi_irqs"]

@@ -1,6 +1,6 @@
-//! An item of advice: a record of what it is about, and one function that looks.
-//! In: a host, a workload. Out: a finding. How a change is journaled, done and put back is written
-//! once for all items (`apply`, `undo`), so an item says only what to change.
+//! An item of advice: a description, and one function that checks the host.
+//! In: a host, a workload. Out: a finding. Journaling, applying and undoing a change is implemented once for all
+//! items (`apply`, `undo`), so an item only states what to change.
 //! Never: writes; a detection only reads.
 
 use crate::finding::Finding;
@@ -14,23 +14,23 @@ pub enum Group {
     Application,
     /// Mitigations, clocks, frequencies.
     Cpu,
-    /// What watches system calls.
+    /// Audit, seccomp and tracing of system calls.
     Syscalls,
     /// Firewall and connection tracking.
     Netfilter,
-    /// Which CPU does which part of a packet's way.
+    /// Which CPU performs which part of a packet's path.
     Locality,
-    /// When the card interrupts.
+    /// When the network card interrupts.
     Interrupts,
-    /// Who else is in the path.
+    /// Other programs that see packets or take CPU time.
     Neighbours,
     /// Queueing disciplines and contention.
     Locks,
     /// Offloads, congestion control, sizes.
     LastPercent,
-    /// What bounds the number of connections.
+    /// Limits of the number of connections.
     Capacity,
-    /// Counters that say that the host is at a limit now.
+    /// Counters that show that the host reaches a limit.
     Pressure,
 }
 
@@ -50,7 +50,7 @@ impl Group {
         Self::Pressure,
     ];
 
-    /// The word on the command line and the name of the manual's page.
+    /// The name on the command line and of the page in the manual.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,19 +69,19 @@ impl Group {
     }
 }
 
-/// What following the advice may cost.
+/// The drawback of following the advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Risk {
-    /// Nothing that we know of.
+    /// No known drawback.
     None,
-    /// Something else gets slower or needs more (said in the item's `avoid`).
+    /// Something else gets slower or needs more resources (described in the item's `avoid`).
     Trade,
-    /// Less protection; only done when named.
+    /// Less protection; applied only if the user names it.
     SecurityTrade,
 }
 
 impl Risk {
-    /// The word in reports.
+    /// The value in JSON reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,18 +90,28 @@ impl Risk {
             Self::SecurityTrade => "security trade",
         }
     }
+
+    /// The words in reports for people.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Trade => "trade-off",
+            Self::SecurityTrade => "security trade-off",
+        }
+    }
 }
 
-/// What gets better.
+/// What improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Benefit {
-    /// More connections, or no refused ones.
+    /// More connections, or no refused connections.
     Capacity,
-    /// Shorter waits, chiefly in the tail.
+    /// Lower latency, mainly tail latency.
     Latency,
-    /// Survives what it else would not.
+    /// The host or server survives conditions in which it would otherwise fail.
     Stability,
-    /// Less CPU per request.
+    /// Less CPU time per request.
     Throughput,
 }
 
@@ -118,75 +128,77 @@ impl Benefit {
     }
 }
 
-/// The gain that may be expected, before it is measured here.
+/// The expected gain, before it is measured on this host.
 #[derive(Clone, Copy, Debug)]
 pub struct Gain {
-    /// What gets better.
+    /// What improves.
     pub benefit: Benefit,
-    /// For throughput: percent more requests a second, as published. For the others: the weight in
-    /// the score on the same scale, our judgement.
+    /// For throughput: percent more requests per second, as published. For other benefits: the weight in the score
+    /// on the same scale, which is our estimate.
     pub percent: f64,
-    /// Where the figure is from.
+    /// The source of the figure.
     pub source: &'static str,
 }
 
-/// Where a setting lives, which decides whether it can be changed from where we are.
+/// What a setting belongs to. This decides whether this process can change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// This process can do it alone.
+    /// The setting of one process, which can change it itself.
     Process,
-    /// A network namespace has its own copy: works in containers too.
+    /// Each network namespace has its own copy: the change works in containers too.
     NetNamespace,
-    /// The network card; in containers it belongs to the host.
+    /// The network card, which belongs to the host even in a container.
     Card,
     /// One copy per running kernel.
     Kernel,
-    /// Decided when the kernel starts.
+    /// Set by boot parameters.
     Boot,
-    /// The machine below: frequencies and idle states, which a virtual machine's host decides.
+    /// The hardware: frequencies and idle states, which the hypervisor controls in a virtual machine.
     Hardware,
 }
 
 /// One item of advice.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
-    /// Its name on the command line, in reports and in the manual; starts with its group's idea.
+    /// The name on the command line, in reports and in the manual; starts with a word for the group.
     pub id: &'static str,
-    /// Its group.
+    /// The group.
     pub group: Group,
-    /// A short line.
+    /// A short title.
     pub title: &'static str,
-    /// How it costs or limits, in two or three sentences.
+    /// How it costs performance or limits connections, in two or three sentences.
     pub mechanism: &'static str,
-    /// When not to follow it.
+    /// When not to follow the advice, as full sentences.
     pub avoid: &'static str,
-    /// What may be gained.
+    /// The expected gain.
     pub gain: Gain,
-    /// What it may cost.
+    /// The drawback.
     pub risk: Risk,
-    /// Where the setting lives.
+    /// What the setting belongs to.
     pub scope: Scope,
-    /// The kinds of work it matters for.
+    /// The kinds of work for which the item matters.
     pub kinds: &'static [For],
-    /// Looks at the host. An error means skipped, with the reason.
+    /// Checks the host. An error means that the item is skipped, with the error as the reason.
     pub detect: fn(&Host, &Workload) -> Result<Finding, Unreadable>,
 }
 
-/// For `kinds`: matters whatever the work is.
+/// For `kinds`: the item matters for every kind of work.
 pub const EVERY_KIND: &[For] = &[For::Json, For::Proxy, For::Push];
 
 impl Item {
-    /// Whether it matters for this work.
+    /// Whether the item matters for this kind of work.
     #[must_use]
     pub fn matters_for(&self, kind: For) -> bool {
         kind == For::All || self.kinds.contains(&kind)
     }
 }
 
-/// The source most gains are from.
-pub const NINE_STEPS: &str = "nine steps, 224k to 1.2M requests/s (talawah.io 2021; c5n.xlarge, JSON); the split of a step is ours";
-/// The kernel's own manual.
-pub const KERNEL_DOCS: &str = "kernel documentation, no figure published; our weight";
-/// The settings for a million connections.
-pub const MILLION: &str =
-    "what a million connections needed (C1000K, MigratoryData, Phoenix); our weight";
+/// The source of most gains.
+pub const NINE_STEPS: &str = "nine-steps article, 224k to 1.2M requests/s (talawah.io 2021; c5n.xlarge, \
+    JSON); how a step is divided among items is our estimate";
+/// The documentation of the kernel.
+pub const KERNEL_DOCS: &str =
+    "kernel documentation; no figure is published, the weight is our estimate";
+/// The source of the settings for a million connections.
+pub const MILLION: &str = "reports of servers with a million connections (C1000K, MigratoryData, \
+    Phoenix); the weight is our estimate";

@@ -1,9 +1,9 @@
-//! What was changed, on disk before it is changed.
-//! In: actions with the state before them. Out: the steps that are still to be put back, newest first.
-//! Never: says that a step was begun before its line is synchronised to the disk; believes a file that another
-//! user could have written, as undo runs the commands it names.
-//! Limits: `JOURNAL_BYTES_MAX`. Invariant: only the last line can be torn (the one being written when the
-//! machine stopped), and what it would have said was then not acted upon yet.
+//! The journal of changes: each change is on disk before it is made.
+//! In: actions with the previous state. Out: the steps that are still to be undone, oldest first.
+//! Never: reports a step as begun before its line is synchronised to disk; trusts a file that another user could
+//! have written, because undo runs the commands in it.
+//! Limits: `JOURNAL_BYTES_MAX`. Invariant: only the last line can be incomplete (the line being written when the
+//! machine stopped), and nothing was done for an incomplete line.
 
 use crate::action::Action;
 use rustix::fs::{FlockOperation, OFlags};
@@ -14,9 +14,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a journal; far more than all items on a large host make.
+/// Maximum bytes of a journal; far more than all items on a large host need.
 pub const JOURNAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Where the journal lies unless told otherwise.
+/// Default directory of the journal.
 pub const STATE_FOLDER: &str = "/var/lib/tidegate/tune";
 /// The root of the live host.
 pub const LIVE_ROOT: &str = "/";
@@ -47,55 +47,59 @@ enum Record {
     },
 }
 
-/// What is known of a step's outcome.
+/// The known progress of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Announced; whether it was done is not known.
+    /// Recorded before the action; whether the action was performed is unknown.
     Begun,
-    /// Done, and this was the state after it.
+    /// Performed; the state after it.
     Done(Option<String>),
 }
 
-/// A change that is still to be put back.
+/// A change that is still to be undone.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its number, rising.
+    /// The number of the step; numbers increase.
     pub number: u64,
-    /// The root of the host it was made on: `/`, or the folder of a recorded host.
+    /// The root of the host on which the change was made: `/`, or the directory of a recorded host.
     pub root: String,
-    /// The item it was for.
+    /// The item for which the change was made.
     pub item: String,
-    /// The boot it was made in: /proc/sys/kernel/random/boot_id.
+    /// The boot during which the change was made: /proc/sys/kernel/random/boot_id.
     pub boot: String,
-    /// What was to be done.
+    /// The action.
     pub action: Action,
-    /// The state before; `None` when the target did not exist.
+    /// The previous state; `None` if the target did not exist.
     pub before: Option<String>,
-    /// What is known of its outcome.
+    /// Whether the action was performed.
     pub progress: Progress,
 }
 
 /// The open journal, locked against every other process.
 #[derive(Debug)]
 pub struct Journal {
+    /// The journal file, positioned at its end.
     file: File,
+    /// Path of the file, for messages.
     path: PathBuf,
+    /// Outstanding steps, oldest first.
     steps: Vec<Step>,
+    /// Number of the next step, above all numbers in the file.
     next: u64,
 }
 
-/// Why there is no journal.
+/// Why the journal cannot be used.
 #[derive(Debug)]
 pub enum JournalError {
-    /// Another process works with it.
+    /// Another process uses the journal.
     Busy(PathBuf),
-    /// A line that is not the last one cannot be read.
+    /// A complete line cannot be parsed; its number.
     Damaged(PathBuf, usize),
-    /// Another user owns it or may write it.
+    /// Another user owns the file or may write it.
     Foreign(PathBuf),
-    /// It holds changes of another host: the file, that host's root.
+    /// The journal contains changes of another host: the file, the root of that host.
     OtherRoot(PathBuf, String),
-    /// The file system says no.
+    /// A file system error.
     Io(PathBuf, io::Error),
 }
 
@@ -104,24 +108,27 @@ impl fmt::Display for JournalError {
         match self {
             Self::Busy(path) => write!(
                 f,
-                "{} is in use by another `tidegate tune`; wait for it to end",
+                "{} is in use by another `tidegate tune`; wait until it has finished",
                 path.display()
             ),
             Self::Damaged(path, line) => write!(
                 f,
-                "{} line {line} cannot be read, so nothing is changed; mend the line or put the values back by hand",
+                "{} line {line} cannot be read, so nothing was changed; help: repair the line, or restore \
+                    the values by hand and remove the file",
                 path.display()
             ),
             Self::Foreign(path) => write!(
                 f,
-                "{} was written, or may be, by another user, and undo would run the commands it names, so nothing is \
-                 changed; look at it, then `chown` it to yourself and `chmod 600` it, or remove it",
+                "{} is owned or writable by another user, and undo would run the commands in it, so \
+                    nothing was changed; \
+                 help: inspect the file, then `chown` it to yourself and `chmod 600` it, or remove it",
                 path.display()
             ),
             Self::OtherRoot(path, root) => write!(
                 f,
-                "{} holds changes of {}, so nothing is changed; put those back with `tidegate tune undo{}{}` \
-                 or, if that host is gone, remove the file",
+                "{} contains changes of {}, so nothing was changed; help: undo them with `tidegate tune \
+                    undo{}{}` \
+                 or, if that host no longer exists, remove the file",
                 path.display(),
                 if root == LIVE_ROOT {
                     "the live host".to_owned()
@@ -134,7 +141,7 @@ impl fmt::Display for JournalError {
             ),
             Self::Io(path, error) => write!(
                 f,
-                "{}: {error}; run as root or give a folder you may write with --state",
+                "{}: {error}; help: run as root, or give a writable directory with --state",
                 path.display()
             ),
         }
@@ -144,7 +151,7 @@ impl fmt::Display for JournalError {
 impl std::error::Error for JournalError {}
 
 impl Journal {
-    /// Opens (or makes) the journal in `folder` and takes its lock.
+    /// Opens or creates the journal in the directory `folder` and takes its lock.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -168,14 +175,14 @@ impl Journal {
             .map_err(|_| JournalError::Busy(path.clone()))?;
         let mut bytes = Vec::new();
         (&mut file).take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
-        // INVARIANT: a line is whole once its line end is on disk; what follows the last one is torn.
+        // INVARIANT: a line is complete once its newline is on disk; bytes after the last newline are incomplete.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let mut journal = Self { file, path: path.clone(), steps: Vec::new(), next: 1 };
         let text = String::from_utf8_lossy(bytes.get(..whole).unwrap_or_default()).into_owned();
         for (position, line) in text.lines().enumerate() {
             let record = serde_json::from_str(line)
                 .map_err(|_| JournalError::Damaged(path.clone(), position + 1))?;
-            journal.take_in(record);
+            journal.replay(record);
         }
         journal.file.set_len(whole as u64).map_err(failed)?;
         journal.file.seek(SeekFrom::Start(whole as u64)).map_err(failed)?;
@@ -183,24 +190,24 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Steps still to be put back, oldest first.
+    /// Steps still to be undone, oldest first.
     #[must_use]
     pub fn outstanding(&self) -> &[Step] {
         &self.steps
     }
 
-    /// That all outstanding steps were made on the host with this root, so that their values are its own.
+    /// Checks that all outstanding steps were made on the host with this root.
     ///
     /// # Errors
-    /// [`JournalError::OtherRoot`] names the host whose steps they are.
-    pub fn is_of(&self, root: &str) -> Result<(), JournalError> {
+    /// [`JournalError::OtherRoot`] names the host of the steps.
+    pub fn check_root(&self, root: &str) -> Result<(), JournalError> {
         match self.steps.iter().find(|step| step.root != root) {
             Some(step) => Err(JournalError::OtherRoot(self.path.clone(), step.root.clone())),
             None => Ok(()),
         }
     }
 
-    /// What was done for an item to settings and by tools, and is in place: what `--persist` keeps when the
+    /// The settings and tool calls that were applied for an item and are in effect. `--persist` keeps them if the
     /// item is good by now.
     #[must_use]
     pub fn actions_of(&self, item: &str) -> Vec<Action> {
@@ -213,10 +220,10 @@ impl Journal {
             .collect()
     }
 
-    /// Announces a step. When this returns, the state before it is on disk.
+    /// Records a step before its action. When this returns, the previous state is on disk.
     ///
     /// # Errors
-    /// [`JournalError`]: then the step must not be done.
+    /// [`JournalError`]: the action must then not be performed.
     pub fn begin(
         &mut self,
         root: &str,
@@ -237,7 +244,7 @@ impl Journal {
         Ok(step)
     }
 
-    /// Says that a step was done, and the state after it.
+    /// Records that the action of a step was performed, and the state after it.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -245,7 +252,7 @@ impl Journal {
         self.append(Record::Done { step, after })
     }
 
-    /// Says that a step was put back (or had no effect).
+    /// Records that a step was undone (or had no effect).
     ///
     /// # Errors
     /// [`JournalError`].
@@ -253,7 +260,7 @@ impl Journal {
         self.append(Record::Undone { step })
     }
 
-    /// Says that a step is left as it is, because the user wants it so.
+    /// Records that a step is not to be undone, at the request of the user.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -261,7 +268,7 @@ impl Journal {
         self.append(Record::Forgotten { step })
     }
 
-    /// Empties the file when nothing is outstanding.
+    /// Empties the file if no step is outstanding.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -284,15 +291,15 @@ impl Journal {
         line.push(b'\n');
         let end = self.file.stream_position().map_err(failed)?;
         if let Err(error) = self.file.write_all(&line).and_then(|()| self.file.sync_all()) {
-            // A disk that is full takes a part of a line, and the next line would run into it.
+            // A full disk may take part of a line. Remove it, or the next line would be appended to it.
             let _ = self.file.set_len(end).and_then(|()| self.file.seek(SeekFrom::Start(end)));
             return Err(failed(error));
         }
-        self.take_in(record);
+        self.replay(record);
         Ok(())
     }
 
-    fn take_in(&mut self, record: Record) {
+    fn replay(&mut self, record: Record) {
         match record {
             Record::Begun { step, root, item, boot, action, before } => {
                 self.next = self.next.max(step + 1);
@@ -312,26 +319,27 @@ impl Journal {
     }
 }
 
-/// Whether nobody else can have written a file. The folder of a service may belong to the service's user.
+/// Whether no other user can have written the file. The directory is not checked: the state directory of a service
+/// may belong to the user of the service.
 fn is_ours(file: &fs::Metadata) -> bool {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     file.uid() == rustix::process::geteuid().as_raw() && file.mode() & WRITABLE_BY_OTHERS == 0
 }
 
-/// Where steps were made that do not say so: lines of before roots were kept.
+/// The root of steps without one, which older versions wrote.
 fn live_root() -> String {
     LIVE_ROOT.to_owned()
 }
 
-/// Makes the names in a folder last over a crash.
+/// Synchronises a directory, so that the names in it survive a crash.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Whether a journal with steps exists in `folder`, without taking its lock.
+/// Whether a non-empty journal exists in `folder`, without taking its lock.
 ///
 /// # Errors
-/// [`JournalError::Io`] when that cannot be told: a folder that may not be entered is not an empty one.
+/// [`JournalError::Io`] if this cannot be determined: a directory without permission is not an empty one.
 pub fn exists(folder: &Path) -> Result<bool, JournalError> {
     let path = folder.join(FILE_NAME);
     match fs::metadata(&path) {

@@ -1,5 +1,6 @@
-//! `tidegate tune` on its own, for work on this crate and for its tests; users have it in `tidegate`.
-//! In: the command line. Out: the exit code of `cli::run`. Never: decides anything.
+//! `tidegate tune` as a program of its own, for developing and testing this crate. Users run it as part of
+//! `tidegate`.
+//! In: the command line. Out: the exit code of `cli::run`. Never: contains logic of its own.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

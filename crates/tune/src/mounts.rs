@@ -1,11 +1,11 @@
-//! Which of the kernel's own trees are mounted read-only here, as containers have them.
-//! In: a host, a path. Out: the mount point that forbids writing, if one does.
-//! Never: tries a write to find out.
+//! Read-only mounts of /proc and /sys, as containers have them.
+//! In: a host, a path. Out: the mount point that makes the path read-only, if any.
+//! Never: tests this by writing.
 
 use crate::host::Host;
 
-/// The mount point that makes `path` read-only for this process; `None` when it can be written, or when
-/// the mounts cannot be read.
+/// The mount point that makes `path` read-only for this process; `None` if the path is writable, or if the mounts
+/// cannot be read.
 #[must_use]
 pub fn read_only_mount(host: &Host, path: &str) -> Option<String> {
     // proc_pid_mountinfo(5): id, parent, device, root, mount point, options, then optional fields.
@@ -16,7 +16,7 @@ pub fn read_only_mount(host: &Host, path: &str) -> Option<String> {
         let (Some(point), Some(options)) = (fields.next(), fields.next()) else {
             continue;
         };
-        // Of two mounts on one point the later one lies on top.
+        // Of two mounts on one mount point, the later one is visible.
         let is_nearer = found.is_none_or(|(nearest, _)| point.len() >= nearest.len());
         if is_nearer && covers(point, path) {
             found = Some((point, options.split(',').any(|option| option == "ro")));
@@ -36,7 +36,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_nearest_mount_decides() {
+    fn longest_matching_mount_decides() {
         let root = std::env::temp_dir().join(format!("tidegate-mounts-{}", std::process::id()));
         fs::create_dir_all(root.join("proc/self")).unwrap();
         let mounts = "1 0 0:1 / / ro - overlay o rw\n\
@@ -48,10 +48,14 @@ mod tests {
         let host = Host::recorded(&root);
         let of = |path| read_only_mount(&host, path);
         assert_eq!(of("/proc/sys/net/core/somaxconn").as_deref(), Some("/proc/sys"));
-        assert_eq!(of("/proc/system"), None, "a name that only begins alike");
-        assert_eq!(of("/sys/class/net/eth0/mtu"), None, "the later mount lies on top");
+        assert_eq!(of("/proc/system"), None, "/proc/system is not below /proc/sys");
+        assert_eq!(of("/sys/class/net/eth0/mtu"), None, "the later mount is visible");
         assert_eq!(of("/etc/sysctl.d/x").as_deref(), Some("/"));
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(of("/proc/sys/net/core/somaxconn"), None, "unknown is not forbidden");
+        assert_eq!(
+            of("/proc/sys/net/core/somaxconn"),
+            None,
+            "without mountinfo the path counts as writable"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! A report as one page that needs nothing else: no script, no font, no picture from elsewhere.
+//! A report as one self-contained HTML page, without scripts, external fonts or images.
 //! In: a `Report`. Out: HTML.
-//! Never: puts text of the host into the page unescaped.
+//! Never: writes text of the host into the page unescaped.
 
 use crate::check::{Entry, Report};
 use crate::finding::State;
@@ -8,7 +8,7 @@ use crate::item::Risk;
 use crate::report::gain_text;
 use std::fmt::Write;
 
-/// The style shared with the page of `prove`.
+/// The style sheet, shared with the page of `prove`.
 pub(crate) const STYLE: &str = include_str!("page.css");
 
 /// The report as a page.
@@ -19,7 +19,7 @@ pub fn html(report: &Report) -> String {
     let _ = write!(
         out,
         "<header><div class=score style=\"--score:{score}\"><b>{score}</b><span>of 100</span></div>\
-         <div><h1>What this host costs</h1><p>for <b>{kind}</b>, {connections} connections</p>\
+         <div><h1>Host tuning report</h1><p>for <b>{kind}</b>, {connections} connections</p>\
          <p class=quiet>{line}</p></div></header>",
         score = report.score,
         kind = report.workload.kind.name(),
@@ -35,8 +35,8 @@ pub fn html(report: &Report) -> String {
         out.push_str("</ul></section>");
     }
     let sections = [
-        ("costs", "What costs something, dearest first"),
-        ("blocked", "What costs something but is decided elsewhere"),
+        ("costs", "Items that cost something, largest gain first"),
+        ("blocked", "Items that cost something and cannot be changed from here"),
     ];
     for (state, title) in sections {
         if report.in_state(state).next().is_some() {
@@ -50,7 +50,7 @@ pub fn html(report: &Report) -> String {
     for (state, title) in [("good", "Good"), ("skipped", "Skipped")] {
         let _ = write!(out, "<section><h2>{title}</h2><table>");
         for entry in report.in_state(state) {
-            let said = match &entry.finding.state {
+            let text = match &entry.finding.state {
                 State::Skipped(reason) => reason,
                 _ => &entry.finding.found,
             };
@@ -59,14 +59,14 @@ pub fn html(report: &Report) -> String {
                 "<tr><th>{}<td title=\"{}\">{}",
                 entry.item.id,
                 escape(entry.item.mechanism),
-                escape(said)
+                escape(text)
             );
         }
         out.push_str("</table></section>");
     }
     out.push_str(
-        "<footer>Made by <code>tidegate tune check --html</code>. Gains are published ones until \
-         <code>tidegate tune prove</code> has measured them here.</footer>",
+        "<footer>Made by <code>tidegate tune check --html</code>. Gains are published figures; \
+         <code>tidegate tune prove</code> measures them on this host.</footer>",
     );
     out
 }
@@ -81,7 +81,7 @@ pub(crate) fn head(out: &mut String, title: &str) {
     );
 }
 
-/// Text that is safe inside elements and quoted attributes.
+/// Escapes text for use inside elements and quoted attributes.
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -91,7 +91,7 @@ fn tiles(out: &mut String, report: &Report) {
     out.push_str("<div class=tiles>");
     for (state, label) in [
         ("costs", "cost something"),
-        ("blocked", "decided elsewhere"),
+        ("blocked", "cannot be changed from here"),
         ("good", "good"),
         ("skipped", "skipped"),
     ] {
@@ -105,8 +105,8 @@ fn card(out: &mut String, entry: &Entry) {
     let (item, finding) = (entry.item, &entry.finding);
     let risk = match item.risk {
         Risk::None => "",
-        Risk::Trade => "<span class=trade>trade</span>",
-        Risk::SecurityTrade => "<span class=security>security trade</span>",
+        Risk::Trade => "<span class=trade>trade-off</span>",
+        Risk::SecurityTrade => "<span class=security>security trade-off</span>",
     };
     let _ = write!(
         out,
@@ -117,10 +117,10 @@ fn card(out: &mut String, entry: &Entry) {
         escape(&finding.found)
     );
     if let State::Blocked(reason) = &finding.state {
-        let _ = write!(out, "<p class=found>But: {}</p>", escape(reason));
+        let _ = write!(out, "<p class=found>Blocked: {}</p>", escape(reason));
     }
     if !finding.why.is_empty() {
-        let _ = write!(out, "<p>Here: {}.</p>", escape(&finding.why));
+        let _ = write!(out, "<p>On this host: {}.</p>", escape(&finding.why));
     }
     let _ = write!(out, "<p>{}</p>", escape(item.mechanism));
     if !finding.actions.is_empty() {
@@ -134,7 +134,7 @@ fn card(out: &mut String, entry: &Entry) {
         };
         let _ = write!(
             out,
-            "</pre><p class=quiet>done by <code>tidegate tune apply {}{accepted} --yes</code></p>",
+            "</pre><p class=quiet>applied by <code>tidegate tune apply {}{accepted} --yes</code></p>",
             item.id
         );
     }
@@ -143,7 +143,7 @@ fn card(out: &mut String, entry: &Entry) {
     }
     let _ = write!(
         out,
-        "<p class=quiet>Not when: {} Source: {}.</p></div></article>",
+        "<p class=quiet>Caution: {} Source: {}.</p></div></article>",
         escape(item.avoid),
         escape(item.gain.source)
     );

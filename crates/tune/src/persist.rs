@@ -1,15 +1,15 @@
-//! Files that keep changes over restarts, each naming its origin.
-//! In: an item's actions and the files it asks for itself. Out: file (and folder) actions, which are
-//! journaled and put back like every other.
-//! Limits: one file a kind and item. Never: edits a file of somebody else.
+//! Files that keep changes after a reboot. The first line of each file names the command that wrote it.
+//! In: the actions of an item, and the files that the item itself defines. Out: file and directory actions, which
+//! are journaled and undone like all other actions.
+//! Limits: one file per kind and item. Never: edits a file that another program or person wrote.
 
 use crate::action::{Action, sysctl_key};
 use crate::finding::KeptFile;
 use crate::host::{Host, find_tool};
 use std::path::Path;
 
-/// What keeps an item's changes: sysctl.d for /proc/sys, udev rules for interfaces, tmpfiles.d for the
-/// rest, and the files that the item asks for. Second: what nothing keeps, in words.
+/// The actions that keep the changes of an item: sysctl.d for /proc/sys, udev rules for interfaces, tmpfiles.d for
+/// other settings, and the files that the item defines. The second value lists the commands that no file can keep.
 #[must_use]
 pub fn kept_actions(
     host: &Host,
@@ -21,7 +21,7 @@ pub fn kept_actions(
     let mut not_kept = Vec::new();
     for action in actions {
         match action {
-            // The numbers of interrupts may be others after a restart.
+            // Interrupt numbers may change at a reboot.
             Action::Setting { path, .. } if path.starts_with("/proc/irq/") => {
                 not_kept.push(action.command_text());
             }
@@ -38,7 +38,7 @@ pub fn kept_actions(
                 }
                 None => not_kept.push(argv.join(" ")),
             },
-            Action::Beside { .. } | Action::Folder { .. } | Action::File { .. } => {}
+            Action::SideEffect { .. } | Action::Folder { .. } | Action::File { .. } => {}
         }
     }
     let made = [
@@ -58,7 +58,7 @@ pub fn kept_actions(
     (result, not_kept)
 }
 
-/// Folders on the way to `path` that do not exist yet.
+/// Adds actions for the parent directories of `path` that do not exist yet.
 fn add_folders(host: &Host, path: &str, actions: &mut Vec<Action>) {
     let mut missing: Vec<String> = Path::new(path)
         .ancestors()
@@ -76,7 +76,7 @@ fn add_folders(host: &Host, path: &str, actions: &mut Vec<Action>) {
     }
 }
 
-/// A call as udev wants it: the tool by its full path.
+/// A command for a udev rule, which requires the full path of the tool.
 fn call(argv: &[String]) -> String {
     let name = argv.first().map(String::as_str).unwrap_or_default();
     let tool = find_tool(name).map_or_else(|| name.to_owned(), |tool| tool.display().to_string());
@@ -84,7 +84,8 @@ fn call(argv: &[String]) -> String {
     std::iter::once(tool).chain(rest).collect::<Vec<_>>().join(" ")
 }
 
-/// An interface that gets a lasting name appears under another one (`add`) and is then renamed (`move`).
+/// A match for an interface. One with a persistent name first appears under another name (`add`) and is then
+/// renamed (`move`).
 fn udev_match(name: &str) -> String {
     format!("ACTION==\"add|move\", SUBSYSTEM==\"net\", KERNEL==\"{name}\"")
 }

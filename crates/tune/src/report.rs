@@ -7,7 +7,7 @@ use crate::item::{Benefit, Risk};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Columns that text is broken to.
+/// Width of the text report in columns.
 const TEXT_COLUMNS: usize = 100;
 
 /// The report for a terminal.
@@ -18,7 +18,8 @@ pub fn text(report: &Report) -> String {
     let _ = writeln!(out, "{}", report.environment.line());
     let _ = writeln!(
         out,
-        "Score for \"{}\": {} of 100. {} items cost something, {} cannot be changed from here, {} are good, {} were skipped.",
+        "Score for \"{}\": {} of 100. Of the items, {} cost something, {} cannot be changed from here, {} \
+            are good, {} were skipped.",
         report.workload.kind.name(),
         report.score,
         count("costs"),
@@ -27,22 +28,22 @@ pub fn text(report: &Report) -> String {
         count("skipped")
     );
     if !report.environment.root {
-        out.push_str("Not root: what needs more rights is skipped and says so.\n");
+        out.push_str("Not running as root: items that need more rights are skipped.\n");
     }
     if count("costs") > 0 {
-        out.push_str("\nWhat costs something, dearest first\n");
+        out.push_str("\nItems that cost something, largest gain first\n");
     }
     for entry in report.in_state("costs") {
         costs_text(&mut out, entry);
     }
     if count("blocked") > 0 {
-        out.push_str("\nWhat costs something but is decided elsewhere\n");
+        out.push_str("\nItems that cost something and cannot be changed from here\n");
     }
     for entry in report.in_state("blocked") {
         head_line(&mut out, entry);
         paragraph(&mut out, "found", &entry.finding.found);
         if let State::Blocked(reason) = &entry.finding.state {
-            paragraph(&mut out, "but", reason);
+            paragraph(&mut out, "blocked", reason);
         }
     }
     if !report.plan.is_empty() {
@@ -66,8 +67,8 @@ pub fn text(report: &Report) -> String {
     out
 }
 
-/// The gain as a short word: percent for throughput, the benefit's name for the rest, whose numbers
-/// are only weights.
+/// The gain in short form: percent for throughput; for other benefits their name, as their numbers are only
+/// weights.
 #[must_use]
 pub fn gain_text(entry: &Entry) -> String {
     match entry.item.gain.benefit {
@@ -119,7 +120,7 @@ fn entry_json(entry: &Entry) -> Value {
             "source": item.gain.source,
         },
         "risk": item.risk.name(),
-        "can": entry.hand().name(),
+        "can": entry.changed_by().name(),
         "commands": finding.commands(),
         "by_hand": finding.advice,
     })
@@ -143,7 +144,7 @@ fn costs_text(out: &mut String, entry: &Entry) {
         paragraph(out, if position == 0 { "by hand" } else { "" }, line);
     }
     if entry.item.risk != Risk::None {
-        paragraph(out, "not when", entry.item.avoid);
+        paragraph(out, "caution", entry.item.avoid);
     }
     paragraph(out, "source", entry.item.gain.source);
 }
@@ -151,13 +152,13 @@ fn costs_text(out: &mut String, entry: &Entry) {
 fn head_line(out: &mut String, entry: &Entry) {
     let risk = match entry.item.risk {
         Risk::None => String::new(),
-        risk => format!("  [{}]", risk.name()),
+        risk => format!("  [{}]", risk.label()),
     };
     let _ =
         writeln!(out, "\n  {:<11} {}: {}{risk}", gain_text(entry), entry.item.id, entry.item.title);
 }
 
-/// A labelled paragraph, broken between words and indented.
+/// A labelled paragraph, wrapped and indented.
 fn paragraph(out: &mut String, label: &str, body: &str) {
     let mut line = format!("    {label:<9}");
     for word in body.split_whitespace() {

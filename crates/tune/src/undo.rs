@@ -1,8 +1,8 @@
-//! Puts back what was changed, newest first.
-//! In: a host, the open journal. Out: for each step, what became of it.
-//! Never: says that a tool restored what does not show as before;
-//! puts back on one host what was changed on another;
-//! overwrites a value that somebody changed after us: it is reported and stays in the journal.
+//! Undoes the journaled changes, newest first.
+//! In: a host, the open journal. Out: the outcome of each step.
+//! Never: reports a tool's change as restored if the state differs from the previous state;
+//! undoes on one host a change that was made on another;
+//! overwrites a value that was changed after Tidegate's change: it is reported and stays in the journal.
 
 use crate::action::{Action, same};
 use crate::apply::{boot_id, remove_draft, replace_file, run};
@@ -10,50 +10,50 @@ use crate::host::{Host, Unreadable};
 use crate::journal::{Journal, JournalError, Progress, Step};
 use std::fs;
 
-/// What became of a step.
+/// The outcome of undoing a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was as before already: never done, or reset by a restart.
+    /// The previous state was already in effect: the step was never performed, or a reboot reset it.
     AlreadyBack,
-    /// Somebody changed it since; the value now. Left alone.
+    /// The value was changed since; the present value. Left as it is.
     ChangedSince(String),
-    /// It cannot be read or written; why. Left alone.
+    /// The value cannot be read, written or verified, with the reason. The step stays in the journal.
     Failed(String),
-    /// Put back.
+    /// The previous state was restored.
     Restored,
 }
 
-/// One step's line in the answer of `tune undo`.
+/// One step in the result of `tune undo`.
 #[derive(Clone, Debug)]
 pub struct Undone {
     /// The step.
     pub step: Step,
-    /// What became of it.
+    /// The outcome.
     pub fate: Fate,
-    /// Whether the machine was restarted since the step.
+    /// Whether the machine was rebooted since the step.
     pub restarted: bool,
 }
 
 impl Undone {
-    /// Whether it could not be put back and stays in the journal.
+    /// Whether the step was not undone and stays in the journal.
     #[must_use]
     pub const fn is_left(&self) -> bool {
         matches!(self.fate, Fate::ChangedSince(_) | Fate::Failed(_))
     }
 }
 
-/// Puts back everything that is outstanding.
+/// Undoes all outstanding steps.
 ///
 /// # Errors
-/// [`JournalError`] when the journal is another host's (then nothing is done), or cannot be written (what was
-/// put back until then stays so).
+/// [`JournalError`] if the journal belongs to another host (nothing is changed), or cannot be written (the steps
+/// undone until then stay undone).
 pub fn undo(host: &Host, journal: &mut Journal) -> Result<Vec<Undone>, JournalError> {
     let undone = undo_after(host, journal, 0)?;
     journal.tidy()?;
     Ok(undone)
 }
 
-/// Puts back the steps with a number above `last`.
+/// Undoes the steps with a number above `last`.
 ///
 /// # Errors
 /// As [`undo`].
@@ -62,21 +62,21 @@ pub fn undo_after(
     journal: &mut Journal,
     last: u64,
 ) -> Result<Vec<Undone>, JournalError> {
-    journal.is_of(&host.root_name())?;
+    journal.check_root(&host.root_name())?;
     let boot = boot_id(host);
     let steps: Vec<Step> =
         journal.outstanding().iter().rev().filter(|step| step.number > last).cloned().collect();
     let mut fates: Vec<Undone> = Vec::with_capacity(steps.len());
     for step in steps {
         let restarted = step.boot != boot;
-        // What a tool changed on the side went with the restart; what is there now is others' doing.
+        // A reboot reset the side effects of a tool; the present value was set by another program.
         let is_gone = restarted && !step.action.acts();
         let fate = if is_gone {
             Ok(Fate::AlreadyBack)
-        } else if !step.action.acts() && stays(&step, &fates) {
-            left_beside(host, &step)
+        } else if !step.action.acts() && tool_call_is_left(&step, &fates) {
+            keep_side_effect(host, &step)
         } else {
-            put_back(host, &step)
+            undo_step(host, &step)
         };
         let fate = fate.unwrap_or_else(|error| Fate::Failed(error.to_string()));
         if matches!(fate, Fate::AlreadyBack | Fate::Restored) {
@@ -87,24 +87,26 @@ pub fn undo_after(
     Ok(fates)
 }
 
-/// Whether the call that a setting was saved for stays done: then the setting belongs to what stays.
-fn stays(beside: &Step, newer: &[Undone]) -> bool {
+/// Whether the tool call for which a setting was saved was not undone: the setting then stays with that call.
+fn tool_call_is_left(side_effect: &Step, newer: &[Undone]) -> bool {
     newer
         .iter()
         .rfind(|undone| undone.step.action.acts())
-        .is_some_and(|call| call.step.item == beside.item && call.is_left())
+        .is_some_and(|call| call.step.item == side_effect.item && call.is_left())
 }
 
-fn left_beside(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
+fn keep_side_effect(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
     let now = step.action.state(host)?;
     if agree(&step.action, now.as_deref(), step.before.as_deref()) {
-        // Kept until the call is put back, which may place it anew.
-        return Ok(Fate::Failed("waits until what it was saved for is put back".to_owned()));
+        // Kept until the tool call is undone, which may change the setting again.
+        return Ok(Fate::Failed(
+            "kept until the tool call for which it was saved is undone".to_owned(),
+        ));
     }
     Ok(Fate::ChangedSince(now.unwrap_or_default().trim().to_owned()))
 }
 
-fn put_back(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
+fn undo_step(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
     let action = &step.action;
     if let Action::File { path, .. } = action {
         remove_draft(host, path);
@@ -114,25 +116,25 @@ fn put_back(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
         return Ok(Fate::AlreadyBack);
     }
     let ours = match &step.progress {
-        // The call that comes with it was put back just before, and that placed it anew.
+        // The tool call was undone just before, and that may have changed the setting again.
         _ if !action.acts() => true,
         Progress::Done(after) => agree(action, now.as_deref(), after.as_deref()),
-        // Ended between the announcement and the note that it was done. A tool's effect cannot be told
-        // from its call, but nothing else was at work in that instant.
+        // Killed between the `begun` and the `done` record. The effect of a tool cannot be derived from its
+        // command, but a change by another program in that instant is unlikely.
         Progress::Begun => {
             action.is_reached_by(now.as_deref()) || matches!(action, Action::Run { .. })
         }
     };
     if !ours {
-        let value = now.map_or_else(|| "(gone)".to_owned(), |now| now.trim().to_owned());
+        let value = now.map_or_else(|| "(missing)".to_owned(), |now| now.trim().to_owned());
         return Ok(Fate::ChangedSince(value));
     }
     restore(host, action, step.before.as_deref())?;
-    // A tool that says yes may have put back less than there was (a discipline without its options, say).
+    // A tool that succeeds may have restored less than there was (a discipline without its options, for example).
     if matches!(action, Action::Run { .. }) && action.state(host)? != step.before {
         let before = step.before.as_deref().unwrap_or("(nothing)").trim();
         return Ok(Fate::Failed(format!(
-            "`{}` was accepted, but it is not as before, which was {before:?}",
+            "`{}` succeeded, but the state differs from the previous state {before:?}",
             action.undo_text()
         )));
     }
@@ -141,7 +143,7 @@ fn put_back(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
 
 fn agree(action: &Action, one: Option<&str>, other: Option<&str>) -> bool {
     match (action, one, other) {
-        (Action::Beside { path } | Action::Setting { path, .. }, Some(one), Some(other)) => {
+        (Action::SideEffect { path } | Action::Setting { path, .. }, Some(one), Some(other)) => {
             same(path, one, other)
         }
         _ => one == other,
@@ -151,7 +153,7 @@ fn agree(action: &Action, one: Option<&str>, other: Option<&str>) -> bool {
 fn restore(host: &Host, action: &Action, before: Option<&str>) -> Result<(), Unreadable> {
     match (action, before) {
         (Action::Folder { path }, None) => match fs::remove_dir(host.locate_entry(path)?) {
-            // Somebody put a file there: theirs, so the folder stays.
+            // The directory contains a file of another program, so the directory stays.
             Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
             result => result.map_err(|error| Unreadable::file(path, &error)),
         },
@@ -159,11 +161,11 @@ fn restore(host: &Host, action: &Action, before: Option<&str>) -> Result<(), Unr
             .map_err(|error| Unreadable::file(path, &error)),
         (Action::File { path, .. }, Some(before)) => replace_file(host, path, before),
         (Action::Run { undo, .. }, _) => run(host, undo),
-        (Action::Beside { path } | Action::Setting { path, .. }, Some(before)) => {
+        (Action::SideEffect { path } | Action::Setting { path, .. }, Some(before)) => {
             host.write_setting(path, before)
         }
-        // A folder that existed, or a setting that did not, is never acted upon.
+        // An existing directory or a missing setting is never changed.
         (Action::Folder { .. }, Some(_))
-        | (Action::Beside { .. } | Action::Setting { .. }, None) => Ok(()),
+        | (Action::SideEffect { .. } | Action::Setting { .. }, None) => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! The manual holds every item, in the words of the code.
+//! The manual describes every item with the text of the code.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ fn flat(text: &str) -> String {
 }
 
 #[test]
-fn every_item_is_on_its_groups_page_with_mechanism_and_when_not() {
+fn every_item_is_on_the_page_of_its_group_with_mechanism_and_caution() {
     for item in items::ALL {
         let page = page(item.group.name());
         let heading = format!("\n## {}\n", item.id);
@@ -26,13 +26,13 @@ fn every_item_is_on_its_groups_page_with_mechanism_and_when_not() {
         });
         let section = flat(rest.split("\n## ").next().unwrap());
         assert!(section.contains(&flat(item.mechanism)), "{}: the mechanism differs", item.id);
-        assert!(section.contains(&flat(item.avoid)), "{}: when not differs", item.id);
+        assert!(section.contains(&flat(item.avoid)), "{}: the caution differs", item.id);
         assert!(section.contains("**Sources:**"), "{} names no sources", item.id);
     }
 }
 
 #[test]
-fn no_page_describes_an_item_that_is_gone() {
+fn no_page_describes_a_removed_item() {
     for group in Group::ALL {
         for line in page(group.name()).lines() {
             if let Some(id) = line.strip_prefix("## ").filter(|id| id.contains('-')) {
@@ -43,7 +43,7 @@ fn no_page_describes_an_item_that_is_gone() {
 }
 
 #[test]
-fn the_overview_and_the_nine_steps_point_at_pages_and_items_that_exist() {
+fn links_of_overview_and_nine_steps_exist() {
     for text in [page("README"), page("nine-steps")] {
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let (name, heading) = target.split_once('#').unwrap_or((target, ""));
@@ -57,7 +57,7 @@ fn the_overview_and_the_nine_steps_point_at_pages_and_items_that_exist() {
 }
 
 #[test]
-fn the_recorder_records_every_tool_that_an_item_asks() {
+fn recorder_records_every_tool_that_an_item_runs() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let recorder = fs::read_to_string(folder.join("fixtures/record.sh")).unwrap();
     let mut asked = 0;
@@ -65,7 +65,10 @@ fn the_recorder_records_every_tool_that_an_item_asks() {
         let code = fs::read_to_string(file.path()).unwrap();
         for call in code.split(".ask(&[\"").skip(1) {
             let tool = call.split('"').next().unwrap();
-            assert!(recorder.contains(&format!("say {tool} ")), "record.sh leaves out {tool}");
+            assert!(
+                recorder.contains(&format!("record_tool {tool} ")),
+                "record.sh does not record {tool}"
+            );
             asked += 1;
         }
     }
@@ -73,8 +76,8 @@ fn the_recorder_records_every_tool_that_an_item_asks() {
 }
 
 #[test]
-fn the_nine_steps_ask_for_small_answers_where_receive_offload_is_tried() {
-    // Only then does the item switch it off.
+fn nine_steps_try_receive_offload_only_with_for_json() {
+    // The item switches receive offload off only with `--for json`.
     let tries: Vec<String> = page("nine-steps")
         .lines()
         .filter(|line| line.starts_with("tidegate tune prove") && line.contains("last-offloads"))

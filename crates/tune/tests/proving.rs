@@ -1,5 +1,5 @@
-//! The experiment on a scripted load: what helps is found, what does not is not, and every way to end
-//! leaves the host as it was.
+//! The experiment with a scripted load: changes that help are found, others are not, and the host is restored
+//! however the experiment ends.
 
 mod support;
 
@@ -13,14 +13,14 @@ use tidegate_tune::prove::statistics::interval;
 use tidegate_tune::prove::trial::{
     Bench, Candidate, Measure, Proof, Sample, TrialError, experiment,
 };
-use tidegate_tune::prove::waterfall::{Story, html, svg, text};
+use tidegate_tune::prove::waterfall::{ProofReport, html, svg, text};
 
 const GOOD: &str = "/proc/sys/net/core/somaxconn";
 const ALSO_GOOD: &str = "/proc/sys/net/core/busy_poll";
 const BAD: &str = "/proc/sys/vm/swappiness";
 const IDLE: &str = "/proc/sys/vm/max_map_count";
 
-/// A load whose cost depends on the settings of the tree, with some seeded scatter.
+/// A load whose cost depends on the settings of the tree, with seeded scatter.
 struct Scripted<'a> {
     host: &'a Host,
     prng: Prng,
@@ -32,14 +32,14 @@ impl Measure for Scripted<'_> {
     fn round(&mut self) -> Result<Sample, String> {
         self.rounds.set(self.rounds.get() + 1);
         if self.rounds.get() == self.fails_at {
-            return Err("the server fell over".to_owned());
+            return Err("the server crashed".to_owned());
         }
         let is = |path, value| self.host.read(path).as_deref() == Ok(value);
         let mut cost = 10.0;
         cost *= if is(GOOD, "4096") { 0.8 } else { 1.0 };
         cost *= if is(ALSO_GOOD, "1") { 0.9 } else { 1.0 };
         cost *= if is(BAD, "1") { 1.2 } else { 1.0 };
-        // The machine is up to 2 % off from round to round.
+        // Scatter of up to 2 % from round to round.
         cost *= 0.98 + self.prng.below(4000) as f64 / 100_000.0;
         Ok(Sample { cpu_us_per_request: cost, requests_per_s: 1e5, p99_us: Some(900.0) })
     }
@@ -58,7 +58,7 @@ fn candidates() -> Vec<Candidate> {
     ]
 }
 
-/// Runs the experiment; stops when `stop_at` rounds were made, fails at round `fails_at`.
+/// Runs the experiment; it stops after `stop_at` rounds, and the load fails at round `fails_at`.
 fn run(
     tree: &Scratch,
     candidates: &[Candidate],
@@ -76,7 +76,7 @@ fn run(
         measure: &mut measure,
         rounds: 7,
         stopped: &|| rounds.get() >= stop_at,
-        tell: &mut |_| {},
+        progress: &mut |_| {},
     };
     let result = experiment(&mut bench, candidates);
     assert!(journal.outstanding().is_empty());
@@ -84,7 +84,7 @@ fn run(
 }
 
 #[test]
-fn what_helps_is_kept_and_what_does_not_is_not() {
+fn only_changes_that_help_are_kept() {
     let tree = Scratch::of_host("ena-vm");
     let before = tree.contents();
     let (proof, _) = run(&tree, &candidates(), usize::MAX, 0);
@@ -94,11 +94,11 @@ fn what_helps_is_kept_and_what_does_not_is_not() {
     assert!((alone("good").ratio.median - 0.8).abs() < 0.02);
     assert!(alone("bad").ratio.low > 1.0 && !alone("bad").helps);
     assert!(!alone("idle").helps, "no gain above the noise");
-    assert_eq!(before, tree.contents(), "everything is undone");
+    assert_eq!(before, tree.contents(), "all changes are undone");
 }
 
 #[test]
-fn interrupted_at_any_round_everything_is_put_back() {
+fn interruption_at_any_round_undoes_all_changes() {
     let tree = Scratch::of_host("ena-vm");
     let before = tree.contents();
     let mut stop_at = 0;
@@ -106,7 +106,7 @@ fn interrupted_at_any_round_everything_is_put_back() {
         let (result, rounds) = run(&tree, &candidates(), stop_at, 0);
         assert_eq!(before, tree.contents(), "stopped at round {stop_at}");
         match result {
-            Err(TrialError::Interrupted) => assert!(stop_at <= 15, "what was measured is lost"),
+            Err(TrialError::Interrupted) => assert!(stop_at <= 15, "measured results were lost"),
             Ok(proof) if proof.interrupted => {}
             Ok(_) => {
                 assert!(rounds >= 100);
@@ -119,7 +119,7 @@ fn interrupted_at_any_round_everything_is_put_back() {
 }
 
 #[test]
-fn a_load_that_breaks_leaves_nothing_behind() {
+fn failing_load_leaves_no_change_behind() {
     let tree = Scratch::of_host("ena-vm");
     let before = tree.contents();
     for fails_at in [1, 2, 17, 40, 99] {
@@ -130,7 +130,7 @@ fn a_load_that_breaks_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_change_that_the_kernel_refuses_is_named_and_the_others_go_on() {
+fn failed_candidate_is_reported_and_the_others_are_measured() {
     let tree = Scratch::of_host("ena-vm");
     let mut all = candidates();
     let missing = Action::setting("/proc/sys/no/such", 1);
@@ -142,23 +142,23 @@ fn a_change_that_the_kernel_refuses_is_named_and_the_others_go_on() {
 }
 
 #[test]
-fn the_report_says_it_when_nothing_helps() {
+fn report_states_that_no_change_helps() {
     let tree = Scratch::of_host("ena-vm");
     let (proof, _) = run(&tree, &candidates()[..1], usize::MAX, 0);
-    let story = Story {
+    let report = ProofReport {
         place: "a <place>".to_owned(),
         method: "scripted".to_owned(),
         proof: proof.unwrap(),
         not_tried: vec![("x".to_owned(), "a & b".to_owned())],
         shown: Vec::new(),
     };
-    assert!(text(&story).contains("None of the 1 changes tried saves more CPU"));
-    assert!(html(&story).contains("a &lt;place&gt;") && html(&story).contains("a &amp; b"));
-    assert!(svg(&story.proof).starts_with("<svg xmlns"));
+    assert!(text(&report).contains("None of the 1 measured changes saves more CPU"));
+    assert!(html(&report).contains("a &lt;place&gt;") && html(&report).contains("a &amp; b"));
+    assert!(svg(&report.proof).starts_with("<svg xmlns"));
 }
 
 #[test]
-fn the_interval_holds_the_truth_about_as_often_as_it_says() {
+fn interval_contains_the_true_value_in_at_least_90_percent() {
     let mut prng = Prng::new(3);
     let mut inside = 0;
     for seed in 0..200 {

@@ -1,5 +1,5 @@
-//! The command line on real settings, in a network namespace of its own: `sysctl` shows the same before
-//! and after, also when the process is killed in the middle.
+//! The command line with real settings, in its own network namespace: all settings are the same before and after,
+//! also if the process is killed before the end.
 
 mod support;
 
@@ -12,10 +12,10 @@ use tidegate_tune::host::Host;
 use tidegate_tune::journal::Journal;
 use tidegate_tune::undo::{Fate, undo};
 
-/// `tidegate tune` as its own program, which Cargo builds before these tests.
+/// The `tidegate tune` program, which Cargo builds before these tests.
 const TUNE: &str = env!("CARGO_BIN_EXE_tidegate-tune");
 
-/// Runs a script in a network namespace of its own, with `$TUNE` and `$STATE`.
+/// Runs a script in its own network namespace, with `$TUNE` and `$STATE`.
 fn in_namespace(script: &str, state: &Scratch) -> Output {
     let flags = if rustix::process::geteuid().is_root() { "-n" } else { "-rn" };
     Command::new("unshare")
@@ -23,7 +23,7 @@ fn in_namespace(script: &str, state: &Scratch) -> Output {
         .env("TUNE", TUNE)
         .env("STATE", &state.0)
         .output()
-        .expect("the tool unshare (util-linux) is needed")
+        .expect("this test requires the tool unshare (util-linux)")
 }
 
 fn passes(script: &str) -> String {
@@ -38,12 +38,12 @@ fn passes(script: &str) -> String {
     text
 }
 
-/// What the scripts compare: every setting that a network namespace has of its own.
+/// The settings that the scripts compare: all settings of the network namespace.
 const SNAPSHOT: &str = "snapshot() { (cd /proc/sys/net && grep -rs '' core ipv4 | grep -v -e _key -e secret | sort); }\n";
 const ITEMS: &str = "capacity-somaxconn capacity-port-range capacity-syn-backlog capacity-time-wait last-congestion-control";
 
 #[test]
-fn apply_and_undo_leave_every_setting_as_it_was() {
+fn undo_after_apply_restores_every_setting() {
     let text = passes(&format!(
         "{SNAPSHOT}
         echo 99 > /proc/sys/net/core/somaxconn
@@ -56,12 +56,12 @@ fn apply_and_undo_leave_every_setting_as_it_was() {
         snapshot > $STATE/after
         cmp $STATE/before $STATE/after"
     ));
-    assert!(text.contains("Everything is as it was."), "{text}");
+    assert!(text.contains("All changes were undone."), "{text}");
 }
 
 #[test]
-fn killed_at_any_time_undo_leaves_every_setting_as_it_was() {
-    // How far it gets in so many thousandths of a second differs from run to run; the end may not.
+fn undo_after_a_kill_at_any_time_restores_every_setting() {
+    // How far it gets in this many milliseconds differs from run to run; the result must not.
     passes(&format!(
         "{SNAPSHOT}
         echo 99 > /proc/sys/net/core/somaxconn
@@ -80,8 +80,8 @@ fn killed_at_any_time_undo_leaves_every_setting_as_it_was() {
 }
 
 #[test]
-fn a_change_by_a_tool_is_undone_by_the_tool() {
-    // /sys shows the interfaces of the namespace that mounted it: so this one mounts its own.
+fn tool_change_is_undone_by_the_tool() {
+    // /sys shows the interfaces of the namespace that mounted it, so the test mounts its own.
     let text = passes(
         "unshare -m sh -euc '
         mount -t sysfs none /sys
@@ -102,11 +102,11 @@ fn a_change_by_a_tool_is_undone_by_the_tool() {
         tc qdisc show dev tide0 | cmp $STATE/before -'",
     );
     assert!(text.contains("tc qdisc replace dev tide0 root mq"), "{text}");
-    assert!(text.contains("Everything is as it was."), "{text}");
+    assert!(text.contains("All changes were undone."), "{text}");
 }
 
 #[test]
-fn on_read_only_settings_nothing_is_half_done() {
+fn read_only_settings_are_reported_and_unchanged() {
     let text = passes(
         "unshare -m sh -euc '
         echo 99 > /proc/sys/net/core/somaxconn
@@ -122,7 +122,7 @@ fn on_read_only_settings_nothing_is_half_done() {
 }
 
 #[test]
-fn without_yes_nothing_is_changed() {
+fn apply_without_yes_changes_nothing() {
     let text = passes(&format!(
         "{SNAPSHOT}
         echo 99 > /proc/sys/net/core/somaxconn
@@ -138,7 +138,7 @@ fn without_yes_nothing_is_changed() {
 }
 
 #[test]
-fn what_somebody_else_changed_is_left_until_it_is_forgotten() {
+fn value_changed_since_is_kept_until_undo_forget() {
     let text = passes(
         "echo 99 > /proc/sys/net/core/somaxconn
         $TUNE apply capacity-somaxconn --yes --state $STATE
@@ -150,12 +150,12 @@ fn what_somebody_else_changed_is_left_until_it_is_forgotten() {
         test $(cat /proc/sys/net/core/somaxconn) = 555
         $TUNE undo --state $STATE",
     );
-    assert!(text.contains("left alone: changed since to \"555\""), "{text}");
+    assert!(text.contains("left as it is: changed since to \"555\""), "{text}");
     assert!(text.contains("Nothing to undo"), "{text}");
 }
 
 #[test]
-fn a_security_trade_is_refused_unless_it_is_named_as_a_risk() {
+fn security_trade_off_requires_accept_risk() {
     let tree = Scratch::of_host("ena-vm");
     let state = Scratch::new();
     let apply = |words: &[&str]| {
@@ -171,9 +171,9 @@ fn a_security_trade_is_refused_unless_it_is_named_as_a_risk() {
     };
     let (code, text) = apply(&["syscall-audit"]);
     assert_eq!(code, Some(1));
-    assert!(text.contains("refused, it is a security trade"), "{text}");
+    assert!(text.contains("refused, because it is a security trade-off"), "{text}");
     let (code, text) = apply(&["syscalls"]);
-    assert_eq!(code, Some(1), "naming its group is not naming it: {text}");
+    assert_eq!(code, Some(1), "naming the group does not accept the risk: {text}");
     let (code, text) = apply(&["syscall-audit", "--accept-risk", "syscall-audit"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("auditctl -a never,task"), "{text}");
@@ -182,8 +182,8 @@ fn a_security_trade_is_refused_unless_it_is_named_as_a_risk() {
 }
 
 #[test]
-fn without_the_right_to_see_the_journal_undo_does_not_say_that_there_is_none() {
-    // A user with the number 0 but without root's capabilities may not enter a closed folder.
+fn undo_reports_an_unreadable_journal() {
+    // User 0 without the capabilities of root may not enter a directory with mode 000.
     let text = passes(
         "echo 99 > /proc/sys/net/core/somaxconn
         mkdir $STATE/closed
@@ -201,13 +201,13 @@ fn without_the_right_to_see_the_journal_undo_does_not_say_that_there_is_none() {
 }
 
 #[test]
-fn a_tool_that_puts_back_less_than_there_was_has_not_restored() {
+fn tool_that_restores_another_state_is_reported() {
     let state = Scratch::new();
     let folder = state.0.display();
     for (name, text) in [("now", "one"), ("one", "one"), ("two", "two"), ("three", "three")] {
         fs::write(state.0.join(name), text).unwrap();
     }
-    // The only live host that a test may change by a tool: files of its own.
+    // The tool changes only files of this test.
     let host = Host::live();
     let change = |back: &str| {
         let copy = |name| format!("cp {folder}/{name} {folder}/now");
@@ -219,13 +219,13 @@ fn a_tool_that_puts_back_less_than_there_was_has_not_restored() {
     apply(&host, &mut journal, "x", &[change("three")], &mut |_| false).unwrap();
     let fates = undo(&host, &mut journal).unwrap();
     let Fate::Failed(reason) = &fates[0].fate else { panic!("{:?}", fates[0].fate) };
-    assert!(reason.contains("not as before, which was \"one\""), "{reason}");
-    assert_eq!(journal.outstanding().len(), 1, "it stays in the journal");
+    assert!(reason.contains("differs from the previous state \"one\""), "{reason}");
+    assert_eq!(journal.outstanding().len(), 1, "the step stays in the journal");
 }
 
 #[test]
-fn a_line_that_the_disk_does_not_take_whole_is_taken_out_again() {
-    // A bound on the size of files ends a write in its middle, as a full disk does.
+fn incomplete_journal_line_is_removed_after_a_full_disk() {
+    // A file size limit cuts a write short, as a full disk does.
     let text = passes(&format!(
         "{SNAPSHOT}
         echo 99 > /proc/sys/net/core/somaxconn
@@ -244,7 +244,7 @@ fn a_line_that_the_disk_does_not_take_whole_is_taken_out_again() {
 }
 
 #[test]
-fn what_names_nothing_is_refused_as_a_mistake_of_usage() {
+fn unknown_names_are_usage_errors() {
     let refused = |words: &[&str], reason: &str| {
         let output = Command::new(TUNE).args(words).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -252,20 +252,20 @@ fn what_names_nothing_is_refused_as_a_mistake_of_usage() {
         assert!(text.contains(reason), "{words:?}: {text}");
         assert!(output.stdout.is_empty(), "{words:?}");
     };
-    refused(&["prove", "no-such-item"], "there is no item or group no-such-item");
-    refused(&["prove", "--accept-risk", "no-such-item"], "there is no item or group");
-    refused(&["prove", "--root", "/"], "prove measures the host it runs on");
+    refused(&["prove", "no-such-item"], "no item or group is named no-such-item");
+    refused(&["prove", "--accept-risk", "no-such-item"], "no item or group is named");
+    refused(&["prove", "--root", "/"], "prove measures the host on which it runs");
     for command in ["check", "apply", "prove"] {
-        refused(&[command, "--interface", "nope0"], "there is no such interface; there are: ");
-        refused(&[command, "--pid", "4194304"], "there is no such process");
+        refused(&[command, "--interface", "nope0"], "no such interface; allowed: ");
+        refused(&[command, "--pid", "4194304"], "no such process");
     }
     for command in ["check", "apply", "undo"] {
-        refused(&[command, "--root", "/nonexistent"], "has no folder `proc`");
+        refused(&[command, "--root", "/nonexistent"], "has no directory `proc`");
     }
 }
 
 #[test]
-fn a_recorded_host_has_a_journal_of_its_own() {
+fn recorded_host_has_its_own_journal() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let run = |words: &[&str]| {
         let output = Command::new(TUNE).args(words).output().unwrap();
@@ -275,10 +275,13 @@ fn a_recorded_host_has_a_journal_of_its_own() {
     let (root, folder) = (tree.0.to_str().unwrap(), state.0.to_str().unwrap());
     let (code, text) = run(&["apply", "capacity-somaxconn", "--yes", "--root", root]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(tree.0.join("var/lib/tidegate/tune/journal.jsonl").exists(), "inside its tree");
+    assert!(
+        tree.0.join("var/lib/tidegate/tune/journal.jsonl").exists(),
+        "the journal is inside its tree"
+    );
     let (code, text) = run(&["undo", "--root", root]);
     assert!(code == Some(0) && text.contains("somaxconn: restored"), "{text}");
-    // A folder that both were told to use: the live host refuses the recorded one's values, unread.
+    // With the same --state directory, the live host refuses the journal of the recorded host.
     let apply = ["apply", "capacity-somaxconn", "--yes", "--root", root, "--state", folder];
     assert_eq!(run(&apply).0, Some(0));
     let (code, text) = run(&["undo", "--state", folder]);
@@ -292,7 +295,7 @@ fn a_recorded_host_has_a_journal_of_its_own() {
 }
 
 #[test]
-fn the_capacity_settings_are_shown_by_runs_that_fail_without_them() {
+fn capacity_runs_fail_with_small_values_and_pass_with_planned_ones() {
     let own = vec![TUNE.to_owned()];
     for shown in tidegate_tune::prove::demonstration::show_all(&own) {
         let (without, with) = shown.result.clone().unwrap_or_else(|reason| {

@@ -1,5 +1,5 @@
-//! What `tune check` says of recorded hosts, against reports that were read and kept.
-//! TIDEGATE_BLESS=1 writes the kept reports anew: read the difference before committing it.
+//! Compares the reports of `tune check` for recorded hosts with golden files.
+//! TIDEGATE_BLESS=1 rewrites the golden files: read the diff before committing it.
 
 mod support;
 
@@ -21,7 +21,7 @@ const HOSTS: [&str; 6] = ["laptop", "ena-vm", "container", "podman", "numa-serve
 fn look_at(name: &str, kind: For, connections: Option<u64>) -> Report {
     let tree = Scratch::of_host(name);
     let mut workload = Workload::of(kind);
-    workload.asked_connections = connections;
+    workload.requested_connections = connections;
     check(&Host::recorded(&tree.0), &workload)
 }
 
@@ -38,7 +38,7 @@ fn compare(name: &str, text: &str) {
 }
 
 #[test]
-fn the_reports_of_recorded_hosts_are_the_kept_ones() {
+fn reports_of_recorded_hosts_match_the_golden_files() {
     for name in HOSTS {
         compare(name, &report::text(&look_at(name, For::All, None)));
     }
@@ -46,7 +46,7 @@ fn the_reports_of_recorded_hosts_are_the_kept_ones() {
 }
 
 #[test]
-fn the_same_host_gives_the_same_report_twice() {
+fn report_is_deterministic() {
     for name in HOSTS {
         let once = report::json(&look_at(name, For::All, None));
         assert_eq!(once, report::json(&look_at(name, For::All, None)));
@@ -54,7 +54,7 @@ fn the_same_host_gives_the_same_report_twice() {
 }
 
 #[test]
-fn every_item_costs_something_on_some_host_or_says_why_it_never_does() {
+fn every_item_costs_something_on_some_recorded_host() {
     let mut costly = BTreeSet::new();
     for name in HOSTS {
         for connections in [None, Some(20_000_000)] {
@@ -63,12 +63,12 @@ fn every_item_costs_something_on_some_host_or_says_why_it_never_does() {
             costly.extend(report.in_state("blocked").map(|entry| entry.item.id));
         }
     }
-    // Advice that is only ever a remark, and signs that none of these hosts shows.
+    // Items that never cost something, and conditions that none of these hosts has.
     let silent = ["app-smt-siblings", "app-build", "lock-contention"];
     for item in items::ALL {
         assert!(
             costly.contains(item.id) || silent.contains(&item.id),
-            "{} costs nothing on any recorded host: record one that shows it",
+            "{} costs nothing on any recorded host: record a host where it does",
             item.id
         );
     }
@@ -85,7 +85,7 @@ fn checking_changes_nothing() {
 }
 
 #[test]
-fn rules_are_asked_for_only_where_that_loads_nothing() {
+fn nft_runs_only_if_nf_tables_is_present() {
     let tree = Scratch::of_host("laptop");
     let found = || {
         let report = check(&Host::recorded(&tree.0), &Workload::of(For::All));
@@ -97,7 +97,7 @@ fn rules_are_asked_for_only_where_that_loads_nothing() {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, text).unwrap();
     };
-    // What the tool would say, if it were asked.
+    // The output of nft, if it is run.
     write(
         "commands/nft_list_ruleset",
         "table ip x {\n chain c {\n  type filter hook input\n }\n}\n",
@@ -113,7 +113,7 @@ fn rules_are_asked_for_only_where_that_loads_nothing() {
 }
 
 #[test]
-fn a_host_whose_files_hold_nonsense_is_skipped_not_crashed_upon() {
+fn invalid_file_contents_do_not_panic() {
     for (text, name) in [
         ("", "empty"),
         ("18446744073709551615", "one huge number"),
@@ -123,7 +123,7 @@ fn a_host_whose_files_hold_nonsense_is_skipped_not_crashed_upon() {
         for host in ["laptop", "ena-vm", "container"] {
             let tree = Scratch::of_host(host);
             for (path, body) in tree.contents() {
-                // Which CPUs there are stays known, so that every item goes its whole way.
+                // The CPUs stay known, so that every item runs completely.
                 if body.is_some() && !path.ends_with("self/status") && !path.ends_with("online") {
                     fs::write(path, text).unwrap();
                 }
@@ -136,7 +136,7 @@ fn a_host_whose_files_hold_nonsense_is_skipped_not_crashed_upon() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere() {
+fn page_loads_no_external_resources() {
     for name in HOSTS {
         let html = page::html(&look_at(name, For::All, Some(1_000_000)));
         for word in ["src=", "http://", "https://", "@import", "url("] {
@@ -146,7 +146,7 @@ fn the_page_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn the_page_names_commands_that_do_what_they_say() {
+fn page_shows_complete_apply_commands() {
     let page = page::html(&look_at("numa-server", For::All, None));
     assert!(page.contains("<code>tidegate tune apply locality-queues --yes</code>"));
     let audit = "tidegate tune apply syscall-audit --accept-risk syscall-audit --yes";
@@ -161,12 +161,12 @@ fn containers_and_virtual_machines_are_recognised() {
     assert!(place("container").starts_with("container (kubepods) in a virtual machine (Google)"));
     assert!(
         place("two-cpu-vm").starts_with("virtual machine"),
-        "an image's leavings are no container"
+        "files of a container image do not make a container"
     );
 }
 
-/// What one item says of a recorded host after some of its files were replaced.
-fn item_says(host: &str, id: &str, files: &[(&str, &str)]) -> Finding {
+/// The finding of one item on a recorded host after some of its files were replaced.
+fn finding_of(host: &str, id: &str, files: &[(&str, &str)]) -> Finding {
     let tree = Scratch::of_host(host);
     for (path, text) in files {
         let file = tree.0.join(path);
@@ -178,31 +178,31 @@ fn item_says(host: &str, id: &str, files: &[(&str, &str)]) -> Finding {
 }
 
 #[test]
-fn sockets_for_rare_protocols_alone_are_no_neighbours() {
-    // As recorded where systemd-networkd listens for LLDP on two cards.
+fn sockets_for_rare_protocols_only_are_good() {
+    // Recorded on a host where systemd-networkd listens for LLDP on two cards.
     let head = "sk               RefCnt Type Proto  Iface R Rmem   User   Inode\n";
     let lldp = format!(
         "{head}00000000276de654 3      3    88cc   3     1 0      998    1461  \n\
          0000000058cd0248 3      3    88cc   2     1 0      998    1462  \n"
     );
-    let says =
-        |text: &str| item_says("laptop", "neighbour-packet-sockets", &[("proc/net/packet", text)]);
-    let finding = says(&lldp);
+    let finding_for =
+        |text: &str| finding_of("laptop", "neighbour-packet-sockets", &[("proc/net/packet", text)]);
+    let finding = finding_for(&lldp);
     assert_eq!(finding.state, State::Good, "{}", finding.found);
-    assert!(finding.found.contains("2 of them for rare protocols alone"), "{}", finding.found);
+    assert!(finding.found.contains("2 of them only for rare protocols"), "{}", finding.found);
     for protocol in ["0003", "0800", "86dd"] {
-        let finding = says(&lldp.replacen("88cc", protocol, 1));
+        let finding = finding_for(&lldp.replacen("88cc", protocol, 1));
         assert_eq!(finding.state, State::Costs, "{protocol}: {}", finding.found);
     }
 }
 
 #[test]
-fn a_unit_that_is_not_installed_has_the_limits_of_the_manager() {
-    // Of such a unit systemd prints the kernel's ceiling, which no service is given.
+fn unit_that_is_not_installed_has_the_limits_of_the_manager() {
+    // For such a unit systemd prints the maximum of the kernel, which no service gets.
     let unit = "commands/systemctl_show_-p_LoadState_-p_LimitNOFILE_tidegate.service";
     let manager = "commands/systemctl_show_-p_DefaultLimitNOFILE";
-    let says = |state: &str| {
-        item_says(
+    let finding_for = |state: &str| {
+        finding_of(
             "laptop",
             "capacity-systemd",
             &[
@@ -211,10 +211,10 @@ fn a_unit_that_is_not_installed_has_the_limits_of_the_manager() {
             ],
         )
     };
-    let finding = says("not-found");
+    let finding = finding_for("not-found");
     assert_eq!(finding.state, State::Costs, "{}", finding.found);
     assert!(finding.found.contains("is not installed) is 1024"), "{}", finding.found);
-    assert_eq!(says("loaded").state, State::Good);
+    assert_eq!(finding_for("loaded").state, State::Good);
 }
 
 /// A virtio card with four pairs of queues, as /proc and /sys show it, with the CPUs of its interrupts.
@@ -245,73 +245,73 @@ fn virtio_card(allowed: [u32; 8], effective: [u32; 8]) -> Vec<(String, String)> 
     files
 }
 
-fn virtio_says(id: &str, allowed: [u32; 8], effective: [u32; 8]) -> Finding {
+fn virtio_finding(id: &str, allowed: [u32; 8], effective: [u32; 8]) -> Finding {
     let files = virtio_card(allowed, effective);
     let files: Vec<(&str, &str)> =
         files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    item_says("container", id, &files)
+    finding_of("container", id, &files)
 }
 
 #[test]
-fn pairs_of_queues_want_a_cpu_each_not_half_a_one() {
+fn each_queue_pair_needs_its_own_cpu() {
     let id = "locality-irq-affinity";
     // Two interrupts a pair: four pairs on two CPUs are badly placed, though there are eight interrupts.
     let half = [0, 0, 1, 1, 0, 0, 1, 1];
-    assert_ne!(virtio_says(id, half, half).state, State::Good);
-    // irqbalance may put the two of a pair apart: what counts is where packets come in.
+    assert_ne!(virtio_finding(id, half, half).state, State::Good);
+    // irqbalance may separate the two interrupts of a pair: only the receive interrupt counts.
     let apart = [0, 2, 1, 3, 0, 2, 1, 3];
-    assert_ne!(virtio_says(id, apart, apart).state, State::Good);
+    assert_ne!(virtio_finding(id, apart, apart).state, State::Good);
     let whole = [0, 0, 1, 1, 2, 2, 3, 3];
-    assert_eq!(virtio_says(id, whole, whole).state, State::Good);
+    assert_eq!(virtio_finding(id, whole, whole).state, State::Good);
 }
 
 #[test]
-fn an_interrupt_that_is_moved_counts_where_it_will_come() {
-    // The kernel moves an interrupt when it next comes; until then the effective CPU is the old one.
+fn moved_interrupt_counts_at_its_new_cpu() {
+    // The kernel moves an interrupt when it next fires; until then the effective CPU is the old one.
     let (whole, old) = ([0, 0, 1, 1, 2, 2, 3, 3], [0; 8]);
-    let finding = virtio_says("locality-irq-affinity", whole, old);
+    let finding = virtio_finding("locality-irq-affinity", whole, old);
     assert_eq!(finding.state, State::Good, "{}", finding.found);
 }
 
 #[test]
-fn the_node_of_a_virtio_card_is_that_of_the_device_above_it() {
-    let finding = virtio_says("app-numa", [0; 8], [0; 8]);
+fn node_of_a_virtio_card_is_that_of_its_parent_device() {
+    let finding = virtio_finding("app-numa", [0; 8], [0; 8]);
     assert!(finding.found.contains("enp1s0 is on node 1 (CPUs 2-3)"), "{}", finding.found);
 }
 
 #[test]
-fn interrupts_of_queues_that_are_turned_off_do_not_count() {
+fn interrupts_of_disabled_queues_do_not_count() {
     let cpus = [0, 0, 1, 1, 3, 3, 3, 3];
     let mut files = virtio_card(cpus, cpus);
-    // Two of the four pairs are in use; virtio keeps the interrupts of the others.
+    // Two of the four pairs are in use; virtio keeps the interrupts of the other two.
     files.retain(|(path, _)| !path.contains("x-2/") && !path.contains("x-3/"));
     let files: Vec<(&str, &str)> =
         files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let finding = item_says("container", "locality-irq-affinity", &files);
-    assert_eq!(finding.found, "enp1s0: 4 interrupts, those of receiving on CPUs 0-1");
+    let finding = finding_of("container", "locality-irq-affinity", &files);
+    assert_eq!(finding.found, "enp1s0: 4 interrupts, the receive interrupts on CPUs 0-1");
     assert_eq!(finding.state, State::Good);
 }
 
 #[test]
-fn what_was_sent_again_is_a_share_of_all_that_was_sent() {
-    // OutSegs does not count retransmissions, so without them in the sum there may be more than all.
+fn retransmissions_are_a_share_of_all_sent_segments() {
+    // OutSegs does not count retransmissions. Without them in the sum, the share could exceed 100 %.
     let snmp = "Tcp: ActiveOpens OutSegs RetransSegs\nTcp: 400 1000 3000\n";
-    let finding = item_says("laptop", "pressure-retransmits", &[("proc/net/snmp", snmp)]);
-    assert_eq!(finding.found, "3000 of 4000 segments since the host started (75.00 %)");
+    let finding = finding_of("laptop", "pressure-retransmits", &[("proc/net/snmp", snmp)]);
+    assert_eq!(finding.found, "3000 of 4000 segments since boot were retransmissions (75.00 %)");
 }
 
 #[test]
-fn queues_go_back_to_the_number_that_the_tool_showed() {
-    // A driver may show queues under /sys that it does not count as channels (those of AF_XDP, say).
+fn undo_restores_the_number_of_queues_that_ethtool_reported() {
+    // A driver may show queues under /sys that it does not count as channels (those of AF_XDP, for example).
     let shown = "Channel parameters for eth0:\nPre-set maximums:\nCombined:\t8\n\
         Current hardware settings:\nCombined:\t1\n";
-    let finding = item_says("ena-vm", "locality-queues", &[("commands/ethtool_-l_eth0", shown)]);
+    let finding = finding_of("ena-vm", "locality-queues", &[("commands/ethtool_-l_eth0", shown)]);
     let call = finding.actions.iter().find(|action| action.acts()).unwrap();
     assert_eq!(call.undo_text(), "ethtool -L eth0 combined 1");
 }
 
 #[test]
-fn flows_of_a_queue_are_asked_for_as_the_kernel_shows_them() {
+fn rps_flow_count_is_rounded_as_by_the_kernel() {
     let tree = Scratch::of_host("ena-vm");
     fs::remove_dir_all(tree.0.join("sys/class/net/eth0/queues/rx-3")).unwrap();
     let report = check(&Host::recorded(&tree.0), &Workload::of(For::All));
@@ -319,13 +319,14 @@ fn flows_of_a_queue_are_asked_for_as_the_kernel_shows_them() {
     let commands = entry.finding.commands();
     let flows: Vec<&String> =
         commands.iter().filter(|command| command.contains("flow_cnt")).collect();
-    // The kernel rounds 32768 / 3 up; a kill before the journal has it must not look like another's value.
+    // The kernel rounds 32768 / 3 up. After a kill before the `done` record, the value must still be
+    // recognised as ours.
     assert_eq!(flows.len(), 3, "{commands:?}");
     assert!(flows.iter().all(|command| command.starts_with("echo 16384 ")), "{flows:?}");
 }
 
 #[test]
-fn without_ethtool_few_queues_are_not_called_good() {
+fn without_ethtool_few_queues_are_not_good() {
     let tree = Scratch::of_host("ena-vm");
     fs::remove_file(tree.0.join("commands/ethtool_-l_eth0")).unwrap();
     fs::remove_dir_all(tree.0.join("sys/class/net/eth0/queues/rx-3")).unwrap();
@@ -336,16 +337,16 @@ fn without_ethtool_few_queues_are_not_called_good() {
 }
 
 #[test]
-fn a_limit_of_a_unit_above_what_the_kernel_gives_is_not_called_good() {
-    // Seen under systemd 252: `systemctl show` prints 1375256, and /proc/PID/limits has 1048576.
+fn unit_limit_above_nr_open_is_not_good() {
+    // Observed with systemd 252: `systemctl show` prints 1375256, and /proc/PID/limits contains 1048576.
     let unit = "commands/systemctl_show_-p_LoadState_-p_LimitNOFILE_tidegate.service";
     let limit = "LimitNOFILE=1375256\nLoadState=loaded\n";
-    let says = |nr_open: &str| {
+    let finding_for = |nr_open: &str| {
         let tree = Scratch::of_host("laptop");
         fs::write(tree.0.join(unit), limit).unwrap();
         fs::write(tree.0.join("proc/sys/fs/nr_open"), nr_open).unwrap();
         let mut workload = Workload::of(For::All);
-        workload.asked_connections = Some(10_000_000);
+        workload.requested_connections = Some(10_000_000);
         let report = check(&Host::recorded(&tree.0), &workload);
         report
             .entries
@@ -354,15 +355,15 @@ fn a_limit_of_a_unit_above_what_the_kernel_gives_is_not_called_good() {
             .unwrap()
             .finding
     };
-    let finding = says("1048576");
+    let finding = finding_for("1048576");
     assert_eq!(finding.state, State::Costs, "{}", finding.found);
-    assert!(finding.found.contains("lets it have 1048576"), "{}", finding.found);
-    assert!(finding.kept.is_empty(), "the unit says enough already");
-    assert_eq!(says("1400000").state, State::Good);
+    assert!(finding.found.contains("fs.nr_open cuts to 1048576"), "{}", finding.found);
+    assert!(finding.kept.is_empty(), "the limit in the unit is already high enough");
+    assert_eq!(finding_for("1400000").state, State::Good);
 }
 
 #[test]
-fn the_recorder_asks_each_tool_about_each_interface() {
+fn recorder_runs_each_tool_for_each_interface() {
     let (tools, out) = (Scratch::new(), Scratch::new());
     let tool = tools.0.join("ethtool");
     fs::write(&tool, "#!/bin/sh\necho \"$@\"\n").unwrap();
@@ -373,16 +374,17 @@ fn the_recorder_asks_each_tool_about_each_interface() {
     let status = Command::new("sh").arg(script).arg(&folder).env("PATH", path).status().unwrap();
     assert!(status.success());
     for flag in ["-c", "-k", "-l"] {
-        let said = fs::read_to_string(folder.join(format!("commands/ethtool_{flag}_lo"))).unwrap();
-        assert_eq!(said, format!("{flag} lo\n"));
+        let recorded =
+            fs::read_to_string(folder.join(format!("commands/ethtool_{flag}_lo"))).unwrap();
+        assert_eq!(recorded, format!("{flag} lo\n"));
     }
-    // What was recorded can be looked at.
+    // The recording can be checked.
     let report = check(&Host::recorded(&folder), &Workload::of(For::All));
     assert_eq!(report.entries.len(), items::ALL.len());
 }
 
 #[test]
-fn queues_are_made_before_their_interrupts_are_placed() {
+fn queues_are_created_before_their_interrupts_are_placed() {
     let tree = Scratch::of_host("ena-vm");
     let queue = tree.0.join("sys/class/net/eth0/queues/rx-3");
     fs::remove_dir_all(queue).unwrap();
@@ -398,5 +400,5 @@ fn queues_are_made_before_their_interrupts_are_placed() {
     let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
     let order = ["systemctl stop irqbalance", "ethtool -L eth0", "/proc/irq/28/smp_affinity_list"];
     assert!(order.is_sorted_by_key(|words| place(words)), "{text}");
-    assert!(text.contains("settings that the driver may set anew with it"), "{text}");
+    assert!(text.contains("settings that the driver may change with it"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Apply and undo on trees: byte for byte, whatever instant the work ends at.
+//! Apply and undo on recorded hosts: undo restores every byte, at whatever instant apply stops.
 
 mod support;
 
@@ -7,18 +7,18 @@ use std::path::Path;
 use support::Scratch;
 use tidegate_tune::action::Action;
 use tidegate_tune::apply::{ApplyError, Point, apply};
-use tidegate_tune::check::{Hand, check};
+use tidegate_tune::check::{ChangedBy, check};
 use tidegate_tune::host::Host;
 use tidegate_tune::journal::{self, Journal, JournalError, Progress};
 use tidegate_tune::persist::kept_actions;
 use tidegate_tune::undo::{Fate, undo};
 use tidegate_tune::workload::{For, Workload};
 
-/// All that `apply --persist` would do on a host, but for calls of tools, which trees cannot run.
-fn works(host: &Host) -> Vec<(&'static str, Vec<Action>)> {
+/// All actions of `apply --persist` on a host, except tool calls, which a recorded host cannot run.
+fn all_actions(host: &Host) -> Vec<(&'static str, Vec<Action>)> {
     let report = check(host, &Workload::of(For::All));
-    let mut works = Vec::new();
-    for entry in report.entries.iter().filter(|entry| entry.hand() == Hand::Apply) {
+    let mut items = Vec::new();
+    for entry in report.entries.iter().filter(|entry| entry.changed_by() == ChangedBy::Apply) {
         let finding = &entry.finding;
         let (kept, _) = kept_actions(host, entry.item.id, &finding.actions, &finding.kept);
         let actions: Vec<Action> = finding
@@ -26,20 +26,20 @@ fn works(host: &Host) -> Vec<(&'static str, Vec<Action>)> {
             .iter()
             .chain(&kept)
             .filter(|action| !matches!(action, Action::Run { .. }))
-            // A tree does not have the kernel's way of bracketing the value that holds.
+            // A recorded file does not put the present value in brackets, as the kernel does.
             .filter(|action| !action.target().contains("transparent_hugepage"))
             .cloned()
             .collect();
-        works.push((entry.item.id, actions));
+        items.push((entry.item.id, actions));
     }
-    works
+    items
 }
 
-/// Applies everything, ended at the `last`th point; gives whether it was ended.
+/// Applies everything and stops after `last` points; returns whether it was stopped.
 fn apply_until(host: &Host, state: &Path, last: usize) -> bool {
     let mut journal = Journal::open(state).unwrap();
     let mut point = 0;
-    for (id, actions) in works(host) {
+    for (id, actions) in all_actions(host) {
         let mut killer = |_| {
             point += 1;
             point > last
@@ -67,7 +67,7 @@ fn undo_all(host: &Host, state: &Path) {
 }
 
 #[test]
-fn ended_at_any_step_undo_restores_every_byte() {
+fn undo_after_a_stop_at_any_point_restores_every_byte() {
     for name in ["ena-vm", "container"] {
         let (tree, state) = (Scratch::of_host(name), Scratch::new());
         let host = Host::recorded(&tree.0);
@@ -75,18 +75,18 @@ fn ended_at_any_step_undo_restores_every_byte() {
         let mut points = 0;
         while apply_until(&host, &state.0, points) {
             undo_all(&host, &state.0);
-            assert_eq!(before, tree.contents(), "{name} ended at point {points}");
+            assert_eq!(before, tree.contents(), "{name} stopped at point {points}");
             points += 1;
         }
         assert!(points > 20, "{name} has only {points} points");
-        assert_ne!(before, tree.contents(), "applied to the end, something is different");
+        assert_ne!(before, tree.contents(), "the complete apply changes the tree");
         undo_all(&host, &state.0);
         assert_eq!(before, tree.contents());
     }
 }
 
 #[test]
-fn a_line_of_the_journal_torn_at_any_byte_is_as_if_it_were_not_there() {
+fn journal_line_cut_at_any_byte_is_ignored() {
     let (tree, state) = (Scratch::new(), Scratch::new());
     let path = "/proc/sys/net/core/somaxconn";
     let file = tree.0.join(path.trim_start_matches('/'));
@@ -102,7 +102,7 @@ fn a_line_of_the_journal_torn_at_any_byte_is_as_if_it_were_not_there() {
         drop(journal);
         let whole = fs::read(&journal_file).unwrap();
         let first_end = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        // Torn in the announcement, nothing was done; torn in the note, it was.
+        // If the `begun` line is cut, the action was not performed; if the `done` line is cut, it was.
         let (from, to, value) = match line {
             0 => (0, first_end, "128\n"),
             _ => (first_end, whole.len(), "4096"),
@@ -117,14 +117,14 @@ fn a_line_of_the_journal_torn_at_any_byte_is_as_if_it_were_not_there() {
 }
 
 #[test]
-fn what_was_changed_on_one_host_is_never_put_back_on_another() {
+fn changes_of_one_host_are_never_undone_on_another() {
     let (one, other, state) =
         (Scratch::of_host("ena-vm"), Scratch::of_host("ena-vm"), Scratch::new());
     let (here, there) = (Host::recorded(&one.0), Host::recorded(&other.0));
     let actions = [Action::setting("/proc/sys/net/core/somaxconn", 4096)];
     let mut journal = Journal::open(&state.0).unwrap();
     apply(&here, &mut journal, "x", &actions, &mut |_| false).unwrap();
-    // The other host is as if the same had been done there: its value would be taken for ours.
+    // The other host has the same value, so without the check undo would take it for its own change.
     fs::write(there.locate("/proc/sys/net/core/somaxconn"), "4096").unwrap();
     let before = other.contents();
     let refused = undo(&there, &mut journal).unwrap_err();
@@ -139,7 +139,7 @@ fn what_was_changed_on_one_host_is_never_put_back_on_another() {
 }
 
 #[test]
-fn a_line_that_names_no_host_is_of_the_live_one() {
+fn journal_line_without_root_belongs_to_the_live_host() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let path = "/proc/sys/net/core/somaxconn";
@@ -158,14 +158,14 @@ fn a_line_that_names_no_host_is_of_the_live_one() {
 }
 
 #[test]
-fn a_damaged_line_in_the_middle_stops_everything() {
+fn damaged_journal_line_is_refused() {
     let state = Scratch::new();
     fs::write(state.0.join("journal.jsonl"), "nonsense\n{}\n").unwrap();
     assert!(matches!(Journal::open(&state.0), Err(JournalError::Damaged(_, 1))));
 }
 
 #[test]
-fn a_journal_that_cannot_be_looked_at_is_not_one_that_is_not_there() {
+fn unreadable_journal_is_an_error() {
     let state = Scratch::new();
     assert!(!journal::exists(&state.0).unwrap());
     assert!(!journal::exists(&state.0.join("no/such/folder")).unwrap());
@@ -175,14 +175,14 @@ fn a_journal_that_cannot_be_looked_at_is_not_one_that_is_not_there() {
 }
 
 #[test]
-fn only_one_process_has_the_journal() {
+fn journal_is_locked() {
     let state = Scratch::new();
     let _journal = Journal::open(&state.0).unwrap();
     assert!(matches!(Journal::open(&state.0), Err(JournalError::Busy(_))));
 }
 
 #[test]
-fn a_value_changed_since_is_reported_and_left_alone() {
+fn value_changed_since_is_reported_and_left_as_it_is() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let path = "/proc/sys/net/core/somaxconn";
@@ -191,15 +191,15 @@ fn a_value_changed_since_is_reported_and_left_alone() {
     apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
     fs::write(host.locate(path), "777\n").unwrap();
     let fates = undo(&host, &mut journal).unwrap();
-    assert_eq!(fates[0].fate, Fate::Restored, "the newest comes first");
+    assert_eq!(fates[0].fate, Fate::Restored, "the newest step is undone first");
     assert_eq!(fates[1].fate, Fate::ChangedSince("777".to_owned()));
     assert_eq!(host.read(path).unwrap(), "777");
     assert_eq!(host.read("/proc/sys/vm/swappiness").unwrap(), "60");
-    assert_eq!(journal.outstanding().len(), 1, "it stays in the journal");
+    assert_eq!(journal.outstanding().len(), 1, "the step stays in the journal");
 }
 
 #[test]
-fn a_restart_that_reset_the_value_needs_no_undo() {
+fn value_reset_by_a_reboot_needs_no_undo() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let path = "/proc/sys/net/core/somaxconn";
@@ -216,7 +216,7 @@ fn a_restart_that_reset_the_value_needs_no_undo() {
 }
 
 #[test]
-fn an_item_whose_second_action_fails_is_put_back_whole() {
+fn failure_of_the_second_action_undoes_the_whole_item() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let before = tree.contents();
@@ -226,13 +226,13 @@ fn an_item_whose_second_action_fails_is_put_back_whole() {
     let actions = [Action::setting(path, 4096), Action::setting("/proc/sys/no/such", 1)];
     let failed = apply(&host, &mut journal, "second", &actions, &mut |_| false);
     assert!(matches!(failed, Err(ApplyError::Action(_))));
-    assert_eq!(host.read(path).unwrap(), "200", "what an earlier item did stays");
+    assert_eq!(host.read(path).unwrap(), "200", "the change of an earlier item stays");
     undo(&host, &mut journal).unwrap();
     assert_eq!(before, tree.contents());
 }
 
 #[test]
-fn a_journal_that_another_user_may_have_written_is_not_believed() {
+fn journal_writable_by_another_user_is_refused() {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     let state = Scratch::new();
     let file = state.0.join("journal.jsonl");
@@ -241,7 +241,7 @@ fn a_journal_that_another_user_may_have_written_is_not_believed() {
     assert!(matches!(Journal::open(&state.0), Err(JournalError::Foreign(_))));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     assert!(Journal::open(&state.0).is_ok());
-    // Only root can give a file away.
+    // Only root can change the owner of a file.
     if chown(&file, Some(65_534), None).is_ok() {
         assert!(matches!(Journal::open(&state.0), Err(JournalError::Foreign(_))));
     }
@@ -253,7 +253,7 @@ fn a_journal_that_another_user_may_have_written_is_not_believed() {
 }
 
 #[test]
-fn links_and_steps_upwards_lead_no_change_out_of_a_recorded_host() {
+fn links_and_parent_paths_do_not_leave_a_recorded_host() {
     use std::os::unix::fs::symlink;
     let (tree, outside, state) = (Scratch::of_host("ena-vm"), Scratch::new(), Scratch::new());
     let victim = outside.0.join("victim");
@@ -278,12 +278,12 @@ fn links_and_steps_upwards_lead_no_change_out_of_a_recorded_host() {
         let _ = apply(&host, &mut journal, "x", &[action], &mut |_| false);
     }
     assert_eq!(fs::read_to_string(&victim).unwrap(), "theirs");
-    assert_eq!(fs::read_dir(&outside.0).unwrap().count(), 1, "nothing was made beside it");
+    assert_eq!(fs::read_dir(&outside.0).unwrap().count(), 1, "no other file was created");
     assert_eq!(fs::read_to_string(tree.0.join("etc/x.conf")).unwrap(), "ours");
 }
 
 #[test]
-fn two_changes_of_one_value_are_undone_to_the_first_state() {
+fn several_changes_of_one_value_are_undone_to_the_first_state() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let before = tree.contents();
@@ -298,7 +298,7 @@ fn two_changes_of_one_value_are_undone_to_the_first_state() {
 }
 
 #[test]
-fn what_is_as_wanted_already_is_not_journaled() {
+fn action_already_in_effect_is_not_journaled() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let mut journal = Journal::open(&state.0).unwrap();
@@ -308,7 +308,7 @@ fn what_is_as_wanted_already_is_not_journaled() {
 }
 
 #[test]
-fn files_that_persist_name_their_origin_and_go_with_undo() {
+fn persistent_files_name_their_command_and_are_removed_by_undo() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let before = tree.contents();
@@ -328,7 +328,7 @@ fn files_that_persist_name_their_origin_and_go_with_undo() {
 }
 
 #[test]
-fn a_file_that_was_written_but_not_yet_put_in_place_goes_with_undo() {
+fn undo_removes_a_draft_that_was_not_renamed() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     fs::create_dir_all(tree.0.join("etc/sysctl.d")).unwrap();
@@ -339,14 +339,14 @@ fn a_file_that_was_written_but_not_yet_put_in_place_goes_with_undo() {
     let mut killer = |point| point == Point::BeforeAction;
     assert!(apply(&host, &mut journal, "x", &[file], &mut killer).is_err());
     drop(journal);
-    // The next thing a kill could interrupt.
+    // The state after a kill while the draft is written.
     fs::write(tree.0.join("etc/sysctl.d/90-tidegate-x.tidegate-new"), "a = ").unwrap();
     undo_all(&host, &state.0);
     assert_eq!(before, tree.contents());
 }
 
 #[test]
-fn what_is_in_place_already_can_still_be_kept_over_restarts() {
+fn applied_changes_can_be_persisted_later() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let before = tree.contents();
@@ -365,21 +365,21 @@ fn what_is_in_place_already_can_still_be_kept_over_restarts() {
 }
 
 #[test]
-fn what_a_tool_sets_anew_on_the_side_is_as_before_after_the_undo() {
+fn undo_restores_side_effects_of_a_tool() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let before = tree.contents();
     let (side, path) = ("/proc/irq/28/smp_affinity_list", "/proc/sys/net/core/somaxconn");
-    let actions = [Action::Beside { path: side.to_owned() }, Action::setting(path, 4096)];
+    let actions = [Action::SideEffect { path: side.to_owned() }, Action::setting(path, 4096)];
     let mut journal = Journal::open(&state.0).unwrap();
     let done = apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
-    assert_eq!(done, 1, "saving is no change");
-    // The driver places the interrupt anew, and once more when the change is put back.
+    assert_eq!(done, 1, "saving a setting is not a change");
+    // The driver moves the interrupt, and moves it again when the change is undone.
     fs::write(host.locate(side), "3\n").unwrap();
     let fates = undo(&host, &mut journal).unwrap();
     assert!(fates.iter().all(|undone| undone.fate == Fate::Restored), "{fates:?}");
     assert_eq!(before, tree.contents());
-    // After a restart what is there was placed by others.
+    // After a reboot, the present value was set by another program.
     apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
     fs::write(host.locate(side), "3\n").unwrap();
     fs::create_dir_all(host.locate("/proc/sys/kernel/random")).unwrap();
@@ -390,21 +390,21 @@ fn what_a_tool_sets_anew_on_the_side_is_as_before_after_the_undo() {
 }
 
 #[test]
-fn what_stays_changed_keeps_what_was_placed_beside_it() {
+fn side_effects_stay_with_a_change_that_is_not_undone() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let host = Host::recorded(&tree.0);
     let before = tree.contents();
     let (side, path) = ("/proc/irq/28/smp_affinity_list", "/proc/sys/net/core/somaxconn");
-    let actions = [Action::Beside { path: side.to_owned() }, Action::setting(path, 4096)];
+    let actions = [Action::SideEffect { path: side.to_owned() }, Action::setting(path, 4096)];
     let mut journal = Journal::open(&state.0).unwrap();
     apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
-    // Somebody makes another number of queues and places the interrupts for it.
+    // An operator sets another number of queues and places the interrupts for it.
     fs::write(host.locate(path), "777\n").unwrap();
     fs::write(host.locate(side), "3\n").unwrap();
     let fates = undo(&host, &mut journal).unwrap();
     assert!(fates.iter().all(|undone| undone.is_left()), "{fates:?}");
     assert_eq!(host.read(side).unwrap(), "3");
-    // They go back to ours: then all of it can be put back.
+    // The operator restores our value: then everything can be undone.
     fs::write(host.locate(path), "4096").unwrap();
     drop(journal);
     undo_all(&host, &state.0);
@@ -412,7 +412,7 @@ fn what_stays_changed_keeps_what_was_placed_beside_it() {
 }
 
 #[test]
-fn what_is_kept_reaches_interfaces_that_are_renamed_and_no_interrupt_by_its_number() {
+fn persistent_rules_match_renamed_interfaces_and_skip_interrupt_numbers() {
     let tree = Scratch::of_host("ena-vm");
     let host = Host::recorded(&tree.0);
     let actions = [
@@ -424,7 +424,7 @@ fn what_is_kept_reaches_interfaces_that_are_renamed_and_no_interrupt_by_its_numb
         kept.iter().filter(|action| matches!(action, Action::File { .. })).collect();
     let [Action::File { path, text }] = files[..] else { panic!("{kept:?}") };
     assert_eq!(path, "/etc/udev/rules.d/90-tidegate-x.rules");
-    // A lasting name comes by a `move` after the `add`.
+    // An interface gets its persistent name with a `move` event after the `add` event.
     assert!(
         text.contains("ACTION==\"add|move\", SUBSYSTEM==\"net\", KERNEL==\"eth0\", ATTR"),
         "{text}"

@@ -1,6 +1,6 @@
-//! Tools that fail or lie, run for real; they touch nothing but a folder of the test.
-//! A program of its own, whose tests open each journal once: a tool being started holds for an instant every lock that the
-//! process has, and another test that opens its journal again just then would find it busy.
+//! Runs real tools that fail or report success without effect; they change only a directory of the test.
+//! A separate test program, whose tests open each journal once: a child process that is being started briefly holds
+//! all locks of this process, so a test that reopens its journal at that instant would find it busy.
 
 mod support;
 
@@ -11,18 +11,18 @@ use tidegate_tune::host::Host;
 use tidegate_tune::journal::Journal;
 
 #[test]
-fn a_change_that_is_accepted_without_effect_is_not_called_done() {
+fn change_without_effect_is_reported_as_failed() {
     let state = Scratch::new();
     let mut journal = Journal::open(&state.0).unwrap();
-    // Says yes and does nothing, as a driver that ignores a setting does.
+    // Succeeds and does nothing, like a driver that ignores a setting.
     let actions = [Action::run("true", "true", "echo same")];
     let failed = apply(&Host::live(), &mut journal, "item", &actions, &mut |_| false).unwrap_err();
     assert!(failed.to_string().contains("changed nothing"), "{failed}");
-    assert!(journal.outstanding().is_empty(), "there is nothing to put back");
+    assert!(journal.outstanding().is_empty(), "there is nothing to undo");
 }
 
 #[test]
-fn an_item_that_cannot_be_put_back_is_not_said_to_be() {
+fn failed_rollback_is_reported() {
     let (folder, state) = (Scratch::new(), Scratch::new());
     let made = folder.0.display();
     let mut journal = Journal::open(&state.0).unwrap();
@@ -30,6 +30,9 @@ fn an_item_that_cannot_be_put_back_is_not_said_to_be() {
     let actions = [call("false"), Action::run("false", "false", "true")];
     let failed = apply(&Host::live(), &mut journal, "x", &actions, &mut |_| false).unwrap_err();
     assert!(matches!(failed, ApplyError::HalfDone(..)), "{failed}");
-    assert!(failed.to_string().contains("could NOT all be put back"), "{failed}");
-    assert_eq!(journal.outstanding().len(), 1, "undo tries again");
+    assert!(
+        failed.to_string().contains("not all changes of this item could be undone"),
+        "{failed}"
+    );
+    assert_eq!(journal.outstanding().len(), 1, "a later undo can try again");
 }

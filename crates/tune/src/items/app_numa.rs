@@ -1,4 +1,4 @@
-//! app-numa: workers on other memory nodes than the card's.
+//! app-numa: checks whether workers run on another memory node than the network card.
 
 use crate::cpu_list::{list_text, parse_list};
 use crate::environment::allowed_cpus;
@@ -12,10 +12,12 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "app-numa",
     group: Group::Application,
-    title: "memory nodes of workers and card",
-    mechanism: "The card writes packets into the memory of its own node. A worker on another node reads every byte over \
-        the link between the sockets, and takes locks and counters across it.",
-    avoid: "When one node's CPUs are not enough for the load: remote CPUs are better than none.",
+    title: "memory nodes of the workers and the network card",
+    mechanism: "The network card writes packets into the memory of its own NUMA node. A worker on another \
+        node reads every byte over the link between the CPU sockets, and takes locks and updates counters \
+        across that link.",
+    avoid: "Do not follow this if the CPUs of one node cannot carry the load: CPUs on another node are \
+        slower, but better than too few CPUs.",
     gain: Gain { benefit: Benefit::Throughput, percent: 10.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Process,
@@ -40,7 +42,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         .collect();
     let Some((name, node)) = placed.first().copied() else {
         return Ok(Finding::skipped(format!(
-            "{} nodes, but no card says which is its",
+            "{} memory nodes, but no network card reports its node",
             nodes.len()
         )));
     };
@@ -48,7 +50,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         let named: Vec<String> =
             placed.iter().map(|(name, node)| format!("{name} is on node {node}")).collect();
         return Ok(Finding::good(format!(
-            "{} nodes; {}; one server a node, each on its card's address, keeps packets on their node",
+            "{} nodes; {}; run one Tidegate per node, listening on the address of that node's card",
             nodes.len(),
             named.join(", ")
         )));
@@ -58,13 +60,13 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let local = parse_list(&text).ok_or_else(|| Unreadable::odd(&path, &text))?;
     let remote: Vec<u32> = allowed.iter().copied().filter(|cpu| !local.contains(cpu)).collect();
     let found = format!(
-        "{} nodes; {name} is on node {node} (CPUs {text}); {} of {} usable CPUs are elsewhere",
+        "{} nodes; {name} is on node {node} (CPUs {text}); {} of {} usable CPUs are on other nodes",
         nodes.len(),
         remote.len(),
         allowed.len()
     );
     Ok(Finding::good_if(remote.is_empty(), found)
-        .because("half of the packets cross the link between the sockets")
+        .because("packets for workers on other nodes cross the link between the CPU sockets")
         .advise(format!("numactl --membind={node} --cpunodebind={node} tidegate run"))
         .advise(format!("or: taskset -c {} tidegate run", list_text(&local))))
 }

@@ -1,4 +1,4 @@
-//! app-cpu-quota: CPU time that a cgroup gives against the workers that would use it.
+//! app-cpu-quota: compares the CPU quota of the cgroup with the number of workers.
 
 use crate::environment::allowed_cpus;
 use crate::finding::Finding;
@@ -11,10 +11,11 @@ pub const ITEM: Item = Item {
     id: "app-cpu-quota",
     group: Group::Application,
     title: "CPU quota of the cgroup",
-    mechanism: "A cgroup quota stops all threads of the group once its time in a period (100 ms) is used. With more \
-        workers than the quota covers, they use it up early and all stand still until the next period: tens of \
-        milliseconds on every connection.",
-    avoid: "A quota that protects neighbours has its reason; then run as many workers as the quota covers.",
+    mechanism: "A cgroup quota stops all threads of the group once they have used its CPU time for the \
+        current period (100 ms). If there are more workers than the quota covers, they use it up early and \
+        all pause until the next period. This adds tens of milliseconds to every connection.",
+    avoid: "A quota protects other workloads on the host. If it must stay, run only as many workers as it \
+        covers.",
     gain: Gain { benefit: Benefit::Latency, percent: 10.0, source: KERNEL_DOCS },
     risk: Risk::None,
     scope: Scope::Process,
@@ -38,14 +39,14 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         return Ok(Finding::good(found));
     }
     Ok(Finding::costs(found)
-        .because("the workers stop together whenever the quota of a period is used up")
+        .because("all workers pause together whenever the quota of a period is used up")
         .advise(format!("tidegate run --workers {covered}"))
         .advise(format!(
             "or raise the quota to {workers} CPUs (docker --cpus, CPUQuota= in systemd)"
         )))
 }
 
-/// The tightest quota on the way to the root, in hundredths of a CPU; cgroup v2, then v1.
+/// The smallest quota between this cgroup and the root, in hundredths of a CPU; supports cgroup v2 and v1.
 fn quota_hundredths(host: &Host) -> Option<u64> {
     let groups = host.read(&host.process_path("cgroup")).ok()?;
     let mut tightest: Option<u64> = None;

@@ -1,4 +1,4 @@
-//! app-smt-siblings: hardware threads that share a core.
+//! app-smt-siblings: reports hardware threads that share a core.
 
 use crate::cpu_list::{list_text, parse_list};
 use crate::environment::allowed_cpus;
@@ -12,10 +12,12 @@ pub const ITEM: Item = Item {
     id: "app-smt-siblings",
     group: Group::Application,
     title: "hardware threads that share a core",
-    mechanism: "Two hardware threads of a core share its caches and execution units: together they do perhaps a quarter \
-        more than one alone, and each gets slower while its sibling works. A worker on every thread gives the most \
-        requests; a worker per core gives the steadiest latency.",
-    avoid: "When throughput counts: a worker per hardware thread is right, and is the default.",
+    mechanism: "Two hardware threads of a core share its caches and execution units. Together they do \
+        roughly a quarter more work than one thread alone, and each runs slower while the other is busy. \
+        One worker per hardware thread gives the most requests; one worker per core gives the steadiest \
+        latency.",
+    avoid: "Do not follow this if throughput matters most: the default of one worker per hardware thread \
+        is right.",
     gain: Gain { benefit: Benefit::Latency, percent: 2.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Process,

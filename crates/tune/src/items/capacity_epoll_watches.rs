@@ -1,10 +1,10 @@
-//! capacity-epoll-watches: sockets that one user may have in epolls.
+//! capacity-epoll-watches: the limit of sockets that one user may register with epoll.
 
 use crate::capacity::Needs;
 use crate::finding::Finding;
-use crate::floor::at_least;
 use crate::host::{Host, Unreadable};
 use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::minimum::at_least;
 use crate::workload::Workload;
 
 /// The item.
@@ -12,9 +12,10 @@ pub const ITEM: Item = Item {
     id: "capacity-epoll-watches",
     group: Group::Capacity,
     title: "sockets watched by epoll",
-    mechanism: "fs.epoll.max_user_watches bounds what one user has registered over all its epolls; the default is 4 % of low \
-        memory (about 250000 a GiB). Beyond it, EPOLL_CTL_ADD fails with ENOSPC and the connection cannot be served.",
-    avoid: "Never; each watch takes 160 bytes only once it is used.",
+    mechanism: "fs.epoll.max_user_watches limits how many sockets one user may register in all its epoll \
+        instances. The default is 4 % of low memory (about 250000 per GiB). Beyond the limit, \
+        EPOLL_CTL_ADD fails with ENOSPC and the connection cannot be served.",
+    avoid: "No known drawback: a watch takes 160 bytes, and only once it is used.",
     gain: Gain { benefit: Benefit::Capacity, percent: 15.0, source: MILLION },
     risk: Risk::None,
     scope: Scope::Kernel,

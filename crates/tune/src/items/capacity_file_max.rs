@@ -1,4 +1,4 @@
-//! capacity-file-max: descriptors of the whole host, and the ceiling of the per-process limit.
+//! capacity-file-max: the file descriptor limit of the host, and the maximum of the per-process limit.
 
 use crate::action::Action;
 use crate::capacity::Needs;
@@ -11,10 +11,11 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "capacity-file-max",
     group: Group::Capacity,
-    title: "descriptors of the host (file-max, nr_open)",
-    mechanism: "fs.file-max bounds open files over all processes; fs.nr_open is how far even root may raise a process's \
-        limit (1048576 by default, which a worker of more than a million connections needs to pass).",
-    avoid: "Never: both are bounds, nothing is allocated for them.",
+    title: "file descriptors of the host (file-max, nr_open)",
+    mechanism: "fs.file-max limits the open files of all processes together. fs.nr_open is the highest \
+        limit that even root may set for one process (1048576 by default; a worker with more than a \
+        million connections needs more).",
+    avoid: "No known drawback: both are limits, and no memory is allocated for them.",
     gain: Gain { benefit: Benefit::Capacity, percent: 25.0, source: MILLION },
     risk: Risk::None,
     scope: Scope::Kernel,

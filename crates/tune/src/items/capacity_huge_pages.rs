@@ -1,4 +1,4 @@
-//! capacity-huge-pages: transparent huge pages under many small objects.
+//! capacity-huge-pages: checks transparent huge pages, which waste memory with many small objects.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,10 +11,12 @@ pub const ITEM: Item = Item {
     id: "capacity-huge-pages",
     group: Group::Capacity,
     title: "transparent huge pages",
-    mechanism: "With `always`, the kernel backs any large enough area by 2 MiB pages: a heap of small scattered pieces then \
-        holds far more than it uses, and the kernel stops threads to compact memory. With `madvise` only those get them \
-        that ask, as the allocator may for its large areas.",
-    avoid: "Where other programs of the host gain from `always` (some databases and virtual machines).",
+    mechanism: "With `always`, the kernel backs any large enough memory area with 2 MiB pages. A heap of \
+        small scattered objects then holds far more memory than it uses, and threads pause while the \
+        kernel compacts memory. With `madvise`, only areas that request huge pages get them, as an \
+        allocator may do for its large areas.",
+    avoid: "Do not change this where other programs on the host gain from `always` (some databases and \
+        virtual machines do).",
     gain: Gain { benefit: Benefit::Latency, percent: 2.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Kernel,
@@ -26,6 +28,6 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
     let text = host.read(path)?;
     let defrag = host.read("/sys/kernel/mm/transparent_hugepage/defrag").unwrap_or_default();
-    Ok(Finding::good_if(!text.contains("[always]"), format!("{text}; defrag: {defrag}"))
+    Ok(Finding::good_if(!text.contains("[always]"), format!("enabled: {text}; defrag: {defrag}"))
         .action(Action::setting(path, "madvise")))
 }

@@ -1,4 +1,4 @@
-//! capacity-kernel-threads: where the kernel's own work runs.
+//! capacity-kernel-threads: the CPUs on which the kernel's work queues run.
 
 use crate::action::Action;
 use crate::cpu_list::{list_text, mask_text, parse_mask};
@@ -13,9 +13,10 @@ pub const ITEM: Item = Item {
     id: "capacity-kernel-threads",
     group: Group::Capacity,
     title: "CPUs of the kernel's work queues",
-    mechanism: "Unbound work queues (write-back, some drivers, RCU callbacks) run on any CPU of their mask. Where CPUs are set \
-        aside for workers, the mask can name the others, and the workers' tail gets shorter.",
-    avoid: "When the workers have all CPUs: then there is nowhere else to run.",
+    mechanism: "Unbound kernel work queues (write-back, some drivers, RCU callbacks) run on any CPU in \
+        their mask. If some CPUs are reserved for workers, restricting the mask to the other CPUs shortens \
+        the tail latency of the workers.",
+    avoid: "Do not apply this if the workers use all CPUs: the work queues then have no other CPU to run on.",
     gain: Gain { benefit: Benefit::Latency, percent: 1.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Kernel,
@@ -33,7 +34,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let found =
         format!("work queues on CPUs {}, workers on {}", list_text(&mask), list_text(&workers));
     if others.is_empty() {
-        return Ok(Finding::good(format!("{found}: no CPU is set aside")));
+        return Ok(Finding::good(format!("{found}; no CPU is reserved for the kernel")));
     }
     Ok(Finding::good_if(!mask.iter().any(|cpu| workers.contains(cpu)), found)
         .action(Action::setting(path, mask_text(&others))))

@@ -1,10 +1,10 @@
-//! capacity-map-count: memory areas of one process.
+//! capacity-map-count: the limit of memory areas of one process.
 
 use crate::capacity::Needs;
 use crate::finding::Finding;
-use crate::floor::at_least;
 use crate::host::{Host, Unreadable};
 use crate::item::{Benefit, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::minimum::at_least;
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -12,9 +12,10 @@ pub const ITEM: Item = Item {
     id: "capacity-map-count",
     group: Group::Capacity,
     title: "memory areas of a process",
-    mechanism: "vm.max_map_count bounds the areas a process has mapped. Allocators under many small pieces, and Lua machines \
-        with their code areas, make many; at the limit mmap fails although memory is free.",
-    avoid: "Never; an area takes 200 bytes only once it is used.",
+    mechanism: "vm.max_map_count limits the memory areas that a process may map. Allocators with many \
+        small objects, and Lua states with their code areas, create many. At the limit mmap fails even if \
+        memory is free.",
+    avoid: "No known drawback: an area takes 200 bytes, and only once it is used.",
     gain: Gain { benefit: Benefit::Stability, percent: 3.0, source: MILLION },
     risk: Risk::None,
     scope: Scope::Kernel,

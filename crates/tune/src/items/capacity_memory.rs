@@ -1,4 +1,4 @@
-//! capacity-memory: the bytes that the connections need against those there are.
+//! capacity-memory: compares the memory that the connections need with the memory of the host.
 
 use crate::capacity::{Needs, gib};
 use crate::environment::Environment;
@@ -12,9 +12,10 @@ pub const ITEM: Item = Item {
     id: "capacity-memory",
     group: Group::Capacity,
     title: "memory for the connections",
-    mechanism: "An idle TCP connection takes some 3.7 KiB of kernel memory and a few hundred bytes of ours; those with bytes \
-        on their way take buffers too. The plan (--connections) shows the sum.",
-    avoid: "Never wrong to know.",
+    mechanism: "An idle TCP connection takes about 3.7 KiB of kernel memory and a few hundred bytes of \
+        Tidegate's memory. Connections with data in transit also take buffers. The plan (--connections N) \
+        shows the sum.",
+    avoid: "This item only reports and changes nothing.",
     gain: Gain { benefit: Benefit::Capacity, percent: 30.0, source: MILLION },
     risk: Risk::None,
     scope: Scope::Process,
@@ -26,26 +27,32 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let needs = Needs::of(host, workload);
     let total = Environment::of(host).memory_bytes;
     if total == 0 {
-        return Ok(Finding::skipped("/proc/meminfo does not say how much memory there is"));
+        return Ok(Finding::skipped("/proc/meminfo does not report the total memory"));
     }
     let limit = cgroup_limit(host);
     let usable = limit.unwrap_or(total).min(total);
     let bound = limit
         .filter(|limit| *limit < total)
-        .map_or_else(String::new, |limit| format!(", of which the cgroup allows {}", gib(limit)));
+        .map_or_else(String::new, |limit| format!(", limited by the cgroup to {}", gib(limit)));
     let found = format!(
-        "{} connections need {}; there are {}{bound}",
+        "{} connections need {}; the host has {}{bound}",
         needs.connections,
         gib(needs.bytes()),
         gib(total)
     );
-    // A fifth stays for everything else.
+    // A fifth of the memory is reserved for everything else.
     Ok(Finding::good_if(needs.bytes() < usable / 5 * 4, found)
-        .because("the kernel would drop connections or end processes before the number is reached")
-        .advise("more memory, a higher cgroup limit (docker --memory, MemoryMax=), or fewer connections a host"))
+        .because(
+            "the kernel would drop connections or kill processes before this number of connections \
+            is reached",
+        )
+        .advise(
+            "add memory, raise the cgroup limit (docker --memory, MemoryMax=), or plan fewer \
+            connections per host",
+        ))
 }
 
-/// The tightest memory limit of the process's cgroup v2 path, or v1's.
+/// The smallest memory limit between the cgroup of the process and the root; supports cgroup v2 and v1.
 fn cgroup_limit(host: &Host) -> Option<u64> {
     let groups = host.read(&host.process_path("cgroup")).ok()?;
     let mut tightest: Option<u64> = None;

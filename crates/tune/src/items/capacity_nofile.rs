@@ -1,4 +1,4 @@
-//! capacity-nofile: descriptors that a worker may open.
+//! capacity-nofile: the limit of file descriptors that a worker may open.
 
 use crate::capacity::{Needs, limit_of};
 use crate::finding::Finding;
@@ -10,10 +10,12 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "capacity-nofile",
     group: Group::Capacity,
-    title: "descriptors of a process (RLIMIT_NOFILE)",
-    mechanism: "Every connection is a descriptor. The soft limit is what counts, and Tidegate raises it to the hard limit at \
-        start; each of its workers has a table of its own, so the limit counts per worker. At the limit, accepting stops.",
-    avoid: "A very large soft limit makes old programs slow that close every possible descriptor at start; Tidegate does not.",
+    title: "file descriptors of a process (RLIMIT_NOFILE)",
+    mechanism: "Every connection takes a file descriptor. The soft limit is the effective one, and \
+        Tidegate raises it to the hard limit at start. Each worker has a descriptor table of its own, so \
+        the limit applies per worker. A worker at its limit stops accepting.",
+    avoid: "A very large soft limit slows down old programs that close every possible descriptor at start. \
+        Tidegate does not do this.",
     gain: Gain { benefit: Benefit::Capacity, percent: 30.0, source: MILLION },
     risk: Risk::None,
     scope: Scope::Process,
@@ -24,7 +26,7 @@ pub const ITEM: Item = Item {
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let path = host.process_path("limits");
     let (soft, hard) = limit_of(host, "Max open files")
-        .ok_or_else(|| Unreadable::odd(&path, "no line Max open files"))?;
+        .ok_or_else(|| Unreadable::odd(&path, "no line `Max open files`"))?;
     let needs = Needs::of(host, workload);
     let wanted = needs.files_per_worker;
     let found = format!(
@@ -34,10 +36,11 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let workers = (needs.sockets * 11 / 10).div_ceil(hard.saturating_sub(256).max(1));
     Ok(Finding::good_if(hard >= wanted, found)
         .because(format!(
-            "beyond the hard limit a worker cannot accept; {workers} workers would do with it"
+            "a worker at the hard limit cannot accept connections; {workers} workers would fit within the \
+                present limit"
         ))
-        .advise(format!("shell, as root: ulimit -n {wanted}; docker: --ulimit nofile={wanted}"))
-        .advise(format!("or, without a higher limit: tidegate run --workers {workers}"))
+        .advise(format!("shell, as root: ulimit -n {wanted}; Docker: --ulimit nofile={wanted}"))
+        .advise(format!("or, without raising the limit: tidegate run --workers {workers}"))
         .keep(
             "/etc/systemd/system/tidegate.service.d/90-tidegate-nofile.conf",
             format!("[Service]\nLimitNOFILE={wanted}\n"),

@@ -1,4 +1,4 @@
-//! capacity-oom-score: who is ended first when memory runs out.
+//! capacity-oom-score: which process the kernel kills first when memory runs out.
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
@@ -10,9 +10,11 @@ pub const ITEM: Item = Item {
     id: "capacity-oom-score",
     group: Group::Capacity,
     title: "out-of-memory score",
-    mechanism: "When memory runs out, the kernel ends the process with the highest score: the largest one, shifted by \
-        oom_score_adj. A server with a million connections is the largest, and its end is a mass reconnect.",
-    avoid: "A server that may leak: let it be ended and restarted before it takes the host along.",
+    mechanism: "When memory runs out, the kernel kills the process with the highest score. The score is \
+        the memory use of the process, adjusted by oom_score_adj. A server with a million connections is \
+        usually the largest process; if it is killed, all clients reconnect at once.",
+    avoid: "Do not lower the score of a server that may leak memory: it is better killed and restarted \
+        before the whole host fails.",
     gain: Gain { benefit: Benefit::Stability, percent: 2.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Process,
@@ -27,11 +29,13 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let panics = host.read_number("/proc/sys/vm/panic_on_oom").unwrap_or(0) > 0;
     let found = format!(
         "oom_score_adj {adjustment}{}",
-        if panics { "; the kernel panics when memory runs out" } else { "" }
+        if panics { "; the kernel panics when memory runs out (vm.panic_on_oom)" } else { "" }
     );
     Ok(Finding::good_if(adjustment <= 0, found)
-        .because("this process is offered before others")
-        .advise("OOMScoreAdjust=-500 in the unit; Kubernetes: requests equal to limits")
+        .because("the kernel kills this process before others")
+        .advise(
+            "systemd: OOMScoreAdjust=-500 in the unit; Kubernetes: set requests equal to limits",
+        )
         .keep(
             "/etc/systemd/system/tidegate.service.d/90-tidegate-oom.conf",
             "[Service]\nOOMScoreAdjust=-500\n",

@@ -1,4 +1,4 @@
-//! capacity-overcommit: whether memory must be promised before it is used.
+//! capacity-overcommit: whether the kernel counts every mapping against a fixed limit.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,9 +11,10 @@ pub const ITEM: Item = Item {
     id: "capacity-overcommit",
     group: Group::Capacity,
     title: "memory overcommit",
-    mechanism: "With vm.overcommit_memory=2 every mapping counts against a fixed limit, used or not. Thread stacks and \
-        allocator reserves then fail although memory is free.",
-    avoid: "Hosts (often with databases) that must never meet the out-of-memory killer.",
+    mechanism: "With vm.overcommit_memory=2 every memory mapping counts against a fixed limit, whether it \
+        is used or not. Thread stacks and allocator reserves then fail even if memory is free.",
+    avoid: "Do not change this on hosts (often with databases) that must never run into the out-of-memory \
+        killer.",
     gain: Gain { benefit: Benefit::Stability, percent: 3.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Kernel,

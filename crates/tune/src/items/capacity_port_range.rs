@@ -1,4 +1,4 @@
-//! capacity-port-range: ports for outgoing connections.
+//! capacity-port-range: the ports for outgoing connections.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,9 +11,11 @@ pub const ITEM: Item = Item {
     id: "capacity-port-range",
     group: Group::Capacity,
     title: "ports for outgoing connections",
-    mechanism: "An outgoing connection takes a port of net.ipv4.ip_local_port_range, once for each destination address and \
-        port. By default there are 28232: a proxy towards one server, or a load generator, ends there.",
-    avoid: "When services listen on ports from 1024 up that are started later: reserve them in ip_local_reserved_ports.",
+    mechanism: "An outgoing connection takes a port of net.ipv4.ip_local_port_range, once per destination \
+        address and port. The default range has 28232 ports: a proxy with one server, or a load generator, \
+        stops at that number of connections.",
+    avoid: "Services that start later and listen on ports from 1024 up may find their port taken. Reserve \
+        these ports in net.ipv4.ip_local_reserved_ports.",
     gain: Gain { benefit: Benefit::Capacity, percent: 15.0, source: MILLION },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
@@ -34,7 +36,9 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         ports >= 60_000,
         format!("{low} to {high}: {ports} ports per destination{kept}"),
     )
-    .because("outgoing connections to one destination end with EADDRNOTAVAIL after so many")
+    .because("beyond this number, connections to one destination fail with EADDRNOTAVAIL")
     .action(Action::setting(path, "1024 65535"))
-    .advise("more servers, server ports or source addresses multiply the number"))
+    .advise(
+        "each further server, server port or source address adds the same number of connections",
+    ))
 }

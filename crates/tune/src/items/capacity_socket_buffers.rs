@@ -1,4 +1,4 @@
-//! capacity-socket-buffers: how large one socket's buffers start and may grow.
+//! capacity-socket-buffers: the initial and maximum sizes of socket buffers.
 
 use crate::action::Action;
 use crate::capacity::{ACTIVE_ONE_IN, Needs, gib};
@@ -13,9 +13,11 @@ pub const ITEM: Item = Item {
     id: "capacity-socket-buffers",
     group: Group::Capacity,
     title: "sizes of socket buffers (tcp_rmem, tcp_wmem)",
-    mechanism: "The second number is what a socket starts with, the third how far it grows by itself. Buffers take memory \
-        only for bytes in them, but slow readers fill theirs: the starting size times the slow ones must fit.",
-    avoid: "Small maxima cap the throughput of single long-distance connections (bandwidth times round trip).",
+    mechanism: "The second number is the initial buffer size of a socket, the third its maximum. Buffers \
+        take memory only for the bytes that they hold, but slow readers fill them: the initial size times \
+        the number of slow connections must fit into memory.",
+    avoid: "Small maxima limit the throughput of single long-distance connections (bandwidth times \
+        round-trip time).",
     gain: Gain { benefit: Benefit::Capacity, percent: 8.0, source: MILLION },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
@@ -23,9 +25,9 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// The starting size for very many connections.
+/// The initial size for very many connections.
 const START_BYTES: u64 = 16_384;
-/// A maximum below this caps single connections.
+/// A maximum below this limits the throughput of single connections.
 const GROWN_BYTES_MIN: u64 = 4 << 20;
 
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
@@ -44,7 +46,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let worst = (needs.sockets / ACTIVE_ONE_IN).saturating_mul(start_sum);
     let words: Vec<String> = sizes.iter().map(|(_, a, b, c)| format!("{a} {b} {c}")).collect();
     let found = format!(
-        "rmem {}, wmem {}; one in {ACTIVE_ONE_IN} full at the start size: {}",
+        "rmem {}, wmem {}; with one connection in {ACTIVE_ONE_IN} full at the initial size: {}",
         words[0],
         words[1],
         gib(worst)

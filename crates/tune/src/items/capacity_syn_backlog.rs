@@ -1,10 +1,10 @@
-//! capacity-syn-backlog: handshakes that may be half done.
+//! capacity-syn-backlog: the limit of half-open connections.
 
 use crate::finding::Finding;
-use crate::floor::at_least;
 use crate::host::{Host, Unreadable};
 use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
 use crate::items::capacity_somaxconn::wanted;
+use crate::minimum::at_least;
 use crate::workload::Workload;
 
 /// The item.
@@ -12,9 +12,10 @@ pub const ITEM: Item = Item {
     id: "capacity-syn-backlog",
     group: Group::Capacity,
     title: "queue of half-open connections",
-    mechanism: "tcp_max_syn_backlog bounds handshakes under way when SYN cookies are off, and how many the kernel remembers \
-        before it sends cookies. Over a long way, connections a second times the round trip must fit.",
-    avoid: "Never; an entry takes 300 bytes.",
+    mechanism: "tcp_max_syn_backlog limits the handshakes in progress when SYN cookies are off, and the \
+        number that the kernel remembers before it sends cookies. It must hold the new connections per \
+        second times the round-trip time.",
+    avoid: "No known drawback: an entry takes 300 bytes.",
     gain: Gain { benefit: Benefit::Capacity, percent: 5.0, source: MILLION },
     risk: Risk::None,
     scope: Scope::NetNamespace,

@@ -1,4 +1,4 @@
-//! capacity-systemd: limits that systemd sets for the service.
+//! capacity-systemd: the limits that systemd sets for the service.
 
 use crate::capacity::Needs;
 use crate::finding::Finding;
@@ -10,10 +10,11 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "capacity-systemd",
     group: Group::Capacity,
-    title: "systemd's limits for the service",
-    mechanism: "A service starts with systemd's limits (LimitNOFILE=, often 1024 soft and 524288 hard), whatever a shell or \
-        limits.conf says. A limit that works by hand and not after a restart is nearly always this.",
-    avoid: "Never; set it in the unit instead of everywhere.",
+    title: "systemd limits of the service",
+    mechanism: "A service starts with the limits of systemd (LimitNOFILE=, often 1024 soft and 524288 \
+        hard), whatever a shell or limits.conf sets. If a limit works when Tidegate is started by hand and \
+        not after a restart of the host, this is nearly always the cause.",
+    avoid: "Set the limit in the unit of the service, not for all services.",
     gain: Gain { benefit: Benefit::Capacity, percent: 15.0, source: MILLION },
     risk: Risk::None,
     scope: Scope::Process,
@@ -25,7 +26,7 @@ const DROP_IN: &str = "/etc/systemd/system/tidegate.service.d/90-tidegate-nofile
 
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     if !host.exists("/run/systemd/system") {
-        return Ok(Finding::skipped("systemd does not run here"));
+        return Ok(Finding::skipped("systemd does not run on this host"));
     }
     let shown = host.ask(&[
         "systemctl",
@@ -36,7 +37,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         "LimitNOFILE",
         "tidegate.service",
     ])?;
-    // Of a unit that is not installed, systemd shows what the kernel would allow, not what it would set.
+    // For a unit that is not installed, systemd prints the maximum of the kernel, not the limit it would set.
     let is_installed = value_of(&shown, "LoadState") != Some("not-found");
     let (limit, whose) = if is_installed {
         (value_of(&shown, "LimitNOFILE").unwrap_or_default().to_owned(), "of tidegate.service")
@@ -47,30 +48,33 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     };
     let wanted = Needs::of(host, workload).files_per_worker;
     let number = if limit == "infinity" { u64::MAX } else { limit.parse().unwrap_or(0) };
-    // systemd shows what the unit says; the kernel gives no more than nr_open, and systemd makes do with it.
+    // systemd prints the value in the unit. The kernel grants no more than nr_open, and systemd silently accepts
+    // that.
     let ceiling = host.read_number("/proc/sys/fs/nr_open").unwrap_or(u64::MAX);
     let cut = if number.min(wanted) > ceiling {
-        format!(", of which fs.nr_open lets it have {ceiling}")
+        format!(", which fs.nr_open cuts to {ceiling}")
     } else {
         String::new()
     };
     let found = format!("LimitNOFILE {whose} is {limit}{cut}; wanted: at least {wanted}");
     let mut finding = Finding::good_if(number.min(ceiling) >= wanted, found)
-        .because("the service would run into it although a shell would not");
+        .because("the service reaches this limit even if a shell has a higher one");
     if number < wanted {
         finding = finding
             .advise(format!(
-                "LimitNOFILE={wanted} in {DROP_IN}, then: systemctl daemon-reload (--persist writes it)"
+                "set LimitNOFILE={wanted} in {DROP_IN} (`apply --persist` writes this file), then: \
+                    systemctl daemon-reload"
             ))
             .keep(DROP_IN, format!("[Service]\nLimitNOFILE={wanted}\n"));
     }
     if ceiling < wanted {
-        finding = finding.advise("fs.nr_open too: tidegate tune apply capacity-file-max --persist");
+        finding = finding
+            .advise("raise fs.nr_open too: tidegate tune apply capacity-file-max --yes --persist");
     }
     Ok(finding)
 }
 
-/// The value in a line `NAME=VALUE`.
+/// The value of the line `NAME=VALUE`.
 fn value_of<'a>(shown: &'a str, name: &str) -> Option<&'a str> {
     shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }

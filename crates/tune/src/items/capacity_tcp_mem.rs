@@ -1,4 +1,4 @@
-//! capacity-tcp-mem: pages that all TCP sockets together may hold.
+//! capacity-tcp-mem: the limit of memory pages that all TCP sockets together may hold.
 
 use crate::action::Action;
 use crate::capacity::{Needs, PAGE_BYTES, gib};
@@ -12,11 +12,11 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "capacity-tcp-mem",
     group: Group::Capacity,
-    title: "pages for TCP buffers (tcp_mem)",
-    mechanism: "net.ipv4.tcp_mem bounds the pages in TCP buffers, over all sockets. Above its second number the kernel \
-        shrinks windows, above the third it drops packets and refuses sockets: at a million connections the default \
-        is reached although memory is free.",
-    avoid: "A bound above the memory there is lets TCP push everything else out.",
+    title: "memory pages for TCP buffers (tcp_mem)",
+    mechanism: "net.ipv4.tcp_mem limits the memory pages in the TCP buffers of all sockets. Above its \
+        second number the kernel shrinks windows; above its third number it drops packets and refuses \
+        sockets. With a million connections the default limit is reached even if memory is free.",
+    avoid: "A limit above the available memory lets TCP displace all other memory use.",
     gain: Gain { benefit: Benefit::Capacity, percent: 20.0, source: MILLION },
     risk: Risk::Trade,
     scope: Scope::Kernel,
@@ -42,20 +42,20 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         })
         .unwrap_or(0);
     let found = format!(
-        "at most {high} pages ({}), {used} in use; {} connections want {wanted}",
+        "limit {high} pages ({}), {used} in use; {} connections need {wanted}",
         gib(high.saturating_mul(PAGE_BYTES)),
         needs.connections
     );
     if high >= wanted && used < high / 10 * 9 {
         return Ok(Finding::good(found));
     }
-    let finding = Finding::costs(found).because("TCP would drop packets while memory is free");
+    let finding = Finding::costs(found).because("TCP would drop packets even if memory is free");
     let top = wanted.max(high);
     if memory_pages > 0 && top > memory_pages / 5 * 4 {
         return Ok(finding.advise(
-            "this host has too little memory for so many connections: see capacity-memory",
+            "this host has too little memory for this number of connections: see capacity-memory",
         ));
     }
-    // Pressure begins at three quarters, as with the kernel's own defaults.
+    // Memory pressure begins at three quarters of the limit, as with the kernel's defaults.
     Ok(finding.action(Action::setting(path, format!("{} {} {top}", top / 2, top / 4 * 3))))
 }

@@ -11,10 +11,12 @@ pub const ITEM: Item = Item {
     id: "capacity-time-wait",
     group: Group::Capacity,
     title: "connections in TIME_WAIT",
-    mechanism: "The side that closes first keeps the pair of ports for 60 seconds. A proxy that opens a connection per \
-        request runs out of ports at some 470 a second and server. tcp_tw_reuse=1 lets outgoing connections take such \
-        a port after one second, made safe by timestamps. Reusing connections is better still.",
-    avoid: "Towards servers that break timestamps; and never tcp_tw_recycle of old guides (gone since Linux 4.12).",
+    mechanism: "The side that closes first keeps the pair of ports for 60 seconds. A proxy that opens a \
+        connection per request runs out of ports at about 470 connections per second to one server. With \
+        tcp_tw_reuse=1, outgoing connections may reuse such a port after one second; TCP timestamps make \
+        this safe. Keeping connections open for several requests is better still.",
+    avoid: "Do not apply this towards servers that mishandle TCP timestamps. Never use tcp_tw_recycle from \
+        old guides (removed in Linux 4.12).",
     gain: Gain { benefit: Benefit::Capacity, percent: 8.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
@@ -40,9 +42,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         1 => "always",
         _ => "on loopback only",
     };
-    let found =
-        format!("{waiting} of at most {most} wait; outgoing connections reuse them: {meaning}");
+    let found = format!(
+        "{waiting} of at most {most} connections in TIME_WAIT; outgoing connections reuse their ports: {meaning}"
+    );
     Ok(Finding::good_if(reuse == 1, found)
-        .because("ports towards a server stay taken for 60 s after each connection that we close")
+        .because("a port stays in use for 60 s after each connection that Tidegate closes")
         .action(Action::setting(path, 1)))
 }

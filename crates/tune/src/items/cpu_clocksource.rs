@@ -1,4 +1,4 @@
-//! cpu-clocksource: whether reading the time enters the kernel.
+//! cpu-clocksource: checks whether reading the time enters the kernel.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,10 +11,11 @@ pub const ITEM: Item = Item {
     id: "cpu-clocksource",
     group: Group::Cpu,
     title: "clock source",
-    mechanism: "With tsc, kvm-clock, hyperv or arch_sys_counter the time is read in user space in some 20 ns. With hpet, \
-        acpi_pm or xen each reading is a system call of half a microsecond and more; event loops and the kernel's own \
-        TCP timers read it many times a request.",
-    avoid: "When the kernel itself turned away from tsc as unstable (see dmesg): then time would jump.",
+    mechanism: "With tsc, kvm-clock, hyperv or arch_sys_counter the time is read in user space in about 20 \
+        ns. With hpet, acpi_pm or xen each reading is a system call of half a microsecond or more. Event \
+        loops and the kernel's TCP timers read the time many times per request.",
+    avoid: "Do not apply this if the kernel itself rejected tsc as unstable (see dmesg): the time would \
+        jump.",
     gain: Gain { benefit: Benefit::Throughput, percent: 5.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Kernel,
@@ -37,6 +38,9 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         .because("each reading of the time is a system call");
     match FAST.iter().find(|fast| available.split_whitespace().any(|name| name == **fast)) {
         Some(fast) => Ok(finding.action(Action::setting(current, fast))),
-        None => Ok(finding.advise("no faster one is offered: see dmesg for why (tsc unstable?)")),
+        None => Ok(finding.advise(
+            "the kernel offers no faster clock source; dmesg shows the reason \
+            (often: tsc unstable)",
+        )),
     }
 }

@@ -1,4 +1,4 @@
-//! cpu-governor: whether CPUs run at full clock under load.
+//! cpu-governor: checks whether the frequency governor keeps CPUs at a low clock.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,9 +11,11 @@ pub const ITEM: Item = Item {
     id: "cpu-governor",
     group: Group::Cpu,
     title: "frequency governor",
-    mechanism: "Governors such as powersave and ondemand raise the clock only after some load was seen. Short requests \
-        with pauses between them run at a low clock, and the tail shows the climb.",
-    avoid: "On batteries, and where power or heat is what limits: a CPU that is always hot may turbo less.",
+    mechanism: "Governors such as powersave and ondemand raise the clock frequency only after they have \
+        seen load. Short requests with pauses between them run at a low frequency, which shows in the tail \
+        latency.",
+    avoid: "Do not apply this on battery power, or where power or heat is the limit: a CPU that is always \
+        hot may use less turbo.",
     gain: Gain { benefit: Benefit::Latency, percent: 10.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Hardware,
@@ -29,7 +31,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         let Ok(governor) = host.read(&path) else {
             continue;
         };
-        // intel_pstate's and amd_pstate's powersave with a performance preference is as good.
+        // powersave of intel_pstate and amd_pstate with a performance preference is equally good.
         let preference =
             format!("/sys/devices/system/cpu/{cpu}/cpufreq/energy_performance_preference");
         let preferred = host.read(&preference).unwrap_or_default();
@@ -41,12 +43,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         }
     }
     if names.is_empty() {
-        return Ok(Finding::skipped(
-            "no CPU shows a frequency governor (usual in virtual machines)",
-        ));
+        return Ok(Finding::skipped("no CPU has a frequency governor (usual in virtual machines)"));
     }
     let finding = Finding::good_if(slow.is_empty(), format!("governor: {}", names.join(", ")))
-        .because("requests after a pause start at a low clock");
+        .because("requests after a pause start at a low clock frequency");
     Ok(slow
         .into_iter()
         .fold(finding, |finding, path| finding.action(Action::setting(path, "performance"))))

@@ -1,4 +1,4 @@
-//! cpu-idle-states: how long a sleeping CPU takes to wake.
+//! cpu-idle-states: checks how long an idle CPU takes to wake.
 
 use crate::action::Action;
 use crate::environment::allowed_cpus;
@@ -12,9 +12,10 @@ pub const ITEM: Item = Item {
     id: "cpu-idle-states",
     group: Group::Cpu,
     title: "deep idle states",
-    mechanism: "An idle CPU sleeps ever deeper; the deepest states take 100 microseconds and more to leave, and the \
-        first packet after a pause waits that long.",
-    avoid: "Where power counts, and where turbo matters: siblings that sleep deeply leave power to the busy ones.",
+    mechanism: "A CPU enters deeper idle states the longer it is idle. The deepest states take 100 \
+        microseconds or more to leave, and the first packet after a pause waits for that time.",
+    avoid: "Do not apply this where power use matters, or where turbo matters: cores in deep idle states \
+        leave power to the busy ones.",
     gain: Gain { benefit: Benefit::Latency, percent: 3.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Hardware,
@@ -22,7 +23,7 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// Wake-up times up to this are left alone.
+/// Idle states with a wake-up time up to this stay enabled.
 const LATENCY_US_MAX: u64 = 20;
 
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
@@ -42,10 +43,12 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         }
     }
     if seen == 0 {
-        return Ok(Finding::skipped("no CPU shows its idle states (usual in virtual machines)"));
+        return Ok(Finding::skipped("no CPU has idle states (usual in virtual machines)"));
     }
     if slow.is_empty() {
-        return Ok(Finding::good(format!("no idle state takes over {LATENCY_US_MAX} us to leave")));
+        return Ok(Finding::good(format!(
+            "no idle state takes more than {LATENCY_US_MAX} us to leave"
+        )));
     }
     let finding = Finding::costs(format!("the deepest idle state takes {worst_us} us to leave"));
     Ok(slow.into_iter().fold(finding, |finding, path| finding.action(Action::setting(path, 1))))

@@ -1,4 +1,4 @@
-//! cpu-mitigations: protections against CPU bugs, by name, with what each costs.
+//! cpu-mitigations: lists the active protections against CPU bugs and the cost of each.
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
@@ -10,11 +10,13 @@ pub const ITEM: Item = Item {
     id: "cpu-mitigations",
     group: Group::Cpu,
     title: "protections against CPU bugs",
-    mechanism: "The kernel guards its entries, exits and indirect calls against speculative attacks. A server enters the \
-        kernel some times per request, so it pays for each guard. The founding article gained 28 % on a 2017 CPU by \
-        leaving them off; CPUs since 2019 fix the dearest ones in hardware.",
-    avoid: "Wherever code of others runs on the same machine (shared hosting, containers of strangers, Lua of tenants), \
-        and wherever you are not sure. Tidegate never does it for you.",
+    mechanism: "The kernel protects its entries, exits and indirect calls against speculative execution \
+        attacks. A server enters the kernel several times per request and pays for each protection. The \
+        nine-steps article gained 28 % on a 2017 CPU by disabling them; CPUs since 2019 fix the most \
+        expensive bugs in hardware.",
+    avoid: "Keep the protections wherever code of other people runs on the same machine (shared hosting, \
+        containers of other users, Lua of tenants), and whenever you are not sure. Tidegate never disables \
+        them itself.",
     gain: Gain { benefit: Benefit::Throughput, percent: 28.0, source: NINE_STEPS },
     risk: Risk::SecurityTrade,
     scope: Scope::Boot,
@@ -22,8 +24,8 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// File name, percent (of the founding article's split of its 28 %, where it names one), boot word.
-/// Those without a published cost on a network load count nothing.
+/// File name, cost in percent (from how the nine-steps article divides its 28 %, where it gives a figure), boot
+/// parameter. Protections without a published cost under network load count as 0.
 const COSTS: [(&str, f64, &str); 11] = [
     ("spectre_v2", 15.0, "spectre_v2=off"),
     ("meltdown", 6.0, "nopti"),
@@ -60,14 +62,17 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let open = if vulnerable.is_empty() {
         String::new()
     } else {
-        format!("; unprotected: {}", vulnerable.join(", "))
+        format!("; not protected: {}", vulnerable.join(", "))
     };
     if active.is_empty() {
         return Ok(Finding::good(format!("no protection is active{open}")));
     }
     Ok(Finding::costs(format!("active: {}{open}", active.join(", ")))
         .percent(percent)
-        .because("the share of each is the founding article's on its CPU; measure it on yours before you decide")
+        .because(
+            "the shares are those of the nine-steps article on its CPU; measure on your CPU before \
+            you decide",
+        )
         .advise(format!("boot parameters: {} (or mitigations=off)", words.join(" ")))
-        .advise("write them to GRUB_CMDLINE_LINUX, run update-grub, restart"))
+        .advise("add them to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub, reboot"))
 }

@@ -1,4 +1,4 @@
-//! cpu-steal: CPU time that the hypervisor gave to others.
+//! cpu-steal: CPU time that the hypervisor gave to other guests.
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
@@ -9,10 +9,10 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "cpu-steal",
     group: Group::Cpu,
-    title: "time stolen by the hypervisor",
-    mechanism: "Steal is time in which a virtual CPU wanted to run and could not, because the machine below ran another \
-        guest. It appears as latency that no setting in the guest can remove.",
-    avoid: "Never wrong to know; the mend is another instance type or host.",
+    title: "CPU time stolen by the hypervisor",
+    mechanism: "Steal is the time in which a virtual CPU was ready to run and could not, because the \
+        hypervisor ran another guest. It appears as latency that no setting in the guest can remove.",
+    avoid: "This item only reports and changes nothing. The fix is another instance type or host.",
     gain: Gain { benefit: Benefit::Latency, percent: 10.0, source: KERNEL_DOCS },
     risk: Risk::None,
     scope: Scope::Process,
@@ -20,7 +20,7 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// Share of the busy time, in thousandths, from which steal is named a cost.
+/// Share of the busy time, in thousandths, from which steal is reported as a cost.
 const STEAL_PER_MILLE: u64 = 10;
 
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
@@ -39,9 +39,12 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     };
     let busy = [user, nice, system, irq, softirq, steal].into_iter().fold(0, u64::saturating_add);
     let per_mille = steal.saturating_mul(1000).checked_div(busy).unwrap_or(0);
-    let found =
-        format!("{}.{} % of the busy time since start was stolen", per_mille / 10, per_mille % 10);
+    let found = format!(
+        "{}.{} % of the busy CPU time since boot was stolen",
+        per_mille / 10,
+        per_mille % 10
+    );
     Ok(Finding::good_if(per_mille < STEAL_PER_MILLE, found)
-        .because("other guests of this machine take turns with ours")
+        .because("other guests on the same machine use the CPUs of this guest")
         .advise("use an instance type without shared CPUs, or a dedicated host"))
 }

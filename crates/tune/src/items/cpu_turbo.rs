@@ -1,4 +1,4 @@
-//! cpu-turbo: whether CPUs may run above their nominal clock.
+//! cpu-turbo: checks whether CPUs may run above their nominal clock.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,9 +11,10 @@ pub const ITEM: Item = Item {
     id: "cpu-turbo",
     group: Group::Cpu,
     title: "turbo",
-    mechanism: "Turbo lets busy cores run above their nominal clock while power and heat allow, often by a third when few \
-        cores are busy.",
-    avoid: "In benchmarks that must repeat: turbo makes figures depend on heat and neighbours.",
+    mechanism: "Turbo lets busy cores run above their nominal clock frequency while power and heat allow, \
+        often by a third when few cores are busy.",
+    avoid: "Keep turbo off for benchmarks that must be repeatable: with turbo, figures depend on heat and \
+        on the load of other cores.",
     gain: Gain { benefit: Benefit::Throughput, percent: 10.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Hardware,
@@ -29,9 +30,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         Err(_) => match host.read(others) {
             Ok(boost) => (others, boost == "1"),
             Err(_) => {
-                return Ok(Finding::skipped(
-                    "neither intel_pstate nor cpufreq shows a turbo switch",
-                ));
+                return Ok(Finding::skipped("neither intel_pstate nor cpufreq has a turbo switch"));
             }
         },
     };

@@ -1,4 +1,4 @@
-//! interrupt-busy-poll: looking for packets instead of waiting for interrupts.
+//! interrupt-busy-poll: polling for packets instead of waiting for interrupts.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -12,11 +12,12 @@ pub const ITEM: Item = Item {
     id: "interrupt-busy-poll",
     group: Group::Interrupts,
     title: "busy polling",
-    mechanism: "With net.core.busy_poll above 0, epoll_wait looks into the card's queue for so many microseconds before it \
-        sleeps, so under load packets are found without an interrupt. The same exists per socket (SO_BUSY_POLL) \
-        and per epoll (EPIOCSPARAMS, Linux 6.9). All sockets of an epoll must come from one queue, as with steering by CPU.",
-    avoid: "On hosts that share their CPUs or pay for power, on loopback (there is no queue to poll), and with drivers \
-        without NAPI busy polling.",
+    mechanism: "With net.core.busy_poll above 0, epoll_wait polls the queue of the network card for that \
+        many microseconds before it sleeps, so under load packets are found without an interrupt. The same \
+        setting exists per socket (SO_BUSY_POLL) and per epoll instance (EPIOCSPARAMS, Linux 6.9). All \
+        sockets of an epoll instance must come from one queue, as with steering by CPU.",
+    avoid: "Do not apply this on hosts that share their CPUs or pay for power, on loopback (there is no \
+        queue to poll), or with drivers without NAPI busy polling.",
     gain: Gain { benefit: Benefit::Throughput, percent: 8.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::Kernel,
@@ -33,7 +34,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let found = format!("net.core.busy_poll is {poll} us, busy_read {read} us");
     if one_queue && poll == 0 {
         return Ok(Finding::good(format!(
-            "{found}; with one receive queue it would only take CPU"
+            "{found}; with one receive queue, busy polling would only cost CPU time"
         )));
     }
     Ok(Finding::good_if(poll > 0, found).action(Action::setting(path, 1)))

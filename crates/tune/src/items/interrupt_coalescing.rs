@@ -1,4 +1,4 @@
-//! interrupt-coalescing: how many packets an interrupt waits for.
+//! interrupt-coalescing: how long an interrupt waits for more packets.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -12,10 +12,12 @@ pub const ITEM: Item = Item {
     id: "interrupt-coalescing",
     group: Group::Interrupts,
     title: "interrupt moderation",
-    mechanism: "Each interrupt costs a microsecond or two and flushes caches. Moderation lets the card wait for more \
-        packets; the adaptive kind waits long under load and not at all when idle. With busy polling this step was 28 % in the \
-        founding article; static values for a known load gave a little more (then: ethtool -C IF adaptive-rx off rx-usecs N).",
-    avoid: "Where single packets at low load must be fast and the driver adapts badly: then static small values.",
+    mechanism: "Each interrupt costs one or two microseconds and evicts cache lines. Moderation lets the \
+        card wait for more packets before it interrupts. Adaptive moderation waits long under load and not \
+        at all when idle. Together with busy polling, this step gained 28 % in the nine-steps article; \
+        static values for a known load gave a little more (ethtool -C IF adaptive-rx off rx-usecs N).",
+    avoid: "Where single packets at low load must be fast and the driver adapts badly, use small static \
+        values instead.",
     gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::Card,
@@ -39,7 +41,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         lines.push(format!(
             "{name} ({}): adaptive {}, {} us",
             interface.driver,
-            adaptive.unwrap_or("not offered"),
+            adaptive.unwrap_or("not supported"),
             usecs.map_or_else(|| "n/a".to_owned(), |usecs| usecs.to_string())
         ));
         if adaptive == Some("off") && usecs.is_some_and(|usecs| usecs < 50) {

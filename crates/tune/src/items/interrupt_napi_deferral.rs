@@ -1,4 +1,4 @@
-//! interrupt-napi-deferral: letting the application's polling keep interrupts away.
+//! interrupt-napi-deferral: deferring interrupts while the kernel polls the card.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -12,10 +12,11 @@ pub const ITEM: Item = Item {
     id: "interrupt-napi-deferral",
     group: Group::Interrupts,
     title: "deferred hard interrupts (NAPI)",
-    mechanism: "napi_defer_hard_irqs keeps the card's interrupt masked for some empty polls, and gro_flush_timeout is the \
-        timer that polls in their place: under load, packets come in batches without interrupts, and generic receive \
-        offload joins more of them.",
-    avoid: "Where single packets at low load must be fast: one may wait for the timer (20 microseconds here).",
+    mechanism: "napi_defer_hard_irqs keeps the interrupt of the card masked for a number of empty polls, \
+        and gro_flush_timeout is the timer that polls in the meantime. Under load, packets then arrive in \
+        batches without interrupts, and generic receive offload joins more of them.",
+    avoid: "Do not apply this where single packets at low load must be fast: a packet may wait for the \
+        timer (20 microseconds with the values here).",
     gain: Gain { benefit: Benefit::Throughput, percent: 5.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Card,
@@ -34,7 +35,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         let (polls, timeout_ns) = (host.read_number(&defer)?, host.read_number(&flush)?);
         lines.push(format!("{}: {polls} empty polls, timer {timeout_ns} ns", interface.name));
         if polls == 0 || timeout_ns == 0 {
-            // The timer first: without it, deferring would leave packets waiting.
+            // Set the timer first: deferring without it would leave packets waiting.
             actions.push(Action::setting(flush, FLUSH_NS));
             actions.push(Action::setting(defer, EMPTY_POLLS));
         }

@@ -1,4 +1,4 @@
-//! last-congestion-control: the algorithm that paces what is sent.
+//! last-congestion-control: the TCP congestion control algorithm.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,10 +11,12 @@ pub const ITEM: Item = Item {
     id: "last-congestion-control",
     group: Group::LastPercent,
     title: "congestion control",
-    mechanism: "bbr paces each connection with timers, which costs CPU per packet and pays on long, lossy ways. reno and \
-        cubic do next to nothing on a short clean way: part of the last 4 % in the founding article. \
-        A server may also choose it per listener (TCP_CONGESTION, out of tcp_allowed_congestion_control).",
-    avoid: "Towards clients on the open internet bbr often delivers faster: change it for back-end links and benchmarks.",
+    mechanism: "bbr paces each connection with timers. This costs CPU time per packet and pays off on \
+        long, lossy paths. reno and cubic cost almost nothing on a short clean path, which was part of the \
+        last 4 % in the nine-steps article. A server may also choose the algorithm per listener \
+        (TCP_CONGESTION, from tcp_allowed_congestion_control).",
+    avoid: "Towards clients on the internet bbr often delivers faster: apply this only for back-end links \
+        and benchmarks.",
     gain: Gain { benefit: Benefit::Throughput, percent: 2.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
@@ -32,17 +34,18 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         return Ok(Finding::good(found));
     }
     if workload.kind == For::Push {
-        return Ok(Finding::good(format!("{found}; right for clients on the internet")));
+        return Ok(Finding::good(format!("{found}; the right choice for clients on the internet")));
     }
     let plain = ["cubic", "reno"]
         .into_iter()
         .find(|name| available.split_whitespace().any(|offered| offered == *name));
-    let finding = Finding::costs(found).because("on short clean links its pacing timers only cost");
+    let finding = Finding::costs(found)
+        .because("on short clean links the pacing timers of bbr only cost CPU time");
     let Some(name) = plain else {
-        return Ok(finding.advise("modprobe tcp_cubic"));
+        return Ok(finding.advise("load another algorithm first: modprobe tcp_cubic"));
     };
-    // The kernel lets everybody use what was once the default, and keeps it so. Writing that list out
-    // first means that it is put back last.
+    // The kernel adds the default algorithm to the allowed list and never removes it. Writing the list first
+    // means that undo restores it last.
     let allowed_path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
     let allowed = host.read(allowed_path).unwrap_or_default();
     let finding = if allowed.is_empty() || allowed.split_whitespace().any(|known| known == name) {

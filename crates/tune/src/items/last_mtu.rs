@@ -1,4 +1,4 @@
-//! last-mtu: how much fits into a packet.
+//! last-mtu: how many bytes fit into a packet.
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
@@ -11,9 +11,10 @@ pub const ITEM: Item = Item {
     id: "last-mtu",
     group: Group::LastPercent,
     title: "packet size (MTU)",
-    mechanism: "With 9000 bytes a packet, large bodies take a sixth of the packets, and clouds that bound packets per \
-        second bound you later. Answers that fit into one packet gain nothing.",
-    avoid: "Unless every switch and host of the link has it: else packets vanish. Towards the internet it stays 1500.",
+    mechanism: "With an MTU of 9000 bytes, large bodies take a sixth of the packets, and a cloud's limit \
+        of packets per second is reached later. Responses that fit into one packet gain nothing.",
+    avoid: "Raise the MTU above 1500 only if every switch and host of the link supports it, or packets are \
+        lost. Towards the internet keep 1500.",
     gain: Gain { benefit: Benefit::Throughput, percent: 1.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Card,
@@ -28,12 +29,12 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         lines.push(format!("{}: {mtu} bytes", interface.name));
         if mtu < 1500 {
             bad.push(format!(
-                "{}: {mtu} is below 1500 (a tunnel?): more packets per answer",
+                "{}: an MTU of {mtu}, below 1500 (a tunnel?), takes more packets per response",
                 interface.name
             ));
         }
     }
     Ok(Finding::good_if(bad.is_empty(), lines.join("; "))
         .because(bad.join("; "))
-        .advise("ip link set IF mtu 1500, if the link carries it"))
+        .advise("if the link supports it: ip link set IF mtu 1500"))
 }

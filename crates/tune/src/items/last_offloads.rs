@@ -12,10 +12,12 @@ pub const ITEM: Item = Item {
     id: "last-offloads",
     group: Group::LastPercent,
     title: "segmentation offloads (GRO, GSO, TSO)",
-    mechanism: "TSO and GSO let the stack handle large pieces that the card (or the last step) splits: without them bodies \
-        cost several times more. GRO joins received packets; for requests of one packet each it only looks and finds \
-        nothing, which was part of the last 4 % in the founding article.",
-    avoid: "GRO off only pays for tiny requests; with uploads or a proxy's large responses it loses far more.",
+    mechanism: "TSO and GSO let the network stack process large segments that the card (or the last step \
+        of the stack) splits. Without them, sending bodies costs several times more CPU time. GRO joins \
+        received packets; if each request is a single packet, it does work without effect, which was part \
+        of the last 4 % in the nine-steps article.",
+    avoid: "Turning GRO off only pays for tiny requests; with uploads, or large responses through a proxy, \
+        it costs far more than it gains.",
     gain: Gain { benefit: Benefit::Throughput, percent: 2.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::Card,

@@ -11,9 +11,10 @@ pub const ITEM: Item = Item {
     id: "last-timestamps",
     group: Group::LastPercent,
     title: "TCP timestamps",
-    mechanism: "Timestamps (RFC 7323) take 12 bytes a segment and buy exact round-trip times, protection against old \
-        segments, and reuse of outgoing ports in TIME_WAIT. A proxy without them runs out of ports sooner.",
-    avoid: "Leave them on. Some old guides turn them off for a fraction of a percent.",
+    mechanism: "Timestamps (RFC 7323) take 12 bytes per segment. They give exact round-trip times, \
+        protection against old segments, and the reuse of outgoing ports in TIME_WAIT. A proxy without \
+        them runs out of ports sooner.",
+    avoid: "Keep timestamps on. Some old guides turn them off for a fraction of a percent.",
     gain: Gain { benefit: Benefit::Capacity, percent: 3.0, source: KERNEL_DOCS },
     risk: Risk::None,
     scope: Scope::NetNamespace,

@@ -1,4 +1,4 @@
-//! locality-irq-affinity: which CPUs the card interrupts.
+//! locality-irq-affinity: which CPUs receive the interrupts of the network card.
 
 use crate::action::Action;
 use crate::cpu_list::list_text;
@@ -13,11 +13,13 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "locality-irq-affinity",
     group: Group::Locality,
-    title: "interrupts over the CPUs",
-    mechanism: "The CPU that a queue's interrupt goes to also runs the receive path of its packets. With one queue per CPU, \
-        each interrupt on its own CPU and the connection's worker there too, a packet never changes CPUs. \
-        The whole step (with XPS and reuseport steering) was 38 % in the founding article.",
-    avoid: "On hosts whose interrupts were placed by hand for other work. irqbalance undoes it: see locality-irqbalance.",
+    title: "distribution of interrupts over the CPUs",
+    mechanism: "The CPU that receives the interrupt of a queue also runs the receive path of its packets. \
+        With one queue per CPU, each interrupt on its own CPU, and the worker of the connection on that \
+        CPU, a packet never moves between CPUs. The whole step (with XPS and reuseport steering) gained 38 \
+        % in the nine-steps article.",
+    avoid: "Do not apply this where interrupts were placed by hand for other work. irqbalance undoes the \
+        placement: see locality-irqbalance.",
     gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: NINE_STEPS },
     risk: Risk::None,
     scope: Scope::Card,
@@ -28,7 +30,7 @@ pub const ITEM: Item = Item {
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let cpus = allowed_cpus(host);
     if cpus.len() < 2 {
-        return Ok(Finding::good("one usable CPU: nothing to spread"));
+        return Ok(Finding::good("one usable CPU, nothing to distribute"));
     }
     let (mut lines, mut actions) = (Vec::new(), Vec::new());
     for interface in data_interfaces(host, workload)? {
@@ -37,7 +39,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             continue;
         }
         let pairs = interface.interrupts_per_pair();
-        // What counts is where packets come in: of each pair, the interrupt of receiving.
+        // Only where packets come in matters: the receive interrupt of each queue pair.
         let receiving = placed.iter().step_by(pairs);
         let mut used: Vec<u32> = receiving.flat_map(|(_, on)| on.first().copied()).collect();
         used.sort_unstable();
@@ -47,7 +49,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             "{}: {} interrupts, {} CPUs {}",
             interface.name,
             placed.len(),
-            if pairs > 1 { "those of receiving on" } else { "on" },
+            if pairs > 1 { "the receive interrupts on" } else { "on" },
             list_text(&used)
         ));
         if used.len() >= reachable {
@@ -61,9 +63,9 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         }
     }
     if lines.is_empty() {
-        return Ok(Finding::skipped("no card with more than one queue interrupt that can be read"));
+        return Ok(Finding::skipped("no network card has more than one readable queue interrupt"));
     }
     let finding = Finding::good_if(actions.is_empty(), lines.join("; "))
-        .because("the CPUs that take all interrupts are full while others wait");
+        .because("the CPUs that take all interrupts are saturated while other CPUs are idle");
     Ok(actions.into_iter().fold(finding, Finding::action))
 }

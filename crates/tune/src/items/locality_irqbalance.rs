@@ -1,4 +1,4 @@
-//! locality-irqbalance: a daemon that moves interrupts about.
+//! locality-irqbalance: a daemon that moves interrupts between CPUs.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,9 +11,9 @@ pub const ITEM: Item = Item {
     id: "locality-irqbalance",
     group: Group::Locality,
     title: "irqbalance",
-    mechanism: "irqbalance moves interrupts to other CPUs every ten seconds by their load. It undoes a placement that \
-        matches workers and queues, and with it the steering of connections by CPU.",
-    avoid: "On hosts with changing mixed work, where nobody places interrupts by hand.",
+    mechanism: "irqbalance moves interrupts between CPUs every ten seconds according to load. It undoes a \
+        placement that matches workers and queues, and with it the steering of connections by CPU.",
+    avoid: "Keep irqbalance on hosts with changing mixed work where interrupts are not placed by hand.",
     gain: Gain { benefit: Benefit::Throughput, percent: 5.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::Card,
@@ -28,9 +28,9 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         .filter(|pid| pid.parse::<u32>().is_ok())
         .find(|pid| host.read(&format!("/proc/{pid}/comm")).as_deref() == Ok("irqbalance"));
     let Some(pid) = running else {
-        return Ok(Finding::good("it does not run"));
+        return Ok(Finding::good("irqbalance does not run"));
     };
-    let finding = Finding::costs(format!("it runs (process {pid})"));
+    let finding = Finding::costs(format!("irqbalance runs (process {pid})"));
     if host.exists("/run/systemd/system") {
         return Ok(finding
             .action(Action::run(
@@ -38,8 +38,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
                 "systemctl start irqbalance.service",
                 "systemctl show -p ActiveState irqbalance.service",
             ))
-            .advise("to keep it off: systemctl disable irqbalance"));
+            .advise("to keep it stopped after a reboot: systemctl disable irqbalance"));
     }
-    Ok(finding
-        .advise("stop it where it is started, or ban the card's interrupts: irqbalance --banirq=N"))
+    Ok(finding.advise(
+        "stop it in the service manager that starts it, or exclude the interrupts of the card: \
+            irqbalance --banirq=N",
+    ))
 }

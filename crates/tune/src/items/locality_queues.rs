@@ -1,4 +1,4 @@
-//! locality-queues: receive queues of the card against the CPUs.
+//! locality-queues: compares the receive queues of the network card with the CPUs.
 
 use crate::action::Action;
 use crate::environment::allowed_cpus;
@@ -12,10 +12,12 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "locality-queues",
     group: Group::Locality,
-    title: "queues of the card",
-    mechanism: "The card spreads connections over its receive queues by a hash (RSS), and each queue is served by one CPU. \
-        Fewer queues than CPUs leave CPUs without packets; more than CPUs only add interrupts.",
-    avoid: "While traffic flows: most drivers drop the link for a moment when the number changes.",
+    title: "queues of the network card",
+    mechanism: "The network card distributes connections over its receive queues by a hash (RSS), and one \
+        CPU serves each queue. With fewer queues than CPUs, some CPUs receive no packets; more queues than \
+        CPUs only add interrupts.",
+    avoid: "Do not apply this while traffic flows: most drivers drop the link for a moment when the number \
+        of queues changes.",
     gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::Card,
@@ -36,21 +38,21 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             && seen < cpus
         {
             unknown = Some(format!(
-                "{name}: {seen} receive queues for {cpus} CPUs; whether the card has more, the tool ethtool \
-                 says (not installed)"
+                "{name}: {seen} receive queues for {cpus} CPUs; reading the maximum of the card requires \
+                 the tool ethtool, which is not installed"
             ));
         }
         let Some((max, present, kind)) = shown.ok().and_then(|text| channels(&text)) else {
             lines.push(format!("{name}: {seen} receive queues for {cpus} CPUs"));
             continue;
         };
-        lines.push(format!("{name}: {present} receive queues of {max} for {cpus} CPUs"));
+        lines.push(format!("{name}: {present} of at most {max} receive queues, for {cpus} CPUs"));
         let reachable = cpus.min(max);
         if present >= reachable {
             continue;
         }
         good = false;
-        actions.extend(placed_anew(host, &interface));
+        actions.extend(set_by_driver(host, &interface));
         actions.push(Action::run(
             &format!("ethtool -L {name} {kind} {reachable}"),
             &format!("ethtool -L {name} {kind} {present}"),
@@ -61,13 +63,13 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         return Ok(Finding::skipped(reason));
     }
     let finding = Finding::good_if(good, lines.join("; "))
-        .because("CPUs without a queue get packets only through another CPU");
+        .because("CPUs without a queue receive packets only through another CPU");
     Ok(actions.into_iter().fold(finding, Finding::action))
 }
 
-/// What a driver may set anew when the number of queues changes, whoever had set it.
-fn placed_anew(host: &Host, interface: &Interface) -> Vec<Action> {
-    // Those of queues that are turned off too: the driver places them when it turns them on.
+/// Saves the settings that a driver may overwrite when the number of queues changes.
+fn set_by_driver(host: &Host, interface: &Interface) -> Vec<Action> {
+    // Includes the interrupts of queues that are turned off: the driver places them when it turns them on.
     let interrupts = interrupts_of(host, &interface.name)
         .into_iter()
         .map(|(number, _)| format!("/proc/irq/{number}/smp_affinity_list"));
@@ -76,11 +78,11 @@ fn placed_anew(host: &Host, interface: &Interface) -> Vec<Action> {
     interrupts
         .chain(senders)
         .filter(|path| host.read(path).is_ok())
-        .map(|path| Action::Beside { path })
+        .map(|path| Action::SideEffect { path })
         .collect()
 }
 
-/// The highest and the present number of queues, and the kind that counts, from `ethtool -l`.
+/// The maximum and the present number of queues, and the kind of channel, from `ethtool -l`.
 fn channels(text: &str) -> Option<(usize, usize, &'static str)> {
     for (label, kind) in [("Combined:", "combined"), ("RX:", "rx")] {
         let numbers: Vec<usize> =

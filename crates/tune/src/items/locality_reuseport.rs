@@ -1,4 +1,4 @@
-//! locality-reuseport: whether connections can be steered to the worker of their CPU.
+//! locality-reuseport: checks whether connections can be steered to the worker on the receiving CPU.
 
 use crate::environment::allowed_cpus;
 use crate::finding::Finding;
@@ -11,11 +11,12 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "locality-reuseport",
     group: Group::Locality,
-    title: "connections to the CPU of their packets",
-    mechanism: "Tidegate opens a listener per worker in CPU order and can attach a two-instruction program that picks the \
-        listener of the CPU that received the packet. It pays only when interrupts reach every worker's CPU; else it \
-        would pile all connections onto one worker, so Tidegate looks at the interrupts first.",
-    avoid: "On loopback, or with fewer queues than workers: leave `server.steer-by-cpu` at \"auto\".",
+    title: "connections on the CPU that receives their packets",
+    mechanism: "Tidegate opens one listener per worker in CPU order and can attach a two-instruction \
+        program that picks the listener of the CPU that received the packet. This only helps if interrupts \
+        reach the CPU of every worker. Otherwise it would put all connections on one worker, so Tidegate \
+        checks the interrupts first.",
+    avoid: "Leave `server.steer-by-cpu` at \"auto\" on loopback, or with fewer queues than workers.",
     gain: Gain { benefit: Benefit::Throughput, percent: 10.0, source: NINE_STEPS },
     risk: Risk::None,
     scope: Scope::Process,
@@ -27,7 +28,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let cpus = allowed_cpus(host);
     let (mut reached, mut queues) = (Vec::<u32>::new(), 0);
     for interface in data_interfaces(host, workload)? {
-        // Only those that receive: the first of each pair.
+        // Only receive interrupts: the first of each queue pair.
         let placed = interrupt_cpus(host, &interface);
         let receiving = placed.iter().step_by(interface.interrupts_per_pair());
         queues += receiving.len();
@@ -38,10 +39,12 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let covered = cpus.iter().filter(|cpu| reached.contains(cpu)).count();
     let found = format!("interrupts reach {covered} of {} usable CPUs", cpus.len());
     if cpus.len() < 2 {
-        return Ok(Finding::good("one usable CPU: nothing to steer"));
+        return Ok(Finding::good("one usable CPU, nothing to steer"));
     }
     if reached.is_empty() {
-        return Ok(Finding::skipped("no interrupt of a card can be read; steering stays off"));
+        return Ok(Finding::skipped(
+            "no interrupt of a network card can be read; steering by CPU stays off",
+        ));
     }
     Ok(Finding::good_if(
         covered == cpus.len(),
@@ -50,15 +53,16 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             if covered == cpus.len() { "is possible" } else { "stays off" }
         ),
     )
-    .because("until interrupts reach every worker's CPU, steering would starve some workers")
+    .because("until interrupts reach the CPU of every worker, steering would leave some workers without \
+        connections")
     .advise(if queues < cpus.len() {
         format!(
-            "{queues} queue interrupts cannot reach {} CPUs: more queues (locality-queues) where the card has them, \
-             else RPS (locality-rps) spreads packets in software",
+            "{queues} queue interrupts cannot reach {} CPUs: add queues (locality-queues) if the card has more, \
+             or distribute packets in software with RPS (locality-rps)",
             cpus.len()
         )
     } else {
-        "first: tidegate tune apply locality-irq-affinity".to_owned()
+        "first: tidegate tune apply locality-irq-affinity --yes".to_owned()
     })
     .by_itself())
 }

@@ -1,4 +1,4 @@
-//! locality-rps: spreading received packets over CPUs in software.
+//! locality-rps: distribution of received packets over CPUs in software.
 
 use crate::action::Action;
 use crate::cpu_list::{mask_text, parse_mask};
@@ -14,10 +14,10 @@ pub const ITEM: Item = Item {
     id: "locality-rps",
     group: Group::Locality,
     title: "receive steering in software (RPS, RFS)",
-    mechanism: "RPS hands packets of one queue to several CPUs, by an interrupt between CPUs; RFS picks the CPU where the \
-        connection's reader runs. They help where the card has fewer queues than there are CPUs, and only cost where it \
-        has enough.",
-    avoid: "With as many queues as CPUs (then it must be off), or when one CPU is enough for all packets.",
+    mechanism: "RPS distributes the packets of one queue over several CPUs, with an interrupt between \
+        CPUs. RFS picks the CPU on which the reader of the connection runs. Both help if the network card \
+        has fewer queues than there are CPUs, and only cost time if it has enough.",
+    avoid: "Do not enable this with as many queues as CPUs, or if one CPU can process all packets.",
     gain: Gain { benefit: Benefit::Throughput, percent: 10.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Card,
@@ -25,7 +25,7 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// Flows that the table of RFS is made for, over all queues.
+/// Flows in the RFS table, over all queues.
 const FLOWS: u64 = 32_768;
 
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
@@ -56,7 +56,8 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
                 actions.push(Action::setting(mask_path, mask_text(&cpus)));
                 let flows = interface.path(&format!("queues/rx-{queue}/rps_flow_cnt"));
                 if host.exists(&flows) {
-                    // The kernel rounds up to a power of two; what is asked for is what it then shows.
+                    // The kernel rounds up to a power of two. Write the rounded value, so that it reads back
+                    // unchanged.
                     let each = (FLOWS / queues.max(1) as u64).next_power_of_two();
                     actions.push(Action::setting(flows, each));
                 }
@@ -64,7 +65,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         }
     }
     if !looked {
-        return Ok(Finding::skipped("no receive queue shows RPS (kernel without CONFIG_RPS)"));
+        return Ok(Finding::skipped("no receive queue supports RPS (kernel without CONFIG_RPS)"));
     }
     let turns_on = actions.iter().any(|action| !action.command_text().starts_with("echo 0 "));
     let finding = Finding::good_if(actions.is_empty(), lines.join("; "));

@@ -1,4 +1,4 @@
-//! locality-xps: which CPU sends on which queue.
+//! locality-xps: which CPU sends on which transmit queue.
 
 use crate::action::Action;
 use crate::cpu_list::{mask_text, parse_mask};
@@ -14,9 +14,10 @@ pub const ITEM: Item = Item {
     id: "locality-xps",
     group: Group::Locality,
     title: "transmit steering (XPS)",
-    mechanism: "XPS ties each transmit queue to CPUs, so that a CPU sends on its own queue: no lock is shared, and the \
-        interrupt that frees sent packets comes to the CPU that sent them.",
-    avoid: "Where the driver already ties queues to CPUs (then it shows).",
+    mechanism: "XPS assigns each transmit queue to CPUs, so that a CPU sends on its own queue. CPUs then \
+        share no queue lock, and the interrupt that frees sent packets arrives at the CPU that sent \
+        them.",
+    avoid: "Not needed if the driver already assigns queues to CPUs; this item then reports it as good.",
     gain: Gain { benefit: Benefit::Throughput, percent: 8.0, source: NINE_STEPS },
     risk: Risk::None,
     scope: Scope::Card,
@@ -36,7 +37,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             .collect();
         if queues < 2 || masks.len() < queues {
             skipped.push(format!(
-                "{}: {queues} transmit queue(s) that can be steered: {}",
+                "{}: {queues} transmit queue(s), of which XPS can steer {}",
                 interface.name,
                 masks.len()
             ));
@@ -47,7 +48,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             .filter(|(_, mask)| parse_mask(mask).is_some_and(|cpus| !cpus.is_empty()))
             .count();
         lines.push(format!(
-            "{}: {tied} of {queues} transmit queues are tied to CPUs",
+            "{}: {tied} of {queues} transmit queues are assigned to CPUs",
             interface.name
         ));
         if tied == queues {

@@ -1,4 +1,4 @@
-//! lock-contention: signs that CPUs wait for each other or for a turn.
+//! lock-contention: signs that tasks wait for CPUs or for locks.
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
@@ -10,10 +10,11 @@ pub const ITEM: Item = Item {
     id: "lock-contention",
     group: Group::Locks,
     title: "signs of contention",
-    mechanism: "Tasks that are ready but wait for a CPU show in /proc/pressure/cpu; contended kernel locks show in \
-        /proc/lock_stat where the kernel was built with it. Both mean that more of the same hardware would help, or \
-        that two threads share what each should have alone.",
-    avoid: "Never wrong to know. lock_stat itself costs: it belongs on test machines only.",
+    mechanism: "Tasks that are ready but wait for a CPU show in /proc/pressure/cpu. Contended kernel locks \
+        show in /proc/lock_stat if the kernel was built with it. Both mean that more CPUs would help, or \
+        that two threads share a resource that each should have alone.",
+    avoid: "This item only reports and changes nothing. lock_stat itself costs performance: enable it only \
+        on test machines.",
     gain: Gain { benefit: Benefit::Latency, percent: 5.0, source: KERNEL_DOCS },
     risk: Risk::None,
     scope: Scope::Process,
@@ -21,7 +22,7 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// Share of the last minute, in percent, in which some task waited for a CPU.
+/// Percentage of the last minute in which a task waited for a CPU, from which it counts as a cost.
 const WAIT_PERCENT_MAX: f64 = 20.0;
 
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
@@ -30,9 +31,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         .split_whitespace()
         .find_map(|word| word.strip_prefix("avg60=")?.parse().ok())
         .ok_or_else(|| Unreadable::odd("/proc/pressure/cpu", &pressure))?;
-    let locks = if host.exists("/proc/lock_stat") { "; lock_stat is on, which costs" } else { "" };
-    let found = format!("in {waited:.1} % of the last minute a task waited for a CPU{locks}");
+    let locks =
+        if host.exists("/proc/lock_stat") { "; lock_stat is on and costs performance" } else { "" };
+    let found = format!("a task waited for a CPU in {waited:.1} % of the last minute{locks}");
     Ok(Finding::good_if(waited < WAIT_PERCENT_MAX && locks.is_empty(), found)
-        .because("when this is high at your usual load, the workers share their CPUs with others")
-        .advise("top -H; then pin the others away, or run fewer workers"))
+        .because("if this is high at your usual load, other programs compete with the workers for their CPUs")
+        .advise("find the other programs with top -H, then move them to other CPUs or run fewer workers"))
 }

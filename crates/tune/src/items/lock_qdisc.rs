@@ -1,4 +1,4 @@
-//! lock-qdisc: the queueing discipline, and the lock around it.
+//! lock-qdisc: the queueing discipline and its lock.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -12,11 +12,11 @@ pub const ITEM: Item = Item {
     id: "lock-qdisc",
     group: Group::Locks,
     title: "queueing discipline",
-    mechanism: "Packets to be sent pass a queueing discipline under a lock. One root discipline on a card with several \
-        queues is one lock for all CPUs; `mq` has one per queue, and `noqueue` below it none at all (2 % in the \
-        founding article).",
-    avoid: "With bbr pacing on kernels before 4.13 keep fq; where traffic is shaped, the discipline is the point; \
-        noqueue drops what the card cannot take at once.",
+    mechanism: "Packets to be sent pass a queueing discipline under a lock. A single root discipline on a \
+        card with several queues means one lock for all CPUs. `mq` has one lock per queue, and `noqueue` \
+        below it has no lock (2 % in the nine-steps article).",
+    avoid: "With bbr pacing on kernels before 4.13 keep fq. Keep a discipline that shapes traffic. noqueue \
+        drops packets that the card cannot take at once.",
     gain: Gain { benefit: Benefit::Throughput, percent: 2.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
@@ -45,21 +45,23 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
                 &format!("tc qdisc replace dev {name} root {arguments}"),
                 &format!("tc qdisc show dev {name}"),
             )),
-            None => by_hand.push(format!("{replace} (what is there now cannot be put back)")),
+            None => by_hand.push(format!("{replace} (undo cannot restore the present discipline)")),
         }
     }
     if lines.is_empty() {
-        return Ok(Finding::skipped("tc shows no root discipline for the cards in the path"));
+        return Ok(Finding::skipped(
+            "tc shows no root discipline for the network cards in the path",
+        ));
     }
     lines.push(format!("default: {default}"));
     let is_good = actions.is_empty() && by_hand.is_empty();
     let finding =
-        Finding::good_if(is_good, lines.join("; ")).because("all CPUs take one lock to send");
+        Finding::good_if(is_good, lines.join("; ")).because("all CPUs take the same lock to send");
     let finding = by_hand.into_iter().fold(finding, Finding::advise);
     Ok(actions.into_iter().fold(finding, Finding::action))
 }
 
-/// An interface's root discipline, as `tc qdisc show` prints it.
+/// The root discipline of an interface, as `tc qdisc show` prints it.
 struct Root<'a> {
     kind: &'a str,
     handle: &'a str,
@@ -67,23 +69,23 @@ struct Root<'a> {
 }
 
 impl Root<'_> {
-    /// The words that make `tc qdisc replace` put this discipline in place with its handle and options, or `None`
-    /// when there are none: the handle of what the kernel chose itself (`0:`) cannot be asked for.
+    /// The arguments with which `tc qdisc replace` restores this discipline with its handle and options. `None` if
+    /// it cannot be restored: the handle `0:` of a discipline that the kernel chose itself cannot be requested.
     fn arguments(&self) -> Option<String> {
         if self.handle == "0:" || self.options.contains(&"offloaded") {
             return None;
         }
         let mut words = vec![format!("handle {} {}", self.handle, self.kind)];
-        // pfifo_fast prints its bands and takes no options.
+        // pfifo_fast prints its bands but takes no options.
         if self.kind != "pfifo_fast" {
-            words.extend(self.options.iter().map(|word| as_taken(word).to_owned()));
+            words.extend(self.options.iter().map(|word| as_argument(word).to_owned()));
         }
         Some(words.join(" "))
     }
 }
 
-/// A printed option as `tc` takes it back: numbers of packets are printed `777p` and taken `777`.
-fn as_taken(word: &str) -> &str {
+/// A printed option in the form that `tc` accepts: packet counts are printed as `777p` and accepted as `777`.
+fn as_argument(word: &str) -> &str {
     let is_number =
         |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     word.strip_suffix('p').filter(is_number).unwrap_or(word)
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discipline_is_put_back_with_its_handle_and_options() {
+    fn undo_restores_handle_and_options_of_a_discipline() {
         let pfifo = "qdisc noqueue 0: dev lo root refcnt 2\n\
             qdisc pfifo 7: dev eth0 root refcnt 5 limit 777p";
         assert_eq!(arguments(pfifo).unwrap(), "handle 7: pfifo limit 777");
@@ -127,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_chose_itself_is_left_to_the_user() {
+    fn default_discipline_of_the_kernel_cannot_be_restored() {
         assert_eq!(arguments("qdisc pfifo_fast 0: dev eth0 root refcnt 2 bands 3"), None);
     }
 
     #[test]
-    fn a_discipline_below_the_root_is_not_the_root() {
+    fn discipline_below_the_root_is_ignored() {
         assert!(root_of("qdisc pfifo_fast 0: dev eth0 parent :1 bands 3", "eth0").is_none());
         assert!(root_of("qdisc pfifo 7: dev eth1 root refcnt 5", "eth0").is_none());
         assert!(root_of("qdisc", "eth0").is_none());

@@ -1,5 +1,5 @@
-//! Every item of advice, one file each, in the order of the manual.
-//! Invariant: ids are unique, and start as their group's page has them (held by tests).
+//! All items of advice, one file each, in the order of the manual.
+//! Invariant: IDs are unique, and each item is documented on the page of its group (checked by tests).
 
 use crate::item::Item;
 
@@ -61,8 +61,8 @@ mod syscall_audit;
 mod syscall_seccomp;
 mod syscall_tracing;
 
-/// All items, group by group; within a group in the order to apply them: what moves interrupts about is
-/// stopped first, then the queues are made, and only then the interrupts are placed.
+/// All items, group by group; within a group in the order to apply them: irqbalance is stopped first, then the
+/// queues are created, and only then the interrupts are placed.
 pub const ALL: &[Item] = &[
     app_quota::ITEM,
     app_pinning::ITEM,
@@ -123,7 +123,7 @@ pub const ALL: &[Item] = &[
     pressure_numa::ITEM,
 ];
 
-/// The item of this name.
+/// The item with this ID.
 #[must_use]
 pub fn by_id(id: &str) -> Option<&'static Item> {
     ALL.iter().find(|item| item.id == id)

@@ -1,4 +1,4 @@
-//! neighbour-daemons: other processes that wake often on the workers' CPUs.
+//! neighbour-daemons: other processes that wake often on the CPUs of the workers.
 
 use crate::cpu_list::parse_list;
 use crate::environment::allowed_cpus;
@@ -12,9 +12,11 @@ pub const ITEM: Item = Item {
     id: "neighbour-daemons",
     group: Group::Neighbours,
     title: "daemons that wake often",
-    mechanism: "A daemon that wakes on a worker's CPU takes it from the worker for its turn and leaves cold caches: it shows \
-        in the last percentiles. Agents of clouds, monitoring and package updates are the usual ones.",
-    avoid: "Services that the host needs: give them CPUs of their own (systemd CPUAffinity=) rather than ending them.",
+    mechanism: "A daemon that wakes on the CPU of a worker interrupts that worker and leaves cold caches, \
+        which shows in the highest latency percentiles. Cloud agents, monitoring and package updaters are \
+        the usual cause.",
+    avoid: "Do not stop services that the host needs: give them CPUs of their own instead (CPUAffinity= in \
+        systemd).",
     gain: Gain { benefit: Benefit::Latency, percent: 2.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::Process,
@@ -22,11 +24,11 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// Wake-ups a second, averaged over a process's life, from which it is named.
+/// Wake-ups per second, averaged over the life of a process, from which it is listed.
 const WAKES_PER_S_MIN: u64 = 20;
-/// A process must have lived so long for its average to mean anything.
+/// Minimum age of a process for its average to be meaningful.
 const LIFE_S_MIN: u64 = 60;
-/// Clock ticks a second in /proc/PID/stat (fixed for user space on Linux).
+/// Clock ticks per second in /proc/PID/stat (fixed for user space on Linux).
 const TICKS_PER_S: u64 = 100;
 
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
@@ -47,7 +49,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
                 .map(str::trim)
         };
-        // Kernel threads have no memory; capacity-kernel-threads looks at those.
+        // Kernel threads have no VmSize; capacity-kernel-threads checks them.
         if field("VmSize").is_none() {
             continue;
         }
@@ -65,15 +67,21 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     busy.sort_by(|one, other| other.cmp(one));
     if busy.is_empty() {
         return Ok(Finding::good(format!(
-            "none of {seen} processes woke {WAKES_PER_S_MIN} times a second on average"
+            "none of {seen} processes wakes {WAKES_PER_S_MIN} times or more per second on average"
         )));
     }
     let named: Vec<String> = busy.iter().take(5).map(|(_, name)| name.clone()).collect();
-    Ok(Finding::costs(format!("wake often on the workers' CPUs: {}", named.join(", ")))
-        .advise("stop those you do not need, or keep them off: systemctl set-property NAME.service AllowedCPUs=0"))
+    Ok(Finding::costs(format!(
+        "processes that wake often on the CPUs of the workers: {}",
+        named.join(", ")
+    ))
+    .advise(
+        "stop services that you do not need, or restrict them to another CPU: systemctl \
+            set-property NAME.service AllowedCPUs=0",
+    ))
 }
 
-/// When a process started, in seconds after the kernel: field 22 of /proc/PID/stat.
+/// Start time of a process, in seconds after boot: field 22 of /proc/PID/stat.
 fn started_s(host: &Host, pid: &str) -> Option<u64> {
     let stat = host.read(&format!("/proc/{pid}/stat")).ok()?;
     let (_, after_name) = stat.rsplit_once(')')?;

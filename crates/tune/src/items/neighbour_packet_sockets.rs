@@ -1,4 +1,4 @@
-//! neighbour-packet-sockets: programs that see every packet.
+//! neighbour-packet-sockets: programs that receive a copy of every packet.
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
@@ -10,10 +10,12 @@ pub const ITEM: Item = Item {
     id: "neighbour-packet-sockets",
     group: Group::Neighbours,
     title: "packet sockets",
-    mechanism: "A packet socket for IP or for all protocols (DHCP clients, tcpdump, monitoring agents) gets a clone of \
-        every such packet before its filter throws it away. One forgotten DHCP client was 3 % of all CPU time and, with the daemon \
-        beside it, 6 % of the throughput in the founding article.",
-    avoid: "A DHCP client renews the address: make the lease permanent before you end it.",
+    mechanism: "A packet socket for IP or for all protocols (DHCP clients, tcpdump, monitoring agents) \
+        receives a clone of every such packet before its filter discards it. In the nine-steps article, \
+        one forgotten DHCP client took 3 % of all CPU time; it and the daemon beside it cost 6 % of the \
+        throughput.",
+    avoid: "A DHCP client renews the address of the host: make the lease permanent before you stop the \
+        client.",
     gain: Gain { benefit: Benefit::Throughput, percent: 6.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
@@ -21,10 +23,10 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// ETH_P_ALL, as /proc/net/packet prints protocols: a socket that sees all of them.
+/// ETH_P_ALL, as /proc/net/packet prints protocols: a socket that receives all of them.
 const ALL_PROTOCOLS: &str = "0003";
-/// ETH_P_IP and ETH_P_IPV6. The kernel hands a socket the frames of its own protocol alone, so one for LLDP
-/// (88cc), as systemd-networkd and lldpd hold, costs a server nothing.
+/// ETH_P_IP and ETH_P_IPV6. The kernel passes a socket only the frames of its own protocol, so a socket for LLDP
+/// (88cc), as systemd-networkd and lldpd open it, costs a server nothing.
 const IPV4: &str = "0800";
 const IPV6: &str = "86dd";
 
@@ -47,28 +49,28 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     if inodes.is_empty() {
         let others = match others {
             0 => String::new(),
-            others => format!("; {others} of them for rare protocols alone (LLDP and the like)"),
+            others => format!("; {others} of them only for rare protocols (LLDP and similar)"),
         };
         return Ok(Finding::good(format!(
-            "{total} packet sockets, none of them receives IP packets{others}"
+            "{total} packet sockets, none of which receives IP packets{others}"
         )));
     }
     let owners = owners_of(host, &inodes);
     let taps = inodes.iter().filter(|(_, all)| *all).count();
     Ok(Finding::costs(format!(
-        "{} receive IP packets ({taps} of them all protocols): {}",
+        "{} packet sockets receive IP packets ({taps} of them all protocols): {}",
         inodes.len(),
-        if owners.is_empty() { "owners need root to see".to_owned() } else { owners.join(", ") }
+        if owners.is_empty() { "listing their owners requires root".to_owned() } else { owners.join(", ") }
     ))
     .percent(if taps > 0 { 6.0 } else { 3.0 })
-    .advise("end what is not needed (sudo ss --packet --processes shows them too)")
+    .advise("stop programs that you do not need (sudo ss --packet --processes lists them)")
     .advise(
-        "for dhclient: make the lease permanent, then dhclient -x: \
-         ip addr change ADDRESS dev IF valid_lft forever preferred_lft forever",
+        "for dhclient: make the lease permanent with ip addr change ADDRESS dev IF valid_lft forever \
+         preferred_lft forever, then: dhclient -x",
     ))
 }
 
-/// Names and numbers of the processes that hold these sockets.
+/// Names and process IDs of the owners of these sockets.
 fn owners_of(host: &Host, inodes: &[(String, bool)]) -> Vec<String> {
     let mut owners = Vec::new();
     for pid in host.list("/proc").unwrap_or_default() {

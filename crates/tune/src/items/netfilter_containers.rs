@@ -1,4 +1,4 @@
-//! netfilter-containers: container networking between the card and this process.
+//! netfilter-containers: container networking between the network card and this process.
 
 use crate::environment::Environment;
 use crate::finding::Finding;
@@ -11,10 +11,10 @@ pub const ITEM: Item = Item {
     id: "netfilter-containers",
     group: Group::Netfilter,
     title: "container networking in the path",
-    mechanism: "A packet to a bridged container passes the host's stack, NAT with connection tracking, a bridge and a veth \
-        pair, and then a second stack; published ports may also pass a user-space proxy. With the host's network, \
-        it passes one stack.",
-    avoid: "Where containers must not share the host's ports or see its network.",
+    mechanism: "A packet to a bridged container passes the network stack of the host, NAT with connection \
+        tracking, a bridge, a veth pair, and then a second network stack. Published ports may also pass a \
+        user-space proxy. With host networking, the packet passes one stack.",
+    avoid: "Do not apply this if containers must not share the ports of the host or see its network.",
     gain: Gain { benefit: Benefit::Throughput, percent: 15.0, source: NINE_STEPS },
     risk: Risk::Trade,
     scope: Scope::Process,
@@ -27,14 +27,16 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let environment = Environment::of(host);
     let has_device = |name: &String| host.exists(&format!("/sys/class/net/{name}/device"));
     if let Some(container) = environment.container {
-        // In a network namespace of its own no interface has hardware behind it.
+        // In a separate network namespace, no interface has hardware behind it.
         let own = !names.iter().any(has_device);
         let found = format!(
             "inside a container ({container}), {}",
-            if own { "behind a virtual interface" } else { "on the host's network" }
+            if own { "behind a virtual interface" } else { "with host networking" }
         );
-        return Ok(Finding::good_if(!own, found)
-            .advise("docker run --network host; Kubernetes: hostNetwork: true; or an SR-IOV/ipvlan interface"));
+        return Ok(Finding::good_if(!own, found).advise(
+            "docker run --network host; Kubernetes: hostNetwork: true; or use an SR-IOV or ipvlan \
+                interface",
+        ));
     }
     let bridges: Vec<&str> = names
         .iter()
@@ -46,10 +48,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         .map(String::as_str)
         .collect();
     if bridges.is_empty() {
-        return Ok(Finding::good("no container bridge on this host"));
+        return Ok(Finding::good("this host has no container bridge"));
     }
     Ok(Finding::good(format!(
-        "container bridges exist ({}), but this process is not behind one",
+        "this host has container bridges ({}), but this process is not behind one",
         bridges.join(", ")
     )))
 }

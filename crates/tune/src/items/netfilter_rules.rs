@@ -1,4 +1,4 @@
-//! netfilter-rules: firewall hooks in the way of every packet.
+//! netfilter-rules: firewall hooks in the path of every packet.
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
@@ -10,10 +10,11 @@ pub const ITEM: Item = Item {
     id: "netfilter-rules",
     group: Group::Netfilter,
     title: "firewall rules in the path",
-    mechanism: "Each packet passes every chain hooked into its way, even one without rules, and rules are tried one after \
-        another. Removing ip_tables altogether (with connection tracking) was 22 % in the founding article.",
-    avoid: "Where these rules are your firewall and nothing stands before the host. Cloud security groups or a switch's \
-        lists may do the same outside of it.",
+    mechanism: "Every packet passes every netfilter chain hooked into its path, even a chain without \
+        rules, and rules are tried one after another. Removing ip_tables completely (with connection \
+        tracking) gained 22 % in the nine-steps article.",
+    avoid: "Keep these rules if they are your firewall and nothing filters traffic before the host. Cloud \
+        security groups or the access lists of a switch can filter outside of the host.",
     gain: Gain { benefit: Benefit::Throughput, percent: 22.0, source: NINE_STEPS },
     risk: Risk::SecurityTrade,
     scope: Scope::Kernel,
@@ -29,42 +30,42 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         .collect();
     let modules_shown = host.exists("/proc/modules");
     let is_present = nf_tables_is_present(host);
-    // Asked by root, the kernel would load nf_tables only to say that it has no rules.
+    // If root ran nft, the kernel would load nf_tables only to report that it has no rules.
     let nft = (is_present || !modules_shown).then(|| host.ask(&["nft", "list", "ruleset"]));
     if let Some(Ok(rules)) = &nft {
         let chains = rules.lines().filter(|line| line.trim_start().starts_with("type ")).count();
         let count = rules.lines().filter(|line| is_rule(line)).count();
         if chains == 0 && tables.is_empty() {
-            return Ok(Finding::good("no chain is hooked in"));
+            return Ok(Finding::good("no netfilter chain is hooked into the path"));
         }
         return Ok(Finding::costs(format!(
             "nftables: {chains} hooked chains with {count} rules; iptables: {} tables",
             tables.len()
         ))
         .percent(if count < 5 { 8.0 } else { 22.0 })
-        .advise("put the rules that most packets match first, or an early `ct state established accept`")
-        .advise("move the firewall before the host, then: nft flush ruleset"));
+        .advise("put the rules that most packets match first, or add an early `ct state established accept`")
+        .advise("filter traffic before the host instead, then: nft flush ruleset"));
     }
     if !tables.is_empty() {
         return Ok(Finding::costs(format!("iptables tables in use: {}", tables.join(", ")))
             .advise(
-                "move the firewall before the host, then: iptables -F; modprobe -rv ip_tables",
+                "filter traffic before the host instead, then: iptables -F; modprobe -rv ip_tables",
             ));
     }
     if is_present {
         return Ok(Finding::skipped(format!(
-            "nf_tables is loaded; its rules need root and the tool nft ({})",
+            "nf_tables is loaded, but its rules cannot be listed: {}",
             nft.and_then(Result::err).map(|error| error.to_string()).unwrap_or_default()
         )));
     }
     Ok(Finding::good(if modules_shown {
-        "no iptables table is in use, nf_tables is not loaded"
+        "no iptables table is in use; nf_tables is not loaded"
     } else {
-        "no iptables table is in use; rules of nftables need the tool nft to be seen"
+        "no iptables table is in use; listing nftables rules requires the tool nft"
     }))
 }
 
-/// Whether nf_tables is loaded or built in. A kernel that shows no modules cannot load it either.
+/// Whether nf_tables is loaded or built in. A kernel without /proc/modules cannot load it.
 fn nf_tables_is_present(host: &Host) -> bool {
     let modules = host.read("/proc/modules").unwrap_or_default();
     let release = host.read("/proc/sys/kernel/osrelease").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! pressure-cloud-allowance: packets that a cloud's network dropped for its limits.
+//! pressure-cloud-allowance: packets that the cloud's network queued or dropped because of its limits.
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
@@ -10,10 +10,12 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "pressure-cloud-allowance",
     group: Group::Pressure,
-    title: "a cloud's network allowances",
-    mechanism: "Instances have allowances for bandwidth, packets a second and tracked connections; beyond them the network \
-        queues or drops. ENA's driver counts each kind. In the founding article the packet allowance was the last wall.",
-    avoid: "Never wrong to know; the mend is another instance type, fewer packets, or security groups that do not track.",
+    title: "network allowances of the cloud",
+    mechanism: "Cloud instances have allowances for bandwidth, packets per second and tracked connections. \
+        Beyond an allowance, the network queues or drops packets. The ENA driver counts each kind. In the \
+        nine-steps article the packet allowance was the last limit.",
+    avoid: "This item only reports and changes nothing. The fix is another instance type, fewer packets, \
+        or security groups without connection tracking.",
     gain: Gain { benefit: Benefit::Latency, percent: 10.0, source: NINE_STEPS },
     risk: Risk::None,
     scope: Scope::Process,
@@ -40,9 +42,12 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
         }
     }
     if over == 0 && lines.is_empty() {
-        return Ok(Finding::good("no card counts an allowance as exceeded"));
+        return Ok(Finding::good("no network card reports an exceeded allowance"));
     }
     Ok(Finding::costs(lines.join("; "))
         .because("packets were queued or dropped outside of this host")
-        .advise("a larger or network-optimised instance; for conntrack: security groups that allow all both ways"))
+        .advise(
+            "use a larger or network-optimised instance; for conntrack: use security groups that \
+            allow all traffic both ways",
+        ))
 }

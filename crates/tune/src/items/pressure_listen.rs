@@ -1,4 +1,4 @@
-//! pressure-listen-overflows: connections dropped because nobody accepted them in time.
+//! pressure-listen-overflows: connections dropped because a server did not accept them in time.
 
 use crate::counters::counter;
 use crate::finding::Finding;
@@ -10,10 +10,11 @@ use crate::workload::Workload;
 pub const ITEM: Item = Item {
     id: "pressure-listen-overflows",
     group: Group::Pressure,
-    title: "accept queues that ran over",
-    mechanism: "ListenOverflows counts handshakes dropped because a listener's queue was full, ListenDrops these and other \
-        causes. Each costs its client a second at least.",
-    avoid: "Never wrong to know; a longer queue helps against bursts, not against too much load.",
+    title: "accept queue overflows",
+    mechanism: "ListenOverflows counts handshakes dropped because the accept queue of a listener was full; \
+        ListenDrops also counts other causes. Each one delays its client by at least one second.",
+    avoid: "This item only reports and changes nothing. A longer queue helps against bursts, not against \
+        sustained overload.",
     gain: Gain { benefit: Benefit::Stability, percent: 5.0, source: KERNEL_DOCS },
     risk: Risk::None,
     scope: Scope::Process,
@@ -26,8 +27,8 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let (overflows, drops) = (count("ListenOverflows")?, count("ListenDrops")?);
     Ok(Finding::good_if(
         overflows == 0,
-        format!("{overflows} overflows, {drops} drops since the host started"),
+        format!("{overflows} overflows, {drops} drops since boot"),
     )
-    .because("some listener of this host accepted too slowly or had too short a queue")
-    .advise("ss -ltn shows queues (Recv-Q against Send-Q); then see capacity-somaxconn"))
+    .because("a listener on this host accepted too slowly or had too short a queue")
+    .advise("ss -ltn shows the queues (Recv-Q: present length, Send-Q: limit); then see capacity-somaxconn"))
 }

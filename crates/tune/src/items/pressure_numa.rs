@@ -1,4 +1,4 @@
-//! pressure-numa-misses: memory taken from the wrong node.
+//! pressure-numa-misses: memory allocated on the wrong node.
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
@@ -10,9 +10,10 @@ pub const ITEM: Item = Item {
     id: "pressure-numa-misses",
     group: Group::Pressure,
     title: "memory from the wrong node",
-    mechanism: "numa_miss counts pages that a node gave although another was preferred, because that one was full. Such \
-        memory is half as fast again to reach, for as long as it is held.",
-    avoid: "Never wrong to know; zone_reclaim_mode is not the mend (it stalls).",
+    mechanism: "numa_miss counts memory pages that a node provided although another node was preferred, \
+        because the preferred one was full. Access to such memory takes about half as long again, for as \
+        long as the memory is in use.",
+    avoid: "This item only reports and changes nothing. Do not set zone_reclaim_mode: it stalls allocations.",
     gain: Gain { benefit: Benefit::Throughput, percent: 3.0, source: KERNEL_DOCS },
     risk: Risk::None,
     scope: Scope::Process,
@@ -43,6 +44,6 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         per_mille < 10,
         format!("{misses} of {} pages came from the wrong node", hits.saturating_add(misses)),
     )
-    .because("one node's memory was full when it was asked")
-    .advise("numactl --interleave=all, or fewer connections a node: see app-numa"))
+    .because("the memory of one node was full when memory was requested")
+    .advise("run the server with numactl --interleave=all, or plan fewer connections per node: see app-numa"))
 }

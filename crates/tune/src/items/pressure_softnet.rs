@@ -1,4 +1,4 @@
-//! pressure-softnet: packets that the kernel could not take in time.
+//! pressure-softnet: packets that the kernel could not process in time.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,9 +11,10 @@ pub const ITEM: Item = Item {
     id: "pressure-softnet",
     group: Group::Pressure,
     title: "receive path overloaded (softnet)",
-    mechanism: "/proc/net/softnet_stat counts, for each CPU, packets dropped because its backlog was full, and turns that \
-        ended with work left (squeezed) because netdev_budget or its time was used up.",
-    avoid: "Larger budgets let packets delay everything else on that CPU; first spread the interrupts.",
+    mechanism: "/proc/net/softnet_stat counts, for each CPU, the packets dropped because its backlog was \
+        full, and the polls that ended with work left (time_squeeze) because netdev_budget or its time \
+        limit was used up.",
+    avoid: "Larger budgets let packets delay all other work on that CPU. Distribute the interrupts first.",
     gain: Gain { benefit: Benefit::Stability, percent: 5.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Kernel,
@@ -21,7 +22,7 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// Squeezes in a million packets from which a larger budget is advised.
+/// Polls cut short, per million packets, from which a larger budget is advised.
 const SQUEEZED_PPM_MAX: u64 = 100;
 
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
@@ -36,11 +37,11 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     }
     let ppm = (squeezed.saturating_mul(1_000_000)).checked_div(packets).unwrap_or(0);
     let found = format!(
-        "{packets} packets, {dropped} dropped, {squeezed} turns squeezed ({ppm} in a million)"
+        "{packets} packets, {dropped} dropped, {squeezed} polls cut short ({ppm} per million packets)"
     );
     let mut finding =
         Finding::good_if(dropped == 0 && (ppm <= SQUEEZED_PPM_MAX || squeezed < 100), found)
-            .because("counted since the host started: look again under your usual load");
+            .because("the counters run since boot: check again under your usual load");
     let mut double = |path: &str| {
         if let Ok(present) = host.read_number(path) {
             finding = finding.clone().action(Action::setting(path, present.saturating_mul(2)));

@@ -1,4 +1,4 @@
-//! pressure-syn-cookies: handshakes answered without memory.
+//! pressure-syn-cookies: handshakes answered with SYN cookies, without memory.
 
 use crate::counters::counter;
 use crate::finding::Finding;
@@ -11,9 +11,10 @@ pub const ITEM: Item = Item {
     id: "pressure-syn-cookies",
     group: Group::Pressure,
     title: "SYN cookies sent",
-    mechanism: "When a listener's queue of half-open connections is full, the kernel answers with cookies: no memory is \
-        taken, but options such as window scaling survive only through timestamps. It means an attack or a queue too short.",
-    avoid: "Do not turn cookies off: without them a flood shuts everybody out.",
+    mechanism: "When the queue of half-open connections of a listener is full, the kernel replies with SYN \
+        cookies. They take no memory, but options such as window scaling survive only through timestamps. \
+        Cookies mean an attack or a queue that is too short.",
+    avoid: "Do not turn cookies off: without them, a SYN flood locks out all clients.",
     gain: Gain { benefit: Benefit::Stability, percent: 3.0, source: KERNEL_DOCS },
     risk: Risk::None,
     scope: Scope::Process,
@@ -25,10 +26,10 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let count = |name| counter(host, "/proc/net/netstat", "TcpExt", name);
     let (sent, failed) = (count("SyncookiesSent")?, count("SyncookiesFailed")?);
     let mode = host.read_number("/proc/sys/net/ipv4/tcp_syncookies").unwrap_or(1);
-    let found = format!("{sent} sent, {failed} answers invalid; tcp_syncookies is {mode}");
+    let found = format!("{sent} sent, {failed} invalid ones received; tcp_syncookies is {mode}");
     Ok(Finding::good_if(sent == 0 && mode > 0, found)
         .because(if mode == 0 {
-            "cookies are off: a flood of SYNs would shut everybody out"
+            "cookies are off: a SYN flood would lock out all clients"
         } else {
             "a queue of half-open connections was full"
         })

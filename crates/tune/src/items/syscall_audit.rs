@@ -1,4 +1,4 @@
-//! syscall-audit: whether each system call passes the audit code.
+//! syscall-audit: checks whether every system call passes the audit code.
 
 use crate::action::Action;
 use crate::finding::Finding;
@@ -11,10 +11,11 @@ pub const ITEM: Item = Item {
     id: "syscall-audit",
     group: Group::Syscalls,
     title: "audit of system calls",
-    mechanism: "While audit is enabled, a task carries an audit context and every system call takes the slow way in and \
-        out, even when no rule matches. The rule `never,task` spares tasks started after it. With seccomp, this was \
-        11 % in the founding article.",
-    avoid: "Where the audit trail is required (PCI DSS, FedRAMP and the like), or where you rely on it after a break-in.",
+    mechanism: "While audit is enabled, each task has an audit context and every system call takes the \
+        slow path in and out, even if no rule matches. The rule `never,task` exempts tasks that start \
+        after it. Together with seccomp, this was 11 % in the nine-steps article.",
+    avoid: "Do not apply this where the audit trail is required (PCI DSS, FedRAMP and similar), or where \
+        you rely on it after a break-in.",
     gain: Gain { benefit: Benefit::Throughput, percent: 8.0, source: NINE_STEPS },
     risk: Risk::SecurityTrade,
     scope: Scope::Kernel,
@@ -25,10 +26,10 @@ pub const ITEM: Item = Item {
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let boot = host.read("/proc/cmdline").unwrap_or_default();
     if boot.split_whitespace().any(|word| word == "audit=0" || word == "audit=off") {
-        return Ok(Finding::good("audit is off since boot (audit=0)"));
+        return Ok(Finding::good("audit was turned off at boot (audit=0)"));
     }
     if !host.exists(&host.process_path("loginuid")) {
-        return Ok(Finding::good("this kernel has no audit"));
+        return Ok(Finding::good("this kernel has no audit support"));
     }
     let daemon = process_named(host, "auditd");
     match host.ask(&["auditctl", "-s"]) {
@@ -40,9 +41,11 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
             let spared = rules.contains("never,task") || rules.contains("task,never");
             let found = match (enabled, spared) {
                 (false, _) => "audit is not enabled".to_owned(),
-                (true, true) => "audit is enabled, new tasks are spared by never,task".to_owned(),
+                (true, true) => {
+                    "audit is enabled; the rule never,task exempts new tasks".to_owned()
+                }
                 (true, false) => format!(
-                    "audit is enabled with {} rules; every system call pays",
+                    "audit is enabled with {} rules; every system call takes the slow path",
                     rules.lines().filter(|line| line.starts_with('-')).count()
                 ),
             };
@@ -52,11 +55,12 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
                     "auditctl -d never,task",
                     "auditctl -l",
                 ))
-                .advise("restart the server after it: the rule only spares new tasks")
-                .advise("to keep it: the same line in /etc/audit/rules.d/, then augenrules --load"))
+                .advise("then restart the server: the rule only exempts tasks that start after it")
+                .advise("to keep it after a reboot: add `-a never,task` to a file in /etc/audit/rules.d/, \
+                    then: augenrules --load"))
         }
         Err(error) if error.cause == Cause::MissingTool && !daemon => {
-            Ok(Finding::good("no audit daemon runs and auditctl is not installed"))
+            Ok(Finding::good("auditd does not run and auditctl is not installed"))
         }
         Err(error) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! syscall-tracing: tracers that somebody left on.
+//! syscall-tracing: tracers that were left on.
 
 use crate::action::Action;
 use crate::environment::status_field;
@@ -12,9 +12,9 @@ pub const ITEM: Item = Item {
     id: "syscall-tracing",
     group: Group::Syscalls,
     title: "tracing left on",
-    mechanism: "Function tracers, enabled events, kprobes and a tracing debugger (strace, gdb) run code on every traced \
-        call. A forgotten `strace -f` alone makes a server several times slower.",
-    avoid: "While somebody is measuring: ask first.",
+    mechanism: "Function tracers, enabled events, kprobes and tracing debuggers (strace, gdb) run code on \
+        every traced call. A forgotten `strace -f` alone makes a server several times slower.",
+    avoid: "Ask first whether a colleague is using the tracer.",
     gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: KERNEL_DOCS },
     risk: Risk::Trade,
     scope: Scope::Kernel,
@@ -29,7 +29,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
             "process {tracer_pid} traces this process (strace or a debugger)"
         ))
         .percent(200.0)
-        .advise(format!("end it when it is done: ps {tracer_pid}")));
+        .advise(format!("end it if it is no longer needed; ps {tracer_pid} shows the program")));
     }
     let folders = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
     let mut denied = None;
@@ -55,13 +55,13 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         }
         if events != "0" || !probes.is_empty() {
             finding = finding.advise(format!(
-                "events or probes are on: see {folder}/set_event and kprobe_events"
+                "turn the events and probes off: see {folder}/set_event and {folder}/kprobe_events"
             ));
         }
         return Ok(finding);
     }
     match denied {
         Some(error) => Err(error),
-        None => Ok(Finding::good("no tracing debugger; tracefs is not mounted")),
+        None => Ok(Finding::good("no debugger traces this process; tracefs is not mounted")),
     }
 }

@@ -1,7 +1,7 @@
-//! What capacity settings are for, shown by a run that fails without them and passes with them.
-//! In: nothing of this host's settings: each run has a network namespace (or limits) of its own.
-//! Out: for each limit, how many connections came in with the small and with the planned value.
-//! Never: changes a setting outside its namespace. Limits: `CONNECTIONS`, so it fits everywhere.
+//! Demonstrates capacity settings: a run fails with a small value and passes with the planned value.
+//! In: no settings of this host: each run has its own network namespace and limits.
+//! Out: for each limit, the number of connections established with the small and with the planned value.
+//! Never: changes a setting outside its namespace. Limits: 1000 connections per run (`CASES`).
 
 use crate::host::{Host, find_tool, run_tool};
 use rustix::fd::OwnedFd;
@@ -11,10 +11,10 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long one connection may take; over loopback it takes microseconds unless it is dropped.
+/// Time limit for one connection; over loopback it takes microseconds unless it is dropped.
 const CONNECT_WAIT: Duration = Duration::from_millis(400);
 
-/// A limit that can be shown.
+/// A limit that can be demonstrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Limit {
     /// Connections waiting to be accepted.
@@ -25,14 +25,14 @@ pub enum Limit {
     Nofile,
 }
 
-/// What is tried for each limit: the item, the small value, the planned one, connections wanted.
+/// The runs for each limit: the item, the small value, the planned value, the number of connections.
 const CASES: [(Limit, &str, &str, &str, u32); 3] = [
     (Limit::Somaxconn, "capacity-somaxconn", "128", "65535", 1000),
     (Limit::PortRange, "capacity-port-range", "40000 40499", "1024 65535", 1000),
     (Limit::Nofile, "capacity-nofile", "1024", "8192", 1000),
 ];
 
-/// One limit's outcome.
+/// The result for one limit.
 #[derive(Clone, Debug)]
 pub struct Shown {
     /// The item.
@@ -41,27 +41,27 @@ pub struct Shown {
     pub without: &'static str,
     /// The planned value.
     pub with: &'static str,
-    /// Connections wanted.
+    /// Connections to establish.
     pub wanted: u32,
-    /// Connections with each, or why it could not be run.
+    /// Connections established with each value, or why the run failed.
     pub result: Result<(u32, u32), String>,
 }
 
 impl Shown {
-    /// A line for people.
+    /// The result as one line.
     #[must_use]
     pub fn line(&self) -> String {
         match &self.result {
             Ok((without, with)) => format!(
-                "{} at \"{}\": {without} of {} connections come in; at \"{}\": {with}",
+                "{} = \"{}\": {without} of {} connections established; with \"{}\": {with}",
                 self.item, self.without, self.wanted, self.with
             ),
-            Err(reason) => format!("{}: not shown: {reason}", self.item),
+            Err(reason) => format!("{}: could not run: {reason}", self.item),
         }
     }
 }
 
-/// Runs every case, each value in a process and network namespace of its own.
+/// Runs every case; each value has its own process and network namespace.
 #[must_use]
 pub fn show_all(own_command: &[String]) -> Vec<Shown> {
     CASES
@@ -91,16 +91,16 @@ fn spawn(own_command: &[String], limit: Limit, value: &str, wanted: u32) -> Resu
         .args(["capacity", "--limit", name, "--value", value, "--wanted", &wanted.to_string()])
         .output()
         .map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    said.trim()
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim()
         .parse()
         .map_err(|_| String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "))
 }
 
-/// The inside of one run: sets the limit here (a namespace of our own) and counts connections.
+/// One run, inside its own network namespace: sets the limit and counts the established connections.
 ///
 /// # Errors
-/// What cannot be set up, in words.
+/// The reason why the run cannot be set up.
 pub fn count_connections(limit: Limit, value: &str, wanted: u32) -> Result<u32, String> {
     run_tool(&["ip", "link", "set", "lo", "up"]).map_err(|error| error.to_string())?;
     let host = Host::live();
@@ -110,17 +110,17 @@ pub fn count_connections(limit: Limit, value: &str, wanted: u32) -> Result<u32, 
     match limit {
         Limit::Somaxconn => {
             set("/proc/sys/net/core/somaxconn", value)?;
-            let (_listener, address) = deaf_listener()?;
+            let (_listener, address) = open_listener()?;
             Ok(connect(address, wanted, None).len() as u32)
         }
         Limit::PortRange => {
-            let (listener, address) = deaf_listener()?;
+            let (listener, address) = open_listener()?;
             let listener = TcpListener::from(listener);
             set("/proc/sys/net/ipv4/ip_local_port_range", value)?;
             Ok(connect(address, wanted, Some(&listener)).len() as u32)
         }
         Limit::Nofile => {
-            let (listener, address) = deaf_listener()?;
+            let (listener, address) = open_listener()?;
             let files = value.parse().map_err(|_| format!("{value} is not a number"))?;
             let rlimit = Rlimit { current: Some(files), maximum: Some(files) };
             setrlimit(Resource::Nofile, rlimit)
@@ -131,7 +131,7 @@ pub fn count_connections(limit: Limit, value: &str, wanted: u32) -> Result<u32, 
 }
 
 /// A listener with the longest queue that the kernel allows.
-fn deaf_listener() -> Result<(OwnedFd, SocketAddr), String> {
+fn open_listener() -> Result<(OwnedFd, SocketAddr), String> {
     let made = socket(AddressFamily::INET, SocketType::STREAM, None).and_then(|fd| {
         bind(&fd, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
         listen(&fd, i32::MAX)?;
@@ -143,8 +143,8 @@ fn deaf_listener() -> Result<(OwnedFd, SocketAddr), String> {
     Ok((fd, address))
 }
 
-/// Opens connections until one fails; they are accepted at once when `accept` is given. Both ends stay
-/// open until the end of the program.
+/// Opens connections until one fails. If `accept` is given, each is accepted at once. Both ends stay open until the
+/// result is dropped.
 fn connect(
     address: SocketAddr,
     wanted: u32,

@@ -1,8 +1,8 @@
-//! One round of real load: a server pinned to its CPUs, a client pinned to others, CPU per request.
-//! In: what to start, or where a running server listens. Out: a `Sample`.
-//! Never: starts on a port that is taken; leaves a process of its own behind.
-//! Invariant: CPU time is all non-idle time of the server's CPUs (/proc/stat), so soft interrupts that
-//! run in the kernel's threads are counted too.
+//! One round of real load: a server and a client pinned to different CPUs; measures the CPU time per request.
+//! In: the commands to start, or the URL of a running server. Out: a `Sample`.
+//! Never: starts a server on a port in use; leaves a started process behind.
+//! Invariant: CPU time is all non-idle time of the server CPUs (/proc/stat), so soft interrupts that run in kernel
+//! threads are included.
 
 use crate::host::{Host, find_tool};
 use crate::prove::trial::{Measure, Sample};
@@ -15,62 +15,62 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to listen, and to end.
+/// Time limit for a server to listen, and to exit.
 const SERVER_WAIT: Duration = Duration::from_secs(10);
-/// Clock ticks a second in /proc/stat (fixed for user space on Linux).
+/// Microseconds per clock tick in /proc/stat (fixed for user space on Linux).
 const TICK_US: f64 = 10_000.0;
-/// Requests below this make a round worthless.
+/// Minimum number of requests of a valid round.
 const REQUESTS_MIN: u64 = 100;
 
-/// What puts load on the server.
+/// The program that creates the load.
 #[derive(Clone, Debug)]
 pub enum Client {
-    /// A command that prints what `tidegate bench http --json` prints, such as one run by ssh on another
+    /// A command with the output format of `tidegate bench http --json`, for example one that ssh runs on another
     /// host; `{url}`, `{connections}` and `{seconds}` in it are replaced.
     Command(String),
     /// `tidegate bench http` of this binary.
     Own(PathBuf),
-    /// wrk, a foreign one.
+    /// The load generator wrk.
     Wrk(PathBuf),
 }
 
-/// What answers.
+/// The server under load.
 #[derive(Clone, Debug)]
 pub enum Server {
-    /// Started for each round; `{port}` in a word is the port. Then the URL's path.
+    /// A command started for each round, in which `{port}` is replaced by the port, and the path of the URL.
     Started(Vec<String>, String),
-    /// Runs already, at this URL.
+    /// A running server at this URL.
     Running(String),
 }
 
-/// Real load.
+/// The load of one round.
 #[derive(Debug)]
 pub struct Load {
-    /// What answers.
+    /// The server under load.
     pub server: Server,
-    /// What asks.
+    /// The load client.
     pub client: Client,
     /// CPUs of the server.
     pub server_cpus: Vec<u32>,
     /// CPUs of the client.
     pub client_cpus: Vec<u32>,
-    /// Connections held.
+    /// Connections kept open.
     pub connections: u32,
-    /// Seconds of one round.
+    /// Seconds per round.
     pub duration_s: u32,
 }
 
 impl Measure for Load {
     fn round(&mut self) -> Result<Sample, String> {
         match &self.server {
-            Server::Running(url) => self.ask(url),
+            Server::Running(url) => self.run_client(url),
             Server::Started(argv, path) => {
                 let port = free_port()?;
                 let argv: Vec<String> =
                     argv.iter().map(|word| word.replace("{port}", &port.to_string())).collect();
                 let mut server = start(&argv, &self.server_cpus)?;
                 let sample = wait_until_it_listens(port, &mut server)
-                    .and_then(|()| self.ask(&format!("http://127.0.0.1:{port}{path}")));
+                    .and_then(|()| self.run_client(&format!("http://127.0.0.1:{port}{path}")));
                 stop(&mut server);
                 sample
             }
@@ -79,7 +79,7 @@ impl Measure for Load {
 }
 
 impl Load {
-    fn ask(&self, url: &str) -> Result<Sample, String> {
+    fn run_client(&self, url: &str) -> Result<Sample, String> {
         let argv = match &self.client {
             Client::Command(command) => command
                 .replace("{url}", url)
@@ -108,51 +108,56 @@ impl Load {
         }
         let status = client.wait().map_err(|error| error.to_string())?;
         let after = busy_ticks(&self.server_cpus)?;
-        let seen = match &self.client {
+        let counts = match &self.client {
             Client::Command(_) | Client::Own(_) => read_own(&output),
             Client::Wrk(_) => read_wrk(&output),
         };
-        let seen =
-            seen.ok_or_else(|| format!("`{}` ended with {status} and no figures", argv.join(" ")))?;
-        if let Some(errors) = seen.errors {
+        let counts = counts.ok_or_else(|| {
+            format!("`{}` exited with {status} and printed no valid report", argv.join(" "))
+        })?;
+        if let Some(errors) = counts.errors {
             return Err(format!(
-                "the load is not answered as it should be, so its cost says nothing: {errors} at {url}"
+                "the server did not answer all requests correctly, so the cost per request is not \
+                    meaningful: {errors} at {url}"
             ));
         }
-        if seen.requests < REQUESTS_MIN {
-            return Err(format!("only {} requests were answered at {url}", seen.requests));
+        if counts.requests < REQUESTS_MIN {
+            return Err(format!(
+                "only {} requests were answered at {url}; a round needs at least {REQUESTS_MIN}",
+                counts.requests
+            ));
         }
         let cpu_us = after.saturating_sub(before) as f64 * TICK_US;
         Ok(Sample {
-            cpu_us_per_request: cpu_us / seen.requests as f64,
-            requests_per_s: seen.requests as f64 / f64::from(self.duration_s.max(1)),
-            p99_us: seen.p99_us,
+            cpu_us_per_request: cpu_us / counts.requests as f64,
+            requests_per_s: counts.requests as f64 / f64::from(self.duration_s.max(1)),
+            p99_us: counts.p99_us,
         })
     }
 }
 
-/// What a client counted.
+/// The figures that a client reports.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct ClientCounts {
     requests: u64,
     p99_us: Option<f64>,
-    /// What went wrong with some of them, with the numbers.
+    /// The kinds of errors with their counts; `None` if there were none.
     errors: Option<String>,
 }
 
-fn read_own(output: &str) -> Option<Seen> {
+fn read_own(output: &str) -> Option<ClientCounts> {
     let report: serde_json::Value = serde_json::from_str(output).ok()?;
-    Some(Seen {
+    Some(ClientCounts {
         requests: report.get("requests")?.as_u64()?,
         p99_us: report.get("latency_us").and_then(|latency| latency.get("p99")?.as_f64()),
         errors: errors_of(&report),
     })
 }
 
-/// The classes of errors that happened, each with its number and what was first said of it.
+/// The classes of errors that occurred, each with its count and its first message.
 fn errors_of(report: &serde_json::Value) -> Option<String> {
     let first = report.get("first_error");
-    let happened: Vec<String> = report
+    let occurred: Vec<String> = report
         .get("errors")?
         .as_object()?
         .iter()
@@ -162,10 +167,10 @@ fn errors_of(report: &serde_json::Value) -> Option<String> {
             None => format!("{count} × {class}"),
         })
         .collect();
-    (!happened.is_empty()).then(|| happened.join(", "))
+    (!occurred.is_empty()).then(|| occurred.join(", "))
 }
 
-fn read_wrk(output: &str) -> Option<Seen> {
+fn read_wrk(output: &str) -> Option<ClientCounts> {
     let requests =
         output.lines().find_map(|line| line.trim().split_once(" requests in ")?.0.parse().ok())?;
     let p99_us = output.lines().find_map(|line| {
@@ -185,10 +190,10 @@ fn read_wrk(output: &str) -> Option<Seen> {
         .filter(|line| line.starts_with("Socket errors:") || line.starts_with("Non-2xx or 3xx"))
         .collect();
     let errors = (!errors.is_empty()).then(|| errors.join(", "));
-    Some(Seen { requests, p99_us, errors })
+    Some(ClientCounts { requests, p99_us, errors })
 }
 
-/// Ticks in which these CPUs did not idle: proc(5), all columns but idle and iowait.
+/// Non-idle ticks of these CPUs: all columns except idle and iowait, see proc(5).
 fn busy_ticks(cpus: &[u32]) -> Result<u64, String> {
     let text = Host::live().read("/proc/stat").map_err(|error| error.to_string())?;
     let mut ticks = 0;
@@ -197,18 +202,18 @@ fn busy_ticks(cpus: &[u32]) -> Result<u64, String> {
         let number = words.next().and_then(|name| name.strip_prefix("cpu")?.parse::<u32>().ok());
         if number.is_some_and(|cpu| cpus.contains(&cpu)) {
             let columns: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
-            // user nice system | idle iowait | irq softirq steal | guest times are inside user's
+            // user nice system | idle iowait | irq softirq steal | guest times are included in user
             ticks += columns.iter().take(3).chain(columns.iter().skip(5).take(3)).sum::<u64>();
         }
     }
     Ok(ticks)
 }
 
-/// Starts a program on the given CPUs: the thread's own CPUs are inherited, so they are set around it.
+/// Starts a program on the given CPUs. A child inherits the affinity of the thread, so it is set around the start.
 fn start(argv: &[String], cpus: &[u32]) -> Result<Child, String> {
     let name = argv.first().map(String::as_str).unwrap_or_default();
     let tool = find_tool(name).ok_or_else(|| format!("{name} is not installed"))?;
-    // What a kill of this process leaves is ended by the kernel, where setpriv (util-linux) can ask for it.
+    // If this process is killed, the kernel ends the child, provided that setpriv (util-linux) is installed.
     let mut command = match find_tool("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);
@@ -249,7 +254,7 @@ fn stop(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// A port nobody listens on. With SO_REUSEPORT a forgotten server would silently take half of the load.
+/// A free port. On a port in use, a forgotten server with SO_REUSEPORT would silently take half of the load.
 fn free_port() -> Result<u16, String> {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
@@ -261,10 +266,10 @@ fn wait_until_it_listens(port: u16, server: &mut Child) -> Result<(), String> {
     let deadline = Instant::now() + SERVER_WAIT;
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         if let Ok(Some(status)) = server.try_wait() {
-            return Err(format!("the server ended at once ({status})"));
+            return Err(format!("the server exited before it listened ({status})"));
         }
         if Instant::now() > deadline {
-            return Err(format!("the server does not listen on port {port}"));
+            return Err(format!("timed out waiting for the server to listen on port {port}"));
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -276,17 +281,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_clients_reports_are_read() {
+    fn reports_of_both_clients_are_parsed() {
         let own = r#"{"requests": 1234, "latency_us": {"p99": 350.5}}"#;
-        assert_eq!(read_own(own), Some(Seen { requests: 1234, p99_us: Some(350.5), errors: None }));
+        assert_eq!(
+            read_own(own),
+            Some(ClientCounts { requests: 1234, p99_us: Some(350.5), errors: None })
+        );
         let wrk = "  Latency Distribution\n     99%    2.05ms\n  209 requests in 2.00s, 3MB read\n";
-        assert_eq!(read_wrk(wrk), Some(Seen { requests: 209, p99_us: Some(2050.0), errors: None }));
+        assert_eq!(
+            read_wrk(wrk),
+            Some(ClientCounts { requests: 209, p99_us: Some(2050.0), errors: None })
+        );
         assert_eq!(read_wrk("unable to connect"), None);
         assert_eq!(read_own("{}"), None);
     }
 
     #[test]
-    fn errors_of_both_clients_are_seen() {
+    fn errors_of_both_clients_are_reported() {
         let own = r#"{"requests": 9, "errors": {"status": 7, "connect": 0, "timeout": 2},
             "first_error": {"status": "404 Not Found"}}"#;
         let errors = read_own(own).unwrap().errors.unwrap();
@@ -303,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_with_errors_is_no_round() {
+    fn round_with_errors_fails() {
         let report = r#"{"requests":1000,"errors":{"status":1000},"latency_us":{"p99":1.0}}"#;
         let mut load = Load {
             server: Server::Running("http://127.0.0.1/nope".to_owned()),

@@ -1,7 +1,7 @@
-//! `tidegate tune prove`: what each change gains here, measured.
-//! In: arguments. Out: a report with intervals; the host as it was, unless --keep.
-//! Never: tries a security trade that was not named; leaves a change behind when it ends, however it
-//! ends (what a kill leaves, `tune undo` finds in the journal).
+//! `tidegate tune prove`: measures the gain of each change on this host.
+//! In: arguments. Out: a report with confidence intervals; the host as it was, unless --keep is given.
+//! Never: tries a security trade-off that was not named; leaves a change behind when it ends (after a kill,
+//! `tune undo` finds the changes in the journal).
 
 pub mod demonstration;
 pub mod load;
@@ -12,7 +12,7 @@ pub mod waterfall;
 use crate::action::Action;
 use crate::apply::apply;
 use crate::check::{Entry, check};
-use crate::cli::{WorkloadArgs, complain, unknown_name, write_file};
+use crate::cli::{WorkloadArgs, print_error, unknown_name, write_file};
 use crate::cpu_list::{list_text, parse_list};
 use crate::environment::{Environment, allowed_cpus};
 use crate::finding::State;
@@ -29,66 +29,66 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trial::{Bench, Candidate, experiment};
-use waterfall::Story;
+use waterfall::ProofReport;
 
-/// The configuration of our own server, in the journal's folder while `prove` runs.
+/// The configuration file of the Tidegate server, in the directory of the journal while `prove` runs.
 const CONFIG_FILE: &str = "prove.toml";
 
 /// Arguments of `tidegate tune prove`.
 #[derive(Debug, clap::Args)]
 pub struct ProveArgs {
-    /// Items or groups to try [default: every one that costs something and that this load can show]
+    /// Items or groups to try [default: every item that costs something and has an effect under this load]
     #[arg(value_name = "ITEM")]
     items: Vec<String>,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Also try a setting of your own, such as net.core.busy_poll=50
+    /// Also try this kernel setting, for example net.core.busy_poll=50; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     sysctl: Vec<String>,
-    /// Load a server that runs already (pin it yourself and give its CPUs)
+    /// Load a running server (pin it to CPUs yourself and name them with --server-cpus)
     #[arg(long, conflicts_with = "server")]
     url: Option<String>,
-    /// Start this server instead of our own; {port} is the port [default: tidegate run]
+    /// Start this server; {port} is replaced by the port [default: tidegate run]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// The tidegate whose `run` and `bench http` are used [default: this one]
+    /// The tidegate binary to use for `run` and `bench http` [default: this one]
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Load by this command instead, such as "ssh HOST tidegate bench http {url} --connections
-    /// {connections} --duration {seconds}s --json": the way to put the network card into the path
+    /// Create the load with this command, for example "ssh HOST tidegate bench http {url} --connections
+    /// {connections} --duration {seconds}s --json". Items of the network card can only be measured this way
     #[arg(long, value_name = "COMMAND", requires = "url")]
     client: Option<String>,
-    /// Path of the URL for a started server
+    /// Path of the URL on a started server
     #[arg(long, default_value = "/json")]
     path: String,
-    /// CPUs of the server, whose time is counted [default: the first usable one]
+    /// CPUs of the server; their CPU time is measured [default: the first usable CPU]
     #[arg(long, value_name = "LIST")]
     server_cpus: Option<String>,
-    /// CPUs of the client [default: the other usable ones]
+    /// CPUs of the client [default: the other usable CPUs]
     #[arg(long, value_name = "LIST")]
     client_cpus: Option<String>,
-    /// Connections held
+    /// Connections to keep open
     #[arg(long = "held", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     held: u32,
-    /// Pairs of rounds for each candidate
+    /// Pairs of rounds for each change
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(statistics::ROUNDS_MIN as i64..1000))]
     rounds: u32,
-    /// Seconds of a round
+    /// Seconds per round
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..3600))]
     seconds: u32,
-    /// Try a security trade too, named one by one
+    /// Also try the security trade-off of this item; may be repeated
     #[arg(long, value_name = "ITEM")]
     accept_risk: Vec<String>,
-    /// Keep what helped (undo restores it later)
+    /// Keep the changes that helped (undo restores the previous values later)
     #[arg(long)]
     keep: bool,
-    /// Write the report as one self-contained page
+    /// Write the report as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the waterfall as a picture
+    /// Write the waterfall chart as an SVG image
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Folder of the journal
+    /// Directory of the journal
     #[arg(long, value_name = "FOLDER", default_value = STATE_FOLDER)]
     state: PathBuf,
 }
@@ -107,35 +107,37 @@ pub struct CapacityArgs {
 /// Runs `tune prove`.
 ///
 /// # Errors
-/// Output that cannot be written, a journal that cannot be opened, a load that does not run.
+/// The output cannot be written, the journal cannot be opened, or the load does not run.
 pub fn run(args: &ProveArgs) -> io::Result<u8> {
-    if let Some(message) = refusal_of(args) {
-        complain(&message);
+    if let Some(message) = invalid_argument(args) {
+        print_error(&message);
         return Ok(2);
     }
     let host = Host::live();
     let load = match load_of(args, &host) {
         Ok(load) => load,
         Err(message) => {
-            complain(&message);
+            print_error(&message);
             return Ok(2);
         }
     };
     let (candidates, not_tried) = match candidates(args, &host) {
         Ok(found) => found,
         Err(message) => {
-            complain(&message);
+            print_error(&message);
             return Ok(2);
         }
     };
-    // Registered before the first change: from here on, a signal only asks to stop.
-    let asked_to_stop = Arc::new(AtomicBool::new(false));
+    // Registered before the first change: from here on, a signal only requests a stop.
+    let stop_requested = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&asked_to_stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop_requested))?;
     }
     let mut journal = Journal::open(&args.state).map_err(io::Error::other)?;
     if !journal.outstanding().is_empty() {
-        complain("an earlier change is still in place; run `tidegate tune undo` first");
+        print_error(
+            "the journal contains changes that were not undone; help: run `tidegate tune undo` first",
+        );
         return Ok(1);
     }
     let shown = demonstration::show_all(&own_command());
@@ -147,8 +149,8 @@ pub fn run(args: &ProveArgs) -> io::Result<u8> {
         journal: &mut journal,
         measure: &mut load,
         rounds: args.rounds as usize,
-        stopped: &|| asked_to_stop.load(Ordering::Relaxed),
-        tell: &mut |line| {
+        stopped: &|| stop_requested.load(Ordering::Relaxed),
+        progress: &mut |line| {
             if show_progress {
                 let _ = writeln!(io::stderr().lock(), "... {line}");
             }
@@ -159,41 +161,41 @@ pub fn run(args: &ProveArgs) -> io::Result<u8> {
     let proof = result.map_err(io::Error::other)?;
     let interrupted = proof.interrupted;
     let place = Environment::of(&host).line();
-    let story = Story { place, method, proof, not_tried, shown };
+    let report = ProofReport { place, method, proof, not_tried, shown };
     let mut out = io::stdout().lock();
-    out.write_all(waterfall::text(&story).as_bytes())?;
+    out.write_all(waterfall::text(&report).as_bytes())?;
     if let Some(file) = &args.html {
-        write_file(file, &waterfall::html(&story))?;
+        write_file(file, &waterfall::html(&report))?;
     }
     if let Some(file) = &args.svg {
-        write_file(file, &waterfall::svg(&story.proof))?;
+        write_file(file, &waterfall::svg(&report.proof))?;
     }
     if interrupted {
         return Ok(1);
     }
-    let kept = story.proof.kept();
+    let kept = report.proof.kept();
     if args.keep && kept.is_empty() {
-        writeln!(out, "\nNothing helped, so nothing is kept; everything is as it was.")?;
+        writeln!(out, "\nNo change helped, so all changes were undone.")?;
     } else if args.keep {
         for candidate in candidates.iter().filter(|one| kept.contains(&one.id.as_str())) {
             apply(&host, &mut journal, &candidate.id, &candidate.actions, &mut |_| false)
                 .map_err(io::Error::other)?;
             writeln!(out, "kept: {}", candidate.id)?;
         }
-        writeln!(out, "`tidegate tune undo` puts it back.")?;
+        writeln!(out, "`tidegate tune undo` restores the previous values.")?;
     } else {
         writeln!(
             out,
-            "\nEverything is as it was. To keep what helped: --keep, or tidegate tune apply."
+            "\nAll changes were undone. To keep those that helped, use --keep or tidegate tune apply."
         )?;
     }
     Ok(0)
 }
 
-/// Runs one capacity run: prints how many connections came in.
+/// Performs one capacity run: prints the number of connections that were established.
 ///
 /// # Errors
-/// What cannot be set up.
+/// The run cannot be set up.
 pub fn run_capacity(args: &CapacityArgs) -> io::Result<u8> {
     let count = demonstration::count_connections(args.limit, &args.value, args.wanted)
         .map_err(io::Error::other)?;
@@ -201,22 +203,23 @@ pub fn run_capacity(args: &CapacityArgs) -> io::Result<u8> {
     Ok(0)
 }
 
-/// What is wrong with the arguments, before anything is looked at.
-fn refusal_of(args: &ProveArgs) -> Option<String> {
+/// An error message for invalid arguments, before the host is checked.
+fn invalid_argument(args: &ProveArgs) -> Option<String> {
     if args.workload.root().is_some() {
         return Some(
-            "prove measures the host it runs on; --root is for check, apply and undo".to_owned(),
+            "prove measures the host on which it runs; --root works only with check, apply and undo".to_owned(),
         );
     }
-    unknown_name(args.items.iter().chain(&args.accept_risk)).or_else(|| args.workload.refusal())
+    unknown_name(args.items.iter().chain(&args.accept_risk))
+        .or_else(|| args.workload.invalid_argument())
 }
 
-/// What can be tried under this load, and what cannot, with the reason.
+/// The candidates that can be tried under this load, and the items that cannot, with the reason.
 type Chosen = (Vec<Candidate>, Vec<(String, String)>);
 
 fn candidates(args: &ProveArgs, host: &Host) -> Result<Chosen, String> {
     let report = check(host, &args.workload.workload());
-    // A client on this host reaches every address of it over loopback, whatever the URL says.
+    // A client on this host reaches each of its addresses over loopback, whatever the URL is.
     let on_loopback = args.client.is_none();
     let (mut found, mut not_tried) = (Vec::new(), Vec::new());
     for entry in &report.entries {
@@ -225,7 +228,7 @@ fn candidates(args: &ProveArgs, host: &Host) -> Result<Chosen, String> {
         if !args.items.is_empty() && !args.items.iter().any(is_named) {
             continue;
         }
-        match reason_against(entry, args, on_loopback) {
+        match reason_not_tried(entry, args, on_loopback) {
             None => {
                 found.push(Candidate { id: id.to_owned(), actions: entry.finding.actions.clone() })
             }
@@ -237,7 +240,7 @@ fn candidates(args: &ProveArgs, host: &Host) -> Result<Chosen, String> {
     }
     for setting in &args.sysctl {
         let (name, value) = setting.split_once('=').ok_or_else(|| {
-            format!("--sysctl {setting}: write NAME=VALUE, such as net.core.busy_poll=50")
+            format!("--sysctl {setting}: expected NAME=VALUE, for example net.core.busy_poll=50")
         })?;
         let path = format!("/proc/sys/{}", name.trim().replace('.', "/"));
         host.read(&path).map_err(|error| format!("--sysctl {setting}: {error}"))?;
@@ -247,40 +250,41 @@ fn candidates(args: &ProveArgs, host: &Host) -> Result<Chosen, String> {
     Ok((found, not_tried))
 }
 
-fn reason_against(entry: &Entry, args: &ProveArgs, on_loopback: bool) -> Option<String> {
+fn reason_not_tried(entry: &Entry, args: &ProveArgs, on_loopback: bool) -> Option<String> {
     let item = entry.item;
     if let State::Skipped(reason) | State::Blocked(reason) = &entry.finding.state {
         return Some(reason.clone());
     }
     if entry.finding.state == State::Good {
-        return Some("good already".to_owned());
+        return Some("already good".to_owned());
     }
     if item.risk == Risk::SecurityTrade && !args.accept_risk.iter().any(|name| name == item.id) {
-        return Some(format!("a security trade (--accept-risk {} tries it)", item.id));
+        return Some(format!("security trade-off (add --accept-risk {} to try it)", item.id));
     }
     if entry.finding.actions.is_empty() {
-        return Some("only by hand".to_owned());
+        return Some("must be changed by hand".to_owned());
     }
     if item.group == Group::Capacity && item.id != "capacity-huge-pages" {
-        return Some("bounds the number of connections, not the cost of a request".to_owned());
+        return Some("limits the number of connections, not the cost of a request".to_owned());
     }
     if on_loopback && item.scope == Scope::Card {
         return Some(
-            "the load goes over loopback, past the card: use --url with --client on another host"
+            "the load uses loopback and does not reach the network card: use --url, and --client with a \
+                client on another host"
                 .to_owned(),
         );
     }
     None
 }
 
-/// The load that the arguments ask for.
+/// The load that the arguments describe.
 fn load_of(args: &ProveArgs, host: &Host) -> Result<Load, String> {
     let usable = allowed_cpus(host);
-    let cpus = |asked: &Option<String>, default: Vec<u32>| match asked {
+    let cpus = |list: &Option<String>, default: Vec<u32>| match list {
         None => Ok(default),
-        Some(list) => parse_list(list)
-            .filter(|cpus| !cpus.is_empty())
-            .ok_or_else(|| format!("{list} is not a list of CPUs such as 0-3,8")),
+        Some(list) => parse_list(list).filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
+            format!("{list} is not a list of CPUs; help: write it in the form 0-3,8")
+        }),
     };
     let server_cpus = cpus(&args.server_cpus, usable.iter().copied().take(1).collect())?;
     let rest: Vec<u32> = usable.iter().copied().filter(|cpu| !server_cpus.contains(cpu)).collect();
@@ -290,16 +294,16 @@ fn load_of(args: &ProveArgs, host: &Host) -> Result<Load, String> {
         None => env::current_exe().map_err(|error| error.to_string())?,
     };
     let is_tidegate = run_tool(&[&binary.to_string_lossy(), "bench", "http", "--help"]).is_ok();
-    let client = if let Some(command) = &args.client {
-        Client::Command(command.clone())
-    } else if is_tidegate {
-        Client::Own(binary.clone())
-    } else {
-        Client::Wrk(
-            find_tool("wrk")
-                .ok_or("no client: this binary has no `bench http`, and wrk is not installed")?,
-        )
-    };
+    let client =
+        if let Some(command) = &args.client {
+            Client::Command(command.clone())
+        } else if is_tidegate {
+            Client::Own(binary.clone())
+        } else {
+            Client::Wrk(find_tool("wrk").ok_or(
+                "no load client: this binary has no `bench http`, and wrk is not installed",
+            )?)
+        };
     let server = match (&args.url, &args.server) {
         (Some(url), _) => Server::Running(url.clone()),
         (None, Some(command)) => {
@@ -319,17 +323,19 @@ fn load_of(args: &ProveArgs, host: &Host) -> Result<Load, String> {
     })
 }
 
-/// Our own server on a configuration that answers /json. The file lies in the journal's folder, which
-/// only its owner may enter; a shell writes it anew for each round, with the round's port.
+/// A Tidegate server with a configuration that answers /json. The configuration file is in the directory of the
+/// journal, which only its owner may enter. A shell writes it again for each round, with the port of that round.
 fn own_server(binary: &Path, state: &Path, workers: usize) -> Result<Vec<String>, String> {
     if run_tool(&[&binary.to_string_lossy(), "run", "--help"]).is_err() {
         return Err(
-            "this binary has no `run`; give a server with --server COMMAND or --url URL".to_owned()
+            "this binary has no `run`; help: give a server with --server COMMAND or --url URL"
+                .to_owned(),
         );
     }
     let config = format!(
         "[server]\\nworkers = {workers}\\n[[listener]]\\nname = \"prove\"\\nbind = \"127.0.0.1:{{port}}\"\\n\
-         [[route]]\\npath = \"/json\"\\nrespond = {{ status = 200, headers = {{ \"content-type\" = \"application/json\" }}, \
+         [[route]]\\npath = \"/json\"\\nrespond = {{ status = 200, headers = {{ \"content-type\" = \
+         \"application/json\" }}, \
          body = \"{{\\\\\"message\\\\\":\\\\\"Hello, World!\\\\\"}}\" }}\\n"
     );
     let script = format!(
@@ -344,7 +350,7 @@ fn shell(script: &str) -> Vec<String> {
     vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()]
 }
 
-/// How to start this very command again: the binary, and `tune` when it is a subcommand of it.
+/// The command line that starts `tidegate tune` again: the binary, and `tune` if it is a subcommand.
 fn own_command() -> Vec<String> {
     let mut command: Vec<String> =
         env::current_exe().into_iter().map(|path| path.to_string_lossy().into_owned()).collect();
@@ -361,8 +367,8 @@ fn method_of(args: &ProveArgs, load: &Load) -> String {
         Client::Wrk(_) => "wrk",
     };
     format!(
-        "{client}, {} connections, {} pairs of {} s in alternating order; server on CPUs {}, client on CPUs {}; \
-         CPU per request is all non-idle time of the server's CPUs",
+        "{client}, {} connections, {} pairs of rounds of {} s in alternating order; server on CPUs {}, client on \
+         CPUs {}; CPU per request is all non-idle time of the server CPUs",
         load.connections,
         args.rounds,
         load.duration_s,

@@ -1,35 +1,35 @@
-//! What paired measurements say: medians, and how far they can be trusted.
-//! In: numbers. Out: an `Interval`. Never: reads a clock or the system's randomness; the resampling is
-//! seeded, so a report can be made again from its numbers.
+//! Statistics of paired measurements: medians and their confidence intervals.
+//! In: numbers. Out: an `Interval`. Never: reads a clock or system randomness; the resampling is seeded, so the
+//! same numbers give the same report.
 //! Source: percentile bootstrap (Efron 1979) of the median of ratios.
 
 use tidegate_base::Prng;
 
-/// Resamples of the bootstrap.
+/// Number of bootstrap resamples.
 pub const RESAMPLES: usize = 4000;
-/// Rounds below this have no interval worth the name.
+/// Minimum number of rounds for a meaningful interval.
 pub const ROUNDS_MIN: usize = 5;
 
-/// A median with its 95 % interval.
+/// A median with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// The middle value.
+    /// The median.
     pub median: f64,
-    /// 2.5 % of resamples lie below.
+    /// Lower bound: 2.5 % of the resampled medians are below it.
     pub low: f64,
-    /// 2.5 % of resamples lie above.
+    /// Upper bound: 2.5 % of the resampled medians are above it.
     pub high: f64,
 }
 
 impl Interval {
-    /// The larger distance of a bound from 1: how much a ratio of two equal things may be off.
+    /// The larger distance of a bound from 1: the error of a measured ratio of two equal quantities.
     #[must_use]
     pub fn noise(&self) -> f64 {
         (1.0 - self.low).abs().max((self.high - 1.0).abs())
     }
 }
 
-/// The median; `None` of nothing.
+/// The median of the finite values; `None` if there are none.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
@@ -43,7 +43,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// The median of `values` with its bootstrap interval; `None` of nothing.
+/// The median of `values` with its bootstrap interval; `None` if there are no finite values.
 #[must_use]
 pub fn interval(values: &[f64], seed: u64) -> Option<Interval> {
     let middle = median(values)?;
@@ -67,13 +67,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_an_even_number_lies_between() {
+    fn median_of_an_even_count_is_the_mean_of_the_middle_values() {
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
         assert_eq!(median(&[]), None);
     }
 
     #[test]
-    fn equal_numbers_have_no_width_and_scattered_ones_have() {
+    fn interval_width_follows_the_scatter_of_the_values() {
         let narrow = interval(&[1.0; 7], 1).unwrap();
         assert_eq!((narrow.low, narrow.high), (1.0, 1.0));
         let wide = interval(&[0.8, 0.9, 1.0, 1.1, 1.2, 0.95, 1.05], 1).unwrap();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_interval() {
+    fn same_seed_gives_same_interval() {
         let values = [0.97, 1.01, 0.99, 1.02, 0.96];
         assert_eq!(interval(&values, 9), interval(&values, 9));
     }

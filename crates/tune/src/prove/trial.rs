@@ -1,9 +1,9 @@
-//! The experiment: each candidate alone, then in order on top of what was kept.
-//! In: a host, the open journal, candidates, something that measures. Out: a `Proof`.
-//! Never: leaves a change behind: whatever way it ends, everything is undone from the journal before it
-//! returns (the caller applies again what the user wants kept).
-//! Invariant: a pair is measured with the same settings but for the one in question, the two in
-//! alternating order, so that drift of the machine cancels.
+//! The experiment: each candidate alone, then in order on top of the candidates that helped.
+//! In: a host, the open journal, candidates, a `Measure`. Out: a `Proof`.
+//! Never: leaves a change behind: however it ends, all changes are undone from the journal before it returns (the
+//! caller applies again those that the user wants to keep).
+//! Invariant: the two rounds of a pair differ only in the candidate. Their order alternates, so that drift of the
+//! machine cancels out.
 
 use crate::action::Action;
 use crate::apply::{ApplyError, apply};
@@ -13,73 +13,73 @@ use crate::prove::statistics::{Interval, interval, median};
 use crate::undo::undo_after;
 use std::fmt;
 
-/// What is tried.
+/// A change to try.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The item's name.
+    /// The name of the item.
     pub id: String,
-    /// Its actions.
+    /// The actions of the change.
     pub actions: Vec<Action>,
 }
 
-/// What one round of load saw.
+/// The result of one round of load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// CPU time of the server's CPUs per request.
+    /// CPU time of the server CPUs per request.
     pub cpu_us_per_request: f64,
-    /// Requests a second; informative only.
+    /// Requests per second; for information only.
     pub requests_per_s: f64,
-    /// 99th percentile; `None` when the client does not say.
+    /// 99th percentile of the latency; `None` if the client does not report it.
     pub p99_us: Option<f64>,
 }
 
-/// Something that puts load on a server once and says what a request cost.
+/// Puts load on a server for one round and measures the cost of a request.
 pub trait Measure {
     /// One round.
     ///
     /// # Errors
-    /// What went wrong, in words for the user.
+    /// A message for the user.
     fn round(&mut self) -> Result<Sample, String>;
 }
 
-/// How one candidate did.
+/// The result of one candidate.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Its name.
+    /// The name of the candidate.
     pub id: String,
-    /// CPU per request with it against without: below 1 is a gain.
+    /// CPU per request with the candidate divided by that without: below 1 is a gain.
     pub ratio: Interval,
-    /// CPU per request without it, median.
+    /// Median CPU per request without the candidate.
     pub before_us: f64,
-    /// CPU per request with it, median.
+    /// Median CPU per request with the candidate.
     pub after_us: f64,
-    /// Whether the gain is larger than the noise and its interval lies wholly below 1.
+    /// Whether the gain is larger than the noise and the whole interval is below 1.
     pub helps: bool,
 }
 
-/// The whole experiment.
+/// The result of the experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Proof {
-    /// The same settings against themselves: what is not a gain.
+    /// The ratio of the unchanged host against itself; `None` if it was not measured.
     pub noise: Option<Interval>,
-    /// CPU per request as the host was found, median.
+    /// Median CPU per request of the unchanged host.
     pub baseline_us: f64,
-    /// Requests a second as the host was found, median.
+    /// Median requests per second of the unchanged host.
     pub baseline_requests_per_s: f64,
-    /// 99th percentile as the host was found, median.
+    /// Median 99th percentile of the latency of the unchanged host.
     pub baseline_p99_us: Option<f64>,
-    /// Each candidate alone.
+    /// Results of each candidate alone.
     pub alone: Vec<Trial>,
-    /// In order, each on top of those that helped.
+    /// Results in order, each on top of the candidates that helped.
     pub in_order: Vec<Trial>,
     /// Candidates that could not be applied, with the reason.
     pub failed: Vec<(String, String)>,
-    /// Ended before its time.
+    /// Whether the user interrupted the experiment.
     pub interrupted: bool,
 }
 
 impl Proof {
-    /// Names of what helped on top of each other.
+    /// Names of the candidates that helped on top of each other.
     #[must_use]
     pub fn kept(&self) -> Vec<&str> {
         self.in_order.iter().filter(|trial| trial.helps).map(|trial| trial.id.as_str()).collect()
@@ -89,13 +89,13 @@ impl Proof {
 /// Why an experiment ended without a result.
 #[derive(Debug)]
 pub enum TrialError {
-    /// The journal or the host refused.
+    /// A change failed, or the journal could not be written.
     Apply(ApplyError),
-    /// The user ended it.
+    /// The user interrupted it.
     Interrupted,
     /// The load could not be run.
     Measure(String),
-    /// Something could not be put back; the journal still has it.
+    /// A change could not be undone and stays in the journal; its target.
     NotRestored(String),
 }
 
@@ -103,10 +103,13 @@ impl fmt::Display for TrialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Apply(error) => error.fmt(f),
-            Self::Interrupted => write!(f, "interrupted; everything is put back"),
-            Self::Measure(reason) => write!(f, "the load cannot be run: {reason}"),
+            Self::Interrupted => write!(f, "interrupted; all changes were undone"),
+            Self::Measure(reason) => write!(f, "the load failed: {reason}"),
             Self::NotRestored(target) => {
-                write!(f, "{target} could not be put back; see `tidegate tune undo`")
+                write!(
+                    f,
+                    "{target} could not be restored; help: run `tidegate tune undo`, which reports the reason"
+                )
             }
         }
     }
@@ -117,26 +120,27 @@ impl std::error::Error for TrialError {}
 /// CPU per request without and with a candidate.
 type Pair = (f64, f64);
 
-/// What an experiment works with.
+/// The inputs of an experiment.
 pub struct Bench<'a> {
-    /// The host that is changed.
+    /// The host to change.
     pub host: &'a Host,
-    /// Where changes are written down first.
+    /// The journal, which records each change first.
     pub journal: &'a mut Journal,
-    /// What measures.
+    /// Measures one round.
     pub measure: &'a mut dyn Measure,
-    /// Pairs for each candidate.
+    /// Pairs of rounds for each candidate.
     pub rounds: usize,
-    /// Asked before each round; true ends the experiment.
+    /// Called before and after each round; true ends the experiment.
     pub stopped: &'a dyn Fn() -> bool,
-    /// Told what happens, for a progress line.
-    pub tell: &'a mut dyn FnMut(&str),
+    /// Receives progress messages.
+    pub progress: &'a mut dyn FnMut(&str),
 }
 
-/// Runs the experiment and undoes everything it did.
+/// Runs the experiment and undoes all its changes.
 ///
 /// # Errors
-/// [`TrialError`] when nothing was learned; an interruption after the first result gives what there is.
+/// [`TrialError`] if there is no result. If the user interrupts after the noise was measured, the result so far is
+/// returned.
 pub fn experiment(bench: &mut Bench<'_>, candidates: &[Candidate]) -> Result<Proof, TrialError> {
     let first = bench.last_step();
     let mut proof = Proof::default();
@@ -154,19 +158,20 @@ pub fn experiment(bench: &mut Bench<'_>, candidates: &[Candidate]) -> Result<Pro
 
 impl Bench<'_> {
     fn run(&mut self, candidates: &[Candidate], proof: &mut Proof) -> Result<(), TrialError> {
-        (self.tell)("warming up");
+        (self.progress)("warming up");
         self.sample()?;
-        (self.tell)("noise: the host as found against itself");
+        (self.progress)("noise: the unchanged host against itself");
         let none = Candidate { id: "noise".to_owned(), actions: Vec::new() };
         let (pairs, samples) = self.pairs(&none)?;
-        let noise = ratio_of(&pairs).ok_or_else(|| TrialError::Measure("no rounds".to_owned()))?;
+        let noise =
+            ratio_of(&pairs).ok_or_else(|| TrialError::Measure("no valid rounds".to_owned()))?;
         let of = |pick: fn(&Sample) -> f64| median(&samples.iter().map(pick).collect::<Vec<_>>());
         proof.baseline_us = of(|sample| sample.cpu_us_per_request).unwrap_or(0.0);
         proof.baseline_requests_per_s = of(|sample| sample.requests_per_s).unwrap_or(0.0);
         proof.baseline_p99_us = of(|sample| sample.p99_us.unwrap_or(f64::NAN));
         proof.noise = Some(noise);
         for candidate in candidates {
-            (self.tell)(&format!("{} alone", candidate.id));
+            (self.progress)(&format!("{} alone", candidate.id));
             match self.trial(candidate, &noise) {
                 Ok(trial) => proof.alone.push(trial),
                 Err(TrialError::Apply(ApplyError::Action(error))) => {
@@ -175,7 +180,7 @@ impl Bench<'_> {
                 Err(error) => return Err(error),
             }
         }
-        // The largest gain first, as it was measured here, so that each next one stands on firm ground.
+        // In order of the measured gain, largest first.
         let mut order: Vec<(f64, &Candidate)> = candidates
             .iter()
             .filter_map(|candidate| {
@@ -185,7 +190,7 @@ impl Bench<'_> {
             .collect();
         order.sort_by(|one, other| one.0.total_cmp(&other.0));
         for (_, candidate) in order {
-            (self.tell)(&format!("{} on top of what helped", candidate.id));
+            (self.progress)(&format!("{} on top of the changes that helped", candidate.id));
             let trial = self.trial(candidate, &noise)?;
             if trial.helps {
                 self.put_in_place(candidate)?;
@@ -195,10 +200,11 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Measures one candidate against the host as it is now; leaves the host so.
+    /// Measures one candidate against the present state of the host, and restores that state.
     fn trial(&mut self, candidate: &Candidate, noise: &Interval) -> Result<Trial, TrialError> {
         let (pairs, _) = self.pairs(candidate)?;
-        let ratio = ratio_of(&pairs).ok_or_else(|| TrialError::Measure("no rounds".to_owned()))?;
+        let ratio =
+            ratio_of(&pairs).ok_or_else(|| TrialError::Measure("no valid rounds".to_owned()))?;
         let side = |pick: fn(&Pair) -> f64| {
             median(&pairs.iter().map(pick).collect::<Vec<_>>()).unwrap_or(0.0)
         };
@@ -244,7 +250,7 @@ impl Bench<'_> {
             return Err(TrialError::Interrupted);
         }
         let result = self.measure.round();
-        // A key that ends the load ends the experiment; what the load then says is not its fault.
+        // Ctrl-C also stops the load. The experiment then ends, and the error of the load is ignored.
         if (self.stopped)() {
             return Err(TrialError::Interrupted);
         }

@@ -1,31 +1,31 @@
-//! The result of `prove` as text, as a picture and as a page.
-//! In: a `Proof`, what was shown of the capacity. Out: strings.
+//! The result of `prove` as text, as an SVG chart and as an HTML page.
+//! In: a `Proof` and the results of the capacity demonstration. Out: strings.
 
 use crate::page::{escape, head};
 use crate::prove::demonstration::Shown;
 use crate::prove::trial::{Proof, Trial};
 use std::fmt::Write;
 
-/// Noise, as a ratio, from which the report says that the machine is restless.
+/// Noise, as a ratio, above which the report warns about it.
 const NOISY: f64 = 0.05;
 
-/// Everything that a report of `prove` says.
+/// The content of a report of `prove`.
 #[derive(Clone, Debug)]
-pub struct Story {
-    /// Where it was measured.
+pub struct ProofReport {
+    /// The environment of the measurement.
     pub place: String,
-    /// How: client, server, CPUs, rounds.
+    /// The method: client, server, CPUs, rounds.
     pub method: String,
-    /// The figures.
+    /// The result of the experiment.
     pub proof: Proof,
     /// Items that were not tried, with the reason.
     pub not_tried: Vec<(String, String)>,
-    /// The capacity runs.
+    /// The results of the capacity runs.
     pub shown: Vec<Shown>,
 }
 
-impl Story {
-    /// The sentence that says what came out.
+impl ProofReport {
+    /// The result in one sentence.
     #[must_use]
     pub fn verdict(&self) -> String {
         let kept = self.proof.kept();
@@ -34,11 +34,11 @@ impl Story {
             return "Interrupted before the first change was measured.".to_owned();
         }
         if tried == 0 {
-            return "Nothing here could be tried under this load.".to_owned();
+            return "No change can be tried under this load.".to_owned();
         }
         if kept.is_empty() {
             return format!(
-                "None of the {tried} changes tried saves more CPU per request here than the noise."
+                "None of the {tried} measured changes saves more CPU per request on this host than the noise."
             );
         }
         let left: f64 = self
@@ -50,47 +50,48 @@ impl Story {
             .product();
         let gain = (1.0 / left - 1.0) * 100.0;
         format!(
-            "{} of {tried} changes help here: {} ({gain:+.1} % requests per CPU second in all).",
+            "{} of {tried} changes help on this host: {} ({gain:+.1} % requests per CPU second in total).",
             kept.len(),
             kept.join(", ")
         )
     }
 }
 
-/// The story for a terminal.
+/// The report for a terminal.
 #[must_use]
-pub fn text(story: &Story) -> String {
+pub fn text(report: &ProofReport) -> String {
     let mut out = String::new();
-    let proof = &story.proof;
-    let _ = writeln!(out, "{}\n{}\n\n{}", story.place, story.method, story.verdict());
+    let proof = &report.proof;
+    let _ = writeln!(out, "{}\n{}\n\n{}", report.place, report.method, report.verdict());
     if proof.interrupted {
         out.push_str(
-            "Interrupted: what follows is what was measured until then. Everything is put back.\n",
+            "Interrupted: the figures below were measured before the interruption. All changes were undone.\n",
         );
     }
     if let Some(noise) = proof.noise {
         let _ = writeln!(
             out,
-            "Noise: the host against itself gives {} [{}, {}]; only a gain above {:.1} % counts.",
+            "Noise: the unchanged host against itself gives {} [{}, {}]; only a gain above {:.1} % counts.",
             percent(noise.median),
             percent(noise.low),
             percent(noise.high),
             noise.noise() * 100.0
         );
         if noise.noise() > NOISY {
-            out.push_str("This machine is restless: more rounds (--rounds) or a quiet hour would show smaller gains.\n");
+            out.push_str("The measurements vary widely: more rounds (--rounds) or a quieter machine would show smaller gains.\n");
         }
         let p99 =
             proof.baseline_p99_us.map_or_else(String::new, |p99| format!(", p99 {p99:.0} us"));
         let _ = writeln!(
             out,
-            "As found: {:.2} us CPU per request, {:.0} requests/s{p99}.",
+            "Unchanged host: {:.2} us CPU per request, {:.0} requests/s{p99}.",
             proof.baseline_us, proof.baseline_requests_per_s
         );
     }
-    for (title, trials) in
-        [("Each alone", &proof.alone), ("In order, on top of what helped", &proof.in_order)]
-    {
+    for (title, trials) in [
+        ("Each alone", &proof.alone),
+        ("In order, on top of the changes that helped", &proof.in_order),
+    ] {
         if !trials.is_empty() {
             let _ = writeln!(out, "\n{title} (CPU per request)");
         }
@@ -116,35 +117,35 @@ pub fn text(story: &Story) -> String {
         let (label, value) = (bar.label, bar.requests_per_cpu_s);
         let _ = writeln!(out, "  {label:<34} {value:>9.0}  {}", "#".repeat(length));
     }
-    for (id, reason) in story.not_tried.iter().chain(&proof.failed) {
-        let _ = writeln!(out, "  not tried: {id}: {reason}");
+    for (id, reason) in report.not_tried.iter().chain(&proof.failed) {
+        let _ = writeln!(out, "  not measured: {id}: {reason}");
     }
-    if !story.shown.is_empty() {
-        out.push_str("\nCapacity (in a network namespace of its own)\n");
+    if !report.shown.is_empty() {
+        out.push_str("\nCapacity (each run in its own network namespace)\n");
     }
-    for shown in &story.shown {
+    for shown in &report.shown {
         let _ = writeln!(out, "  {}", shown.line());
     }
     out
 }
 
-/// The story as a page.
+/// The report as an HTML page.
 #[must_use]
-pub fn html(story: &Story) -> String {
+pub fn html(report: &ProofReport) -> String {
     let mut out = String::new();
     head(&mut out, "tidegate tune prove");
     let _ = write!(
         out,
-        "<h1>What tuning gains on this host</h1><p><b>{}</b></p><p class=quiet>{}<br>{}</p>{}",
-        escape(&story.verdict()),
-        escape(&story.place),
-        escape(&story.method),
-        svg(&story.proof)
+        "<h1>Measured gains on this host</h1><p><b>{}</b></p><p class=quiet>{}<br>{}</p>{}",
+        escape(&report.verdict()),
+        escape(&report.place),
+        escape(&report.method),
+        svg(&report.proof)
     );
-    if let Some(noise) = story.proof.noise {
+    if let Some(noise) = report.proof.noise {
         let _ = write!(
             out,
-            "<p>The host against itself: {} [{}, {}]. Only a gain above <b>{:.1} %</b> counts.</p>",
+            "<p>Noise: the unchanged host against itself: {} [{}, {}]. Only a gain above <b>{:.1} %</b> counts.</p>",
             percent(noise.median),
             percent(noise.low),
             percent(noise.high),
@@ -152,8 +153,8 @@ pub fn html(story: &Story) -> String {
         );
     }
     for (title, trials) in [
-        ("Each alone", &story.proof.alone),
-        ("In order, on top of what helped", &story.proof.in_order),
+        ("Each alone", &report.proof.alone),
+        ("In order, on top of the changes that helped", &report.proof.in_order),
     ] {
         let _ = write!(
             out,
@@ -175,23 +176,23 @@ pub fn html(story: &Story) -> String {
         out.push_str("</table></section>");
     }
     out.push_str("<section><h2>Capacity</h2><ul class=plan>");
-    for shown in &story.shown {
+    for shown in &report.shown {
         let _ = write!(out, "<li>{}", escape(&shown.line()));
     }
     out.push_str("</ul></section>");
-    if story.not_tried.is_empty() && story.proof.failed.is_empty() {
+    if report.not_tried.is_empty() && report.proof.failed.is_empty() {
         return out;
     }
-    out.push_str("<section><h2>Not tried</h2><table>");
-    for (id, reason) in story.not_tried.iter().chain(&story.proof.failed) {
+    out.push_str("<section><h2>Not measured</h2><table>");
+    for (id, reason) in report.not_tried.iter().chain(&report.proof.failed) {
         let _ = write!(out, "<tr><th>{}<td>{}", escape(id), escape(reason));
     }
     out.push_str("</table></section>");
     out
 }
 
-/// The waterfall as a picture: requests per CPU second, as found and after each change in order; what
-/// helped is filled, what did not is an outline, the line is the interval.
+/// The waterfall chart as SVG: requests per CPU second of the unchanged host and after each change in order.
+/// Changes that helped are filled, others are outlined; the line is the interval.
 #[must_use]
 pub fn svg(proof: &Proof) -> String {
     const WIDTH: f64 = 860.0;
@@ -242,28 +243,28 @@ pub fn svg(proof: &Proof) -> String {
     out
 }
 
-/// A bar of the waterfall.
+/// A bar of the waterfall chart.
 struct Bar<'a> {
     label: &'a str,
     requests_per_cpu_s: f64,
-    /// 95 % interval; `None` for the host as found.
+    /// 95 % interval; `None` for the unchanged host.
     range: Option<(f64, f64)>,
     helps: bool,
 }
 
 impl Bar<'_> {
-    /// How far to the right it is drawn, with its interval.
+    /// The right end of the bar, including its interval.
     fn end(&self) -> f64 {
         self.range.map_or(self.requests_per_cpu_s, |(_, high)| high.max(self.requests_per_cpu_s))
     }
 }
 
-/// As found, then each change in order on top of what helped before it. Heights follow from the ratios,
-/// which are of neighbouring rounds: the absolute figures drift with the machine.
+/// The unchanged host, then each change in order on top of the changes that helped before it. The values are
+/// computed from the ratios of neighbouring rounds, because the absolute figures drift with the machine.
 fn bars(proof: &Proof) -> Vec<Bar<'_>> {
     let mut level = per_second(proof.baseline_us);
     let mut bars =
-        vec![Bar { label: "as found", requests_per_cpu_s: level, range: None, helps: true }];
+        vec![Bar { label: "unchanged", requests_per_cpu_s: level, range: None, helps: true }];
     for trial in &proof.in_order {
         let reached = level / trial.ratio.median;
         bars.push(Bar {
@@ -283,7 +284,7 @@ fn per_second(cpu_us: f64) -> f64 {
     if cpu_us > 0.0 { 1e6 / cpu_us } else { 0.0 }
 }
 
-/// A ratio of CPU per request as a change in percent.
+/// A ratio of CPU per request, as a change in percent.
 fn percent(ratio: f64) -> String {
     format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }

@@ -1,5 +1,5 @@
-//! Recorded hosts as trees: unpacks `fixtures/NAME.host` into a folder of its own.
-#![allow(dead_code, reason = "each test file uses its part")]
+//! Recorded hosts as directory trees: unpacks `fixtures/NAME.host` into a temporary directory.
+#![allow(dead_code, reason = "each test program uses only some of it")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A folder that goes away with it.
+/// A temporary directory, removed when the value is dropped.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new() -> Self {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("tidegate-tune-test-{}-{number}", std::process::id());
-        // In memory where there is such a place: the journal synchronises thousands of times here.
+        // In memory if possible, because the tests synchronise the journal thousands of times.
         let memory = PathBuf::from("/dev/shm").join(&name);
         if fs::create_dir(&memory).is_ok() {
             return Self(memory);
@@ -47,7 +47,7 @@ impl Scratch {
         scratch
     }
 
-    /// Every file below, with its bytes (`None`: a folder).
+    /// All files and directories below, with the bytes of files (`None`: a directory).
     pub fn contents(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         let mut found = BTreeMap::new();
         let mut folders = vec![self.0.clone()];

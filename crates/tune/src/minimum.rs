@@ -1,14 +1,14 @@
-//! Settings that must be at least some number: the commonest shape of advice.
-//! In: a path under /proc/sys, the number wanted. Out: a finding with the write that reaches it.
+//! Settings with a minimum value, the most common kind of advice.
+//! In: a path under /proc/sys, the minimum. Out: a finding with the write that sets it.
 
 use crate::action::{Action, sysctl_key};
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 
-/// Good when the number at `path` is at least `wanted`; else costs, with the write.
+/// `Good` if the number at `path` is at least `wanted`, otherwise `Costs` with the write.
 ///
 /// # Errors
-/// [`Unreadable`] when the setting cannot be read.
+/// [`Unreadable`] if the setting cannot be read.
 pub fn at_least(host: &Host, path: &str, wanted: u64) -> Result<Finding, Unreadable> {
     let present = host.read_number(path)?;
     let name = sysctl_key(path).unwrap_or_else(|| path.to_owned());
