@@ -471,7 +471,7 @@ fn a_refused_client_is_logged_and_many_are_counted() {
         shown.subject,
         shown.fingerprint_hex()
     );
-    let absent = "listener front: client 192.0.2.7:4711: the peer showed no certificate";
+    let absent = "listener front: client 192.0.2.7:4711: the peer presented no certificate";
     for version in VERSIONS {
         let mut stage = Stage::requiring(version, own.to_vec());
         let refuse = |stage: &mut Stage, mut end: stage::End| {
