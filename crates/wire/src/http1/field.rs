@@ -146,6 +146,49 @@ impl<'a> FieldTable<'a> {
     }
 }
 
+/// Implements the public access to the fields of a head, the same for requests and responses. The head must
+/// have a `FieldTable` named `fields`.
+macro_rules! field_accessors {
+    ($head:ident) => {
+        impl<'a> $head<'a> {
+            /// The fields, in order.
+            #[inline]
+            #[must_use]
+            pub fn fields(&self) -> crate::http1::Fields<'a> {
+                self.fields.iter()
+            }
+
+            /// Whether a Connection field lists `name`; case is ignored. A field listed there is hop-by-hop
+            /// (RFC 9110 section 7.6.1).
+            #[must_use]
+            pub fn is_nominated(&self, name: &str) -> bool {
+                self.fields.is_nominated(name)
+            }
+
+            /// Whether a field with this name is present. The cost is one bit test.
+            #[must_use]
+            #[inline]
+            pub fn has(&self, id: crate::http1::FieldName) -> bool {
+                self.fields.has(id)
+            }
+
+            /// The value of the first field with this name.
+            #[must_use]
+            #[inline]
+            pub fn find(&self, id: crate::http1::FieldName) -> Option<&'a [u8]> {
+                self.fields.find(id)
+            }
+
+            /// The value of the first field named `name_lower`; case is ignored.
+            #[must_use]
+            pub fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
+                self.fields.find_named(name_lower)
+            }
+        }
+    };
+}
+pub(super) use field_accessors;
+
 /// `bytes` without the spaces and tabs around it (OWS of RFC 9110 section 5.6.3).
 pub(super) const fn trim_ows(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {

@@ -79,17 +79,17 @@ impl HeadDecoder {
         let Some(candidate) = self.prepare(Role::Request, input, limits)? else {
             return Ok(None);
         };
-        let tokens = match RequestTokens::split(candidate.bytes, limits, headers) {
+        let tokens = match Tokens::<RequestLine<'_>>::split(candidate.bytes, limits, headers) {
             Some(tokens) => tokens,
             None => match self.finish(Role::Request, candidate, limits)? {
-                Some(head) => RequestTokens::split_rare(head, rare)?,
+                Some(head) => Tokens::split_rare(head, rare, RequestLine::parse)?,
                 None => return Ok(None),
             },
         };
-        let length = tokens.length;
-        let fields = FieldTable::new(tokens.headers, ids);
-        let version = Version::from_minor(tokens.minor);
-        let head = RequestHead::new(tokens.method, tokens.target, version, fields)?;
+        let Tokens { line, headers, length } = tokens;
+        let fields = FieldTable::new(headers, ids);
+        let version = Version::from_minor(line.minor);
+        let head = RequestHead::new(line.method, line.target, version, fields)?;
         self.scanner = Scanner::default();
         Ok(Some((head, length)))
     }
@@ -111,17 +111,17 @@ impl HeadDecoder {
         let Some(candidate) = self.prepare(Role::Response, input, limits)? else {
             return Ok(None);
         };
-        let tokens = match ResponseTokens::split(candidate.bytes, limits, headers) {
+        let tokens = match Tokens::<StatusLine<'_>>::split(candidate.bytes, limits, headers) {
             Some(tokens) => tokens,
             None => match self.finish(Role::Response, candidate, limits)? {
-                Some(head) => ResponseTokens::split_rare(head, rare)?,
+                Some(head) => Tokens::split_rare(head, rare, StatusLine::parse)?,
                 None => return Ok(None),
             },
         };
-        let length = tokens.length;
-        let fields = FieldTable::new(tokens.headers, ids);
-        let version = Version::from_minor(tokens.minor);
-        let head = ResponseHead::new(version, tokens.status, tokens.reason, fields, request)?;
+        let Tokens { line, headers, length } = tokens;
+        let fields = FieldTable::new(headers, ids);
+        let version = Version::from_minor(line.minor);
+        let head = ResponseHead::new(version, line.status, line.reason, fields, request)?;
         self.scanner = Scanner::default();
         Ok(Some((head, length)))
     }
@@ -174,18 +174,15 @@ struct Candidate<'b> {
     is_scanned: bool,
 }
 
-/// The tokens of a request head.
-struct RequestTokens<'a> {
-    method: &'a str,
-    target: &'a str,
-    /// The minor version.
-    minor: u8,
+/// The tokens of a head; `Line` is its start line.
+struct Tokens<'a, Line> {
+    line: Line,
     headers: &'a [Header<'a>],
     /// The length of the head in bytes.
     length: usize,
 }
 
-impl<'a> RequestTokens<'a> {
+impl<'a> Tokens<'a, RequestLine<'a>> {
     /// Splits a head with the tokenizer. `None` if the head is incomplete or must be checked by the
     /// scanner.
     #[inline]
@@ -208,35 +205,12 @@ impl<'a> RequestTokens<'a> {
             && length <= limits.head_bytes_max
             && line_end.wrapping_sub(start) <= limits.request_line_bytes_max
             && target.is_ascii();
-        is_strict.then_some(Self { method, target, minor, headers: request.headers, length })
-    }
-
-    /// Splits a head that the scanner has accepted but the tokenizer does not support.
-    #[cold]
-    fn split_rare<'b: 'a>(
-        head: &'b [u8],
-        rare: &'a mut Vec<Header<'b>>,
-    ) -> Result<Self, FaultKind> {
-        let (line, fields) = split_start_line(head);
-        let line = RequestLine::parse(line)?;
-        let headers = split_rare_fields(fields, rare)?;
-        let RequestLine { method, target, minor } = line;
-        Ok(Self { method, target, minor, headers, length: head.len() })
+        let line = RequestLine { method, target, minor };
+        is_strict.then_some(Self { line, headers: request.headers, length })
     }
 }
 
-/// The tokens of a response head.
-struct ResponseTokens<'a> {
-    /// The minor version.
-    minor: u8,
-    status: u16,
-    reason: &'a str,
-    headers: &'a [Header<'a>],
-    /// The length of the head in bytes.
-    length: usize,
-}
-
-impl<'a> ResponseTokens<'a> {
+impl<'a> Tokens<'a, StatusLine<'a>> {
     /// Splits a head with the tokenizer. `None` if the head is incomplete or must be checked by the
     /// scanner.
     #[inline]
@@ -259,21 +233,23 @@ impl<'a> ResponseTokens<'a> {
         check_line_ends(input, length, response.headers)?;
         let is_strict =
             input.starts_with(b"H") && length <= limits.head_bytes_max && is_status(status);
-        let reason = response.reason.unwrap_or("");
-        is_strict.then_some(Self { minor, status, reason, headers: response.headers, length })
+        let line = StatusLine { minor, status, reason: response.reason.unwrap_or("") };
+        is_strict.then_some(Self { line, headers: response.headers, length })
     }
+}
 
+impl<'a, Line> Tokens<'a, Line> {
     /// Splits a head that the scanner has accepted but the tokenizer does not support.
     #[cold]
     fn split_rare<'b: 'a>(
         head: &'b [u8],
         rare: &'a mut Vec<Header<'b>>,
+        parse_line: impl FnOnce(&'b [u8]) -> Result<Line, FaultKind>,
     ) -> Result<Self, FaultKind> {
         let (line, fields) = split_start_line(head);
-        let line = StatusLine::parse(line)?;
+        let line = parse_line(line)?;
         let headers = split_rare_fields(fields, rare)?;
-        let StatusLine { minor, status, reason } = line;
-        Ok(Self { minor, status, reason, headers, length: head.len() })
+        Ok(Self { line, headers, length: head.len() })
     }
 }
 

@@ -6,7 +6,7 @@
 use tidegate_base::limits::HOST_BYTES_MAX;
 
 use super::fault::FaultKind;
-use super::field::{FieldName, FieldTable, Fields};
+use super::field::{FieldName, FieldTable, field_accessors};
 use super::framing::{BodyLength, ConnectionOptions, request_length};
 use super::method::{Method, Version};
 use super::target::{Target, TargetForm, parse_host};
@@ -75,41 +75,9 @@ impl<'a> RequestHead<'a> {
             fields,
         })
     }
-
-    /// The fields, in order.
-    #[inline]
-    #[must_use]
-    pub fn fields(&self) -> Fields<'a> {
-        self.fields.iter()
-    }
-
-    /// Whether a Connection field lists `name`; case is ignored. A field listed there is hop-by-hop
-    /// (RFC 9110 section 7.6.1).
-    #[must_use]
-    pub fn is_nominated(&self, name: &str) -> bool {
-        self.fields.is_nominated(name)
-    }
-
-    /// Whether a field with this name is present. The cost is one bit test.
-    #[must_use]
-    #[inline]
-    pub fn has(&self, id: FieldName) -> bool {
-        self.fields.has(id)
-    }
-
-    /// The value of the first field with this name.
-    #[must_use]
-    #[inline]
-    pub fn find(&self, id: FieldName) -> Option<&'a [u8]> {
-        self.fields.find(id)
-    }
-
-    /// The value of the first field named `name_lower`; case is ignored.
-    #[must_use]
-    pub fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
-        self.fields.find_named(name_lower)
-    }
 }
+
+field_accessors!(RequestHead);
 
 /// The host that a request is for. The Host field must be valid even if the authority of the target
 /// overrides it (RFC 9112 sections 3.2 and 3.2.2); only then may it be empty.

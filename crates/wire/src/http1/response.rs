@@ -3,7 +3,7 @@
 //! Never: accepts a 101 that the request did not ask for, or a 101 that names no protocol.
 
 use super::fault::FaultKind;
-use super::field::{FieldName, FieldTable, Fields};
+use super::field::{FieldName, FieldTable, field_accessors};
 use super::framing::{BodyLength, ConnectionOptions, RequestKind, response_length};
 use super::method::Version;
 
@@ -63,38 +63,6 @@ impl<'a> ResponseHead<'a> {
     pub const fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }
-
-    /// The fields, in order.
-    #[inline]
-    #[must_use]
-    pub fn fields(&self) -> Fields<'a> {
-        self.fields.iter()
-    }
-
-    /// Whether a Connection field lists `name`; case is ignored. A field listed there is hop-by-hop
-    /// (RFC 9110 section 7.6.1).
-    #[must_use]
-    pub fn is_nominated(&self, name: &str) -> bool {
-        self.fields.is_nominated(name)
-    }
-
-    /// Whether a field with this name is present. The cost is one bit test.
-    #[must_use]
-    #[inline]
-    pub fn has(&self, id: FieldName) -> bool {
-        self.fields.has(id)
-    }
-
-    /// The value of the first field with this name.
-    #[must_use]
-    #[inline]
-    pub fn find(&self, id: FieldName) -> Option<&'a [u8]> {
-        self.fields.find(id)
-    }
-
-    /// The value of the first field named `name_lower`; case is ignored.
-    #[must_use]
-    pub fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
-        self.fields.find_named(name_lower)
-    }
 }
+
+field_accessors!(ResponseHead);

@@ -21,6 +21,7 @@ use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::der;
 use super::fault::Fault;
+use super::forward::forward_signature_checks;
 use super::randomness::Randomness;
 use super::session::TlsSession;
 use super::sessions::Sessions;
@@ -249,27 +250,7 @@ impl ServerCertVerifier for RecordingVerifier {
         Ok(verified)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
+    forward_signature_checks!();
 }
 
 /// Accepts any certificate. The signatures of the handshake are still checked, so that a broken server is

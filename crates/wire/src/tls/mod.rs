@@ -12,6 +12,7 @@ mod clock;
 mod connector;
 mod der;
 mod fault;
+mod forward;
 pub(crate) mod fuzz;
 mod hello;
 mod identity;

@@ -8,11 +8,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{DistinguishedName, Error};
 
+use super::forward::forward_signature_checks;
 use super::identity::PeerIdentity;
 
 /// The client certificate that an acceptor rejected last.
@@ -63,27 +63,7 @@ impl ClientCertVerifier for RecordingVerifier {
         verdict
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
+    forward_signature_checks!();
 
     fn requires_raw_public_keys(&self) -> bool {
         self.verifier.requires_raw_public_keys()
