@@ -1,4 +1,4 @@
-//! Fuzz target: TLS records, changed on the way. In: any bytes. Out: a panic where a promise broke.
+//! Fuzz target: alters TLS records in transit. In: any bytes. Out: a panic if a check fails.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_wire::fuzz::fuzz_records(data));

@@ -1,4 +1,4 @@
-//! Fuzz target: a request's head, whole and cut. In: any bytes. Out: a panic where a promise broke.
+//! Fuzz target: decodes a request head, whole and in pieces. In: any bytes. Out: a panic if a check fails.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_wire::fuzz::fuzz_request(data));

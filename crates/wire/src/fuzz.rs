@@ -1,7 +1,8 @@
-//! Bodies of the fuzz targets; the corpus replay test runs them too.
-//! In: any bytes. Out: nothing; a broken promise panics.
-//! Promises: no panic, honest consumption, and the same result however the input is cut.
-//! Never: part of the data path.
+//! Bodies of the fuzz targets; the test that replays the corpus runs them too.
+//! In: any bytes. Out: nothing; panics if a check fails.
+//! Checks: no panic, consumed lengths within the input, the same result however the input is split, and
+//! accepted input that decodes to the same after encoding.
+//! Never: called on the data path.
 
 use crate::http1::{
     BodyDecoder, BodyLength, Fault, Field, FieldStorage, HeadDecoder, HeadLimits, RequestHead,
@@ -12,11 +13,11 @@ use tidegate_base::limits::TRAILER_BYTES_MAX;
 
 pub use crate::tls::fuzz::fuzz_records;
 
-/// Decodes `data` as a request's head, whole and cut, and re-emits what is accepted.
+/// Decodes `data` as a request head, whole and in pieces, and encodes and decodes an accepted head again.
 pub fn fuzz_request(data: &[u8]) {
     let whole = feed(data, data.len(), decode_request);
     for step in [1, 2, 7] {
-        assert_eq!(feed(data, step, decode_request), whole, "cut every {step} bytes");
+        assert_eq!(feed(data, step, decode_request), whole, "pieces of {step} bytes");
     }
     if let Outcome::Complete(consumed, _) = whole {
         assert!(consumed > 0 && consumed <= data.len());
@@ -24,27 +25,27 @@ pub fn fuzz_request(data: &[u8]) {
     }
 }
 
-/// Decodes `data` as a response's head, whole and cut, for each kind of request.
+/// Decodes `data` as a response head, whole and in pieces, for each kind of request.
 pub fn fuzz_response(data: &[u8]) {
     for request in REQUEST_KINDS {
         let decode =
             |decoder: &mut HeadDecoder, input: &[u8]| decode_response(decoder, input, request);
         let whole = feed(data, data.len(), decode);
         for step in [1, 2, 7] {
-            assert_eq!(feed(data, step, decode), whole, "cut every {step} bytes");
+            assert_eq!(feed(data, step, decode), whole, "pieces of {step} bytes");
         }
     }
 }
 
-/// Decodes `data` as a chunked body, whole and cut.
+/// Decodes `data` as a chunked body, whole and in pieces.
 pub fn fuzz_chunked(data: &[u8]) {
     let whole = feed_body(data, data.len());
     for step in [1, 2, 7] {
-        assert_eq!(feed_body(data, step), whole, "cut every {step} bytes");
+        assert_eq!(feed_body(data, step), whole, "pieces of {step} bytes");
     }
 }
 
-/// Decodes `data` as a PROXY header, whole and cut, and re-emits what is accepted.
+/// Decodes `data` as a PROXY header, whole and in pieces, and encodes and decodes an accepted header again.
 pub fn fuzz_proxy_header(data: &[u8]) {
     let whole = proxy_protocol::decode(data);
     let mut end = 0;
@@ -55,7 +56,7 @@ pub fn fuzz_proxy_header(data: &[u8]) {
         }
     };
     assert_eq!(cut, whole, "byte by byte");
-    assert!(end <= BINARY_BYTES_MAX, "{end} bytes were wanted");
+    assert!(end <= BINARY_BYTES_MAX, "the decoder asked for {end} bytes");
     if let Ok(Some((header, consumed))) = whole {
         assert_eq!(consumed, end);
         check_proxy_header_again(&header);
@@ -69,19 +70,20 @@ const REQUEST_KINDS: [RequestKind; 4] = [
     RequestKind { is_head: false, is_connect: false, upgrade_asked: true },
 ];
 
-/// How the decoding of a head ended.
+/// The result of decoding a head.
 #[derive(PartialEq, Eq, Debug)]
 enum Outcome {
     /// More bytes are needed.
     Incomplete,
-    /// The head's length, and all of it as text.
+    /// The length of the head, and the decoded head as text.
     Complete(usize, String),
-    Refused(Fault),
+    /// The head is invalid.
+    Rejected(Fault),
 }
 
 type Decoded = Result<Option<(usize, String)>, Fault>;
 
-/// Gives `data` to a fresh decoder, `step` bytes more at each call.
+/// Gives `data` to a new decoder, `step` more bytes at each call.
 fn feed(data: &[u8], step: usize, decode: impl Fn(&mut HeadDecoder, &[u8]) -> Decoded) -> Outcome {
     let mut decoder = HeadDecoder::default();
     let mut end = 0;
@@ -93,7 +95,7 @@ fn feed(data: &[u8], step: usize, decode: impl Fn(&mut HeadDecoder, &[u8]) -> De
                 assert!(consumed <= end && !decoder.has_started());
                 return Outcome::Complete(consumed, text);
             }
-            Err(fault) => return Outcome::Refused(fault),
+            Err(fault) => return Outcome::Rejected(fault),
         }
     }
     Outcome::Incomplete
@@ -124,13 +126,13 @@ fn check_response(head: &ResponseHead<'_>, request: RequestKind) {
     head.fields().for_each(check_field);
 }
 
-/// What was accepted must be safe to hand on, and its canonical form must mean the same.
+/// Checks that an accepted request is safe to forward and that its canonical form has the same meaning.
 fn check_request_again(data: &[u8]) {
     let mut storage = FieldStorage::new();
     let mut decoder = HeadDecoder::default();
     let limits = HeadLimits::default();
     let Ok(Some((head, _))) = decoder.decode_request(data, &limits, &mut storage) else {
-        unreachable!("it was accepted before")
+        unreachable!("this head was accepted before")
     };
     assert!(head.length != BodyLength::UntilClose);
     assert!(head.target.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -144,14 +146,14 @@ fn check_request_again(data: &[u8]) {
     canonical.extend_from_slice(b"\r\n");
     let mut storage = FieldStorage::new();
     let roomy = HeadLimits { head_bytes_max: limits.head_bytes_max * 2, ..limits };
-    // The canonical line says HTTP/1.1, which asks for a Host and knows Transfer-Encoding.
+    // The canonical line is always HTTP/1.1, which requires Host and allows Transfer-Encoding.
     match decoder.decode_request(&canonical, &roomy, &mut storage) {
         Ok(Some((again, consumed))) => {
             assert_eq!(consumed, canonical.len());
             check_same(&again, &head);
         }
         Err(_) => assert!(head.host.is_none() || head.find_named("host").is_none()),
-        Ok(None) => unreachable!("a canonical head is whole"),
+        Ok(None) => unreachable!("a canonical head is complete"),
     }
 }
 
@@ -170,7 +172,7 @@ fn check_field(field: Field<'_>) {
     assert_eq!(field.value.trim_ascii(), field.value);
 }
 
-/// What was accepted, written anew with and without a checksum, must mean the same.
+/// Checks that an accepted header has the same meaning when encoded again, with and without a checksum.
 fn check_proxy_header_again(header: &proxy_protocol::Header<'_>) {
     let own = |extension: &Extension<'_>| !matches!(extension, Extension::Checksum(_));
     let extensions: Vec<_> = header.extensions.filter(own).collect();
@@ -184,11 +186,11 @@ fn check_proxy_header_again(header: &proxy_protocol::Header<'_>) {
         );
         assert!(bytes.len() <= BINARY_BYTES_MAX);
         let Ok(Some((again, consumed))) = proxy_protocol::decode(&bytes) else {
-            unreachable!("an encoded header is whole: {bytes:?}")
+            unreachable!("an encoded header is complete: {bytes:?}")
         };
         assert_eq!((consumed, again.endpoints), (bytes.len(), header.endpoints));
         let kept: Vec<_> = again.extensions.filter(own).collect();
-        // A checksum takes room that the last extensions may have filled.
+        // The checksum takes space that the last extensions may have used.
         assert!(kept == extensions || checksummed && kept.len() < extensions.len());
     }
     let mut line = Vec::new();
@@ -196,16 +198,16 @@ fn check_proxy_header_again(header: &proxy_protocol::Header<'_>) {
     assert!(matches!(proxy_protocol::decode(&line), Ok(Some((_, all))) if all == line.len()));
 }
 
-/// How the decoding of a body ended: what came out of it, and its end.
+/// The result of decoding a body.
 #[derive(PartialEq, Eq, Debug)]
 struct BodyOutcome {
     data: Vec<u8>,
     trailers: Vec<u8>,
-    /// Bytes taken when the body is done.
+    /// The length of the body in bytes, framing included; `None` if it is incomplete.
     end: Result<Option<usize>, Fault>,
 }
 
-/// Gives `data` to a fresh decoder, at most `step` bytes at each call.
+/// Gives `data` to a new decoder, at most `step` bytes at each call.
 fn feed_body(data: &[u8], step: usize) -> BodyOutcome {
     let mut decoder = BodyDecoder::new(BodyLength::Chunked);
     let mut outcome = BodyOutcome { data: Vec::new(), trailers: Vec::new(), end: Ok(None) };

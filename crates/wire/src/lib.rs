@@ -1,7 +1,8 @@
-//! Sans-IO codecs: what bytes on a connection mean, and how answers become bytes.
-//! In: bytes as they came. Out: borrowed views of them, or the `Fault` to answer with.
-//! Never: a socket, a clock, a thread, randomness; never believes a length twice.
-//! Limits: `base::limits` names them; a decoder holds no more than they say.
+//! Sans-IO codecs for HTTP/1.1, TLS and the PROXY protocol.
+//! In: received bytes. Out: views that borrow from them, encoded bytes, or a `Fault`.
+//! Never: opens a socket, reads a clock, starts a thread, or draws randomness outside `tls`; accepts two
+//! statements of one length.
+//! Limits: those in `base::limits`; a decoder holds no more than they allow.
 #![forbid(unsafe_code)]
 
 pub mod fuzz;

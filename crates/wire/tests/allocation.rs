@@ -1,4 +1,4 @@
-//! Heads and chunks are decoded without the heap: counted by an allocator of this test's own.
+//! Checks with a counting allocator that decoding heads and chunks does not allocate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,16 +13,16 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is passed to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the system's.
+        // SAFETY: the caller upholds the contract of `alloc`, which is that of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `alloc` above, that is from the system.
+        // SAFETY: the pointer came from `alloc` above, so from the system allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 #[test]
-fn the_data_path_allocates_nothing() {
+fn data_path_does_not_allocate() {
     let request = b"POST /a?b HTTP/1.1\r\nHost: example.com\r\nConnection: keep-alive, x\r\n\
         Accept: */*\r\nTransfer-Encoding: chunked\r\n\r\n";
     let response = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\n";

@@ -1,7 +1,7 @@
-//! Chunked bodies, one verdict each (RFC 9112 section 7.1).
+//! Chunked bodies with their verdicts (RFC 9112 section 7.1).
 //!
-//! A verdict is the fault's name, or the data, then "more" or the count of bytes left over, then
-//! the trailers.
+//! A verdict is the name of the fault; the data and "more" for an incomplete body; or the data, the
+//! number of bytes after the body, and the trailers.
 
 use tidegate_base::limits::{
     CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSION_EXCESS_BYTES_MAX, TRAILER_BYTES_MAX,
@@ -34,7 +34,7 @@ fn verdict(input: &[u8], step: usize) -> String {
 
 fn check(input: &str, wanted: &str) {
     for step in [input.len(), 1, 2, 3, 5] {
-        assert_eq!(verdict(input.as_bytes(), step), wanted, "{step} at once: {input:?}");
+        assert_eq!(verdict(input.as_bytes(), step), wanted, "pieces of {step} bytes: {input:?}");
     }
 }
 
@@ -142,9 +142,9 @@ fn extensions() {
 }
 
 #[test]
-fn a_flood_of_extensions_is_refused_and_those_beside_data_are_not() {
+fn extensions_may_not_exceed_the_data_by_more_than_the_limit() {
     let extension = "a".repeat(CHUNK_EXTENSION_BYTES_MAX - 1);
-    // Each such chunk has 256 bytes of extension (with the semicolon) for one byte of data.
+    // Each of these chunks has 256 bytes of extension, including the semicolon, and one byte of data.
     let most = CHUNK_EXTENSION_EXCESS_BYTES_MAX / CHUNK_EXTENSION_BYTES_MAX;
     let flood = |count: usize| format!("1;{extension}\r\nx\r\n").repeat(count);
     check(&format!("{}0\r\n\r\n", flood(most)), &format!("{} 0", "x".repeat(most)));
@@ -183,7 +183,7 @@ fn trailers() {
 }
 
 #[test]
-fn counted_and_closing_bodies_end_as_they_should() {
+fn bodies_with_a_length_and_bodies_until_close_end_correctly() {
     let mut none = BodyDecoder::new(BodyLength::None);
     assert!(none.is_done() && none.handle_end().is_ok());
     assert!(BodyDecoder::new(BodyLength::Length(0)).is_done());
@@ -205,14 +205,14 @@ fn counted_and_closing_bodies_end_as_they_should() {
 }
 
 #[test]
-fn the_usual_end_comes_with_the_last_data() {
+fn last_chunk_is_consumed_with_the_last_data() {
     let mut decoder = BodyDecoder::new(BodyLength::Chunked);
     let step = decoder.decode(b"5\r\nhello\r\n0\r\n\r\nGET").unwrap();
     assert_eq!(step, BodyStep { consumed: 15, data: b"hello", done: true });
 }
 
 #[test]
-fn trailers_that_are_to_be_dropped_are_read_all_the_same() {
+fn dropped_trailers_are_still_validated() {
     let whole = |input: &[u8]| {
         let mut decoder = BodyDecoder::new(BodyLength::Chunked).dropping_trailers(true);
         let step = decoder.decode(input).map_err(|fault| fault.kind.name());

@@ -1,4 +1,4 @@
-//! Every file of the fuzz corpus, run through the fuzz bodies by plain `cargo test`.
+//! Replays every file of the fuzz corpus through the fuzz bodies, as part of `cargo test`.
 
 use std::fs;
 use std::path::Path;
@@ -14,37 +14,37 @@ fn replay(target: &str, body: fn(&[u8])) {
         body(&fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())));
         files += 1;
     }
-    assert!(files >= 5, "the corpus in {} is nearly empty", folder.display());
+    assert!(files >= 5, "the corpus in {} has fewer than 5 files", folder.display());
 }
 
 #[test]
-fn request_corpus_keeps_every_promise() {
+fn request_corpus_passes() {
     replay("request", fuzz_request);
 }
 
 #[test]
-fn response_corpus_keeps_every_promise() {
+fn response_corpus_passes() {
     replay("response", fuzz_response);
 }
 
 #[test]
-fn chunked_corpus_keeps_every_promise() {
+fn chunked_corpus_passes() {
     replay("chunked", fuzz_chunked);
 }
 
 #[test]
-fn proxy_header_corpus_keeps_every_promise() {
+fn proxy_header_corpus_passes() {
     replay("proxy_header", fuzz_proxy_header);
 }
 
 #[test]
-fn records_corpus_keeps_every_promise() {
+fn records_corpus_passes() {
     replay("records", fuzz_records);
 }
 
-/// Randomness of the handshake differs from run to run, so that steps do more here than their bytes say.
+/// The randomness of the handshake differs between runs, so the same steps cover more than one case.
 #[test]
-fn steps_drawn_from_a_seed_keep_every_promise() {
+fn seeded_record_steps_pass() {
     for seed in 0..300 {
         let mut prng = tidegate_base::Prng::new(seed);
         let steps: Vec<u8> = (0..64).map(|_| prng.next_u64() as u8).collect();

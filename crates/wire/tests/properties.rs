@@ -1,5 +1,5 @@
-//! Properties over generated messages: any cut gives the same result, canonical bytes come back
-//! as what they were made from, and no bytes at all make a decoder panic.
+//! Properties over generated messages: splitting the input does not change the result, encoded
+//! messages decode to the same message, and no input makes a decoder panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use tidegate_wire::http1::{
     encode_request_line, encode_status_line,
 };
 
-/// Pieces that heads are made of, and that break them when out of place.
+/// Pieces of heads, valid or misplaced.
 const HEAD_PIECES: &[&str] = &[
     "GET / HTTP/1.1\r\n",
     "POST /a?b HTTP/1.1\r\n",
@@ -50,7 +50,7 @@ const HEAD_PIECES: &[&str] = &[
     "1",
 ];
 
-/// Pieces that chunked bodies are made of, and that break them when out of place.
+/// Pieces of chunked bodies, valid or misplaced.
 const CHUNK_PIECES: &[&str] = &[
     "5\r\nhello\r\n",
     "1\r\na\r\n",
@@ -83,7 +83,7 @@ fn joined(pieces: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     vec(prop::sample::select(pieces), 0..14).prop_map(|pieces| pieces.concat().into_bytes())
 }
 
-/// A head that is in order but for one byte.
+/// `head` with one byte replaced, inserted or removed.
 fn nearly_right(head: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
     (0..head.len(), any::<u8>(), 0..3_u8).prop_map(move |(at, byte, how)| {
         let mut bytes = head.to_vec();
@@ -107,21 +107,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_keep_every_promise(data in vec(any::<u8>(), 0..300)) {
+    fn random_bytes_pass_the_fuzz_checks(data in vec(any::<u8>(), 0..300)) {
         fuzz_request(&data);
         fuzz_response(&data);
         fuzz_chunked(&data);
     }
 
     #[test]
-    fn any_mix_of_pieces_keeps_every_promise(head in joined(HEAD_PIECES), body in joined(CHUNK_PIECES)) {
+    fn random_pieces_pass_the_fuzz_checks(head in joined(HEAD_PIECES), body in joined(CHUNK_PIECES)) {
         fuzz_request(&head);
         fuzz_response(&head);
         fuzz_chunked(&body);
     }
 
     #[test]
-    fn one_wrong_byte_keeps_every_promise(
+    fn nearly_valid_messages_pass_the_fuzz_checks(
         request in nearly_right(REQUEST),
         response in nearly_right(RESPONSE),
         body in nearly_right(CHUNKED),
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_comes_back_as_it_was_written(
+    fn encoded_requests_decode_to_the_same_request(
         method in "[A-Z]{1,10}",
         path in "/[a-zA-Z0-9._~!$&'()*+,;=:@%/-]{0,40}",
         query in prop::option::of("[a-z0-9=&?/]{0,20}"),
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn a_response_comes_back_as_it_was_written(status in 200..600_u16, length in 0..1_u64 << 63) {
+    fn encoded_responses_decode_to_the_same_response(status in 200..600_u16, length in 0..1_u64 << 63) {
         let mut bytes = Vec::new();
         encode_status_line(&mut bytes, status);
         encode_field_u64(&mut bytes, "content-length", length);
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn chunks_come_back_as_they_were_written(
+    fn encoded_chunks_decode_to_the_same_data(
         chunks in vec(vec(any::<u8>(), 1..40), 0..10),
         trailers in prop::sample::select(vec!["", "A: b\r\n", "A: b\r\nC: d\r\n"]),
         cuts in vec(1..30_usize, 1..10),
@@ -210,16 +210,16 @@ proptest! {
             data.extend_from_slice(step.data);
             at += step.consumed;
         }
-        prop_assert_eq!(at, body_end, "the next message is left alone");
+        prop_assert_eq!(at, body_end, "the next message must not be consumed");
         prop_assert_eq!(data, chunks.concat());
         prop_assert_eq!(decoder.trailers(), trailers.as_bytes());
     }
 }
 
 #[test]
-fn a_dripping_peer_costs_work_in_proportion() {
-    // A head that is longer than any limit, one byte more at each call: were each call to begin
-    // at the first byte, this would take 2^27 steps a head instead of 2^14.
+fn work_is_linear_if_a_head_arrives_byte_by_byte() {
+    // A head longer than the limit, one more byte at each call. If each call began at the first
+    // byte, a head would take 2^27 steps instead of 2^14.
     let head = [b"GET / HTTP/1.1\r\nHost: h\r\nA: ".to_vec(), vec![b'a'; 20_000]].concat();
     let limits = HeadLimits::default();
     for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! The PROXY protocol by the tables of its specification, and its properties over generated headers.
+//! The PROXY protocol: tables from its specification, and properties over generated headers.
 
 use core::net::SocketAddr;
 
@@ -20,14 +20,14 @@ fn tcp(source: &str, destination: &str) -> Endpoints<'static> {
     }
 }
 
-/// The header that `bytes` are, all of them but what is said to follow.
+/// Decodes a complete header that is followed by `following` other bytes.
 fn whole(bytes: &[u8], following: usize) -> Header<'_> {
-    let (header, consumed) = decode(bytes).expect("well-formed").expect("whole");
+    let (header, consumed) = decode(bytes).expect("well-formed").expect("complete");
     assert_eq!(consumed, bytes.len() - following);
     header
 }
 
-/// A block with that command and family.
+/// A block with this command and family.
 fn block(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = SIGNATURE.to_vec();
     bytes.extend([command, family]);
@@ -39,7 +39,7 @@ fn block(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
 const INET: [u8; 12] = [192, 0, 2, 1, 198, 51, 100, 2, 0xdc, 0x04, 0x01, 0xbb];
 
 #[test]
-fn lines_of_version_1_say_what_the_specification_says() {
+fn valid_version_1_lines_are_decoded() {
     for (line, endpoints) in [
         (
             "PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535",
@@ -69,7 +69,7 @@ fn lines_of_version_1_say_what_the_specification_says() {
 }
 
 #[test]
-fn a_line_that_is_made_otherwise_is_refused() {
+fn malformed_version_1_lines_are_rejected() {
     for line in [
         "PROXY \r\n",
         "PROXY TCP4\r\n",
@@ -105,7 +105,7 @@ fn a_line_that_is_made_otherwise_is_refused() {
 }
 
 #[test]
-fn a_line_ends_within_107_bytes() {
+fn version_1_lines_longer_than_107_bytes_are_rejected() {
     let line = |bytes: usize| format!("PROXY UNKNOWN {:x<1$}\r\n", "", bytes - 16);
     assert_eq!(line(TEXT_BYTES_MAX).len(), TEXT_BYTES_MAX);
     assert_eq!(whole(line(TEXT_BYTES_MAX).as_bytes(), 0).endpoints, Endpoints::Unknown);
@@ -118,7 +118,7 @@ fn a_line_ends_within_107_bytes() {
 }
 
 #[test]
-fn what_is_no_header_is_refused_at_its_first_wrong_byte() {
+fn other_input_is_rejected_at_its_first_wrong_byte() {
     assert_eq!(decode(b""), Ok(None));
     for bytes in
         [&b"G"[..], b"POST", b"PROXY\t", b"\x16\x03\x01", b"proxy", b"\r\n\r\n\0\r\nQUIT\r"]
@@ -135,7 +135,7 @@ fn what_is_no_header_is_refused_at_its_first_wrong_byte() {
 }
 
 #[test]
-fn blocks_of_version_2_say_whom_a_connection_is_for() {
+fn valid_version_2_blocks_are_decoded() {
     let header =
         |bytes: &[u8]| whole(bytes, 0).endpoints == tcp("192.0.2.1:56324", "198.51.100.2:443");
     assert!(header(&block(0x21, 0x11, &INET)));
@@ -157,7 +157,7 @@ fn blocks_of_version_2_say_whom_a_connection_is_for() {
         panic!("a unix socket")
     };
     assert!(source.starts_with(b"/run/a\0") && destination.starts_with(b"/run/b\0"));
-    // To be accepted, and the rest of the block to be discarded, whatever it is.
+    // Receivers must accept LOCAL and discard the rest of the block, whatever it is.
     for family in [0x00, 0x11, 0x99] {
         let local = block(0x20, family, &[3, 0, 1]);
         let header = whole(&local, 0);
@@ -168,7 +168,7 @@ fn blocks_of_version_2_say_whom_a_connection_is_for() {
 }
 
 #[test]
-fn a_block_that_is_made_otherwise_is_refused_as_soon_as_it_shows() {
+fn malformed_version_2_blocks_are_rejected_by_their_first_16_bytes() {
     for (bytes, fault) in [
         (block(0x11, 0x11, &INET), Fault::VersionUnknown),
         (block(0x31, 0x11, &INET), Fault::VersionUnknown),
@@ -183,7 +183,7 @@ fn a_block_that_is_made_otherwise_is_refused_as_soon_as_it_shows() {
         (block(0x21, 0x31, &[0; 215]), Fault::TooShort),
     ] {
         assert_eq!(decode(&bytes), Err(fault));
-        assert_eq!(decode(&bytes[..16]), Err(fault), "the rest need not come");
+        assert_eq!(decode(&bytes[..16]), Err(fault), "the first 16 bytes must be enough");
     }
     let most = BINARY_BYTES_MAX - 16;
     let mut body = INET.to_vec();
@@ -195,7 +195,7 @@ fn a_block_that_is_made_otherwise_is_refused_as_soon_as_it_shows() {
 }
 
 #[test]
-fn extensions_fill_their_place_or_are_refused() {
+fn extensions_with_wrong_lengths_are_rejected() {
     for bad in [
         &[1][..],
         &[1, 0],
@@ -214,7 +214,7 @@ fn extensions_fill_their_place_or_are_refused() {
 }
 
 #[test]
-fn a_tls_client_is_described_with_its_parts() {
+fn tls_extension_is_decoded_with_its_parts() {
     let mut tls = vec![0x20, 0, 0, 0x05, 0, 0, 0, 0];
     for (kind, value) in [
         (0x21, "TLSv1.2"),
@@ -245,11 +245,11 @@ fn a_tls_client_is_described_with_its_parts() {
 }
 
 #[test]
-fn a_checksum_is_verified_where_there_is_one() {
+fn checksum_is_verified_if_present() {
     let mut bytes = Vec::new();
-    let said = [Extension::Authority(b"a.example")];
-    encode_binary(&mut bytes, &tcp("192.0.2.1:56324", "198.51.100.2:443"), said, true);
-    // By an implementation that shares nothing with this one.
+    let extensions = [Extension::Authority(b"a.example")];
+    encode_binary(&mut bytes, &tcp("192.0.2.1:56324", "198.51.100.2:443"), extensions, true);
+    // This file was written by an independent implementation.
     let expected = include_bytes!("../../../fuzz/corpus/proxy_header/inet-checksum");
     assert_eq!(whole(expected, 0).extensions.count(), 2);
     whole(&bytes, 0);
@@ -265,7 +265,7 @@ fn a_checksum_is_verified_where_there_is_one() {
 }
 
 #[test]
-fn what_version_1_cannot_say_becomes_unknown() {
+fn endpoints_that_version_1_cannot_express_become_unknown() {
     let path = [0; 108];
     let transport = Transport::Datagram;
     for endpoints in [
@@ -281,14 +281,14 @@ fn what_version_1_cannot_say_becomes_unknown() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out_whole() {
+fn extensions_that_do_not_fit_are_left_out() {
     let long = vec![b'x'; BINARY_BYTES_MAX];
     let longest = vec![b'x'; usize::from(u16::MAX) + 1];
     for over in [&long, &longest] {
         let tls = Tls { common_name: Some(over), ..Tls::default() };
-        let said = [Extension::Tls(tls), Extension::Noop(over), Extension::Alpn(b"h2")];
+        let extensions = [Extension::Tls(tls), Extension::Noop(over), Extension::Alpn(b"h2")];
         let mut bytes = b"before".to_vec();
-        encode_binary(&mut bytes, &tcp("192.0.2.1:1", "192.0.2.2:2"), said, true);
+        encode_binary(&mut bytes, &tcp("192.0.2.1:1", "192.0.2.2:2"), extensions, true);
         let kept: Vec<_> = whole(&bytes[6..], 0).extensions.collect();
         assert_eq!(kept.len(), 2);
         assert_eq!(kept[0], Extension::Alpn(b"h2"));
@@ -316,14 +316,14 @@ fn endpoints() -> impl Strategy<Value = Endpoints<'static>> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_the_same(
+    fn encoded_headers_decode_to_the_same_header(
         endpoints in endpoints(),
-        said in vec((any::<u8>(), vec(any::<u8>(), 0..200)), 0..8),
+        values in vec((any::<u8>(), vec(any::<u8>(), 0..200)), 0..8),
         checksummed in any::<bool>(),
     ) {
-        // Types with a form of their own have tests of their own.
+        // Types with their own format have separate tests.
         let plain = |kind: u8| !matches!(kind, 1..=5 | 0x20 | 0x30);
-        let extensions: Vec<_> = said
+        let extensions: Vec<_> = values
             .iter()
             .map(|(kind, value)| match plain(*kind) {
                 true => Extension::Other(*kind, value),
@@ -350,7 +350,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_break_a_promise(
+    fn nearly_valid_bytes_pass_the_fuzz_checks(
         start in prop_oneof![Just(&b""[..]), Just(SIGNATURE), Just(&b"PROXY TCP4 "[..]), Just(&b"PROXY UNKNOWN"[..])],
         command in prop_oneof![Just(0x20), Just(0x21), any::<u8>()],
         family in prop_oneof![Just(0x11), Just(0x21), Just(0x31), any::<u8>()],

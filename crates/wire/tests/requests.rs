@@ -1,7 +1,7 @@
-//! Request heads, one verdict each: RFC 9112 rules and the known ways to smuggle a request.
+//! Request heads with their verdicts: the rules of RFC 9112 and the known ways to smuggle a request.
 //!
-//! A verdict is the fault's name, "more" for a head that is not complete, or for an accepted one
-//! its method, path with query, host, length, and `keep` or `close`, then `expect` and `upgrade`.
+//! A verdict is the name of the fault, "more" for an incomplete head, or for an accepted head its
+//! method, path with query, host, length, `keep` or `close`, and optionally `expect` and `upgrade`.
 
 use tidegate_base::limits::HOST_BYTES_MAX;
 use tidegate_wire::http1::{BodyLength, FieldStorage, HeadDecoder, HeadLimits, RequestHead};
@@ -41,13 +41,13 @@ fn verdict(input: &[u8], cuts: impl Iterator<Item = usize>) -> String {
     "more".to_owned()
 }
 
-/// The verdict on `input` must be `wanted`, however the input is cut.
+/// Checks that the verdict on `input` is `wanted`, however the input is split.
 fn check(input: &[u8], wanted: &str) {
     let shown = input.escape_ascii().to_string();
     assert_eq!(verdict(input, core::iter::empty()), wanted, "whole: {shown}");
     assert_eq!(verdict(input, 1..input.len()), wanted, "byte by byte: {shown}");
     for cut in 1..input.len() {
-        assert_eq!(verdict(input, [cut].into_iter()), wanted, "cut at {cut}: {shown}");
+        assert_eq!(verdict(input, [cut].into_iter()), wanted, "split at {cut}: {shown}");
     }
 }
 
@@ -192,7 +192,7 @@ fn lines_and_bytes() {
     check(b"GET / HTTP/1.1\r\nHost: h\r\n\xe9: a\r\n\r\n", "FieldNameInvalid");
 }
 
-/// Each line goes between a good Host field and the end of a POST.
+/// Each line is placed between a valid Host field and the end of the head of a POST.
 #[test]
 fn field_lines() {
     for (line, wanted) in [
@@ -292,7 +292,7 @@ fn hosts() {
     ]);
 }
 
-/// Each piece goes after a good Host field of a POST on HTTP/1.1.
+/// The fields are placed after a valid Host field in an HTTP/1.1 POST.
 #[test]
 fn body_lengths() {
     for (fields, wanted) in [
@@ -391,7 +391,7 @@ fn body_lengths() {
     ]);
 }
 
-/// Each piece goes after a good Host field of a GET in that version.
+/// The fields are placed after a valid Host field in a GET of this version.
 #[test]
 fn connection_expect_and_upgrade() {
     for (minor, fields, wanted) in [
@@ -432,7 +432,7 @@ fn connection_expect_and_upgrade() {
 }
 
 #[test]
-fn limits_are_refused_at_the_byte_that_exceeds_them() {
+fn heads_are_rejected_at_the_byte_that_exceeds_a_limit() {
     let limits =
         HeadLimits { request_line_bytes_max: 20, head_bytes_max: 60, header_fields_max: 3 };
     let judge = |input: &[u8], step: usize| {
@@ -479,7 +479,7 @@ fn limits_are_refused_at_the_byte_that_exceeds_them() {
 }
 
 #[test]
-fn default_limits_let_100_fields_pass_and_no_more() {
+fn default_limits_allow_100_fields() {
     let head = |fields: usize| format!("GET / HTTP/1.0\r\n{}\r\n", "a: b\r\n".repeat(fields));
     assert_eq!(verdict(head(100).as_bytes(), core::iter::empty()), "GET / - none close");
     assert_eq!(verdict(head(101).as_bytes(), core::iter::empty()), "TooManyFields");
@@ -487,7 +487,7 @@ fn default_limits_let_100_fields_pass_and_no_more() {
 }
 
 #[test]
-fn a_host_as_long_as_its_limit_passes_and_no_longer_one() {
+fn hosts_longer_than_the_limit_are_rejected() {
     let fits = format!("{}:8080", "h".repeat(HOST_BYTES_MAX - ":8080".len()));
     let in_field = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let in_target = |host: &str| format!("GET http://{host}/ HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -501,7 +501,7 @@ fn a_host_as_long_as_its_limit_passes_and_no_longer_one() {
 }
 
 #[test]
-fn a_head_ends_where_the_next_message_begins() {
+fn pipelined_heads_are_decoded_one_by_one() {
     let input = b"GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n\0";
     let limits = HeadLimits::default();
     let mut decoder = HeadDecoder::default();

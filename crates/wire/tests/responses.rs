@@ -1,6 +1,7 @@
-//! Response heads, one verdict each (RFC 9112 sections 4, 6.3 and 9.3).
+//! Response heads with their verdicts (RFC 9112 sections 4, 6.3 and 9.3).
 //!
-//! A verdict is the fault's name, "more", or status, length, `keep` or `close`, and `upgrade`.
+//! A verdict is the name of the fault, "more" for an incomplete head, or for an accepted head its
+//! status, length, `keep` or `close`, and optionally `upgrade`.
 
 use tidegate_wire::http1::{
     BodyLength, FieldStorage, HeadDecoder, HeadLimits, RequestKind, ResponseHead,
@@ -37,13 +38,13 @@ fn verdict(input: &[u8], request: RequestKind, cuts: impl Iterator<Item = usize>
     "more".to_owned()
 }
 
-/// The verdict on `input` must be `wanted`, however the input is cut.
+/// Checks that the verdict on `input` is `wanted`, however the input is split.
 fn check(input: &[u8], request: RequestKind, wanted: &str) {
     let shown = input.escape_ascii().to_string();
     assert_eq!(verdict(input, request, core::iter::empty()), wanted, "whole: {shown}");
     assert_eq!(verdict(input, request, 1..input.len()), wanted, "byte by byte: {shown}");
     for cut in 1..input.len() {
-        assert_eq!(verdict(input, request, [cut].into_iter()), wanted, "cut at {cut}: {shown}");
+        assert_eq!(verdict(input, request, [cut].into_iter()), wanted, "split at {cut}: {shown}");
     }
 }
 
@@ -156,14 +157,18 @@ fn lengths_depend_on_status_and_request() {
         (GET, "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n", "200 until-close close"),
         (GET, "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n", "TransferEncodingOnHttp10"),
         (GET, "HTTP/1.1 200 OK\r\nConnection: upgrade\r\nUpgrade: x\r\n", "200 until-close close"),
-        (GET, "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n", "SwitchNotAsked"),
-        (GET, "HTTP/1.1 101 Switching\r\n", "SwitchNotAsked"),
+        (
+            GET,
+            "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n",
+            "SwitchNotRequested",
+        ),
+        (GET, "HTTP/1.1 101 Switching\r\n", "SwitchNotRequested"),
         (
             UPGRADE,
             "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n",
             "101 none keep upgrade",
         ),
-        (UPGRADE, "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\n", "SwitchUnnamed"),
+        (UPGRADE, "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\n", "SwitchProtocolMissing"),
         (UPGRADE, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "200 0 keep"),
         (CONNECT, "HTTP/1.1 200 OK\r\n", "200 none keep upgrade"),
         (CONNECT, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", "200 none close upgrade"),

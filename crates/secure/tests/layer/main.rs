@@ -484,7 +484,7 @@ fn refused_clients_are_logged_and_rate_limited() {
         shown.subject,
         shown.fingerprint_hex()
     );
-    let absent = "listener front: client 192.0.2.7:4711: the peer showed no certificate";
+    let absent = "listener front: client 192.0.2.7:4711: the peer presented no certificate";
     for version in VERSIONS {
         let mut stage = Stage::requiring_client_certificates(version, own.to_vec());
         let refuse = |stage: &mut Stage, mut end: stage::TlsPeer| {

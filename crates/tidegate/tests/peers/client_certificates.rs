@@ -190,7 +190,7 @@ fn the_log_says_which_certificate_was_refused_and_why() {
         (Some("stranger"), "the issuer of the peer's certificate is not trusted"),
         (Some("back"), "the peer's certificate has been revoked"),
         (Some("server"), "the peer's certificate is for another purpose"),
-        (None, "the peer showed no certificate"),
+        (None, "the peer presented no certificate"),
     ] {
         // One line a second is written: each case has a log of its own.
         let gate = Gate::start(&folder, &config);

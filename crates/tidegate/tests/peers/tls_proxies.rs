@@ -144,7 +144,7 @@ fn the_log_says_which_server_was_refused_and_why() {
         (
             "bare",
             trusted,
-            "the peer's certificate is of version 1 or 2, without extensions: it must be of version 3",
+            "the peer's certificate is version 1 or 2, without extensions; it must be version 3",
         ),
         (
             "both",

@@ -1,9 +1,9 @@
-//! Bodies out of bytes: counted, chunked, or until the connection closes (RFC 9112 sections 6, 7).
-//! In: what came after the head, piece by piece. Out: pieces of the body, borrowed from it.
-//! Never: holds body bytes; forgives a byte of a chunk's frame.
-//! Limits: 16 digits a chunk size, `CHUNK_EXTENSION_BYTES_MAX` a chunk, `CHUNK_EXTENSION_EXCESS_BYTES_MAX`,
-//! `TRAILER_BYTES_MAX`.
-//! Invariant: takes at least one byte of an input that is not empty, until the body is done.
+//! Decodes bodies: of known length, chunked, or until the connection closes (RFC 9112 sections 6, 7).
+//! In: the bytes after the head, piece by piece. Out: pieces of the body that borrow from the input.
+//! Never: buffers body bytes; accepts malformed chunk framing.
+//! Limits: 16 digits in a chunk size, `CHUNK_EXTENSION_BYTES_MAX` for each chunk,
+//! `CHUNK_EXTENSION_EXCESS_BYTES_MAX` and `TRAILER_BYTES_MAX` for each body.
+//! Invariant: until the body is done, each call consumes at least one byte of a non-empty input.
 
 use super::fault::{Fault, FaultKind};
 use super::framing::{BodyLength, LENGTH_MAX};
@@ -11,36 +11,42 @@ use super::scan::{is_text, is_token_char};
 use super::trailer::TrailerSection;
 use tidegate_base::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSION_EXCESS_BYTES_MAX};
 
-/// What one call of [`BodyDecoder::decode`] found.
+/// The result of one call of [`BodyDecoder::decode`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BodyStep<'b> {
-    /// Bytes of the input that are dealt with, `data` among them.
+    /// Bytes of the input that were consumed, including `data`.
     pub consumed: usize,
-    /// Body bytes, possibly none.
+    /// Body bytes; may be empty.
     pub data: &'b [u8],
-    /// Whether the body is complete; what is left of the input belongs to the next message.
+    /// Whether the body is complete. The rest of the input then belongs to the next message.
     pub done: bool,
 }
 
 /// Decodes one body.
 #[derive(Debug)]
 pub struct BodyDecoder {
-    /// Bytes of the body or of the chunk still to come; while a chunk size comes in, the number so far.
+    /// Bytes still missing from the body or from the current chunk. While a chunk size is being
+    /// read: the value of its digits so far.
     remaining: u64,
+    /// The trailer section; `None` until a trailer field begins.
     trailers: Option<Box<TrailerSection>>,
-    /// Bytes of extensions in all chunks, less the chunks' data; not below 0.
+    /// Bytes of extensions in all chunks minus bytes of chunk data, never below 0; at most
+    /// `CHUNK_EXTENSION_EXCESS_BYTES_MAX`.
     extension_excess: u32,
-    /// Bytes of this chunk's extensions.
+    /// Bytes of extensions in the current chunk; at most `CHUNK_EXTENSION_BYTES_MAX`.
     extension_bytes: u16,
+    /// Digits read of the current chunk size; at most 16.
     size_digits: u8,
+    /// Whether trailer fields are parsed but not returned.
     drops_trailers: bool,
+    /// The part of the body that the next byte belongs to.
     phase: Phase,
 }
 
 const _: () = assert!(size_of::<BodyDecoder>() <= 32);
 const _: () = assert!(CHUNK_EXTENSION_BYTES_MAX < u16::MAX as usize);
 
-/// What is expected next.
+/// The part of a body that the next byte belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Done,
@@ -69,7 +75,7 @@ enum Phase {
 }
 
 impl BodyDecoder {
-    /// A decoder for a body of that length.
+    /// Creates a decoder for a body of this length.
     #[must_use]
     #[inline]
     pub const fn new(length: BodyLength) -> Self {
@@ -90,8 +96,7 @@ impl BodyDecoder {
         }
     }
 
-    /// The same, but where `drops_trailers` all trailer fields are read and none is handed on, as RFC 9110
-    /// section 6.5.1 allows.
+    /// Sets whether trailer fields are parsed but dropped, as RFC 9110 section 6.5.1 allows.
     #[must_use]
     #[inline]
     pub const fn dropping_trailers(mut self, drops_trailers: bool) -> Self {
@@ -106,11 +111,11 @@ impl BodyDecoder {
         matches!(self.phase, Phase::Done)
     }
 
-    /// Takes the next piece of the body from `input`. Call again while input is left and the body
-    /// is not done.
+    /// Decodes the next piece of the body from `input`. Call it again while there is input left and
+    /// the body is not done.
     ///
     /// # Errors
-    /// A fault in the chunks' frame. All data given out before was right; the message is not.
+    /// Malformed chunk framing. Data returned before the fault is valid, but the message is not.
     #[inline]
     pub fn decode<'b>(&mut self, input: &'b [u8]) -> Result<BodyStep<'b>, Fault> {
         match self.phase {
@@ -127,10 +132,10 @@ impl BodyDecoder {
         }
     }
 
-    /// The peer will send no more.
+    /// Handles the end of the peer's bytes.
     ///
     /// # Errors
-    /// `BodyTruncated` where that does not end the body (RFC 9112 section 8).
+    /// `BodyTruncated` if the body is not complete (RFC 9112 section 8).
     pub const fn handle_end(&mut self) -> Result<(), Fault> {
         match self.phase {
             Phase::Done | Phase::UntilClose => {
@@ -141,9 +146,9 @@ impl BodyDecoder {
         }
     }
 
-    /// After a chunked body is done: the trailer fields that may be handed on, as lines
-    /// `name: value` with CRLF each. Those that trailers must not have are left out
-    /// (RFC 9110 section 6.5.1); all are where they were to be dropped.
+    /// The trailer fields of a complete chunked body that may be forwarded, as lines `name: value`,
+    /// each with its CRLF. Fields that are not allowed in trailers are left out (RFC 9110 section
+    /// 6.5.1). Empty if the decoder drops trailers.
     #[must_use]
     pub fn trailers(&self) -> &[u8] {
         match &self.trailers {
@@ -178,8 +183,8 @@ impl BodyDecoder {
         input.split_at(length)
     }
 
-    /// After a chunk's data: takes its CRLF, and the last chunk if it is right behind, so that the
-    /// usual body is done with its last data. What looks different waits for the next call.
+    /// Called after the data of a chunk. Consumes its CRLF, and the last chunk if it follows at once, so
+    /// that most bodies are done together with their last data. The next call handles everything else.
     fn skip_chunk_end<'b>(&mut self, rest: &'b [u8]) -> &'b [u8] {
         self.phase = Phase::ChunkCr;
         let Some(rest) = rest.strip_prefix(b"\r\n") else {
@@ -193,7 +198,7 @@ impl BodyDecoder {
         rest
     }
 
-    /// Takes one byte that is not chunk data; gives what is expected after it.
+    /// Handles one byte that is not chunk data. Returns the phase of the byte after it.
     fn handle_frame_byte(&mut self, byte: u8) -> Result<Phase, FaultKind> {
         match (self.phase, byte) {
             (Phase::SizeStart | Phase::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
@@ -202,7 +207,7 @@ impl BodyDecoder {
             (Phase::Size, b'\r') => Ok(Phase::SizeLf),
             (Phase::Size, b'\n') => Err(FaultKind::BareLf),
             (Phase::Size | Phase::SizeSpace, b';') => self.count_extension(Phase::ExtensionStart),
-            // White space may stand before a semicolon only (RFC 9112 section 7.1.1).
+            // Whitespace is allowed only before a semicolon (RFC 9112 section 7.1.1).
             (Phase::Size | Phase::SizeSpace, b' ' | b'\t') => {
                 self.count_extension(Phase::SizeSpace)
             }
@@ -254,8 +259,8 @@ impl BodyDecoder {
         if self.remaining == 0 { Phase::TrailerStart } else { Phase::ChunkData }
     }
 
-    /// chunk-ext of RFC 9112 section 7.1.1; nobody reads extensions here, but what others may
-    /// read in two ways must not pass for one.
+    /// Handles a byte of chunk-ext (RFC 9112 section 7.1.1). Extensions are not interpreted here, but
+    /// those that other implementations could read differently must be rejected.
     fn extension_phase(&self, byte: u8) -> Result<Phase, FaultKind> {
         match (self.phase, byte) {
             (_, b'\n') => Err(FaultKind::BareLf),

@@ -1,13 +1,14 @@
-//! Fields that claim what only a proxy may say: where a message came from, and who sent it.
-//! In: a field's name. Out: whether it begins so. Never: judges who may make the claim.
+//! Fields with claims that only a trusted proxy may make: where a message came from, and its client.
+//! In: the name of a field. Out: whether it has the prefix of a claim.
+//! Never: decides which peer may make the claim.
 
-/// How fields begin that say what a proxy in front has seen.
+/// Prefix of the fields in which a proxy in front reports the client's connection.
 pub const FORWARDING_CLAIM: &[u8] = b"x-forwarded-";
-/// How fields begin that say which certificate a client has shown.
+/// Prefix of the fields in which a proxy in front reports the client's certificate.
 pub const CERTIFICATE_CLAIM: &[u8] = b"x-client-cert-";
 
-/// Whether a name begins so (`prefix` in lower case), also where `_` stands for `-`: gateway interfaces
-/// map both to the same variable.
+/// Whether a name begins with `prefix`, which must be in lower case. `_` in the name matches `-`, because
+/// gateway interfaces such as CGI map both to the same variable.
 #[must_use]
 #[inline]
 pub fn is_claim(name: &str, prefix: &[u8]) -> bool {
@@ -25,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_known_however_it_is_spelt() {
+    fn claims_are_recognized_in_any_spelling() {
         for name in ["X-Forwarded-For", "x_forwarded_for", "X-FORWARDED_", "x-forwarded-"] {
             assert!(is_claim(name, FORWARDING_CLAIM), "{name}");
         }

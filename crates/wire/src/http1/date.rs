@@ -1,5 +1,5 @@
-//! The Date field's value, rendered when the second changes and not before (RFC 9110 section 5.6.7).
-//! In: seconds since 1970 from whoever reads the clock. Out: 29 bytes of IMF-fixdate.
+//! The value of the Date field, rendered only when the second changes (RFC 9110 section 5.6.7).
+//! In: seconds since 1970 from the worker's clock. Out: 29 bytes of IMF-fixdate.
 //! Never: reads a clock.
 
 use core::time::Duration;
@@ -10,15 +10,17 @@ use std::time::UNIX_EPOCH;
 /// The current Date value of one worker.
 #[derive(Clone, Debug)]
 pub struct DateField {
+    /// The second that `rendered` shows, in seconds since 1970.
     unix_seconds: u64,
+    /// The value of the field.
     rendered: [u8; 29],
 }
 
-/// The last second of the year 9999, the last one that has a form.
+/// The last second of the year 9999, the latest that IMF-fixdate can express.
 const UNIX_SECONDS_MAX: u64 = 253_402_300_799;
 
 impl DateField {
-    /// The value at that second.
+    /// Creates the value for this second.
     #[must_use]
     pub fn new(unix_seconds: u64) -> Self {
         let mut field = Self { unix_seconds, rendered: *b"Thu, 01 Jan 1970 00:00:00 GMT" };
@@ -26,7 +28,7 @@ impl DateField {
         field
     }
 
-    /// Moves on to that second; renders only when it is another one.
+    /// Sets the second; renders the value only if the second changed.
     #[inline]
     pub fn update(&mut self, unix_seconds: u64) {
         if self.unix_seconds != unix_seconds {
@@ -35,7 +37,7 @@ impl DateField {
         }
     }
 
-    /// The value, like `Sun, 06 Nov 1994 08:49:37 GMT`.
+    /// The value, for example `Sun, 06 Nov 1994 08:49:37 GMT`.
     #[must_use]
     #[inline]
     pub const fn as_bytes(&self) -> &[u8; 29] {
@@ -45,9 +47,9 @@ impl DateField {
     fn render(&mut self) {
         let seconds = self.unix_seconds.min(UNIX_SECONDS_MAX);
         let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(seconds));
-        // 29 bytes for every year of four digits, so the slice takes all of it.
+        // A date with a four-digit year has exactly 29 bytes, so it fits the slice.
         let written = write!(&mut self.rendered[..], "{date}");
-        debug_assert!(written.is_ok(), "a date is 29 bytes");
+        debug_assert!(written.is_ok(), "a date must be 29 bytes");
     }
 }
 

@@ -1,6 +1,6 @@
-//! Canonical bytes: start lines, fields and chunk frames, one spelling each (RFC 9112).
-//! In: parts that a decoder or the configuration has checked. Out: bytes at the end of a buffer.
-//! Never: emits what this crate's decoders would refuse; never formats through `core::fmt`.
+//! Encodes start lines, fields and chunk framing in their one canonical form (RFC 9112).
+//! In: parts that a decoder or the configuration has checked. Out: bytes appended to a buffer.
+//! Never: emits bytes that this crate's decoders would reject; never formats through `core::fmt`.
 
 /// Appends `HTTP/1.1 status reason` with its CRLF.
 #[inline]
@@ -9,7 +9,7 @@ pub fn encode_status_line(out: &mut Vec<u8>, status: u16) {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         return;
     }
-    debug_assert!((100..=599).contains(&status), "a status is 100 to 599");
+    debug_assert!((100..=599).contains(&status), "the status must be 100 to 599");
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
     out.push(b' ');
@@ -20,7 +20,7 @@ pub fn encode_status_line(out: &mut Vec<u8>, status: u16) {
 /// Appends `method target HTTP/1.1` with its CRLF.
 #[inline]
 pub fn encode_request_line(out: &mut Vec<u8>, method: &str, target: &str) {
-    debug_assert!(!method.is_empty() && !target.is_empty(), "a request line has three words");
+    debug_assert!(!method.is_empty() && !target.is_empty(), "method and target must not be empty");
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
     out.extend_from_slice(target.as_bytes());
@@ -32,7 +32,7 @@ pub fn encode_request_line(out: &mut Vec<u8>, method: &str, target: &str) {
 pub fn encode_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     debug_assert!(
         !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)),
-        "a value is one line"
+        "the value must be a single line"
     );
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
@@ -46,11 +46,11 @@ pub fn encode_field_u64(out: &mut Vec<u8>, name: &str, value: u64) {
     encode_field(out, name, itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Appends the line before a chunk's data. A chunk of no bytes would end the body: callers leave
-/// it out, or call [`encode_last_chunk`].
+/// Appends the line before the data of a chunk. An empty chunk would end the body: callers skip
+/// empty chunks, or call [`encode_last_chunk`].
 #[inline]
 pub fn encode_chunk_head(out: &mut Vec<u8>, length: usize) {
-    debug_assert!(length > 0, "a chunk of no bytes ends the body");
+    debug_assert!(length > 0, "an empty chunk ends the body");
     let mut digits = [0_u8; 18];
     digits[16..].copy_from_slice(b"\r\n");
     let mut at = 16;
@@ -63,24 +63,27 @@ pub fn encode_chunk_head(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends what follows a chunk's data.
+/// Appends the CRLF after the data of a chunk.
 #[inline]
 pub fn encode_chunk_tail(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the end of a chunked body: the last chunk, `trailers` (field lines with CRLF each, as
-/// `BodyDecoder::trailers` gives them; usually none) and the empty line.
+/// Appends the end of a chunked body: the last chunk, `trailers` and the empty line. `trailers` are
+/// field lines, each with its CRLF, as `BodyDecoder::trailers` returns them; usually empty.
 #[inline]
 pub fn encode_last_chunk(out: &mut Vec<u8>, trailers: &[u8]) {
-    debug_assert!(trailers.is_empty() || trailers.ends_with(b"\r\n"), "trailers are whole lines");
+    debug_assert!(
+        trailers.is_empty() || trailers.ends_with(b"\r\n"),
+        "trailers must be whole lines"
+    );
     out.extend_from_slice(b"0\r\n");
     out.extend_from_slice(trailers);
     out.extend_from_slice(b"\r\n");
 }
 
-/// The reason phrase of a status (RFC 9110 section 15 and the IANA registry); of an unregistered
-/// one, its class.
+/// The reason phrase of a status (RFC 9110 section 15 and the IANA registry). An unregistered
+/// status gets the phrase of its class.
 #[must_use]
 pub const fn reason_phrase(status: u16) -> &'static str {
     match status {
@@ -163,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_piece_has_one_spelling() {
+    fn every_part_is_encoded_in_canonical_form() {
         let mut out = Vec::new();
         encode_status_line(&mut out, 200);
         encode_status_line(&mut out, 404);

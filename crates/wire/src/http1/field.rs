@@ -1,8 +1,8 @@
-//! Header fields: the names the house acts on, and views of the fields of one head.
-//! In: names and values that the tokenizer has found. Out: `Field`s, classified once.
-//! Never: copies a name or a value; changes either.
-//! Limits: `HEADER_FIELDS_MAX` fields a head.
-//! Invariant: a `FieldName` is found with one table look-up; two names never share a slot.
+//! Header fields: the names that Tidegate acts on, and views of the fields of one head.
+//! In: names and values from the tokenizer. Out: `Field`s, each classified once.
+//! Never: copies or changes a name or a value.
+//! Limits: `HEADER_FIELDS_MAX` fields in a head.
+//! Invariant: classifying a name takes one table look-up; no two names share a slot.
 
 use core::mem::MaybeUninit;
 use tidegate_base::limits::HEADER_FIELDS_MAX;
@@ -10,24 +10,27 @@ use tidegate_base::limits::HEADER_FIELDS_MAX;
 /// One header field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field<'a> {
-    /// What the name means to this house.
+    /// The classified name.
     pub id: FieldName,
-    /// The name as it came: a token, in any case.
+    /// The name as received: a token, in any case.
     pub name: &'a str,
-    /// The value as it came, without the white space around it.
+    /// The value as received, without the whitespace around it.
     pub value: &'a [u8],
 }
 
-/// Room for the fields of one head: put it on the stack, it costs nothing to make.
+/// Storage for the fields of one head. Keep it on the stack; creating it is almost free.
 pub struct FieldStorage<'b> {
+    /// Storage that the tokenizer writes names and values into.
     pub(super) headers: [MaybeUninit<httparse::Header<'b>>; HEADER_FIELDS_MAX],
+    /// The classified names, in the order of the fields.
     pub(super) ids: [FieldName; HEADER_FIELDS_MAX],
-    /// Only for heads that the tokenizer will not take: a minor version above 1.
+    /// Fields of a head that the tokenizer does not support: one with a minor version above 1.
+    /// Otherwise without memory.
     pub(super) rare: Vec<httparse::Header<'b>>,
 }
 
 impl FieldStorage<'_> {
-    /// Room for `HEADER_FIELDS_MAX` fields.
+    /// Creates storage for `HEADER_FIELDS_MAX` fields.
     #[must_use]
     #[inline]
     pub const fn new() -> Self {
@@ -45,7 +48,7 @@ impl Default for FieldStorage<'_> {
     }
 }
 
-/// The fields of one head, in their order.
+/// An iterator over the fields of one head, in order.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     pairs: core::iter::Zip<
@@ -72,16 +75,18 @@ impl ExactSizeIterator for Fields<'_> {}
 /// The fields of one head with their names classified.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FieldTable<'a> {
+    /// Names and values, in order.
     headers: &'a [httparse::Header<'a>],
+    /// The classified names, in the order of `headers`.
     ids: &'a [FieldName],
-    /// Bit `id` is set when a field of that name is in.
+    /// Bit `id` is set if at least one field has this name.
     seen: u64,
-    /// Bit `id` is set when two fields of that name are in.
+    /// Bit `id` is set if more than one field has this name.
     repeated: u64,
 }
 
 impl<'a> FieldTable<'a> {
-    /// Classifies every name of `headers` into `ids`, which has room for them.
+    /// Classifies every name in `headers` into `ids`, which must be at least as long.
     #[inline]
     pub(super) fn new(headers: &'a [httparse::Header<'a>], ids: &'a mut [FieldName]) -> Self {
         let (mut seen, mut repeated) = (0_u64, 0_u64);
@@ -109,7 +114,7 @@ impl<'a> FieldTable<'a> {
         self.repeated & id.bit() != 0
     }
 
-    /// The first value of that name.
+    /// The value of the first field with this name.
     #[inline]
     pub(super) fn find(&self, id: FieldName) -> Option<&'a [u8]> {
         if !self.has(id) {
@@ -118,13 +123,13 @@ impl<'a> FieldTable<'a> {
         self.iter().find(|field| field.id == id).map(|field| field.value)
     }
 
-    /// The first value of a field named `name_lower`, whatever the name's case.
+    /// The value of the first field named `name_lower`; case is ignored.
     pub(super) fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
         self.iter().find(|field| field.name.eq_ignore_ascii_case(name_lower)).map(|f| f.value)
     }
 
-    /// Every element of every field of that name, list syntax undone (RFC 9110 section 5.6.1):
-    /// without the white space around it, possibly empty.
+    /// The list elements of all fields with this name (RFC 9110 section 5.6.1), without the whitespace
+    /// around them. Elements may be empty.
     pub(super) fn elements(&self, id: FieldName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let fields = if self.has(id) { Some(self.iter()) } else { None };
         fields
@@ -135,11 +140,54 @@ impl<'a> FieldTable<'a> {
             .map(trim_ows)
     }
 
-    /// Whether a Connection field names `name` (RFC 9110 section 7.6.1).
+    /// Whether a Connection field lists `name` (RFC 9110 section 7.6.1).
     pub(super) fn is_nominated(&self, name: &str) -> bool {
         self.elements(FieldName::Connection).any(|e| e.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
+
+/// Implements the public access to the fields of a head, the same for requests and responses. The head must
+/// have a `FieldTable` named `fields`.
+macro_rules! field_accessors {
+    ($head:ident) => {
+        impl<'a> $head<'a> {
+            /// The fields, in order.
+            #[inline]
+            #[must_use]
+            pub fn fields(&self) -> crate::http1::Fields<'a> {
+                self.fields.iter()
+            }
+
+            /// Whether a Connection field lists `name`; case is ignored. A field listed there is hop-by-hop
+            /// (RFC 9110 section 7.6.1).
+            #[must_use]
+            pub fn is_nominated(&self, name: &str) -> bool {
+                self.fields.is_nominated(name)
+            }
+
+            /// Whether a field with this name is present. The cost is one bit test.
+            #[must_use]
+            #[inline]
+            pub fn has(&self, id: crate::http1::FieldName) -> bool {
+                self.fields.has(id)
+            }
+
+            /// The value of the first field with this name.
+            #[must_use]
+            #[inline]
+            pub fn find(&self, id: crate::http1::FieldName) -> Option<&'a [u8]> {
+                self.fields.find(id)
+            }
+
+            /// The value of the first field named `name_lower`; case is ignored.
+            #[must_use]
+            pub fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
+                self.fields.find_named(name_lower)
+            }
+        }
+    };
+}
+pub(super) use field_accessors;
 
 /// `bytes` without the spaces and tabs around it (OWS of RFC 9110 section 5.6.3).
 pub(super) const fn trim_ows(mut bytes: &[u8]) -> &[u8] {
@@ -154,7 +202,7 @@ pub(super) const fn trim_ows(mut bytes: &[u8]) -> &[u8] {
 
 macro_rules! field_names {
     ($($name:ident $lower:literal,)*) => {
-        /// The names of fields that something in the house acts on. All others are `Other`.
+        /// The field names that Tidegate acts on. All other names are `Other`.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         pub enum FieldName {
@@ -224,7 +272,7 @@ field_names! {
 }
 
 impl FieldName {
-    /// What `name` means, whatever its case.
+    /// Classifies `name`; case is ignored.
     #[must_use]
     #[inline]
     pub fn classify(name: &[u8]) -> Self {
@@ -242,17 +290,17 @@ impl FieldName {
         Self::LOWER[self as usize]
     }
 
-    /// This name's bit in a set of names; none for `Other`.
+    /// The bit of this name in a set of names; 0 for `Other`.
     #[inline]
     const fn bit(self) -> u64 {
         if matches!(self, Self::Other) { 0 } else { 1 << (self as u8) }
     }
 }
 
-const _: () = assert!(FieldName::ALL.len() <= 64, "a set of names is one u64");
+const _: () = assert!(FieldName::ALL.len() <= 64, "a set of names must fit in a u64");
 
-/// Where a name stands in `SLOTS`; `None` for names shorter than all known ones. The factors were
-/// searched for so that no two names meet; `slots` proves it at compile time.
+/// The index of a name in `SLOTS`; `None` for names shorter than all known ones. The factors were
+/// chosen by search so that no two names collide; `slots` proves it at compile time.
 #[inline]
 const fn slot(name: &[u8]) -> Option<u8> {
     if let [first, .., last] = name
@@ -276,7 +324,7 @@ const fn slots() -> [FieldName; 256] {
     while index < FieldName::ALL.len() {
         let id = FieldName::ALL[index];
         let Some(place) = slot(id.as_str().as_bytes()) else { panic!("a name is too short") };
-        assert!(matches!(table[place as usize], FieldName::Other), "two names meet in a slot");
+        assert!(matches!(table[place as usize], FieldName::Other), "two names share a slot");
         table[place as usize] = id;
         index += 1;
     }
@@ -288,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_known_in_any_case_and_no_neighbour_is() {
+    fn names_are_classified_in_any_case_and_similar_names_are_not() {
         for &id in FieldName::ALL {
             let lower = id.as_str();
             assert_eq!(FieldName::classify(lower.as_bytes()), id);
@@ -307,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn ows_is_taken_off_both_ends_only() {
+    fn ows_is_trimmed_at_both_ends_only() {
         for (given, wanted) in [(" \ta b\t ", "a b"), ("", ""), (" ", ""), ("a", "a")] {
             assert_eq!(trim_ows(given.as_bytes()), wanted.as_bytes());
         }

@@ -1,8 +1,8 @@
-//! The one place that decides how long a body is and whether its connection lives on.
-//! In: a head's classified fields, its version, what the request was. Out: `BodyLength`, persistence.
-//! Source: RFC 9112 sections 6.1 to 6.3 and 9.3; where they leave a choice, the message is refused.
-//! Never: ignores one of two statements about a length; both Content-Length and Transfer-Encoding
-//! in one message are a fault, although RFC 9112 section 6.1 would let the latter win.
+//! The only place that decides how long a body is and whether the connection persists.
+//! In: the classified fields of a head, its version, the kind of the request. Out: `BodyLength`, persistence.
+//! Source: RFC 9112 sections 6.1 to 6.3 and 9.3. If they leave a choice, the message is rejected.
+//! Never: ignores one of two statements about a length. A message with both Content-Length and
+//! Transfer-Encoding is a fault, although RFC 9112 section 6.1 would let the latter take precedence.
 
 use super::fault::FaultKind;
 use super::field::{FieldName, FieldTable, trim_ows};
@@ -12,9 +12,9 @@ use super::scan::is_token_char;
 /// How the end of a body is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyLength {
-    /// There is no body and nothing says there is: the message ends with its head.
+    /// No body: the message ends with its head.
     None,
-    /// Exactly that many bytes.
+    /// Exactly this many bytes.
     Length(u64),
     /// Chunks, ended by a chunk of size 0 and a trailer section.
     Chunked,
@@ -22,19 +22,19 @@ pub enum BodyLength {
     UntilClose,
 }
 
-/// What a response has to know of its request.
+/// The facts about a request that decoding its response depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestKind {
     /// The method was HEAD.
     pub is_head: bool,
     /// The method was CONNECT.
     pub is_connect: bool,
-    /// The request asked for an upgrade, so that a 101 may answer it.
+    /// The request asked for an upgrade, so that a 101 is a valid response.
     pub upgrade_asked: bool,
 }
 
 impl RequestKind {
-    /// The kind of a request with that method.
+    /// The kind of a request with this method.
     #[must_use]
     pub const fn new(method: &Method<'_>, upgrade_asked: bool) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl RequestKind {
     }
 }
 
-/// Lengths above this are refused: many peers hold a length in a signed 64-bit number.
+/// Lengths above this are rejected: many implementations store a length as a signed 64-bit number.
 pub(super) const LENGTH_MAX: u64 = i64::MAX as u64;
 
 /// The length of a request's body (RFC 9112 section 6.3).
@@ -61,7 +61,8 @@ pub(super) fn request_length(
     Ok(content_length(fields)?.map_or(BodyLength::None, BodyLength::Length))
 }
 
-/// The length of a response's body, and whether its framing fields fit its status
+/// The length of a response's body, and whether the connection can be reused after it: false if the
+/// body ends with the connection, or if a response that cannot have a body states a length
 /// (RFC 9112 section 6.3).
 #[inline]
 pub(super) fn response_length(
@@ -77,7 +78,7 @@ pub(super) fn response_length(
         content_length(fields)?.map_or(BodyLength::UntilClose, BodyLength::Length)
     };
     if matches!(status, 100..=199 | 204) || (request.is_connect && matches!(status, 200..=299)) {
-        // RFC 9112 section 6.1 forbids a length here; who gives one may also send a body.
+        // RFC 9112 section 6.1 forbids a length here; a server that states one may also send a body.
         let fits = matches!(stated, BodyLength::UntilClose | BodyLength::Length(0));
         return Ok((BodyLength::None, fits));
     }
@@ -87,11 +88,14 @@ pub(super) fn response_length(
     Ok((stated, stated != BodyLength::UntilClose))
 }
 
-/// What the Connection fields ask for (RFC 9110 section 7.6.1).
+/// The options in the Connection fields that Tidegate acts on (RFC 9110 section 7.6.1).
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct ConnectionOptions {
+    /// `close` is listed.
     pub(super) close: bool,
+    /// `keep-alive` is listed.
     pub(super) keep_alive: bool,
+    /// `upgrade` is listed.
     pub(super) upgrade: bool,
 }
 
@@ -107,14 +111,14 @@ impl ConnectionOptions {
         options
     }
 
-    /// Whether the connection lives on after this message (RFC 9112 section 9.3).
+    /// Whether the connection persists after this message (RFC 9112 section 9.3).
     #[inline]
     pub(super) const fn is_persistent(self, version: Version) -> bool {
         !self.close && (self.keep_alive || matches!(version, Version::Http11))
     }
 }
 
-/// `Ok` only for one single `chunked`.
+/// Accepts only a single `chunked`.
 #[cold]
 fn check_transfer_encoding(fields: &FieldTable<'_>, version: Version) -> Result<(), FaultKind> {
     if fields.has(FieldName::ContentLength) {
@@ -151,7 +155,7 @@ fn check_transfer_encoding(fields: &FieldTable<'_>, version: Version) -> Result<
     }
 }
 
-/// The number a single Content-Length gives.
+/// The value of a single Content-Length.
 #[inline]
 fn content_length(fields: &FieldTable<'_>) -> Result<Option<u64>, FaultKind> {
     let Some(value) = fields.find(FieldName::ContentLength) else {
@@ -163,8 +167,8 @@ fn content_length(fields: &FieldTable<'_>) -> Result<Option<u64>, FaultKind> {
     decode_length(value).map(Some)
 }
 
-/// Says what is wrong with more than one length. RFC 9112 section 6.3 would let equal ones pass;
-/// here they do not: nobody has a reason to send them.
+/// The fault of a message with more than one length. RFC 9112 section 6.3 allows recipients to accept
+/// equal lengths; Tidegate does not, because no implementation has a reason to send them.
 #[cold]
 fn listed_content_length(fields: &FieldTable<'_>) -> FaultKind {
     let mut first = None;
@@ -180,7 +184,7 @@ fn listed_content_length(fields: &FieldTable<'_>) -> FaultKind {
     FaultKind::ContentLengthRepeated
 }
 
-/// Digits, nothing else (RFC 9110 section 8.6), up to `LENGTH_MAX`.
+/// Decodes a length: only digits (RFC 9110 section 8.6), up to `LENGTH_MAX`.
 fn decode_length(digits: &[u8]) -> Result<u64, FaultKind> {
     if digits.is_empty() {
         return Err(FaultKind::ContentLengthInvalid);
@@ -204,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_is_digits_below_two_to_the_63() {
+    fn lengths_are_plain_digits_below_two_to_the_63() {
         for (text, wanted) in [
             ("0", Some(0)),
             ("42", Some(42)),

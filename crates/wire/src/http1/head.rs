@@ -1,9 +1,10 @@
-//! Heads out of bytes: the incremental decoder that both roles share.
-//! In: a message's bytes from its first on, growing from call to call. Out: a head and its length.
-//! Never: parses a whole head more than twice, however it was cut; allocates (but for heads of a
-//! minor version above 1).
+//! The incremental decoder for heads, shared by both roles.
+//! In: the bytes of a message from its first on; each call gets all of them. Out: a head and its length.
+//! Never: parses a whole head more than twice, however the input is split. Never allocates, except for
+//! heads with a minor version above 1.
 //! Limits: `HeadLimits`.
-//! Invariant: the tokenizer proposes, the scanner refuses: a fault's kind is always the scanner's.
+//! Invariant: only the scanner names a syntax fault. A head that the tokenizer does not accept goes to the
+//! scanner.
 
 use super::fault::{Fault, FaultKind};
 use super::field::{FieldStorage, FieldTable};
@@ -17,20 +18,20 @@ use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
 use memchr::memchr;
 use tidegate_base::limits::{HEAD_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_LINE_BYTES_MAX};
 
-/// How large a head may be.
+/// The limits on the size of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeadLimits {
-    /// Bytes of a request line without its CRLF; beyond them 414.
+    /// Bytes of a request line without its CRLF; a longer line gets 414.
     pub request_line_bytes_max: usize,
-    /// Bytes of a head with its empty line; beyond them 431. No caller needs to hold more bytes
-    /// than this for a head that is not complete.
+    /// Bytes of a head including its empty line; a larger head gets 431. Callers never need to buffer
+    /// more bytes than this for an incomplete head.
     pub head_bytes_max: usize,
-    /// Header fields; beyond them 431. Above `HEADER_FIELDS_MAX` it has no effect.
+    /// Header fields; more fields get 431. A value above `HEADER_FIELDS_MAX` has no effect.
     pub header_fields_max: usize,
 }
 
 impl HeadLimits {
-    /// The number of fields that both this and the storage allow.
+    /// The number of fields that both the limit and the storage allow.
     #[inline]
     pub(super) const fn fields_max(&self) -> usize {
         if self.header_fields_max < HEADER_FIELDS_MAX {
@@ -51,21 +52,22 @@ impl Default for HeadLimits {
     }
 }
 
-/// Decodes one head after the other; remembers how far it has read the head that is not complete.
+/// Decodes heads one after the other. Remembers how far an incomplete head has been scanned.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct HeadDecoder {
+    /// The progress on an incomplete head; reset after each complete head.
     scanner: Scanner,
 }
 
 const _: () = assert!(size_of::<HeadDecoder>() <= 8);
 
 impl HeadDecoder {
-    /// Decodes a request's head from `input`, which begins with the message's first byte and holds
-    /// all that came since. `None` until the head is complete; then the head and its length in
-    /// bytes, and the decoder is ready for the next message.
+    /// Decodes a request head from `input`, which must begin with the first byte of the message and
+    /// contain all bytes received since. Returns `None` until the head is complete, then the head and
+    /// its length in bytes. The decoder is then ready for the next message.
     ///
     /// # Errors
-    /// The first fault found. The decoder is of no further use then, nor is the connection.
+    /// The first fault found. Neither the decoder nor the connection may be used after it.
     #[inline]
     pub fn decode_request<'a, 'b: 'a>(
         &mut self,
@@ -77,26 +79,26 @@ impl HeadDecoder {
         let Some(candidate) = self.prepare(Role::Request, input, limits)? else {
             return Ok(None);
         };
-        let tokens = match RequestTokens::split(candidate.bytes, limits, headers) {
+        let tokens = match Tokens::<RequestLine<'_>>::split(candidate.bytes, limits, headers) {
             Some(tokens) => tokens,
             None => match self.finish(Role::Request, candidate, limits)? {
-                Some(head) => RequestTokens::split_rare(head, rare)?,
+                Some(head) => Tokens::split_rare(head, rare, RequestLine::parse)?,
                 None => return Ok(None),
             },
         };
-        let length = tokens.length;
-        let fields = FieldTable::new(tokens.headers, ids);
-        let version = Version::from_minor(tokens.minor);
-        let head = RequestHead::new(tokens.method, tokens.target, version, fields)?;
+        let Tokens { line, headers, length } = tokens;
+        let fields = FieldTable::new(headers, ids);
+        let version = Version::from_minor(line.minor);
+        let head = RequestHead::new(line.method, line.target, version, fields)?;
         self.scanner = Scanner::default();
         Ok(Some((head, length)))
     }
 
-    /// Decodes a response's head from `input` as [`Self::decode_request`] does a request's;
-    /// `request` is what the response answers.
+    /// Decodes a response head from `input`, like [`Self::decode_request`]. `request` is the kind of
+    /// the request that the response belongs to.
     ///
     /// # Errors
-    /// The first fault found. The decoder is of no further use then, nor is the connection.
+    /// The first fault found. Neither the decoder nor the connection may be used after it.
     #[inline]
     pub fn decode_response<'a, 'b: 'a>(
         &mut self,
@@ -109,29 +111,29 @@ impl HeadDecoder {
         let Some(candidate) = self.prepare(Role::Response, input, limits)? else {
             return Ok(None);
         };
-        let tokens = match ResponseTokens::split(candidate.bytes, limits, headers) {
+        let tokens = match Tokens::<StatusLine<'_>>::split(candidate.bytes, limits, headers) {
             Some(tokens) => tokens,
             None => match self.finish(Role::Response, candidate, limits)? {
-                Some(head) => ResponseTokens::split_rare(head, rare)?,
+                Some(head) => Tokens::split_rare(head, rare, StatusLine::parse)?,
                 None => return Ok(None),
             },
         };
-        let length = tokens.length;
-        let fields = FieldTable::new(tokens.headers, ids);
-        let version = Version::from_minor(tokens.minor);
-        let head = ResponseHead::new(version, tokens.status, tokens.reason, fields, request)?;
+        let Tokens { line, headers, length } = tokens;
+        let fields = FieldTable::new(headers, ids);
+        let version = Version::from_minor(line.minor);
+        let head = ResponseHead::new(version, line.status, line.reason, fields, request)?;
         self.scanner = Scanner::default();
         Ok(Some((head, length)))
     }
 
-    /// Whether a part of a head has been read that is not complete yet.
+    /// Whether part of an incomplete head has been scanned.
     #[must_use]
     pub const fn has_started(&self) -> bool {
         self.scanner.has_started()
     }
 
-    /// Before tokenizing: a head that came in parts is scanned to its end first, so that it is
-    /// tokenized once.
+    /// Prepares bytes for the tokenizer. A head that arrives in parts is scanned to its end first, so
+    /// that it is tokenized only once.
     #[inline]
     fn prepare<'b>(
         &mut self,
@@ -147,8 +149,8 @@ impl HeadDecoder {
             .map(|bytes| Candidate { bytes, is_scanned: true }))
     }
 
-    /// After the tokenizer gave up: finds out whether the head is incomplete or at fault. A head
-    /// that is neither comes back, for the rare way.
+    /// Called if the tokenizer did not accept a head: finds out whether the head is incomplete or
+    /// invalid. Returns a head that is neither, for `split_rare`.
     #[cold]
     fn finish<'b>(
         &mut self,
@@ -168,21 +170,21 @@ impl HeadDecoder {
 #[derive(Clone, Copy)]
 struct Candidate<'b> {
     bytes: &'b [u8],
-    /// The scanner has accepted them: they are one head, whole and without syntax fault.
+    /// The scanner has accepted `bytes`: they are exactly one complete head without syntax fault.
     is_scanned: bool,
 }
 
-/// A request head as the tokenizer split it.
-struct RequestTokens<'a> {
-    method: &'a str,
-    target: &'a str,
-    minor: u8,
+/// The tokens of a head; `Line` is its start line.
+struct Tokens<'a, Line> {
+    line: Line,
     headers: &'a [Header<'a>],
+    /// The length of the head in bytes.
     length: usize,
 }
 
-impl<'a> RequestTokens<'a> {
-    /// `None` when the head is incomplete, or when there is anything for the scanner to look into.
+impl<'a> Tokens<'a, RequestLine<'a>> {
+    /// Splits a head with the tokenizer. `None` if the head is incomplete or must be checked by the
+    /// scanner.
     #[inline]
     fn split<'b: 'a>(
         input: &'b [u8],
@@ -203,34 +205,14 @@ impl<'a> RequestTokens<'a> {
             && length <= limits.head_bytes_max
             && line_end.wrapping_sub(start) <= limits.request_line_bytes_max
             && target.is_ascii();
-        is_strict.then_some(Self { method, target, minor, headers: request.headers, length })
-    }
-
-    /// Splits a head that the scanner has accepted and the tokenizer would not.
-    #[cold]
-    fn split_rare<'b: 'a>(
-        head: &'b [u8],
-        rare: &'a mut Vec<Header<'b>>,
-    ) -> Result<Self, FaultKind> {
-        let (line, fields) = split_start_line(head);
-        let line = RequestLine::parse(line)?;
-        let headers = split_rare_fields(fields, rare)?;
-        let RequestLine { method, target, minor } = line;
-        Ok(Self { method, target, minor, headers, length: head.len() })
+        let line = RequestLine { method, target, minor };
+        is_strict.then_some(Self { line, headers: request.headers, length })
     }
 }
 
-/// A response head as the tokenizer split it.
-struct ResponseTokens<'a> {
-    minor: u8,
-    status: u16,
-    reason: &'a str,
-    headers: &'a [Header<'a>],
-    length: usize,
-}
-
-impl<'a> ResponseTokens<'a> {
-    /// `None` when the head is incomplete, or when there is anything for the scanner to look into.
+impl<'a> Tokens<'a, StatusLine<'a>> {
+    /// Splits a head with the tokenizer. `None` if the head is incomplete or must be checked by the
+    /// scanner.
     #[inline]
     fn split<'b: 'a>(
         input: &'b [u8],
@@ -251,26 +233,29 @@ impl<'a> ResponseTokens<'a> {
         check_line_ends(input, length, response.headers)?;
         let is_strict =
             input.starts_with(b"H") && length <= limits.head_bytes_max && is_status(status);
-        let reason = response.reason.unwrap_or("");
-        is_strict.then_some(Self { minor, status, reason, headers: response.headers, length })
+        let line = StatusLine { minor, status, reason: response.reason.unwrap_or("") };
+        is_strict.then_some(Self { line, headers: response.headers, length })
     }
+}
 
-    /// Splits a head that the scanner has accepted and the tokenizer would not.
+impl<'a, Line> Tokens<'a, Line> {
+    /// Splits a head that the scanner has accepted but the tokenizer does not support.
     #[cold]
     fn split_rare<'b: 'a>(
         head: &'b [u8],
         rare: &'a mut Vec<Header<'b>>,
+        parse_line: impl FnOnce(&'b [u8]) -> Result<Line, FaultKind>,
     ) -> Result<Self, FaultKind> {
         let (line, fields) = split_start_line(head);
-        let line = StatusLine::parse(line)?;
+        let line = parse_line(line)?;
         let headers = split_rare_fields(fields, rare)?;
-        let StatusLine { minor, status, reason } = line;
-        Ok(Self { minor, status, reason, headers, length: head.len() })
+        Ok(Self { line, headers, length: head.len() })
     }
 }
 
-/// The tokenizer takes an LF alone for a line's end; this does not. Gives where the start line's
-/// CRLF begins. Each field's name follows a line's end, so a look at two bytes a field is enough.
+/// Checks that every line ends with CRLF, since the tokenizer also accepts a bare LF. Returns the offset
+/// of the start line's CRLF. Each field name follows a line end, so checking two bytes for each field is
+/// enough.
 #[inline]
 fn check_line_ends(input: &[u8], length: usize, headers: &[Header<'_>]) -> Option<usize> {
     let mut line_end = length.checked_sub(4)?;
@@ -287,13 +272,13 @@ fn check_line_ends(input: &[u8], length: usize, headers: &[Header<'_>]) -> Optio
     Some(line_end)
 }
 
-/// Where `part`, a piece of `input`, begins in it.
+/// The offset in `input` of `part`, which must be a part of it.
 #[inline]
 fn offset_of(input: &[u8], part: &[u8]) -> usize {
     (part.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize)
 }
 
-/// The start line without its CRLF, and all after it.
+/// The start line without its CRLF, and the rest of the head.
 fn split_start_line(head: &[u8]) -> (&[u8], &[u8]) {
     let head = head.get(start_of(head)..).unwrap_or_default();
     let end = memchr(b'\n', head).unwrap_or(head.len());
@@ -301,7 +286,7 @@ fn split_start_line(head: &[u8]) -> (&[u8], &[u8]) {
     (line, head.get(end + 1..).unwrap_or_default())
 }
 
-/// The fields of a head whose start line the tokenizer does not know.
+/// Parses the fields of a head whose start line the tokenizer does not support.
 fn split_rare_fields<'a, 'b: 'a>(
     fields: &'b [u8],
     rare: &'a mut Vec<Header<'b>>,

@@ -1,24 +1,24 @@
-//! Methods and versions: the first and the last word of a request line (RFC 9110 section 9).
+//! Methods and versions: the first and the last part of a request line (RFC 9110 section 9).
 //! In: a token that the scanner has accepted. Out: closed enums.
 //! Never: changes the case of a method; methods are case-sensitive.
 
-/// The version a message was written for (RFC 9110 section 2.5).
+/// The version of a message (RFC 9110 section 2.5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Version {
     /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1, and every later minor version: those are read as 1.1.
+    /// HTTP/1.1, or a later minor version, which is treated as 1.1.
     Http11,
 }
 
 impl Version {
-    /// The version of minor number `minor`.
+    /// The version with this minor number.
     pub(super) const fn from_minor(minor: u8) -> Self {
         if minor == 0 { Self::Http10 } else { Self::Http11 }
     }
 }
 
-/// What the client wants done.
+/// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method<'a> {
     /// GET
@@ -39,12 +39,12 @@ pub enum Method<'a> {
     Trace,
     /// PATCH (RFC 5789)
     Patch,
-    /// Any other token, as it came.
+    /// Any other token, as received.
     Other(&'a str),
 }
 
 impl<'a> Method<'a> {
-    /// The method that `token` names.
+    /// The method with this name.
     #[must_use]
     #[inline]
     pub fn from_token(token: &'a str) -> Self {
@@ -79,15 +79,15 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Whether it asks for no change on the server (RFC 9110 section 9.2.1). An unknown method is
-    /// taken to be unsafe.
+    /// Whether the method is read-only for the server (RFC 9110 section 9.2.1). Unknown methods
+    /// count as unsafe.
     #[must_use]
     pub const fn is_safe(&self) -> bool {
         matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace)
     }
 
-    /// Whether to do it twice is as good as once (RFC 9110 section 9.2.2): such a request may be
-    /// repeated by itself. An unknown method is taken not to be.
+    /// Whether repeating the request has the same effect as sending it once (RFC 9110 section
+    /// 9.2.2), so that it may be retried automatically. Unknown methods count as not idempotent.
     #[must_use]
     pub const fn is_idempotent(&self) -> bool {
         self.is_safe() || matches!(self, Self::Put | Self::Delete)
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_keep_their_case_and_their_promises() {
+    fn methods_are_case_sensitive_and_have_the_properties_of_rfc_9110() {
         for (token, safe, idempotent) in [
             ("GET", true, true),
             ("HEAD", true, true),

@@ -1,8 +1,9 @@
-//! HTTP/1.1 for both roles: heads, bodies, and their canonical re-emission (RFC 9110, RFC 9112).
-//! In: a message's bytes from its first on. Out: `RequestHead`, `ResponseHead`, `BodyStep`, `Fault`.
-//! Never: guesses. What two readers could read in two ways is refused, and the connection with it.
-//! Limits: `HeadLimits`; chunk extensions and trailers by `base::limits`.
-//! Invariant: the split of the input into pieces changes neither the result nor the fault.
+//! HTTP/1.1 for both roles: decodes heads and bodies, encodes them in canonical form (RFC 9110, RFC 9112).
+//! In: the bytes of a message from its first on. Out: `RequestHead`, `ResponseHead`, `BodyStep`, `Fault`.
+//! Never: guesses. A message that two implementations could read differently is rejected, and its connection
+//! must be closed.
+//! Limits: `HeadLimits`; `base::limits` for chunk extensions and trailers.
+//! Invariant: how the input is split into pieces changes neither the result nor the fault.
 
 mod body;
 mod claim;

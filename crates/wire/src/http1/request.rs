@@ -1,12 +1,12 @@
-//! A request's head, judged: target, host, length, persistence (RFC 9112 sections 3, 6 and 9).
-//! In: tokens whose syntax is in order. Out: `RequestHead`, or what is wrong with their meaning.
-//! Never: repairs; a request is taken as a whole or refused as a whole.
-//! Invariant: `host` is the one a router may believe: the target's authority before the Host field.
+//! Validates request heads: target, host, body length, persistence (RFC 9112 sections 3, 6 and 9).
+//! In: syntactically valid tokens. Out: `RequestHead`, or the semantic fault.
+//! Never: repairs a request; it is accepted or rejected as a whole.
+//! Invariant: `host` is safe to route by: the authority of the target takes precedence over the Host field.
 
 use tidegate_base::limits::HOST_BYTES_MAX;
 
 use super::fault::FaultKind;
-use super::field::{FieldName, FieldTable, Fields};
+use super::field::{FieldName, FieldTable, field_accessors};
 use super::framing::{BodyLength, ConnectionOptions, request_length};
 use super::method::{Method, Version};
 use super::target::{Target, TargetForm, parse_host};
@@ -14,37 +14,38 @@ use super::target::{Target, TargetForm, parse_host};
 /// The head of a request.
 #[derive(Clone, Debug)]
 pub struct RequestHead<'a> {
-    /// What is to be done.
+    /// The method.
     pub method: Method<'a>,
-    /// The request target as it came.
+    /// The request target as received.
     pub target: &'a str,
-    /// How the target is written.
+    /// The form of the target.
     pub form: TargetForm,
-    /// The target's path: "*" for the asterisk form and for an OPTIONS in absolute form without a
-    /// path (RFC 9112 section 3.2.4), "/" for another absolute form without a path, empty for the
-    /// authority form.
+    /// The path of the target. "*" for the asterisk form and for OPTIONS with an absolute form that
+    /// has no path (RFC 9112 section 3.2.4); "/" for any other absolute form without a path; empty
+    /// for the authority form.
     pub path: &'a str,
-    /// What follows the first question mark of the target.
+    /// The part of the target after the first question mark.
     pub query: Option<&'a str>,
-    /// The host, with a port if there is one: the authority of the target, else the Host field
+    /// The host, with a port if there is one: the authority of the target, or else the Host field
     /// (RFC 9112 section 3.3). Valid, never empty. `None` only for HTTP/1.0 without Host.
     pub host: Option<&'a str>,
     /// The version.
     pub version: Version,
     /// How the end of the body is found; never `UntilClose`.
     pub length: BodyLength,
-    /// Whether the client wants to keep the connection (RFC 9112 section 9.3).
+    /// Whether the client wants to keep the connection open (RFC 9112 section 9.3).
     pub persistent: bool,
     /// Whether the client waits for a 100 before it sends the body (RFC 9110 section 10.1.1).
     pub expect_continue: bool,
-    /// Whether the client asks for another protocol (RFC 9110 section 7.8): an Upgrade field that
-    /// Connection names, on HTTP/1.1, without a body.
+    /// Whether the client asks for another protocol (RFC 9110 section 7.8): HTTP/1.1, an Upgrade
+    /// field, `upgrade` listed in Connection, and no body.
     pub upgrade: bool,
+    /// The fields, classified.
     fields: FieldTable<'a>,
 }
 
 impl<'a> RequestHead<'a> {
-    /// Judges a request whose syntax is in order.
+    /// Validates a request whose syntax is valid.
     #[inline]
     pub(super) fn new(
         method: &'a str,
@@ -74,59 +75,27 @@ impl<'a> RequestHead<'a> {
             fields,
         })
     }
-
-    /// The fields in their order.
-    #[inline]
-    #[must_use]
-    pub fn fields(&self) -> Fields<'a> {
-        self.fields.iter()
-    }
-
-    /// Whether a Connection field names `name`, whatever its case: such a field is for this hop
-    /// only (RFC 9110 section 7.6.1).
-    #[must_use]
-    pub fn is_nominated(&self, name: &str) -> bool {
-        self.fields.is_nominated(name)
-    }
-
-    /// Whether a field of that name is in. Costs one test.
-    #[must_use]
-    #[inline]
-    pub fn has(&self, id: FieldName) -> bool {
-        self.fields.has(id)
-    }
-
-    /// The value of the first field of that name.
-    #[must_use]
-    #[inline]
-    pub fn find(&self, id: FieldName) -> Option<&'a [u8]> {
-        self.fields.find(id)
-    }
-
-    /// The value of the first field named `name_lower`, whatever the field's case.
-    #[must_use]
-    pub fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
-        self.fields.find_named(name_lower)
-    }
 }
 
-/// The host a request is for. A Host field must be right even where the target's authority is
-/// used in its place (RFC 9112 sections 3.2 and 3.2.2); only then may it be empty.
+field_accessors!(RequestHead);
+
+/// The host that a request is for. The Host field must be valid even if the authority of the target
+/// overrides it (RFC 9112 sections 3.2 and 3.2.2); only then may it be empty.
 #[inline]
 fn effective_host<'a>(
     target: &Target<'a>,
     version: Version,
     fields: &FieldTable<'a>,
 ) -> Result<Option<&'a str>, FaultKind> {
-    match believed_host(target, version, fields)? {
+    match host_of_any_length(target, version, fields)? {
         Some(host) if host.len() > HOST_BYTES_MAX => Err(FaultKind::HostTooLong),
         host => Ok(host),
     }
 }
 
-/// The same, however long.
+/// `effective_host` without the check of the length.
 #[inline]
-fn believed_host<'a>(
+fn host_of_any_length<'a>(
     target: &Target<'a>,
     version: Version,
     fields: &FieldTable<'a>,
@@ -148,7 +117,7 @@ fn believed_host<'a>(
     }
 }
 
-/// Other expectations are passed on: RFC 9110 section 10.1.1 lets a server ignore them.
+/// Other expectations are forwarded: RFC 9110 section 10.1.1 allows a server to ignore them.
 #[inline]
 fn expects_continue(fields: &FieldTable<'_>) -> bool {
     fields.elements(FieldName::Expect).any(|element| element.eq_ignore_ascii_case(b"100-continue"))

@@ -1,9 +1,9 @@
-//! A response's head, judged: length and persistence (RFC 9112 sections 4, 6 and 9).
-//! In: tokens whose syntax is in order, and what the request was. Out: `ResponseHead`, or a fault.
-//! Never: hands on a 101 nobody asked for, or one that does not say to what.
+//! Validates response heads: body length, persistence, upgrades (RFC 9112 sections 4, 6 and 9).
+//! In: syntactically valid tokens and the kind of the request. Out: `ResponseHead`, or a fault.
+//! Never: accepts a 101 that the request did not ask for, or a 101 that names no protocol.
 
 use super::fault::FaultKind;
-use super::field::{FieldName, FieldTable, Fields};
+use super::field::{FieldName, FieldTable, field_accessors};
 use super::framing::{BodyLength, ConnectionOptions, RequestKind, response_length};
 use super::method::Version;
 
@@ -14,22 +14,23 @@ pub struct ResponseHead<'a> {
     pub version: Version,
     /// The status, 100 to 599.
     pub status: u16,
-    /// The reason phrase; empty when there is none or when it is not ASCII.
+    /// The reason phrase; empty if there is none or if it is not ASCII.
     pub reason: &'a str,
-    /// How the end of the body is found: `None` after HEAD, for 1xx, 204, 304 and for a 2xx to
-    /// CONNECT, whatever the fields say.
+    /// How the end of the body is found. Always `None` after HEAD, for 1xx, 204 and 304, and for a
+    /// 2xx to CONNECT, whatever the fields state.
     pub length: BodyLength,
-    /// Whether the server keeps the connection after this response (RFC 9112 section 9.3). False
-    /// also when the body ends with the connection, and when a response that has no body states
-    /// one, since bytes of it may follow.
+    /// Whether the server keeps the connection open after this response (RFC 9112 section 9.3).
+    /// Also false if the body ends with the connection, and if a response that cannot have a body
+    /// states a length, since body bytes may follow anyway.
     pub persistent: bool,
     /// Whether the connection is no longer HTTP after this head: a 101, or a 2xx to CONNECT.
     pub upgrade: bool,
+    /// The fields, classified.
     fields: FieldTable<'a>,
 }
 
 impl<'a> ResponseHead<'a> {
-    /// Judges a response whose syntax is in order.
+    /// Validates a response whose syntax is valid.
     #[inline]
     pub(super) fn new(
         version: Version,
@@ -39,10 +40,10 @@ impl<'a> ResponseHead<'a> {
         request: RequestKind,
     ) -> Result<Self, FaultKind> {
         if status == 101 && !request.upgrade_asked {
-            return Err(FaultKind::SwitchNotAsked);
+            return Err(FaultKind::SwitchNotRequested);
         }
         if status == 101 && !fields.has(FieldName::Upgrade) {
-            return Err(FaultKind::SwitchUnnamed);
+            return Err(FaultKind::SwitchProtocolMissing);
         }
         let (length, is_delimited) = response_length(&fields, version, status, request)?;
         let options = ConnectionOptions::new(&fields);
@@ -57,44 +58,11 @@ impl<'a> ResponseHead<'a> {
         })
     }
 
-    /// Whether this is an interim response, after which the final one follows
-    /// (RFC 9110 section 15.2).
+    /// Whether this is an interim response, which a final response follows (RFC 9110 section 15.2).
     #[must_use]
     pub const fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }
-
-    /// The fields in their order.
-    #[inline]
-    #[must_use]
-    pub fn fields(&self) -> Fields<'a> {
-        self.fields.iter()
-    }
-
-    /// Whether a Connection field names `name`, whatever its case: such a field is for this hop
-    /// only (RFC 9110 section 7.6.1).
-    #[must_use]
-    pub fn is_nominated(&self, name: &str) -> bool {
-        self.fields.is_nominated(name)
-    }
-
-    /// Whether a field of that name is in. Costs one test.
-    #[must_use]
-    #[inline]
-    pub fn has(&self, id: FieldName) -> bool {
-        self.fields.has(id)
-    }
-
-    /// The value of the first field of that name.
-    #[must_use]
-    #[inline]
-    pub fn find(&self, id: FieldName) -> Option<&'a [u8]> {
-        self.fields.find(id)
-    }
-
-    /// The value of the first field named `name_lower`, whatever the field's case.
-    #[must_use]
-    pub fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
-        self.fields.find_named(name_lower)
-    }
 }
+
+field_accessors!(ResponseHead);

@@ -1,8 +1,8 @@
-//! The strict reading of a head's bytes and lines: what names a syntax fault, and where a head ends.
-//! In: a head as far as it came. Out: its end, or the first fault in byte order.
-//! Never: looks at a byte twice over all calls, but for one look back at each complete line.
-//! Limits: `HeadLimits`, each refused at the byte that exceeds it.
-//! Invariant: the tokenizer's fast path accepts a head exactly when this accepts it.
+//! The strict scanner for heads: finds the end of a head and names syntax faults.
+//! In: the received part of a head. Out: the end of the head, or the first fault in byte order.
+//! Never: reads a byte twice, over all calls, except to parse each line once it is complete.
+//! Limits: `HeadLimits`; a head is rejected at the byte that exceeds a limit.
+//! Invariant: the tokenizer's fast path accepts a head exactly if the scanner accepts it.
 
 use super::fault::FaultKind;
 use super::head::HeadLimits;
@@ -10,18 +10,19 @@ use core::str::from_utf8;
 use memchr::memrchr;
 use tidegate_base::limits::HEADER_FIELDS_MAX;
 
-/// Whose start line is expected.
+/// The kind of message, which determines the start line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Request,
     Response,
 }
 
-/// How far a head has been read.
+/// The progress of scanning a head.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Scanner {
+    /// Bytes scanned so far; at most `HeadLimits::head_bytes_max`.
     scanned: u32,
-    /// Complete lines so far, the start line among them, an empty line before it not.
+    /// Complete lines so far, including the start line, excluding an empty line before it.
     lines: u16,
 }
 
@@ -30,7 +31,8 @@ impl Scanner {
         self.scanned > 0
     }
 
-    /// Reads on to the end of `input`; gives the head's length once its empty line is in.
+    /// Scans the new part of `input`. Returns the length of the head once its empty line has been
+    /// received.
     pub(super) fn scan(
         &mut self,
         role: Role,
@@ -72,7 +74,8 @@ impl Scanner {
         if at >= head_bytes_max { Err(FaultKind::HeadTooLarge) } else { Ok(None) }
     }
 
-    /// Judges the last line of `before`, the input up to that line's CR. True when it ends the head.
+    /// Checks the last line of `before`, which is the input up to the CR of that line. Returns true
+    /// if the line ends the head.
     fn handle_line(
         &mut self,
         role: Role,
@@ -82,7 +85,7 @@ impl Scanner {
         let start = memrchr(b'\n', before).map_or(0, |at| at + 1);
         let line = before.get(start..).unwrap_or_default();
         match (self.lines, line) {
-            // One empty line before a request is let pass (RFC 9112 section 2.2).
+            // One empty line before a request is ignored (RFC 9112 section 2.2).
             (0, []) if start == 0 && role == Role::Request => return Ok(false),
             (0, []) => return Err(FaultKind::EmptyLine),
             (0, _) if role == Role::Request => {
@@ -106,16 +109,17 @@ impl Scanner {
 
 const _: () = assert!(HEADER_FIELDS_MAX < u16::MAX as usize, "lines are counted in 16 bits");
 
-/// Where the start line begins: after the one empty line that may stand before it.
+/// The offset of the start line: one empty line may precede it.
 #[inline]
 pub(super) fn start_of(input: &[u8]) -> usize {
     if input.starts_with(b"\r\n") { 2 } else { 0 }
 }
 
-/// A request line in its three words (RFC 9112 section 3).
+/// The three parts of a request line (RFC 9112 section 3).
 pub(super) struct RequestLine<'a> {
     pub(super) method: &'a str,
     pub(super) target: &'a str,
+    /// The minor version.
     pub(super) minor: u8,
 }
 
@@ -145,16 +149,18 @@ impl<'a> RequestLine<'a> {
     }
 }
 
-/// A status line in its three parts (RFC 9112 section 4).
+/// The three parts of a status line (RFC 9112 section 4).
 pub(super) struct StatusLine<'a> {
+    /// The minor version.
     pub(super) minor: u8,
     pub(super) status: u16,
+    /// The reason phrase; empty if it is not ASCII.
     pub(super) reason: &'a str,
 }
 
 impl<'a> StatusLine<'a> {
-    /// The space before an empty reason may be missing: many servers leave it out, and nothing can
-    /// be misread. A reason that is not ASCII is dropped.
+    /// Parses a status line. The space before an empty reason phrase is optional: many servers omit
+    /// it, and the line stays unambiguous. A reason phrase that is not ASCII is dropped.
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, FaultKind> {
         let Some((version, rest)) = line.split_at_checked(8) else {
             return Err(FaultKind::StatusLineMalformed);
@@ -194,8 +200,8 @@ fn parse_version(version: &[u8]) -> Result<u8, FaultKind> {
     }
 }
 
-/// A field line in name and value, the white space around the value off (RFC 9112 section 5).
-/// The caller has refused control characters before.
+/// Splits a field line into name and value, without the whitespace around the value (RFC 9112
+/// section 5). The caller has already rejected control characters.
 pub(super) fn split_field_line(line: &[u8]) -> Result<(&[u8], &[u8]), FaultKind> {
     let end = line.iter().position(|&byte| !is_token_char(byte)).unwrap_or(line.len());
     let (name, rest) = line.split_at(end);
@@ -233,7 +239,7 @@ pub(super) const fn is_token_char(byte: u8) -> bool {
         )
 }
 
-/// Whether a byte may stand in a field value (RFC 9110 section 5.5).
+/// Whether a byte is allowed in a field value (RFC 9110 section 5.5).
 #[inline]
 pub(super) const fn is_text(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
@@ -244,21 +250,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scanner_looks_at_each_byte_once() {
+    fn each_byte_is_scanned_once() {
         let head = b"\r\nGET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
         let limits = HeadLimits::default();
         let mut scanner = Scanner::default();
         for end in 0..head.len() {
             let found = scanner.scan(Role::Request, &head[..end], &limits);
             assert_eq!(found, Ok(None));
-            assert_eq!(scanner.scanned as usize, end, "all that came has been scanned");
+            assert_eq!(scanner.scanned as usize, end, "all received bytes must have been scanned");
         }
         assert_eq!(scanner.scan(Role::Request, head, &limits), Ok(Some(head.len())));
         assert_eq!(scanner.lines, 3);
     }
 
     #[test]
-    fn field_lines_fall_into_name_and_value() {
+    fn field_lines_are_split_into_name_and_value() {
         for (line, wanted) in [
             ("a: b", Ok(("a", "b"))),
             ("a:b \t", Ok(("a", "b"))),

@@ -1,20 +1,20 @@
-//! Request targets and hosts: which form, which path, which authority (RFC 9112 section 3.2).
-//! In: the second word of a request line, the value of Host. Out: borrowed parts of them.
-//! Never: decodes percent signs, merges dots or slashes; that is the router's business.
-//! Limits: the request line's. Lenient only where browsers are: `[]|{}^` and a grave accent may
-//! stand in a path, those and a backslash in a query, and a percent sign anywhere.
+//! Request targets and hosts: form, path, query and authority (RFC 9112 section 3.2).
+//! In: the second part of a request line, the value of Host. Out: parts that borrow from them.
+//! Never: decodes percent-encoding, removes dot segments or merges slashes; the router does that.
+//! Limits: those of the request line. Lenient only where browsers are: `[]|{}^` and a grave accent
+//! are allowed in a path, those and a backslash in a query, and a bare percent sign in both.
 
 use super::fault::FaultKind;
 use super::method::Method;
 use core::net::Ipv6Addr;
 use core::str::from_utf8;
 
-/// How the request target is written.
+/// The form of a request target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TargetForm {
-    /// `/path?query`: the usual one.
+    /// `/path?query`: the usual form.
     Origin,
-    /// `http://host/path?query`: towards proxies, but every server must take it.
+    /// `http://host/path?query`: sent to proxies, but every server must accept it.
     Absolute,
     /// `host:port`: CONNECT only.
     Authority,
@@ -22,17 +22,21 @@ pub enum TargetForm {
     Asterisk,
 }
 
-/// A request target in parts.
+/// The parts of a request target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
+    /// The form of the target.
     pub(super) form: TargetForm,
+    /// The path as `RequestHead::path` defines it.
     pub(super) path: &'a str,
+    /// The part after the first question mark.
     pub(super) query: Option<&'a str>,
+    /// The host with an optional port; only in absolute and authority form.
     pub(super) authority: Option<&'a str>,
 }
 
 impl<'a> Target<'a> {
-    /// Takes `target` apart, as a request with that method may have it.
+    /// Parses `target` in the forms that are allowed with `method`.
     #[inline]
     pub(super) fn parse(method: &Method<'_>, target: &'a str) -> Result<Self, FaultKind> {
         if matches!(method, Method::Connect) {
@@ -51,7 +55,7 @@ impl<'a> Target<'a> {
         Ok(Self { form: TargetForm::Asterisk, path: "*", query: None, authority: None })
     }
 
-    /// `host:port`, the port being needed (RFC 9110 section 9.3.6).
+    /// Parses `host:port`; the port is required (RFC 9110 section 9.3.6).
     #[cold]
     fn parse_authority_form(target: &'a str) -> Result<Self, FaultKind> {
         match split_port(target.as_bytes()) {
@@ -61,8 +65,8 @@ impl<'a> Target<'a> {
         Ok(Self { form: TargetForm::Authority, path: "", query: None, authority: Some(target) })
     }
 
-    /// `http://authority/path?query` (RFC 9112 section 3.2.2). User information is refused, as
-    /// RFC 9110 section 4.2.4 advises.
+    /// Parses `http://authority/path?query` (RFC 9112 section 3.2.2). User information is rejected,
+    /// as RFC 9110 section 4.2.4 advises.
     #[cold]
     fn parse_absolute_form(method: &Method<'_>, target: &'a str) -> Result<Self, FaultKind> {
         let Some((scheme, rest)) = target.split_once("://") else {
@@ -77,7 +81,7 @@ impl<'a> Target<'a> {
             return Err(FaultKind::TargetAuthorityInvalid);
         }
         let (path, query) = match split_query(rest)? {
-            // RFC 9112 section 3.2.4: without a path, OPTIONS means the server as a whole.
+            // RFC 9112 section 3.2.4: OPTIONS without a path is about the server as a whole.
             ("", None) if matches!(method, Method::Options) => ("*", None),
             ("", query) => ("/", query),
             parts => parts,
@@ -86,8 +90,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A Host field's value as text, when it is a host with an optional port (RFC 9110 section 7.2).
-/// An empty one is refused: no http URI has an empty host (RFC 9110 section 4.2.1).
+/// The value of a Host field as text if it is a host with an optional port (RFC 9110 section 7.2).
+/// An empty value is rejected: an http URI must not have an empty host (RFC 9110 section 4.2.1).
 #[inline]
 pub(super) fn parse_host(value: &[u8]) -> Option<&str> {
     if !is_authority(value) {
@@ -96,7 +100,7 @@ pub(super) fn parse_host(value: &[u8]) -> Option<&str> {
     from_utf8(value).ok()
 }
 
-/// Splits at the first question mark and checks the characters of both parts.
+/// Splits `target` at its first question mark and checks the characters of both parts.
 #[inline]
 fn split_query(target: &str) -> Result<(&str, Option<&str>), FaultKind> {
     let bytes = target.as_bytes();
@@ -122,7 +126,7 @@ fn is_authority(value: &[u8]) -> bool {
     }
 }
 
-/// Splits off the port; `None` when a bracket or a colon is out of place.
+/// Splits off the port; `None` if a bracket or a colon is misplaced.
 #[inline]
 fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let start = if value.first() == Some(&b'[') {
@@ -138,7 +142,7 @@ fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     }
 }
 
-/// RFC 3986 section 3.2.2, less the comma (it would make a list of a Host) and IPvFuture.
+/// A host by RFC 3986 section 3.2.2, but without the comma (which would make Host a list) and IPvFuture.
 #[inline]
 fn is_host(host: &[u8]) -> bool {
     if let [b'[', literal @ .., b']'] = host {
@@ -159,7 +163,7 @@ fn is_host(host: &[u8]) -> bool {
     !host.is_empty()
 }
 
-/// Up to 65535; RFC 3986 section 3.2.3 allows a port of no digits.
+/// A port up to 65535; RFC 3986 section 3.2.3 allows an empty port.
 fn is_port(port: &[u8]) -> bool {
     port.len() <= 5
         && port.iter().all(u8::is_ascii_digit)
@@ -182,7 +186,7 @@ const fn classes() -> [u8; 256] {
     let mut byte = 0;
     while byte < 256 {
         table[byte] = match byte as u8 {
-            // unreserved, and sub-delims but the comma (RFC 3986 sections 2.2 and 2.3)
+            // unreserved, and sub-delims without the comma (RFC 3986 sections 2.2 and 2.3)
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
                 PATH | QUERY | HOST
             }
@@ -204,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_names_addresses_and_nothing_else() {
+    fn only_names_and_addresses_are_hosts() {
         for good in [
             "a",
             "example.com",
@@ -269,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_fall_into_their_parts() {
+    fn valid_targets_are_split_into_parts() {
         use TargetForm::{Absolute, Asterisk, Authority, Origin};
         for (method, target, form, path, query, authority) in [
             ("GET", "/", Origin, "/", None, "-"),
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_out_of_form_are_refused() {
+    fn malformed_targets_are_rejected() {
         for (method, target) in [
             ("GET", "*"),
             ("GET", "a"),

@@ -1,7 +1,7 @@
-//! The trailer section of a chunked body (RFC 9112 section 7.1.2): read strictly, handed on in part.
-//! In: its bytes, one by one. Out: the lines that may be handed on, canonical.
-//! Never: lets a trailer field say what only a header field may (RFC 9110 section 6.5.1).
-//! Limits: `TRAILER_BYTES_MAX`, `HEADER_FIELDS_MAX`; exists only when a trailer field comes.
+//! The trailer section of a chunked body (RFC 9112 section 7.1.2): parsed strictly, forwarded in part.
+//! In: the bytes of the section, one by one. Out: the lines that may be forwarded, in canonical form.
+//! Never: forwards a field that is allowed only in the header section (RFC 9110 section 6.5.1).
+//! Limits: `TRAILER_BYTES_MAX`, `HEADER_FIELDS_MAX`; allocated only when a body has a trailer field.
 
 use super::claim::{CERTIFICATE_CLAIM, FORWARDING_CLAIM, is_claim};
 use super::encode::encode_field;
@@ -10,17 +10,21 @@ use super::scan::{is_text, split_field_line};
 use core::str::from_utf8;
 use tidegate_base::limits::{HEADER_FIELDS_MAX, TRAILER_BYTES_MAX};
 
-/// The trailer fields so far.
+/// The part of a trailer section that has been received.
 #[derive(Default, Debug)]
 pub(super) struct TrailerSection {
+    /// The current line so far, without CRLF.
     line: Vec<u8>,
+    /// The lines that may be forwarded, in canonical form, each with its CRLF.
     kept: Vec<u8>,
+    /// Bytes of all lines, CRLFs not counted; at most `TRAILER_BYTES_MAX`.
     bytes: usize,
+    /// Complete lines, dropped ones included; at most `HEADER_FIELDS_MAX`.
     fields: usize,
 }
 
 impl TrailerSection {
-    /// Takes a byte of a line.
+    /// Adds a byte to the current line.
     pub(super) fn push(&mut self, byte: u8) -> Result<(), FaultKind> {
         if !is_text(byte) {
             return Err(FaultKind::ControlByte);
@@ -33,7 +37,7 @@ impl TrailerSection {
         Ok(())
     }
 
-    /// A line's CRLF is in.
+    /// Ends the current line, whose CRLF has been received.
     pub(super) fn end_line(&mut self) -> Result<(), FaultKind> {
         let (name, value) = split_field_line(&self.line)?;
         let name = from_utf8(name).map_err(|_| FaultKind::FieldNameInvalid)?;
@@ -48,14 +52,15 @@ impl TrailerSection {
         Ok(())
     }
 
-    /// The lines that may be handed on, with CRLF each.
+    /// The lines that may be forwarded, each with its CRLF.
     pub(super) fn lines(&self) -> &[u8] {
         &self.kept
     }
 }
 
-/// Whether a trailer must not have that name: framing, routing, whom to believe, request modifiers,
-/// authentication, response control data, and how to process the content. `_` counts as `-` here too.
+/// Whether a trailer field must not have this name. Forbidden are names for framing, routing, the client's
+/// identity, request modifiers, authentication, response control data, and content processing. `_` matches
+/// `-` here too.
 fn is_forbidden(name: &str) -> bool {
     let is_named =
         |forbidden: &&str| forbidden.len() == name.len() && is_claim(name, forbidden.as_bytes());
@@ -75,7 +80,7 @@ const FORBIDDEN: [&str; 42] = [
     "trailer",
     "transfer-encoding",
     "upgrade",
-    // Routing and whom to believe.
+    // Routing and the client's identity.
     "forwarded",
     "host",
     "via",
@@ -106,7 +111,7 @@ const FORBIDDEN: [&str; 42] = [
     "strict-transport-security",
     "vary",
     "warning",
-    // How to process the content.
+    // Content processing.
     "content-encoding",
     "content-language",
     "content-location",
@@ -119,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trailer_keeps_what_it_may_say() {
+    fn only_permitted_trailer_fields_are_kept() {
         let mut section = TrailerSection::default();
         for line in ["X-Sum:  1 ", "Host: evil", "TE: x", "if-match: *", "X-Forwarded-For: 1.1.1.1"]
         {
@@ -130,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trailer_makes_no_claims() {
+    fn identity_and_framing_fields_are_forbidden_in_any_spelling() {
         for name in [
             "X-Client-Cert-Subject",
             "x-client-cert-sha256",

@@ -1,6 +1,6 @@
-//! Version 2: a block of bytes (section 2.2 of the specification).
-//! In: a connection's first bytes; endpoints and extensions. Out: a header; a block.
-//! Never: reads extensions where the block is to be discarded (LOCAL, no addresses).
+//! Version 2: a binary block (section 2.2 of the specification).
+//! In: the first bytes of a connection; endpoints and extensions. Out: a header; a block.
+//! Never: reads the extensions of a block that must be discarded (LOCAL, or no addresses).
 //! Limits: `BINARY_BYTES_MAX`.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,18 +8,21 @@ use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::extension::{self, CHECKSUM, Extension};
 use super::{Endpoints, Extensions, Fault, Header, Transport, UNIX_PATH_BYTES, Version, checksum};
 
-/// The longest block, its signature included. The addresses take 232 bytes at most; the rest has room for
-/// what proxies say of a TLS client, a certificate of ordinary size included.
+/// Bytes of the longest block, including its signature. Signature, lengths and addresses take up to 232
+/// bytes. The rest is for extensions: facts about a TLS client, including a certificate of ordinary size.
 pub const BINARY_BYTES_MAX: usize = 4096;
-/// What a block begins with: no protocol of text does.
+/// The first bytes of a block; no text protocol begins with them.
 pub(super) const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, version and command, family, length.
+/// Bytes of signature, version and command, family, and length.
 const FIXED_BYTES: usize = 16;
 /// Bytes of a checksum extension.
 const CHECKSUM_BYTES: usize = 7;
 
+/// Version 2 with the command LOCAL.
 const LOCAL: u8 = 0x20;
+/// Version 2 with the command PROXY.
 const PROXY: u8 = 0x21;
+/// The family of a block without addresses.
 const UNSPECIFIED: u8 = 0x00;
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Header<'_>, usize)>, Fault> {
@@ -57,9 +60,9 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Header<'_>, usize)>, Fault>
     Ok(Some((header, total)))
 }
 
-/// Appends the block for `endpoints` with `extensions`, and a checksum where `checksummed`. An extension
-/// that does not fit any more is left out; nothing can be said of `Local` and `Unknown`, whose blocks
-/// receivers discard.
+/// Appends the block for `endpoints` with `extensions`, and a checksum if `checksummed`. An extension that
+/// does not fit is left out. Blocks for `Local` and `Unknown` have no extensions, because receivers discard
+/// their content.
 pub fn encode_binary<'a>(
     out: &mut Vec<u8>,
     endpoints: &Endpoints<'_>,
@@ -86,7 +89,7 @@ pub fn encode_binary<'a>(
     if checksummed {
         out.extend_from_slice(&[CHECKSUM, 0, 4, 0, 0, 0, 0]);
     }
-    // INVARIANT: at most `BINARY_BYTES_MAX`, so it fits.
+    // INVARIANT: the block has at most `BINARY_BYTES_MAX` bytes, so its length fits.
     let length = (out.len() - start - FIXED_BYTES) as u16;
     out[start + 14..start + FIXED_BYTES].copy_from_slice(&length.to_be_bytes());
     if checksummed {
@@ -95,7 +98,7 @@ pub fn encode_binary<'a>(
     }
 }
 
-/// A header whose block says nothing that counts.
+/// The header of a block whose content is discarded.
 fn discarded(endpoints: Endpoints<'_>) -> Header<'_> {
     Header { version: Version::V2, endpoints, extensions: Extensions::default() }
 }
@@ -110,14 +113,14 @@ fn decode_proxied(block: &[u8], family: u8, address_bytes: usize) -> Result<Head
     Ok(Header { version: Version::V2, endpoints, extensions })
 }
 
-/// Whether `sum`, which stands at `at`, is that of the block with zeros in its place.
+/// Checks `sum`, which is at offset `at`, against the checksum of the block with zeros in its place.
 fn check(block: &[u8], at: usize, sum: u32) -> Result<(), Fault> {
     let (before, after) = (block.get(..at), block.get(at + 4..));
     let parts = [before.unwrap_or_default(), &[0; 4], after.unwrap_or_default()];
     if checksum::crc32c_of(parts) == sum { Ok(()) } else { Err(Fault::ChecksumWrong) }
 }
 
-/// Bytes of the two addresses of a family; `None` where it is unassigned.
+/// Bytes of the two addresses of a family; `None` if the family is unassigned.
 fn address_bytes(family: u8) -> Option<usize> {
     match family {
         UNSPECIFIED => Some(0),
@@ -128,7 +131,7 @@ fn address_bytes(family: u8) -> Option<usize> {
     }
 }
 
-/// Command and family.
+/// The bytes for command and family.
 fn code(endpoints: &Endpoints<'_>) -> (u8, u8) {
     let low = |transport: &Transport| match transport {
         Transport::Stream => 1,
@@ -171,7 +174,7 @@ fn encode_addresses(out: &mut Vec<u8>, endpoints: &Endpoints<'_>) {
     }
 }
 
-/// The addresses of a block that is known to have them.
+/// Decodes the addresses of a block; the caller has checked that it is long enough.
 fn decode_addresses(block: &[u8], family: u8) -> Option<Endpoints<'_>> {
     let transport = if family & 1 == 1 { Transport::Stream } else { Transport::Datagram };
     let rest = block.get(FIXED_BYTES..)?;

@@ -1,8 +1,8 @@
-//! CRC-32c (RFC 3720 appendix B.4), by a table made at compile time: a header is short and comes once a
-//! connection, so nothing faster would show.
+//! CRC-32c (RFC 3720 appendix B.4) with a table built at compile time. A header is short and occurs once for
+//! each connection, so a faster method would make no visible difference.
 //! In: bytes. Out: their checksum.
 
-/// Castagnoli's polynomial, bits reversed.
+/// The Castagnoli polynomial with its bits reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 const TABLE: [u32; 256] = table();
@@ -12,7 +12,7 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_of([bytes])
 }
 
-/// The checksum of `parts`, one after the other.
+/// The checksum of the concatenation of `parts`.
 pub(super) fn crc32c_of<const PARTS: usize>(parts: [&[u8]; PARTS]) -> u32 {
     let mut sum = u32::MAX;
     for byte in parts.into_iter().flatten() {
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_rfc_3720_agree() {
+    fn checksums_match_the_examples_of_rfc_3720() {
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
         let rising: Vec<u8> = (0..32).collect();

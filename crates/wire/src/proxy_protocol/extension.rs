@@ -1,7 +1,8 @@
-//! What a block of version 2 says beyond the addresses: type, length, value (section 2.2.x).
-//! In: the bytes behind the addresses. Out: known extensions by name, others by number; and the reverse.
-//! Never: copies a value; fails after `Extensions::decode` has looked all of them through.
-//! Limits: the block's own.
+//! Extensions of a version 2 block: type, length, value (section 2.2.x).
+//! In: the bytes after the addresses. Out: known extensions by name, other extensions by number. Also encodes
+//! extensions.
+//! Never: copies a value; fails after `Extensions::decode` has checked all extensions.
+//! Limits: those of the block.
 
 use super::Fault;
 
@@ -21,65 +22,66 @@ const TLS_KEY_ALGORITHM: u8 = 0x25;
 
 /// Bytes of a unique id (section 2.2.5).
 const UNIQUE_ID_BYTES_MAX: usize = 128;
-/// Flags and result before the parts of `Tls`.
+/// Bytes of the flags and the verification result before the parts of `Tls`.
 const TLS_FIXED_BYTES: usize = 5;
 
 const IN_USE: u8 = 0x01;
 const CERTIFICATE_HERE: u8 = 0x02;
 const CERTIFICATE_IN_SESSION: u8 = 0x04;
 
-/// One thing said of a connection.
+/// One fact about a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extension<'a> {
-    /// The application protocol that was negotiated.
+    /// The negotiated application protocol.
     Alpn(&'a [u8]),
-    /// The host's name that the client asked for (SNI).
+    /// The host name that the client requested (SNI).
     Authority(&'a [u8]),
-    /// CRC-32c of the block with zeros in this place. The encoder adds its own.
+    /// CRC-32c of the block with zeros in place of the checksum. The encoder adds its own.
     Checksum(u32),
-    /// Nothing: it fills the block up.
+    /// Padding without meaning.
     Noop(&'a [u8]),
-    /// The sender's name for the connection; 128 bytes at most.
+    /// The sender's identifier for the connection; up to 128 bytes.
     UniqueId(&'a [u8]),
-    /// That the client spoke TLS, and how.
+    /// The facts of the client's TLS connection.
     Tls(Tls<'a>),
     /// The network namespace.
     Namespace(&'a [u8]),
-    /// Another type.
+    /// An extension of another type.
     Other(u8, &'a [u8]),
 }
 
-/// How a client spoke TLS.
+/// The facts of a client's TLS connection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tls<'a> {
-    /// The client's connection was TLS at all.
+    /// The client connected over TLS.
     pub in_use: bool,
-    /// The client showed a certificate over this connection.
+    /// The client presented a certificate on this connection.
     pub certificate_here: bool,
-    /// The client showed a certificate over this connection, or over one of its session's before.
+    /// The client presented a certificate on this connection, or on an earlier one of the same session.
     pub certificate_in_session: bool,
-    /// It was verified: it is what it says.
+    /// The client's certificate was verified successfully.
     pub verified: bool,
-    /// `TLSv1.3`, for example.
+    /// The version, for example `TLSv1.3`.
     pub version: Option<&'a [u8]>,
-    /// CN of the client certificate's subject.
+    /// The CN in the subject of the client's certificate.
     pub common_name: Option<&'a [u8]>,
-    /// The cipher suite by OpenSSL's name.
+    /// The OpenSSL name of the cipher suite.
     pub cipher: Option<&'a [u8]>,
-    /// What signed the certificate that the client was shown, `SHA256` for example.
+    /// The signature algorithm of the certificate that the proxy presented, for example `SHA256`.
     pub signature_algorithm: Option<&'a [u8]>,
-    /// The key of the certificate that the client was shown, `RSA2048` for example.
+    /// The key algorithm of the certificate that the proxy presented, for example `RSA2048`.
     pub key_algorithm: Option<&'a [u8]>,
 }
 
-/// The extensions of a block, in order; all of them are well-formed.
+/// An iterator over the extensions of a block, in order. All of them are well-formed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Extensions<'a> {
+    /// The extensions that are not iterated yet; checked by `decode`.
     rest: &'a [u8],
 }
 
 impl<'a> Extensions<'a> {
-    /// Looks all of `bytes` through.
+    /// Checks all extensions in `bytes`.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, Fault> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -90,7 +92,8 @@ impl<'a> Extensions<'a> {
         Ok(Self { rest: bytes })
     }
 
-    /// Where a checksum stands and what it is; a second one is a fault, for which bytes would it cover?
+    /// The offset and the value of the checksum, if there is one. A second checksum is a fault, because
+    /// it would be unclear which bytes each of them covers.
     pub(super) fn checksum(&self) -> Result<Option<(usize, u32)>, Fault> {
         let mut found = None;
         let mut rest = self.rest;
@@ -117,8 +120,8 @@ impl<'a> Iterator for Extensions<'a> {
     }
 }
 
-/// Appends `extension`; `false` where a length does not fit its field, and part of it has been appended.
-/// `Checksum` appends nothing: it would not be right.
+/// Appends `extension`. Returns `false` if a length does not fit its field; part of the extension may then
+/// have been appended. Appends nothing for `Checksum`, since its value would be wrong in a new block.
 pub(super) fn encode(out: &mut Vec<u8>, extension: &Extension<'_>) -> bool {
     match extension {
         Extension::Alpn(value) => push(out, ALPN, value),
@@ -168,7 +171,7 @@ fn encode_tls(out: &mut Vec<u8>, tls: &Tls<'_>) -> bool {
     true
 }
 
-/// The first extension: its type, its value, and what follows it.
+/// Splits off the first extension: its type, its value, and the remaining bytes.
 fn split(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[kind, high, low], rest) = bytes.split_first_chunk::<3>()?;
     let (value, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
@@ -189,7 +192,7 @@ fn read(kind: u8, value: &[u8]) -> Option<Extension<'_>> {
     })
 }
 
-/// Parts that are unknown are passed over; of parts that stand twice the first counts.
+/// Unknown parts are skipped. If a part is repeated, the first one counts.
 fn read_tls(value: &[u8]) -> Option<Tls<'_>> {
     let (&[flags, result @ ..], mut rest) = value.split_first_chunk::<TLS_FIXED_BYTES>()?;
     let mut tls = Tls {

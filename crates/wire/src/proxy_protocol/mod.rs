@@ -1,9 +1,9 @@
-//! The PROXY protocol, versions 1 and 2: the line or block that says whom a connection is made for.
-//! In: a connection's first bytes, all of them so far. Out: a borrowed [`Header`] and its length, more
-//! bytes wanted, or a `Fault`; and the reverse.
-//! Never: guesses: what does not begin as a header must is refused at its first wrong byte.
+//! The PROXY protocol, versions 1 and 2: a header that names the client a proxy opened a connection for.
+//! In: the bytes received on a connection so far. Out: a borrowed [`Header`] and its length, a request for
+//! more bytes, or a `Fault`. Also encodes headers.
+//! Never: guesses: input that cannot be a header is rejected at its first wrong byte.
 //! Limits: `TEXT_BYTES_MAX` for version 1, `BINARY_BYTES_MAX` for version 2.
-//! Invariant: what is encoded decodes to the same; the split of the input changes nothing.
+//! Invariant: an encoded header decodes to the same header; how the input is split changes nothing.
 //!
 //! The specification is HAProxy's `proxy-protocol.txt` (2.x), sections 2.1 and 2.2.
 
@@ -18,19 +18,19 @@ pub use binary::{BINARY_BYTES_MAX, encode_binary};
 pub use extension::{Extension, Extensions, Tls};
 pub use text::{TEXT_BYTES_MAX, encode_text};
 
-/// Bytes of a path of a unix socket's address (section 2.2); shorter ones are filled up with zeros.
+/// Bytes of the path in a unix socket address (section 2.2); shorter paths are padded with zeros.
 pub const UNIX_PATH_BYTES: usize = 108;
 
-/// Which form a header has.
+/// The form of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
     /// A line of text.
     V1,
-    /// A block of bytes.
+    /// A binary block.
     V2,
 }
 
-/// What the relayed connection is made of.
+/// The transport of the relayed connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
     /// TCP, or a unix stream.
@@ -39,29 +39,30 @@ pub enum Transport {
     Datagram,
 }
 
-/// Whom a connection is made for.
+/// The endpoints of the connection that the sender relays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Endpoints<'a> {
-    /// The proxy itself, for a health check: the connection's own addresses are the true ones.
+    /// The connection is the proxy's own, for example a health check. Its own addresses apply.
     Local,
-    /// Somebody whose addresses the sender does not know or cannot say: the connection's own stand.
+    /// The sender does not know the client's addresses or cannot express them. The connection's own
+    /// addresses apply.
     Unknown,
-    /// A client by IP; both addresses are of one version.
+    /// A client over IP; both addresses have the same IP version.
     Ip {
-        /// The client.
+        /// The address of the client.
         source: SocketAddr,
-        /// Where it connected to.
+        /// The address that the client connected to.
         destination: SocketAddr,
-        /// How.
+        /// The transport of the client's connection.
         transport: Transport,
     },
-    /// A client by unix socket.
+    /// A client over a unix socket.
     Unix {
-        /// Its path, as it came.
+        /// The path of the client's socket, as received.
         source: &'a [u8; UNIX_PATH_BYTES],
-        /// The path it connected to, as it came.
+        /// The path that the client connected to, as received.
         destination: &'a [u8; UNIX_PATH_BYTES],
-        /// How.
+        /// The transport of the client's connection.
         transport: Transport,
     },
 }
@@ -69,63 +70,65 @@ pub enum Endpoints<'a> {
 /// A decoded header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header<'a> {
-    /// Which form it had.
+    /// The form of the header.
     pub version: Version,
-    /// Whom the connection is made for.
+    /// The endpoints of the relayed connection.
     pub endpoints: Endpoints<'a>,
-    /// What else is said of it; version 1 says nothing else.
+    /// Further facts about the connection; always empty in version 1.
     pub extensions: Extensions<'a>,
 }
 
-/// Why bytes are no header.
+/// Why bytes are not a valid header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// They begin otherwise than a header does.
+    /// The bytes do not begin with a header.
     NoHeader,
-    /// A line that is not made as section 2.1 says.
+    /// The line does not follow section 2.1.
     TextMalformed,
-    /// A line whose end has not come within `TEXT_BYTES_MAX`.
+    /// The line does not end within `TEXT_BYTES_MAX`.
     TextTooLong,
-    /// A block of another version than 2.
+    /// The version of the block is not 2.
     VersionUnknown,
-    /// A block whose command is neither LOCAL nor PROXY.
+    /// The command of the block is neither LOCAL nor PROXY.
     CommandUnknown,
-    /// A block whose address family or transport is unassigned.
+    /// The address family or transport of the block is unassigned.
     FamilyUnknown,
-    /// A block that is too short for its addresses.
+    /// The block is too short for its addresses.
     TooShort,
-    /// A block that is longer than `BINARY_BYTES_MAX`.
+    /// The block is longer than `BINARY_BYTES_MAX`.
     TooLong,
-    /// An extension that does not fill its place.
+    /// The length of an extension does not match its content or the block, or a checksum is repeated.
     ExtensionMalformed,
-    /// A checksum that does not agree with the bytes.
+    /// The checksum does not match the block.
     ChecksumWrong,
 }
 
+const _: () = assert!(TEXT_BYTES_MAX == 107 && BINARY_BYTES_MAX == 4096, "`text` names them");
+
 impl Fault {
-    /// What is wrong, for a log.
+    /// What is wrong, for the log.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::NoHeader => "there is no PROXY header",
-            Self::TextMalformed => "the PROXY line is malformed",
-            Self::TextTooLong => "the PROXY line does not end",
-            Self::VersionUnknown => "the PROXY header is of an unknown version",
-            Self::CommandUnknown => "the PROXY header has an unknown command",
-            Self::FamilyUnknown => "the PROXY header has an unknown address family",
+            Self::NoHeader => "the connection does not begin with a PROXY header",
+            Self::TextMalformed => "malformed PROXY header line",
+            Self::TextTooLong => "the PROXY header line is longer than 107 bytes",
+            Self::VersionUnknown => "unknown version of PROXY header",
+            Self::CommandUnknown => "unknown command in PROXY header",
+            Self::FamilyUnknown => "unknown address family in PROXY header",
             Self::TooShort => "the PROXY header is too short for its addresses",
-            Self::TooLong => "the PROXY header is too long",
-            Self::ExtensionMalformed => "an extension of the PROXY header is malformed",
-            Self::ChecksumWrong => "the PROXY header's checksum is wrong",
+            Self::TooLong => "the PROXY header is longer than 4096 bytes",
+            Self::ExtensionMalformed => "malformed extension in PROXY header",
+            Self::ChecksumWrong => "wrong checksum in PROXY header",
         }
     }
 }
 
-/// Decodes the header that `bytes`, a connection's first ones, begin with. `None`: more must come, and
-/// then all are to be given again (they are few).
+/// Decodes the header at the start of `bytes`, the first bytes of a connection. Returns `None` if more
+/// bytes are needed. The next call must get all bytes again; they are few.
 ///
 /// # Errors
-/// When these bytes cannot become a header, whatever follows.
+/// The bytes cannot become a header, whatever follows.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Header<'_>, usize)>, Fault> {
     match bytes.first() {
         None => Ok(None),

@@ -1,6 +1,6 @@
 //! Version 1: one line of text (section 2.1 of the specification).
-//! In: a connection's first bytes; endpoints. Out: a header; a line.
-//! Never: accepts a second way to write a number, a space or the line's end.
+//! In: the first bytes of a connection; endpoints. Out: a header; a line.
+//! Never: accepts an alternative spelling of a number, a space or the line end.
 //! Limits: `TEXT_BYTES_MAX`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,9 +9,9 @@ use std::io::Write;
 
 use super::{Endpoints, Extensions, Fault, Header, Transport, Version};
 
-/// The longest line that the specification knows, its CRLF included.
+/// Bytes of the longest line that the specification allows, including its CRLF.
 pub const TEXT_BYTES_MAX: usize = 107;
-/// How a line begins.
+/// The first bytes of a line.
 const PREFIX: &[u8] = b"PROXY ";
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Header<'_>, usize)>, Fault> {
@@ -36,8 +36,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Header<'_>, usize)>, Fault>
     }
 }
 
-/// Appends the line for `endpoints`. It knows TCP alone: all others become UNKNOWN, by which the
-/// receiver takes the connection's own addresses.
+/// Appends the line for `endpoints`. Version 1 can express only TCP. All other endpoints become UNKNOWN,
+/// for which the receiver uses the connection's own addresses.
 pub fn encode_text(out: &mut Vec<u8>, endpoints: &Endpoints<'_>) {
     let Endpoints::Ip { source, destination, transport: Transport::Stream } = endpoints else {
         return out.extend_from_slice(b"PROXY UNKNOWN\r\n");
@@ -54,10 +54,10 @@ pub fn encode_text(out: &mut Vec<u8>, endpoints: &Endpoints<'_>) {
     debug_assert!(written.is_ok());
 }
 
-/// What stands between `PROXY ` and the line's end.
+/// Parses the part of a line between `PROXY ` and CRLF.
 fn parse(line: &[u8]) -> Result<Endpoints<'static>, Fault> {
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
-        // What follows it is to be ignored.
+        // The specification requires receivers to ignore the rest of the line.
         return Ok(Endpoints::Unknown);
     }
     let line = core::str::from_utf8(line).map_err(|_| Fault::TextMalformed)?;

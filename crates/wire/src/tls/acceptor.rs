@@ -1,7 +1,8 @@
-//! What a listener needs to accept TLS: certificates, versions, protocols, client authentication.
-//! In: `AcceptorSettings` (PEM as bytes). Out: an `Acceptor` that begins sessions.
-//! Never: a stateful session cache, early data, renegotiation.
-//! Invariant: where a client's certificate counts, no session is resumed: each handshake verifies it anew.
+//! Server side of TLS for a listener: certificates, versions, protocols, client authentication.
+//! In: `AcceptorSettings` (PEM as bytes). Out: an `Acceptor` that creates sessions.
+//! Never: keeps a stateful session cache; offers early data or renegotiation.
+//! Invariant: if client certificates are requested, no session is resumed, so that every handshake verifies
+//! the certificate.
 
 use std::sync::Arc;
 
@@ -15,47 +16,47 @@ use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::fault::Fault;
 use super::randomness::Randomness;
-use super::refusal::{LastRefused, Noting};
+use super::refusal::{LastRefused, RecordingVerifier};
 use super::session::TlsSession;
 use super::setup::{SetupFault, SetupKind};
 use super::tickets::TicketKeys;
 
-/// Whether clients show certificates.
+/// Whether clients must present certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// No certificate is requested.
     #[default]
     Off,
-    /// They are asked; one that is shown must be good.
+    /// A certificate is requested. If the client presents one, it must be valid.
     Optional,
-    /// Without a good one there is no connection.
+    /// A valid certificate is required.
     Required,
 }
 
-/// How a listener speaks TLS.
+/// The TLS settings of a listener.
 #[derive(Clone, Debug)]
 pub struct AcceptorSettings {
-    /// In order of preference where several fit a name.
+    /// The certificates. If several match a name, the first one is preferred.
     pub certificates: Vec<CertificateFiles>,
-    /// Refuse names that no certificate is for, instead of showing the first.
+    /// Reject names without a certificate instead of presenting the first certificate.
     pub strict_names: bool,
-    /// The oldest version spoken.
+    /// The oldest version accepted.
     pub version_min: Version,
-    /// IANA names in order of preference; empty: all of `CIPHER_NAMES`.
+    /// IANA names of cipher suites in order of preference; empty for all of `CIPHER_NAMES`.
     pub ciphers: Vec<String>,
-    /// Names in order of preference; empty: all of `GROUP_NAMES`.
+    /// Names of key exchange groups in order of preference; empty for all of `GROUP_NAMES`.
     pub groups: Vec<String>,
-    /// Application protocols in order of preference; empty: none is negotiated.
+    /// Application protocols in order of preference; empty for no ALPN.
     pub alpn: Vec<String>,
-    /// Whether clients show certificates.
+    /// Whether clients must present certificates.
     pub client_auth: ClientAuth,
-    /// PEM of the authorities that client certificates are judged by.
+    /// PEM of the authorities that issue client certificates.
     pub client_authorities_pem: Vec<u8>,
-    /// PEM of revocation lists.
+    /// PEM of the revocation lists for client certificates.
     pub client_revocations_pem: Option<Vec<u8>>,
-    /// TLS 1.3 tickets given after a handshake; 0: none.
+    /// TLS 1.3 tickets sent after each handshake; 0 for none.
     pub tickets_per_handshake: usize,
-    /// Sessions remember the name that the client asked for.
+    /// Whether sessions remember the name that the client requested.
     pub keeps_names: bool,
 }
 
@@ -77,25 +78,29 @@ impl Default for AcceptorSettings {
     }
 }
 
-/// Begins server sessions; cheap to clone, immutable: changed files make a new one.
+/// Creates server sessions. Cheap to clone. Immutable: changed files require a new acceptor.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     config: Arc<ServerConfig>,
+    /// Whether sessions remember the name that the client requested.
     keeps_names: bool,
-    /// Where clients are asked for certificates.
-    judge: Option<Judge>,
+    /// Verification of client certificates; `None` if they are not requested.
+    client_verification: Option<ClientVerification>,
 }
 
-/// What verifies clients' certificates.
+/// Verification of client certificates.
 #[derive(Clone, Debug)]
-struct Judge {
+struct ClientVerification {
+    /// The verifier of rustls, without recording.
     verifier: Arc<dyn ClientCertVerifier>,
+    /// The versions that `config` was built with.
     versions: &'static [&'static SupportedProtocolVersion],
+    /// The certificate that the verifier in `config` rejected last.
     refused: Arc<LastRefused>,
 }
 
 impl Acceptor {
-    /// Checks and prepares `settings`. Tickets are sealed by `tickets`, time is what `clock` shows.
+    /// Checks and prepares `settings`. `tickets` seals tickets; `clock` is the time for all checks.
     ///
     /// # Errors
     /// The first setting that cannot be used.
@@ -130,7 +135,7 @@ impl Acceptor {
         config.alpn_protocols = settings.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         config.ignore_client_order = !settings.ciphers.is_empty();
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        // A resumed session would be one whose certificate nobody looked at again.
+        // A resumed session would skip the verification of the client's certificate.
         match tickets.filter(|_| settings.client_auth == ClientAuth::Off) {
             Some(tickets) if settings.tickets_per_handshake > 0 => {
                 config.ticketer = tickets;
@@ -138,50 +143,51 @@ impl Acceptor {
             }
             _ => config.send_tls13_tickets = 0,
         }
-        let judge = verifier.offer_client_auth().then(|| Judge {
+        let client_verification = verifier.offer_client_auth().then(|| ClientVerification {
             verifier,
             versions,
             refused: Arc::default(),
         });
         let keeps_names = settings.keeps_names;
-        Ok(Self { config: Arc::new(config), keeps_names, judge }.with_own_refusals())
+        Ok(Self { config: Arc::new(config), keeps_names, client_verification }.with_own_refusals())
     }
 
-    /// An acceptor of the same settings that keeps refused certificates of its own, so that no worker takes
-    /// another's for its own.
+    /// An acceptor with the same settings that records rejected certificates separately, so that a worker
+    /// never reports a certificate that another worker rejected.
     #[must_use]
     pub fn with_own_refusals(&self) -> Self {
-        let Some(judge) = &self.judge else { return self.clone() };
+        let Some(verification) = &self.client_verification else { return self.clone() };
         let refused = Arc::<LastRefused>::default();
-        let noting =
-            Noting { verifier: Arc::clone(&judge.verifier), refused: Arc::clone(&refused) };
+        let verifier = Arc::clone(&verification.verifier);
+        let recording = RecordingVerifier { verifier, refused: Arc::clone(&refused) };
         let old = &self.config;
         let provider = Arc::clone(old.crypto_provider());
         let clock = Arc::clone(&old.time_provider);
-        // The versions were taken before, beside the same provider.
+        // This cannot fail: the same versions were accepted before with the same provider.
         let Ok(builder) = ServerConfig::builder_with_details(provider, clock)
-            .with_protocol_versions(judge.versions)
+            .with_protocol_versions(verification.versions)
         else {
             return self.clone();
         };
         let mut config = builder
-            .with_client_cert_verifier(Arc::new(noting))
+            .with_client_cert_verifier(Arc::new(recording))
             .with_cert_resolver(Arc::clone(&old.cert_resolver));
         config.alpn_protocols.clone_from(&old.alpn_protocols);
         config.ignore_client_order = old.ignore_client_order;
         config.session_storage = Arc::clone(&old.session_storage);
         config.ticketer = Arc::clone(&old.ticketer);
         config.send_tls13_tickets = old.send_tls13_tickets;
-        let judge = Some(Judge { refused, ..judge.clone() });
-        Self { config: Arc::new(config), keeps_names: self.keeps_names, judge }
+        let client_verification = Some(ClientVerification { refused, ..verification.clone() });
+        Self { config: Arc::new(config), keeps_names: self.keeps_names, client_verification }
     }
 
-    /// Begins the session of a connection that has come in.
+    /// Creates the session of an accepted connection.
     ///
     /// # Errors
-    /// `Bug` when the library refuses its own settings.
+    /// `Bug` if rustls rejects the configuration that it built.
     pub fn accept(&self) -> Result<TlsSession, Fault> {
-        let refused = self.judge.as_ref().map(|judge| Arc::clone(&judge.refused));
+        let verification = self.client_verification.as_ref();
+        let refused = verification.map(|verification| Arc::clone(&verification.refused));
         TlsSession::server(Arc::clone(&self.config), self.keeps_names, refused)
     }
 }
@@ -196,7 +202,7 @@ fn client_verifier(
     let roots = Arc::new(decode_authorities(&settings.client_authorities_pem)?);
     let mut builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
     if let Some(pem) = &settings.client_revocations_pem {
-        // A list that is out of date still tells what was revoked; a chain's intermediate authorities
+        // An outdated list still shows which certificates were revoked. Intermediate authorities of a chain
         // rarely have a list of their own.
         builder = builder
             .with_crls(decode_revocations(pem)?)

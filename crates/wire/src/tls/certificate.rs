@@ -1,7 +1,8 @@
-//! Certificates of this side: decoding, and the choice among several by the name a client asks for.
-//! In: PEM bytes; a ClientHello's name and signature schemes. Out: the chain and key to sign with. RFC 6066.
-//! Never: a key beside a certificate that it does not belong to.
-//! Invariant: a name's candidates stand in the order given; an exact name goes before a wildcard.
+//! Tidegate's own certificates: decoding, and selection by the name that a client requests.
+//! In: PEM bytes; name and signature schemes of a ClientHello. Out: the chain and key to sign with. RFC 6066.
+//! Never: accepts a key that does not match its certificate.
+//! Invariant: the candidates for a name keep the order of the settings; an exact name takes precedence over
+//! a wildcard.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use rustls::{Error, InconsistentKeys, RootCertStore};
 
 use super::setup::{SetupFault, SetupKind};
 
-/// One certificate as its files hold it.
+/// The contents of the files of one certificate.
 #[derive(Clone, Default, Debug)]
 pub struct CertificateFiles {
-    /// PEM: the certificate itself first, then the intermediate ones.
+    /// The chain in PEM: first the certificate itself, then the intermediate certificates.
     pub chain_pem: Vec<u8>,
-    /// PEM: PKCS#8, PKCS#1 or SEC1.
+    /// The private key in PEM: PKCS#8, PKCS#1 or SEC1.
     pub key_pem: Vec<u8>,
     /// An OCSP response (DER) to staple.
     pub ocsp: Option<Vec<u8>>,
@@ -55,7 +56,7 @@ fn decode_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SetupFault> 
     if chain.is_empty() { Err(SetupFault::new(SetupKind::ChainEmpty, "")) } else { Ok(chain) }
 }
 
-/// The authorities in `pem`.
+/// The authorities in `pem`; at least one, and all of them must be valid.
 pub(super) fn decode_authorities(pem: &[u8]) -> Result<RootCertStore, SetupFault> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -67,7 +68,7 @@ pub(super) fn decode_authorities(pem: &[u8]) -> Result<RootCertStore, SetupFault
     if roots.is_empty() { Err(SetupFault::new(SetupKind::AuthoritiesEmpty, "")) } else { Ok(roots) }
 }
 
-/// The authorities in `pem` that are sound.
+/// The valid authorities in `pem`, at least one; invalid ones are skipped.
 pub(super) fn decode_system_authorities(pem: &[u8]) -> Result<RootCertStore, SetupFault> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
@@ -86,10 +87,12 @@ pub(super) fn decode_revocations(
 /// All certificates of a listener, by name.
 #[derive(Debug)]
 pub(super) struct Certificates {
+    /// The certificates, in the order of the settings; never empty.
     all: Vec<Arc<CertifiedKey>>,
-    /// Lower-case names (wildcards without their `*`, so beginning with a dot) to indexes of `all`.
+    /// Maps names in lower case to indexes of `all`. Wildcards are stored without their `*`, so they begin
+    /// with a dot.
     names: BTreeMap<String, Vec<usize>>,
-    /// Answer only to names that a certificate is for.
+    /// Reject names without a certificate.
     strict: bool,
 }
 
@@ -113,8 +116,8 @@ impl Certificates {
         Ok(found)
     }
 
-    /// The first candidate whose key the client can verify; the first of all when there is none such, so
-    /// that the handshake fails for its true reason.
+    /// The first candidate whose key the client can verify. If there is none, the first candidate, so that
+    /// the handshake fails with the actual reason.
     fn choose(
         &self,
         name: Option<&str>,
@@ -133,7 +136,7 @@ impl Certificates {
 
     fn candidates(&self, name: &str) -> Option<&Vec<usize>> {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
-        // RFC 6125 section 6.4.3: a wildcard stands for exactly one label, the leftmost.
+        // RFC 6125 section 6.4.3: a wildcard matches exactly one label, the leftmost.
         self.names.get(&name).or_else(|| self.names.get(&name[name.find('.')?..]))
     }
 }

@@ -1,6 +1,6 @@
-//! Versions, cipher suites and groups by the names people write.
-//! In: names, and what keys are drawn from. Out: the provider that offers exactly those, in that order.
-//! Never: an algorithm that is broken: what is not in the tables cannot be chosen.
+//! Selects versions, cipher suites and groups by the names in the configuration.
+//! In: names, and the source of randomness. Out: a provider that offers exactly these, in this order.
+//! Never: offers a broken algorithm: only those in the tables can be selected.
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion, version};
@@ -8,7 +8,7 @@ use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion, ve
 use super::randomness::Randomness;
 use super::setup::{SetupFault, SetupKind};
 
-/// A version of the protocol.
+/// A version of TLS.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Version {
     /// RFC 5246, with forward secrecy and authenticated encryption only.
@@ -18,7 +18,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Its name, as HAProxy and OpenSSL write it.
+    /// The name of the version as HAProxy and OpenSSL write it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Version {
         }
     }
 
-    /// This version and those after it.
+    /// This version and all later ones, newest first.
     pub(super) fn and_later(self) -> &'static [&'static SupportedProtocolVersion] {
         match self {
             Self::Tls12 => &VERSIONS,
@@ -44,10 +44,10 @@ impl Version {
     }
 }
 
-/// The versions spoken, the newest first.
+/// The supported versions, newest first.
 static VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
 
-/// Cipher suites by IANA name, in the order they are preferred in.
+/// IANA names of the cipher suites, in order of preference.
 pub const CIPHER_NAMES: &[&str] = &[
     "TLS_AES_256_GCM_SHA384",
     "TLS_AES_128_GCM_SHA256",
@@ -60,7 +60,7 @@ pub const CIPHER_NAMES: &[&str] = &[
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
-/// OpenSSL's names of `CIPHER_NAMES`, in its order.
+/// The OpenSSL names of `CIPHER_NAMES`, in the same order.
 const CIPHER_OPENSSL_NAMES: [&str; 9] = [
     "TLS_AES_256_GCM_SHA384",
     "TLS_AES_128_GCM_SHA256",
@@ -73,10 +73,10 @@ const CIPHER_OPENSSL_NAMES: [&str; 9] = [
     "ECDHE-RSA-CHACHA20-POLY1305",
 ];
 
-/// Key exchange groups by name, in the order they are preferred in.
+/// Names of the key exchange groups, in order of preference.
 pub const GROUP_NAMES: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"];
 
-/// The suites of `CIPHER_NAMES`, in its order.
+/// The suites of `CIPHER_NAMES`, in the same order.
 const CIPHERS: [SupportedCipherSuite; 9] = {
     use aws_lc_rs::cipher_suite as suite;
     [
@@ -93,7 +93,8 @@ const CIPHERS: [SupportedCipherSuite; 9] = {
 };
 const _: () = assert!(CIPHERS.len() == CIPHER_NAMES.len());
 
-/// OpenSSL's name of the suite with that IANA name, as the PROXY protocol has it; else the name itself.
+/// The OpenSSL name of the suite with this IANA name, as the PROXY protocol uses it; an unknown name is
+/// returned unchanged.
 #[must_use]
 pub fn openssl_cipher_name(name: &str) -> &str {
     let found = CIPHER_NAMES.iter().position(|known| *known == name);
@@ -106,7 +107,7 @@ pub(super) fn cipher_name(suite: SupportedCipherSuite) -> &'static str {
     found.and_then(|at| CIPHER_NAMES.get(at)).copied().unwrap_or("unknown")
 }
 
-/// The provider that offers `ciphers` and `groups`; an empty list means the default.
+/// A provider that offers `ciphers` and `groups`; an empty list means the default.
 pub(super) fn provider(
     ciphers: &[String],
     groups: &[String],
@@ -143,12 +144,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_named_offers_all_names_in_their_order() {
+    fn empty_settings_offer_all_names_in_order() {
         let owned =
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let all = provider(&owned(CIPHER_NAMES), &owned(GROUP_NAMES), Randomness::system())
-            .expect("each can be offered");
-        let usual = provider(&[], &[], Randomness::system()).expect("the default");
+            .expect("every name can be offered");
+        let usual = provider(&[], &[], Randomness::system()).expect("the default is valid");
         let suites = |provider: &CryptoProvider| {
             provider.cipher_suites.iter().map(|suite| suite.suite()).collect::<Vec<_>>()
         };
@@ -160,10 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_has_the_name_it_is_chosen_by() {
+    fn suites_and_names_are_in_the_same_order() {
         for (at, suite) in CIPHERS.into_iter().enumerate() {
             let known = format!("{:?}", suite.suite());
-            // rustls writes the suites of TLS 1.3 with the version in front.
+            // rustls puts the version in front of the names of TLS 1.3 suites.
             assert_eq!(known.replace("TLS13_", "TLS_"), CIPHER_NAMES[at]);
         }
     }

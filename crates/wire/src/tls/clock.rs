@@ -1,6 +1,7 @@
-//! The wall clock of TLS: what certificates and tickets are judged by.
-//! In: seconds that a worker read. Out: the same, to whoever verifies.
-//! Never: asks the system. Invariant: before the first `set` there is no time, so nothing verifies.
+//! The wall clock of TLS, for the validity of certificates and tickets.
+//! In: seconds that a worker read. Out: the same seconds, for verifiers.
+//! Never: reads the system's clock.
+//! Invariant: before the first `set` there is no time, so no certificate is accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
-/// A clock that its owner sets; clones show the same time.
+/// A clock that its owner sets. Clones share the time; 0 means that it is not set.
 #[derive(Clone, Debug, Default)]
 pub struct TlsClock(Arc<AtomicU64>);
 
 impl TlsClock {
-    /// Sets the time, in seconds since 1970. Writes only when it differs, so that workers that share the
-    /// clock do not fight over it more than once a second.
+    /// Sets the time, in seconds since 1970. Writes only if the time differs, so that workers that share the
+    /// clock contend for its cache line at most once a second.
     pub fn set(&self, unix_seconds: u64) {
         if self.0.load(Ordering::Relaxed) != unix_seconds {
             self.0.store(unix_seconds, Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! What a pool needs to speak TLS to its servers: whom to trust, which name to ask for, what to show.
-//! In: `ConnectorSettings` (PEM as bytes). Out: a `Connector` that begins sessions.
-//! Never: trusts without verifying unless the settings say so in a word that cannot be overlooked.
-//! Limits: `TICKETS_FEW` sessions of each server are remembered for resumption, unless the settings name
-//! more; none for longer than `RESUMED_SECONDS_MAX`, or than its server's certificates are good.
+//! Client side of TLS for a pool: trusted authorities, requested names, client certificates.
+//! In: `ConnectorSettings` (PEM as bytes). Out: a `Connector` that creates sessions.
+//! Never: skips the verification of certificates unless the settings request it explicitly.
+//! Limits: `TICKETS_DEFAULT` sessions of each server are kept for resumption, unless the settings name
+//! another number. A session is resumed up to `RESUMED_SECONDS_MAX` after the server was verified, and only
+//! while the server's certificates are valid.
 
 use std::sync::Arc;
 
@@ -20,49 +21,52 @@ use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::der;
 use super::fault::Fault;
+use super::forward::forward_signature_checks;
 use super::randomness::Randomness;
 use super::session::TlsSession;
 use super::sessions::Sessions;
 use super::setup::{SetupFault, SetupKind};
 
-/// Sessions of each server remembered for resumption.
-const TICKETS_FEW: usize = 8;
-/// How long sessions are resumed one after the other before the server's certificate is looked at anew.
+/// Sessions of each server kept for resumption, unless the settings name another number.
+const TICKETS_DEFAULT: usize = 8;
+/// How long a chain of resumed sessions may last until the server's certificate must be verified again.
 const RESUMED_SECONDS_MAX: u64 = 24 * 3600;
 
-/// Whose word a server's certificate is believed on.
+/// The authorities trusted to issue server certificates.
 #[derive(Clone, Debug)]
 pub enum Roots {
-    /// PEM of authorities, each of which must be sound.
+    /// PEM of authorities, each of which must be valid.
     Authorities(Vec<u8>),
-    /// PEM of the system's authorities: what is unsound among them is left out.
+    /// PEM of the system's authorities; invalid ones are skipped.
     System(Vec<u8>),
-    /// Anybody's: the connection is encrypted, but to whom is not known.
+    /// No authority, because certificates are not verified: the connection is encrypted, but the server is
+    /// not authenticated.
     Nobody,
 }
 
-/// How a pool speaks TLS.
+/// The TLS settings of a pool.
 #[derive(Clone, Debug)]
 pub struct ConnectorSettings {
-    /// Whom to trust.
+    /// The trusted authorities.
     pub roots: Roots,
-    /// PEM of revocation lists.
+    /// PEM of the revocation lists for server certificates.
     pub revocations_pem: Option<Vec<u8>>,
-    /// The certificate shown to servers that ask for one.
+    /// The certificate presented to servers that request one.
     pub client_certificate: Option<CertificateFiles>,
-    /// The oldest version spoken.
+    /// The oldest version offered.
     pub version_min: Version,
-    /// The newest version spoken.
+    /// The newest version offered.
     pub version_max: Version,
-    /// IANA names in order of preference; empty: all of `CIPHER_NAMES`.
+    /// IANA names of cipher suites in order of preference; empty for all of `CIPHER_NAMES`.
     pub ciphers: Vec<String>,
-    /// Names in order of preference; empty: all of `GROUP_NAMES`.
+    /// Names of key exchange groups in order of preference; empty for all of `GROUP_NAMES`.
     pub groups: Vec<String>,
-    /// Application protocols in order of preference; empty: none is asked for.
+    /// Application protocols in order of preference; empty for no ALPN.
     pub alpn: Vec<String>,
     /// Resume earlier sessions.
     pub resume: bool,
-    /// Tickets kept of each server, for who opens connections by the thousand; `None`: a few.
+    /// Tickets kept for each server, for callers that open connections by the thousand; `None` for
+    /// `TICKETS_DEFAULT`.
     pub tickets_max: Option<usize>,
 }
 
@@ -83,24 +87,25 @@ impl Default for ConnectorSettings {
     }
 }
 
-/// Why a name cannot be asked for.
+/// A name that is neither a DNS name nor an IP address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerNameFault;
 
-/// Begins client sessions.
+/// Creates client sessions.
 #[derive(Clone, Debug)]
 pub struct Connector {
     config: Arc<ClientConfig>,
+    /// Verifies server certificates, without recording the result.
     verifier: Arc<dyn ServerCertVerifier>,
-    /// Certificates are not verified, so that none is to be looked at anew.
-    believes_all: bool,
+    /// Certificates are not verified, so sessions may be resumed without a limit in time.
+    accepts_any_certificate: bool,
     clock: TlsClock,
-    /// Tickets kept of each server; `None`: no session is resumed.
+    /// Tickets kept for each server; `None` if sessions are not resumed.
     tickets_max: Option<usize>,
 }
 
 impl Connector {
-    /// Checks and prepares `settings`; time is what `clock` shows.
+    /// Checks and prepares `settings`; `clock` is the time for all checks.
     ///
     /// # Errors
     /// The first setting that cannot be used.
@@ -139,14 +144,15 @@ impl Connector {
             }
         };
         config.alpn_protocols = settings.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        let tickets_max = settings.resume.then(|| settings.tickets_max.unwrap_or(TICKETS_FEW));
-        let believes_all = matches!(settings.roots, Roots::Nobody);
+        let tickets_max = settings.resume.then(|| settings.tickets_max.unwrap_or(TICKETS_DEFAULT));
+        let accepts_any_certificate = matches!(settings.roots, Roots::Nobody);
         let config = Arc::new(config);
-        Ok(Self { config, verifier, believes_all, clock, tickets_max }.with_own_sessions())
+        let connector = Self { config, verifier, accepts_any_certificate, clock, tickets_max };
+        Ok(connector.with_own_sessions())
     }
 
-    /// A connector of the same settings that remembers sessions of its own (where sessions are resumed at
-    /// all), so that no worker waits for another's lock.
+    /// A connector with the same settings and a separate session store (if sessions are resumed), so that
+    /// no worker waits for another worker's lock.
     #[must_use]
     pub fn with_own_sessions(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
@@ -156,27 +162,27 @@ impl Connector {
                 let sessions = Arc::new(Sessions::new(tickets_max, self.clock.clone()));
                 config.resumption = Resumption::store(Arc::<Sessions>::clone(&sessions));
                 let verifier = Arc::clone(&self.verifier);
-                let believes_all = self.believes_all;
-                let verifier = Arc::new(Remembering { verifier, believes_all, sessions });
-                config.dangerous().set_certificate_verifier(verifier);
+                let accepts_any_certificate = self.accepts_any_certificate;
+                let verifier = RecordingVerifier { verifier, accepts_any_certificate, sessions };
+                config.dangerous().set_certificate_verifier(Arc::new(verifier));
             }
         }
         Self { config: Arc::new(config), ..self.clone() }
     }
 
-    /// Checks a name that `connect` shall ask for: a DNS name or an IP address.
+    /// Checks a name for `connect`.
     ///
     /// # Errors
-    /// When it is neither.
+    /// The name is neither a DNS name nor an IP address.
     pub fn check_name(name: &str) -> Result<(), ServerNameFault> {
         ServerName::try_from(name).map(|_| ()).map_err(|_| ServerNameFault)
     }
 
-    /// Begins the session of a connection to the server of that name; its first `handle_bytes` (with no
-    /// bytes) gives what to send.
+    /// Creates the session of a connection to the server with this name. The first call of `handle_bytes`,
+    /// with empty input, outputs the first bytes to send.
     ///
     /// # Errors
-    /// `Bug` when the name is none or the library refuses its own settings.
+    /// `Bug` if the name is invalid or rustls rejects the configuration that it built.
     pub fn connect(&self, name: &str) -> Result<TlsSession, Fault> {
         let name = ServerName::try_from(name).map_err(|_| Fault::Bug)?.to_owned();
         TlsSession::client(Arc::clone(&self.config), name)
@@ -206,15 +212,17 @@ fn server_verifier(
     Ok(verifier)
 }
 
-/// Verifies as `verifier` does, and notes how long that holds for resumed sessions.
+/// Verifies with `verifier`, and records until when the server's sessions may be resumed.
 #[derive(Debug)]
-struct Remembering {
+struct RecordingVerifier {
     verifier: Arc<dyn ServerCertVerifier>,
-    believes_all: bool,
+    /// `verifier` accepts any certificate, so there is no limit in time.
+    accepts_any_certificate: bool,
+    /// Where the limit in time is recorded.
     sessions: Arc<Sessions>,
 }
 
-impl ServerCertVerifier for Remembering {
+impl ServerCertVerifier for RecordingVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -231,10 +239,10 @@ impl ServerCertVerifier for Remembering {
             now,
         )?;
         let chain = core::iter::once(end_entity).chain(intermediates);
-        // An end that cannot be read might be any.
+        // A certificate whose end cannot be read counts as expired, so that its session is not resumed.
         let ends = chain.map(|certificate| der::read_not_after(certificate).unwrap_or(0));
         let first_end = ends.min().unwrap_or(0);
-        let until = match self.believes_all {
+        let until = match self.accepts_any_certificate {
             true => u64::MAX,
             false => first_end.min(now.as_secs().saturating_add(RESUMED_SECONDS_MAX)),
         };
@@ -242,31 +250,11 @@ impl ServerCertVerifier for Remembering {
         Ok(verified)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
+    forward_signature_checks!();
 }
 
-/// Believes any certificate. The handshake's signatures are still checked, so that a broken server is
-/// told from a working one.
+/// Accepts any certificate. The signatures of the handshake are still checked, so that a broken server is
+/// distinguished from a working one.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

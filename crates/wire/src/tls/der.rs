@@ -1,8 +1,8 @@
-//! What is read from a certificate that the library does not tell: values of DER, and a certificate's end.
-//! In: DER (X.690). Out: tag, content and rest; seconds since 1970.
-//! Never: judges a certificate: whoever believes one has verified it.
+//! Reads parts of certificates that rustls does not expose: DER values, and the end of validity.
+//! In: DER (X.690). Out: tag, content and remaining bytes; seconds since 1970.
+//! Never: verifies a certificate; callers that rely on its content must have verified it.
 
-/// The first DER value: its tag, its content, and what follows it.
+/// Splits off the first DER value: its tag, its content, and the remaining bytes.
 pub(super) fn split_value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -16,12 +16,12 @@ pub(super) fn split_value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// When a certificate is good no more (RFC 5280 section 4.1.2.5), in seconds since 1970; `None` where
-/// that cannot be read.
+/// The end of a certificate's validity (RFC 5280 section 4.1.2.5), in seconds since 1970; `None` if it cannot
+/// be read.
 pub(super) fn read_not_after(certificate: &[u8]) -> Option<u64> {
     let (_, certificate, _) = split_value(certificate)?;
     let (_, mut fields, _) = split_value(certificate)?;
-    // The version is there or not; then serial number, signature algorithm, issuer.
+    // An optional version, then serial number, signature algorithm and issuer.
     if let Some((0xa0, _, rest)) = split_value(fields) {
         fields = rest;
     }
@@ -34,7 +34,7 @@ pub(super) fn read_not_after(certificate: &[u8]) -> Option<u64> {
     unix_seconds(tag, time)
 }
 
-/// A UTCTime or GeneralizedTime, which end in seconds and Z (RFC 5280 section 4.1.2.5).
+/// Decodes a UTCTime or GeneralizedTime; both end in seconds and Z (RFC 5280 section 4.1.2.5).
 fn unix_seconds(tag: u8, time: &[u8]) -> Option<u64> {
     const UTC_TIME: u8 = 0x17;
     const GENERALIZED_TIME: u8 = 0x18;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_certificates_are_seconds_since_1970() {
+    fn certificate_times_are_converted_to_seconds_since_1970() {
         for (tag, time, seconds) in [
             (0x17, "700101000000Z", 0),
             (0x17, "491231235959Z", 2_524_607_999),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_tells_its_end_and_a_cut_one_does_not() {
+    fn end_of_validity_is_read_and_truncated_certificates_give_none() {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(2023, 11, 15);

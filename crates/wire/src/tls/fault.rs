@@ -1,68 +1,68 @@
-//! What can be wrong with a TLS connection, told apart for the log and the counters.
-//! In: the library's errors. Out: one closed enum; a text for each.
-//! Never: a text that a peer chose.
+//! The faults of TLS connections, distinguished for the log and the counters.
+//! In: errors of rustls. Out: one closed enum; a log text for each value.
+//! Never: puts text from a peer into a log text.
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// Why a TLS connection ends; the alert for the peer, if one is due, is in the output already.
+/// Why a TLS connection failed. If the peer gets an alert, it is already in the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The peer speaks plain HTTP on a port for TLS: a plain 400 tells it so.
+    /// The peer sent plain HTTP to a TLS port. It gets a plain-text 400.
     PlainHttp,
-    /// The first bytes are no TLS record.
+    /// The first bytes are not a TLS record.
     NotTls,
-    /// A record, or a handshake message, is longer than the protocol or this side allows.
+    /// A record or handshake message is longer than the protocol or Tidegate allows.
     Oversized,
     /// A message could not be decoded.
     Malformed,
-    /// A message that may not come here, or not so (an attempt to renegotiate, for one).
+    /// The peer sent a message that is not allowed, for example an attempt to renegotiate.
     Misbehaved,
-    /// No version, cipher suite or group in common.
+    /// The two sides share no version, cipher suite or group.
     Incompatible,
-    /// No application protocol in common (ALPN).
+    /// The two sides share no application protocol (ALPN).
     NoProtocol,
-    /// No certificate for the name that the client asked for.
+    /// There is no certificate for the name that the client requested.
     NameUnknown,
-    /// A record's authentication failed: damaged on its way, or forged.
+    /// The authentication of a record failed: it was damaged in transit, or forged.
     Decrypt,
-    /// The peer gave up and sent this alert (RFC 8446 section 6).
+    /// The peer failed the connection with this alert (RFC 8446 section 6).
     Alert(u8),
-    /// The peer's certificate was refused.
+    /// The peer's certificate was rejected.
     Certificate(CertificateFault),
-    /// The keys may seal no more records.
+    /// The keys have reached their limit and must not seal any more records.
     Exhausted,
-    /// The library refused for a reason of this side's: no time, no randomness, a wrong call.
+    /// rustls failed for a local reason: no time, no randomness, or an invalid call.
     Bug,
 }
 
-/// Why a peer's certificate was refused.
+/// Why a peer's certificate was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CertificateFault {
-    /// The peer showed none though one is required.
+    /// The peer presented no certificate, but one is required.
     Absent,
-    /// Its time is over.
+    /// The validity period is over.
     Expired,
-    /// Its time has not begun.
+    /// The validity period has not begun.
     NotYetValid,
-    /// It is for another name.
+    /// The certificate is for another name.
     WrongName,
-    /// Nobody trusted signed it.
+    /// No trusted authority issued it.
     UnknownIssuer,
-    /// Its issuer took it back.
+    /// Its issuer revoked it.
     Revoked,
-    /// Whether it was taken back cannot be told: a revocation list is missing or too old.
+    /// Its revocation status is unknown: a revocation list is missing or too old.
     RevocationUnknown,
-    /// A signature does not fit.
+    /// A signature is invalid.
     BadSignature,
-    /// It cannot be decoded.
+    /// The certificate cannot be decoded.
     BadEncoding,
-    /// It is for another use (a server's shown by a client, or the reverse).
+    /// It is for another purpose: a client presented a server certificate, or the reverse.
     WrongPurpose,
-    /// It is an authority's, shown as a server's or client's own.
+    /// It is the certificate of an authority, presented as that of a server or client.
     IsAuthority,
-    /// It has no extensions, and so is of version 1 or 2.
+    /// It has no extensions, so it is version 1 or 2.
     OldVersion,
-    /// Another rule of RFC 5280 forbids it.
+    /// It breaks another rule of RFC 5280.
     Unacceptable,
 }
 
@@ -71,19 +71,19 @@ impl Fault {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::PlainHttp => "plain HTTP on a port for TLS",
-            Self::NotTls => "the first bytes are no TLS record",
-            Self::Oversized => "a TLS record or handshake message is too large",
-            Self::Malformed => "a TLS message is malformed",
-            Self::Misbehaved => "a TLS message that may not come here",
+            Self::PlainHttp => "plain HTTP request on a TLS port",
+            Self::NotTls => "the first bytes are not a TLS record",
+            Self::Oversized => "TLS record or handshake message too large",
+            Self::Malformed => "malformed TLS message",
+            Self::Misbehaved => "the peer sent a TLS message that is not allowed here",
             Self::Incompatible => "no TLS version, cipher suite or group in common",
             Self::NoProtocol => "no application protocol in common (ALPN)",
-            Self::NameUnknown => "no certificate for the name that the client asked for",
-            Self::Decrypt => "a TLS record's authentication failed",
+            Self::NameUnknown => "no certificate for the name that the client requested",
+            Self::Decrypt => "TLS record authentication failed",
             Self::Alert(code) => alert_text(code),
             Self::Certificate(fault) => fault.text(),
-            Self::Exhausted => "the TLS keys may seal no more records",
-            Self::Bug => "TLS refused for a reason of this side's",
+            Self::Exhausted => "the TLS keys have reached their limit of records",
+            Self::Bug => "internal TLS error",
         }
     }
 }
@@ -93,41 +93,41 @@ impl CertificateFault {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Absent => "the peer showed no certificate",
+            Self::Absent => "the peer presented no certificate",
             Self::Expired => "the peer's certificate has expired",
             Self::NotYetValid => "the peer's certificate is not valid yet",
             Self::WrongName => "the peer's certificate is for another name",
             Self::UnknownIssuer => "the issuer of the peer's certificate is not trusted",
             Self::Revoked => "the peer's certificate has been revoked",
             Self::RevocationUnknown => "the peer's certificate cannot be checked for revocation",
-            Self::BadSignature => "a signature of the peer's certificate does not fit",
+            Self::BadSignature => "the peer's certificate has an invalid signature",
             Self::BadEncoding => "the peer's certificate cannot be decoded",
             Self::WrongPurpose => "the peer's certificate is for another purpose",
             Self::IsAuthority => {
-                "the peer's certificate is an authority's (CA:TRUE), which may not be shown as its own"
+                "the peer presented the certificate of an authority (CA:TRUE) as its own"
             }
             Self::OldVersion => {
-                "the peer's certificate is of version 1 or 2, without extensions: it must be of version 3"
+                "the peer's certificate is version 1 or 2, without extensions; it must be version 3"
             }
             Self::Unacceptable => "the peer's certificate breaks a rule of RFC 5280",
         }
     }
 }
 
-/// What the peer said with its alert; those of certificates are the ones an operator acts on.
+/// The meaning of an alert from the peer. Operators act mostly on the alerts about certificates.
 const fn alert_text(code: u8) -> &'static str {
     match code {
-        40 => "the peer refused the handshake (alert handshake_failure)",
-        42 => "the peer refused this side's certificate (alert bad_certificate)",
-        43 => "the peer refused this side's certificate (alert unsupported_certificate)",
-        44 => "the peer refused this side's certificate (alert certificate_revoked)",
-        45 => "the peer refused this side's certificate (alert certificate_expired)",
-        46 => "the peer refused this side's certificate (alert certificate_unknown)",
-        48 => "the peer does not trust this side's issuer (alert unknown_ca)",
-        70 => "the peer refused the TLS version (alert protocol_version)",
-        112 => "the peer has no such name (alert unrecognized_name)",
+        40 => "the peer rejected the handshake (alert handshake_failure)",
+        42 => "the peer rejected our certificate (alert bad_certificate)",
+        43 => "the peer rejected our certificate (alert unsupported_certificate)",
+        44 => "the peer rejected our certificate (alert certificate_revoked)",
+        45 => "the peer rejected our certificate (alert certificate_expired)",
+        46 => "the peer rejected our certificate (alert certificate_unknown)",
+        48 => "the peer does not trust the issuer of our certificate (alert unknown_ca)",
+        70 => "the peer rejected the TLS version (alert protocol_version)",
+        112 => "the peer does not serve the requested name (alert unrecognized_name)",
         116 => "the peer requires a certificate (alert certificate_required)",
-        120 => "the peer has no such protocol (alert no_application_protocol)",
+        120 => "the peer supports none of our protocols (alert no_application_protocol)",
         _ => "the peer ended the connection with an alert",
     }
 }
@@ -158,7 +158,7 @@ impl From<Error> for Fault {
             Error::InvalidCertRevocationList(_) => {
                 Self::Certificate(CertificateFault::RevocationUnknown)
             }
-            // The library has no other word for a resolver that found no certificate.
+            // rustls has no specific error for a resolver that found no certificate.
             Error::General(_) => Self::NameUnknown,
             _ => Self::Bug,
         }

@@ -1,8 +1,8 @@
-//! Body of the fuzz target `records`: two ends talk, and what passes between them is changed on the way.
-//! In: any bytes, read as steps. Out: nothing; a broken promise panics.
-//! Promises: no panic, no more held than `HELD_BYTES_MAX`, no plain byte that the other end did not seal,
-//! and an end that failed stays failed.
-//! Never: part of the data path.
+//! Body of the fuzz target `records`: a client and a server exchange records, which are altered in transit.
+//! In: any bytes, read as steps. Out: nothing; panics if a check fails.
+//! Checks: no panic, at most `HELD_BYTES_MAX` bytes held, no plain byte that the other end did not seal, and
+//! an end that failed stays failed.
+//! Never: called on the data path.
 
 use super::{
     Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Fault,
@@ -10,36 +10,38 @@ use super::{
 };
 use std::sync::{Arc, OnceLock};
 
-/// 2027-01-01, when the certificate is good.
+/// 2027-01-01, when the certificate is valid.
 const UNIX_SECONDS: u64 = 1_798_761_600;
-/// Each step is that many bytes: what is done, where (two), and with which byte.
+/// Bytes of one step: the action (one), the offset (two), and a byte for the action (one).
 const STEP_BYTES: usize = 4;
 const STEPS_MAX: usize = 64;
-const CLIENT_SAYS: &[u8] = b"from the client";
-const SERVER_SAYS: &[u8] = b"from the server";
+const CLIENT_MESSAGE: &[u8] = b"from the client";
+const SERVER_MESSAGE: &[u8] = b"from the server";
 
-/// Runs a handshake and a conversation, whose bytes the steps in `data` change, cut and add to.
+/// Runs a handshake and an exchange of messages. The steps in `data` alter, truncate and extend the bytes.
 pub fn fuzz_records(data: &[u8]) {
     let (acceptor, connector) = sides();
-    let mut client = End::new(connector.connect("a.example").expect("a name"), SERVER_SAYS);
-    let mut server = End::new(acceptor.accept().expect("a session"), CLIENT_SAYS);
+    let client = connector.connect("a.example").expect("the name is valid");
+    let server = acceptor.accept().expect("the acceptor can create a session");
+    let mut client = End::new(client, SERVER_MESSAGE);
+    let mut server = End::new(server, CLIENT_MESSAGE);
     client.receive(&mut []);
     for step in data.chunks_exact(STEP_BYTES).take(STEPS_MAX) {
         let mut to_server = core::mem::take(&mut client.out);
         let mut to_client = core::mem::take(&mut server.out);
         let bytes = if step[0] & 1 == 0 { &mut to_server } else { &mut to_client };
-        change(bytes, step);
-        // An honest way brings pieces of any size.
+        alter(bytes, step);
+        // A network may deliver pieces of any size.
         let piece = usize::from(step[0] >> 4) * 37 + 1;
         to_server.chunks_mut(piece).for_each(|part| server.receive(part));
         to_client.chunks_mut(piece).for_each(|part| client.receive(part));
-        client.seal(CLIENT_SAYS);
-        server.seal(SERVER_SAYS);
+        client.seal(CLIENT_MESSAGE);
+        server.seal(SERVER_MESSAGE);
     }
 }
 
-/// What a step does to bytes under way; most steps leave them whole, so that conversations get on.
-fn change(bytes: &mut Vec<u8>, step: &[u8]) {
+/// Applies a step to bytes in transit. Several kinds of step do nothing, so that handshakes can complete.
+fn alter(bytes: &mut Vec<u8>, step: &[u8]) {
     let at = usize::from(u16::from_be_bytes([step[1], step[2]]));
     match step[0] >> 1 & 7 {
         0 => {
@@ -53,7 +55,7 @@ fn change(bytes: &mut Vec<u8>, step: &[u8]) {
             let copied = bytes.get(at..).unwrap_or_default().to_vec();
             bytes.extend_from_slice(&copied);
         }
-        // A record of its own, of any kind and length.
+        // Add the start of a record of any type and length.
         4 => bytes.extend_from_slice(&[step[3], 3, 3, step[1], step[2], 0, 0]),
         _ => {}
     }
@@ -61,10 +63,13 @@ fn change(bytes: &mut Vec<u8>, step: &[u8]) {
 
 struct End {
     session: TlsSession,
-    /// What the other end seals, again and again.
+    /// The message that the other end seals repeatedly.
     expected: &'static [u8],
+    /// Plain bytes of the last call of `receive`.
     received: Vec<u8>,
+    /// Bytes to send.
     out: Vec<u8>,
+    /// The first fault.
     fault: Option<Fault>,
 }
 
@@ -77,12 +82,12 @@ impl End {
         self.received.clear();
         let outcome = self.session.handle_bytes(bytes, &mut self.received, &mut self.out);
         assert!(self.session.held_bytes() <= HELD_BYTES_MAX, "{} held", self.session.held_bytes());
-        assert_eq!(self.received.len() % self.expected.len(), 0, "a part of a record came through");
-        for said in self.received.chunks(self.expected.len()) {
-            assert_eq!(said, self.expected);
+        assert_eq!(self.received.len() % self.expected.len(), 0, "received part of a record");
+        for message in self.received.chunks(self.expected.len()) {
+            assert_eq!(message, self.expected);
         }
         match (self.fault, outcome) {
-            (Some(_), Ok(_)) => panic!("an end that failed goes on"),
+            (Some(_), Ok(_)) => panic!("handle_bytes succeeded after a fault"),
             (None, Err(fault)) => self.fault = Some(fault),
             _ => {}
         }
@@ -91,7 +96,7 @@ impl End {
     fn seal(&mut self, plain: &[u8]) {
         if self.session.is_established() {
             let outcome = self.session.seal(plain, &mut self.out);
-            assert!(self.fault.is_none() || outcome.is_err(), "an end that failed seals on");
+            assert!(self.fault.is_none() || outcome.is_err(), "seal succeeded after a fault");
         }
     }
 }
@@ -109,9 +114,10 @@ fn sides() -> &'static (Acceptor, Connector) {
             }],
             ..AcceptorSettings::default()
         };
-        let tickets = Arc::new(TicketKeys::random(UNIX_SECONDS).expect("random keys"));
-        let acceptor = Acceptor::new(&settings, Some(tickets), clock.clone()).expect("an acceptor");
+        let tickets = TicketKeys::random(UNIX_SECONDS).expect("the system provides randomness");
+        let acceptor = Acceptor::new(&settings, Some(Arc::new(tickets)), clock.clone());
         let settings = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
-        (acceptor, Connector::new(&settings, clock).expect("a connector"))
+        let connector = Connector::new(&settings, clock).expect("the settings are valid");
+        (acceptor.expect("the settings are valid"), connector)
     })
 }

@@ -1,12 +1,12 @@
-//! The name that a client asks for, read from its first message: the library tells a certificate's
-//! resolver alone, and not for which connection.
-//! In: a connection's first bytes, as they came. Out: the name (RFC 6066 section 3), when it is there.
-//! Never: judges the message: the library does, and refuses what is malformed.
-//! Limits: `NAME_BYTES_MAX`; a message spread over more than `RECORDS_MAX` records is not looked at.
+//! Reads the name that a client requests from its first message. rustls reports the name only to the
+//! certificate resolver, without the connection.
+//! In: the received bytes of a connection. Out: the name (RFC 6066 section 3), if it is present.
+//! Never: validates the message; rustls does that and rejects malformed messages.
+//! Limits: `NAME_BYTES_MAX`; a message in more than `RECORDS_MAX` records is not read.
 
-/// Bytes of a name: the most that DNS knows.
+/// Bytes of a name: the limit of DNS.
 const NAME_BYTES_MAX: usize = 255;
-/// Records that the message may be spread over; clients use one.
+/// Records that the message may be split into; clients use one.
 const RECORDS_MAX: usize = 8;
 
 const HANDSHAKE: u8 = 22;
@@ -14,8 +14,7 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
-/// The name in the ClientHello that `records` begin with; `None` where there is none, or not all of it
-/// is there yet.
+/// The name in the ClientHello at the start of `records`; `None` if the message has no name or is incomplete.
 pub(super) fn read_server_name(records: &[u8]) -> Option<String> {
     let mut message = Vec::new();
     let mut reader = Reader(records);
@@ -35,7 +34,7 @@ pub(super) fn read_server_name(records: &[u8]) -> Option<String> {
     None
 }
 
-/// RFC 8446 section 4.1.2.
+/// The name in the body of a ClientHello (RFC 8446 section 4.1.2).
 fn name_of(mut hello: Reader<'_>) -> Option<String> {
     hello.take(2 + 32)?;
     hello.prefixed_u8()?;
@@ -116,19 +115,19 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_from_one_record_or_several() {
+    fn name_is_read_from_one_or_several_records() {
         let hello = hello("a.example");
         assert_eq!(read_server_name(&record(&hello)).as_deref(), Some("a.example"));
         let (first, second) = hello.split_at(3);
         let split = [record(first), record(second)].concat();
         assert_eq!(read_server_name(&split).as_deref(), Some("a.example"));
         for at in 0..split.len() {
-            assert_eq!(read_server_name(&split[..at]), None, "cut at {at}");
+            assert_eq!(read_server_name(&split[..at]), None, "truncated at {at}");
         }
     }
 
     #[test]
-    fn what_could_not_stand_in_a_header_is_no_name() {
+    fn names_not_allowed_in_a_header_field_are_ignored() {
         for name in ["", "a b", "a\n", "\u{e9}", &"a".repeat(256)] {
             assert_eq!(read_server_name(&record(&hello(name))), None, "{name:?}");
         }

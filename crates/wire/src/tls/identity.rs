@@ -1,25 +1,26 @@
-//! Who the peer says it is: the subject and fingerprint of a certificate that was verified.
-//! In: DER of a certificate. Out: a line of text (RFC 4514) and SHA-256.
-//! Never: a byte that a header field could not carry: anything beyond printable ASCII is escaped.
-//! Limits: `SUBJECT_BYTES_MAX`; a longer subject is cut at an attribute's end.
-//! Invariant: a subject's text that is cut, or that could not be read to its end, is no whole subject's.
+//! The identity in a certificate: its subject and fingerprint.
+//! In: DER of a certificate. Out: the subject as one line of text (RFC 4514), and SHA-256.
+//! Never: outputs a byte that a header field cannot carry: bytes other than printable ASCII are escaped.
+//! Limits: `SUBJECT_BYTES_MAX`; a longer subject is cut at the end of an attribute.
+//! Invariant: the text of a subject that was cut or not read completely never equals that of a complete
+//! subject.
 
 use aws_lc_rs::digest;
 
 use super::der::split_value;
 
-/// Bytes of a subject's text.
+/// Bytes of the text of a subject.
 const SUBJECT_BYTES_MAX: usize = 512;
 /// Bytes of a common name (RFC 5280 appendix A.1: 64 characters, of up to four bytes each).
 const COMMON_NAME_BYTES_MAX: usize = 256;
 
-/// A peer's verified certificate in short.
+/// The identity in a peer's certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerIdentity {
-    /// The subject, most specific attribute first, e.g. `CN=client,O=Example`. It ends in `...` where that
-    /// is not all of it.
+    /// The subject, most specific attribute first, e.g. `CN=client,O=Example`. It ends in `...` if it is
+    /// incomplete.
     pub subject: String,
-    /// The subject's common name as it is encoded, where it has one; the most specific of several.
+    /// The common name in the subject as encoded, if there is one; the most specific of several.
     pub common_name: Option<Box<[u8]>>,
     /// SHA-256 of the certificate's DER.
     pub fingerprint: [u8; 32],
@@ -38,7 +39,7 @@ impl PeerIdentity {
         Self { subject, common_name, fingerprint }
     }
 
-    /// That of the first certificate in `pem`; `None` when there is none.
+    /// The identity in the first certificate in `pem`; `None` if `pem` contains no certificate.
     #[must_use]
     pub fn of_pem(pem: &[u8]) -> Option<Self> {
         use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -53,7 +54,8 @@ impl PeerIdentity {
     }
 }
 
-/// The text of a Name: a sequence of sets of (type, value), in reverse order (RFC 4514 section 2.1).
+/// The text of a Name, which is a sequence of sets of (type, value). The text has them in reverse order
+/// (RFC 4514 section 2.1).
 fn subject_text(sets: &[u8]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut whole = for_each_attribute(sets, |oid, value| parts.push(attribute_text(oid, value)));
@@ -68,13 +70,15 @@ fn subject_text(sets: &[u8]) -> String {
         text.push_str(part);
     }
     if !whole {
-        // Who trusts `CN=admin` must not be given it of a longer name. No attribute is without `=`.
+        // The text of a longer name must not equal `CN=admin`, which a server may trust. Every attribute
+        // contains `=`, so `...` cannot be one.
         text.push_str(if text.is_empty() { "..." } else { ",..." });
     }
     text
 }
 
-/// A common name as it stands behind `CN=` in a subject's text; `None` where no certificate may have it.
+/// The text of a common name as it follows `CN=` in the text of a subject; `None` if its length is not
+/// allowed in a certificate.
 #[must_use]
 pub fn common_name_text(common_name: &[u8]) -> Option<String> {
     let mut text = String::new();
@@ -82,7 +86,7 @@ pub fn common_name_text(common_name: &[u8]) -> Option<String> {
     (1..=COMMON_NAME_BYTES_MAX).contains(&common_name.len()).then_some(text)
 }
 
-/// The last CN of a Name that is not longer than a certificate may have it.
+/// The last CN of a Name whose length is allowed in a certificate.
 fn common_name(sets: &[u8]) -> Option<Box<[u8]>> {
     let mut found = None;
     for_each_attribute(sets, |oid, value| {
@@ -93,7 +97,7 @@ fn common_name(sets: &[u8]) -> Option<Box<[u8]>> {
     found
 }
 
-/// Whether all of it could be read.
+/// Calls `act` with the type and value of each attribute. Returns whether all of `sets` could be read.
 fn for_each_attribute(mut sets: &[u8], mut act: impl FnMut(&[u8], &[u8])) -> bool {
     let mut whole = true;
     while let Some((0x31, set, rest)) = split_value(sets) {
@@ -162,7 +166,7 @@ fn push_value(text: &mut String, value: &[u8]) {
 
 fn push_hex(text: &mut String, byte: u8) {
     use core::fmt::Write;
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = write!(text, "{byte:02x}");
 }
 
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_reads_most_specific_first_and_escapes_what_a_field_cannot_carry() {
+    fn subject_text_is_most_specific_first_and_escaped() {
         let mut name = pair(&[0x55, 4, 10], b"Example, Inc.");
         name.extend(pair(&[0x55, 4, 3], "caf\u{e9}\r\n".as_bytes()));
         name.extend(pair(&[0x2a, 1], b"x"));
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_alone_reads_as_it_does_in_a_subject() {
+    fn common_name_text_is_the_same_as_in_a_subject() {
         let text = |name: &[u8]| common_name_text(name);
         assert_eq!(text("caf\u{e9}, \r\n".as_bytes()).as_deref(), Some("caf\\c3\\a9\\, \\0d\\0a"));
         assert_eq!(text(&[b'a'; COMMON_NAME_BYTES_MAX]).map(|name| name.len()), Some(256));
@@ -198,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_endless_name_gives_what_could_be_read() {
+    fn truncated_or_very_long_names_give_the_readable_part() {
         let name = pair(&[0x55, 4, 3], b"client");
         for at in 0..name.len() {
             let wanted = if at == 0 { "" } else { "..." };
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn no_longer_name_reads_as_a_shorter_one() {
+    fn text_of_a_longer_name_never_equals_that_of_a_shorter_one() {
         let long = pair(&[0x55, 4, 10], &[b'a'; 100]).repeat(6);
         let admin = pair(&[0x55, 4, 3], b"admin");
         assert_eq!(subject_text(&admin), "CN=admin");

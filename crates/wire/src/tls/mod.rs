@@ -1,8 +1,9 @@
-//! TLS 1.2 and 1.3 for both roles behind a seam of our own: caller's bytes in, caller's buffers out.
+//! TLS 1.2 and 1.3 for both roles, behind an interface of Tidegate's own: bytes in, caller's buffers out.
 //! In: received records, plain bytes to seal. Out: plain bytes, records to send, a `Fault`. RFC 8446, 5246.
-//! Never: a clock (`TlsClock` is fed), a file (PEM comes as bytes), a cache that two workers share.
-//! Limits: `HELD_BYTES_MAX` of a record or handshake message that came in part.
-//! Invariant: a session between two records holds no buffer of its own.
+//! Never: reads a clock (workers set `TlsClock`) or a file (PEM is passed as bytes); shares a session cache
+//! between workers.
+//! Limits: `HELD_BYTES_MAX` for incomplete records and handshake messages.
+//! Invariant: between two records, a session owns no buffer.
 
 mod acceptor;
 mod certificate;
@@ -11,6 +12,7 @@ mod clock;
 mod connector;
 mod der;
 mod fault;
+mod forward;
 pub(crate) mod fuzz;
 mod hello;
 mod identity;

@@ -1,10 +1,9 @@
-//! What keys, nonces and tickets are drawn from: the system, or a seed that a simulation repeats.
-//! In: a seed. Out: the library's random source and key exchange groups.
-//! Never: a seed in production: `cargo xtask tidy` finds `seeded` outside of tests.
-//! Limits: what a seeded one is made of (some hundred bytes) stays until the process ends: the library
-//! wants it `'static`.
-//! Invariant: with one seed and one sequence of calls, sessions write the same bytes, where certificates
-//! sign without randomness (Ed25519; ECDSA and RSA-PSS draw on the system's).
+//! The source of keys, nonces and tickets: the system, or a seed for repeatable simulations.
+//! In: a seed. Out: the random source and key exchange groups for rustls.
+//! Never: a seed in production; `cargo xtask tidy` reports `seeded` outside of tests.
+//! Limits: the parts of a seeded source (some hundred bytes) are leaked, because rustls requires `'static`.
+//! Invariant: the same seed and the same sequence of calls produce the same bytes, if certificates sign
+//! without randomness: Ed25519 does; ECDSA and RSA-PSS use the system's randomness.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,10 +17,10 @@ use tidegate_base::Prng;
 
 /// Bytes of a private key of X25519 or P-256.
 const PRIVATE_KEY_BYTES: usize = 32;
-/// How often a private key is drawn anew when it is none: one in 2^32 is not, of P-256.
+/// How many times a private key is drawn until it is valid; one in 2^32 is invalid for P-256.
 const KEY_TRIES_MAX: u32 = 4;
 
-/// Where random bytes come from; cheap to copy, copies draw from the same.
+/// A source of random bytes. Cheap to copy; copies share the source.
 #[derive(Clone, Copy, Debug)]
 pub struct Randomness(Source);
 
@@ -31,21 +30,23 @@ enum Source {
     Seeded(&'static SeededParts),
 }
 
+/// The parts that all copies of a seeded source share.
 #[derive(Debug)]
 struct SeededParts {
     random: &'static SeededRandom,
+    /// X25519 and P-256; both draw from `random`.
     groups: [SeededGroup; 2],
 }
 
 impl Randomness {
-    /// The operating system's.
+    /// The randomness of the operating system.
     #[must_use]
     pub const fn system() -> Self {
         Self(Source::System)
     }
 
-    /// All that follows from `seed`, for simulations: who knows the seed knows every key. Of the groups
-    /// there are X25519 and P-256; the others cannot be drawn from given bytes.
+    /// Randomness derived from `seed`, for simulations only: the seed determines every key. Only X25519 and
+    /// P-256 are available; private keys of the other groups cannot be made from given bytes.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         let random: &'static SeededRandom =
@@ -58,7 +59,7 @@ impl Randomness {
         Self(Source::Seeded(Box::leak(Box::new(SeededParts { random, groups }))))
     }
 
-    /// Random bytes for who needs no more than that.
+    /// The source of random bytes alone.
     pub(super) fn bytes(self) -> &'static dyn SecureRandom {
         match self.0 {
             Source::System => system::default_provider().secure_random,
@@ -66,7 +67,7 @@ impl Randomness {
         }
     }
 
-    /// The library's parts, random bytes and key exchange groups among them.
+    /// The provider for rustls, with this random source and its key exchange groups.
     pub(super) fn provider(self) -> CryptoProvider {
         let mut provider = system::default_provider();
         if let Source::Seeded(parts) = self.0 {
@@ -79,7 +80,7 @@ impl Randomness {
         provider
     }
 
-    /// The group of that name; `None` where there is none to be had.
+    /// The group with this name; `None` if it is unknown or not available with this source.
     pub(super) fn group(self, name: &str) -> Option<&'static dyn SupportedKxGroup> {
         let name = match name {
             "X25519MLKEM768" => NamedGroup::X25519MLKEM768,
@@ -100,6 +101,7 @@ impl Randomness {
     }
 }
 
+/// A random source that draws from a seed.
 #[derive(Debug)]
 struct SeededRandom(Mutex<Prng>);
 
@@ -166,7 +168,7 @@ struct SeededExchange {
 impl ActiveKeyExchange for SeededExchange {
     fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, Error> {
         let refused = Error::PeerMisbehaved(PeerMisbehaved::InvalidKeyShare);
-        // RFC 8446 section 4.2.8.2: a point of P-256 is uncompressed.
+        // RFC 8446 section 4.2.8.2: a P-256 point must be uncompressed.
         if self.name == NamedGroup::secp256r1 && peer.first() != Some(&4) {
             return Err(refused);
         }

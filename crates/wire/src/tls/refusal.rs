@@ -1,43 +1,45 @@
-//! The client certificate that was refused last, for the log: the library keeps none that is not good.
-//! In: certificates as they are verified. Out: the verifier's word, unchanged; who a refused one is about.
-//! Never: changes a verdict, or the alert that goes with it.
-//! Limits: one certificate, until it is asked for or the next is verified; handshake messages bound it.
-//! Invariant: where one thread alone uses the acceptor, what is kept belongs to the session that failed last.
+//! Keeps the client certificate that was rejected last, for the log, since rustls keeps only valid ones.
+//! In: the certificates that clients present. Out: the unchanged result of the verifier; the identity in a
+//! rejected certificate.
+//! Never: changes a result or its alert.
+//! Limits: one certificate, until it is taken or the next one is verified; its size is bounded by that of
+//! handshake messages.
+//! Invariant: if only one thread uses the acceptor, the certificate belongs to the session that failed last.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{DistinguishedName, Error};
 
+use super::forward::forward_signature_checks;
 use super::identity::PeerIdentity;
 
-/// The last refused certificate of an acceptor's clients.
+/// The client certificate that an acceptor rejected last.
 #[derive(Default, Debug)]
 pub(super) struct LastRefused(Mutex<Option<CertificateDer<'static>>>);
 
 impl LastRefused {
-    /// Who it is about, once.
+    /// Takes the certificate and returns the identity in it.
     pub(super) fn take(&self) -> Option<PeerIdentity> {
         let certificate = self.lock().take()?;
         Some(PeerIdentity::of(&certificate))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<CertificateDer<'static>>> {
-        // What is behind it is whole between any two instructions.
+        // A thread that panicked while it held the lock left the value in a valid state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Verifies as `verifier` does, and keeps what is refused.
+/// Verifies with `verifier`, and keeps a rejected certificate in `refused`.
 #[derive(Debug)]
-pub(super) struct Noting {
+pub(super) struct RecordingVerifier {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
     pub(super) refused: Arc<LastRefused>,
 }
 
-impl ClientCertVerifier for Noting {
+impl ClientCertVerifier for RecordingVerifier {
     fn offer_client_auth(&self) -> bool {
         self.verifier.offer_client_auth()
     }
@@ -61,27 +63,7 @@ impl ClientCertVerifier for Noting {
         verdict
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
+    forward_signature_checks!();
 
     fn requires_raw_public_keys(&self) -> bool {
         self.verifier.requires_raw_public_keys()

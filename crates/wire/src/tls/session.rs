@@ -1,9 +1,9 @@
-//! One TLS connection of either role: records in, plain bytes out, and the reverse. RFC 8446 section 5.
-//! In: bytes as they came (changed in place), plain bytes. Out: the caller's buffers, `Progress`, `Fault`.
-//! Never: keeps a received byte that is not part of a record, or of a handshake message, still incomplete.
-//! Limits: `HELD_BYTES_MAX` of those.
-//! Invariant: the split of the input into pieces changes neither the plain bytes nor the fault; after a
-//! fault every call gives that fault.
+//! One TLS connection of either role: opens received records and seals plain bytes. RFC 8446 section 5.
+//! In: received bytes (changed in place), plain bytes. Out: the caller's buffers, `Progress`, `Fault`.
+//! Never: keeps a received byte, except those of an incomplete record or handshake message.
+//! Limits: `HELD_BYTES_MAX` for incomplete records and handshake messages.
+//! Invariant: how the input is split into pieces changes neither the plain bytes nor the fault. After a
+//! fault, every call returns the same fault.
 
 use std::sync::Arc;
 
@@ -21,21 +21,21 @@ use super::hello::read_server_name;
 use super::identity::PeerIdentity;
 use super::refusal::LastRefused;
 
-/// Bytes held of what came in part: the largest handshake message that is reassembled (64 KiB, RFC 8446
-/// section 4 allows more) and a whole record behind it.
+/// Bytes held of incomplete input: the largest handshake message that is reassembled (64 KiB; RFC 8446
+/// section 4 allows more) and a whole record after it.
 pub const HELD_BYTES_MAX: usize = 65_536 + RECORD_BYTES_MAX;
-/// The largest record: header, content, and what TLS 1.2 may add (RFC 5246 section 6.2.3).
+/// Bytes of the largest record: header, content, and the overhead of TLS 1.2 (RFC 5246 section 6.2.3).
 const RECORD_BYTES_MAX: usize = HEADER_BYTES + CONTENT_BYTES_MAX + 2048;
-/// A record's header: type, version, length.
+/// Bytes of the header of a record: type, version, length.
 const HEADER_BYTES: usize = 5;
 /// Plain bytes of one record.
 const CONTENT_BYTES_MAX: usize = 16_384;
-/// What sealing adds to a record at most: header, explicit nonce (TLS 1.2), type (TLS 1.3), tag.
+/// Bytes that sealing adds to a record: header, explicit nonce (TLS 1.2), type (TLS 1.3), tag.
 const SEAL_BYTES_MAX: usize = 32;
-/// A sealed alert.
+/// Bytes of a sealed alert.
 const ALERT_BYTES_MAX: usize = 2 + SEAL_BYTES_MAX;
 
-/// The most bytes that `plain_bytes` become when sealed, unless new keys are said with them.
+/// An upper bound for `plain_bytes` plain bytes when sealed, unless a key update is sent with them.
 #[must_use]
 pub const fn sealed_bytes_max(plain_bytes: usize) -> usize {
     plain_bytes + (plain_bytes / CONTENT_BYTES_MAX + 1) * SEAL_BYTES_MAX
@@ -45,35 +45,41 @@ pub const fn sealed_bytes_max(plain_bytes: usize) -> usize {
 #[derive(Debug)]
 pub struct TlsSession {
     side: Side,
-    /// INVARIANT: empty (without memory) or the incomplete end of what came.
+    /// INVARIANT: empty and without memory, or the incomplete end of the received bytes; up to
+    /// `HELD_BYTES_MAX`.
     held: Vec<u8>,
     stage: Stage,
-    name: AskedName,
-    /// Where a client's certificate is kept that is refused.
+    name: RequestedName,
+    /// Where the acceptor keeps a rejected client certificate; `None` if none are requested.
     refused: Option<Arc<LastRefused>>,
-    /// The handshake was completed, whatever came then.
+    /// The handshake was completed, even if a fault came later.
     was_established: bool,
+    /// The peer's close_notify was received; bytes after it are ignored.
     peer_closed: bool,
+    /// Our close_notify was sent; nothing may be sealed after it.
     close_sent: bool,
 }
 
-/// The name that a client asked for.
+/// The name that a client requested.
 #[derive(Debug)]
-enum AskedName {
+enum RequestedName {
+    /// The name is not wanted, was taken, or the session is a client's.
     Ignored,
+    /// The ClientHello is not complete, or it has no name.
     Awaited,
+    /// The name was read and not taken yet.
     Known(Box<str>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// Not a byte has come.
+    /// No byte has been received.
     ExpectFirst,
-    /// The handshake is under way.
+    /// The handshake is in progress.
     ExpectHandshake,
-    /// Plain bytes may go both ways.
+    /// Plain bytes may be sent in both directions.
     Established,
-    /// Nothing more is to be had.
+    /// The session failed; every call returns this fault.
     Failed(Fault),
 }
 
@@ -82,32 +88,32 @@ enum Side {
     Client(Box<UnbufferedClientConnection>),
 }
 
-/// What `handle_bytes` brought about, besides plain bytes and bytes to send.
+/// The events in one call of `handle_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Progress {
-    /// The handshake was completed by these bytes.
+    /// These bytes completed the handshake.
     pub established: bool,
-    /// The peer said that it sends no more (close_notify) in these bytes.
+    /// These bytes contained the peer's close_notify: it will send no more.
     pub peer_closed: bool,
 }
 
-/// How the peer's bytes came to their end.
+/// How the peer's bytes ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// With close_notify: nothing is missing.
     Clean,
-    /// Without: somebody may have cut the end off (RFC 8446 section 6.1).
+    /// Without close_notify: an attacker may have truncated them (RFC 8446 section 6.1).
     Truncated,
 }
 
-/// What was negotiated.
+/// The negotiated parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts<'a> {
     /// The version.
     pub version: Version,
-    /// The cipher suite's IANA name.
+    /// The IANA name of the cipher suite.
     pub cipher: &'static str,
-    /// The application protocol, if one was.
+    /// The application protocol, if one was negotiated.
     pub alpn: Option<&'a [u8]>,
     /// An earlier session was resumed.
     pub resumed: bool,
@@ -120,7 +126,7 @@ impl TlsSession {
         refused: Option<Arc<LastRefused>>,
     ) -> Result<Self, Fault> {
         let connection = UnbufferedServerConnection::new(config).map_err(|_| Fault::Bug)?;
-        let name = if keeps_name { AskedName::Awaited } else { AskedName::Ignored };
+        let name = if keeps_name { RequestedName::Awaited } else { RequestedName::Ignored };
         Ok(Self { name, refused, ..Self::new(Side::Server(Box::new(connection))) })
     }
 
@@ -136,7 +142,7 @@ impl TlsSession {
 
     fn new(side: Side) -> Self {
         let stage = Stage::ExpectFirst;
-        let name = AskedName::Ignored;
+        let name = RequestedName::Ignored;
         Self {
             side,
             held: Vec::new(),
@@ -149,12 +155,12 @@ impl TlsSession {
         }
     }
 
-    /// Takes received bytes, all of them (they are changed in place). Appends plain bytes to `plain` and
-    /// what must be sent to `out`. A client's first call is with no bytes.
+    /// Handles received bytes; consumes all of them and changes them in place. Appends plain bytes to
+    /// `plain`, and bytes to send to `out`. The first call for a client must have empty input.
     ///
     /// # Errors
-    /// The fault that ends the connection; the alert for the peer is in `out`, and plain bytes that
-    /// came before it are in `plain`.
+    /// The fault that ends the connection. The alert for the peer is in `out`, and plain bytes received
+    /// before the fault are in `plain`.
     pub fn handle_bytes(
         &mut self,
         input: &mut [u8],
@@ -175,7 +181,7 @@ impl TlsSession {
         }
         let was = (self.is_established(), self.peer_closed);
         let mut input = input;
-        // First the rest of a header that is held in part, then that of its record.
+        // First complete a partial header, then its record.
         while !self.held.is_empty() && !input.is_empty() {
             let taken = self.wanted_bytes().min(input.len());
             let (now, later) = input.split_at_mut(taken);
@@ -197,19 +203,20 @@ impl TlsSession {
         })
     }
 
-    /// Appends `plain`, sealed, to `out`.
+    /// Seals `plain` and appends the records to `out`.
     ///
     /// # Errors
-    /// `Bug` before the handshake is complete or after `close_notify`; `Exhausted` when the keys are.
+    /// `Bug` before the handshake is complete or after `close_notify`; `Exhausted` if the keys have reached
+    /// their limit.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         self.write(out, sealed_bytes_max(plain.len()), Write::Plain(plain))
     }
 
-    /// Appends the alert that says that this side sends no more. Does nothing before the handshake is
-    /// complete, when it was sent already, or after a fault.
+    /// Appends close_notify, the alert that ends the bytes of this side. Does nothing before the handshake
+    /// is complete, if the alert was already sent, or after a fault.
     pub fn close_notify(&mut self, out: &mut Vec<u8>) {
         if self.is_established() && !self.close_sent {
-            // The only fault possible is that nothing more can be sealed: then there is no way to say it.
+            // The only possible fault is that the keys have reached their limit. Then no alert can be sent.
             let _ = self.write(out, ALERT_BYTES_MAX, Write::Close);
             self.close_sent = true;
         }
@@ -221,20 +228,20 @@ impl TlsSession {
         self.stage == Stage::Established
     }
 
-    /// Whether the handshake was completed, be there a fault since then or not: a fault may come in the same
+    /// Whether the handshake was completed, even if the session failed later: a fault may occur in the same
     /// bytes as the end of the handshake.
     #[must_use]
     pub fn was_established(&self) -> bool {
         self.was_established
     }
 
-    /// How it is to be judged that the peer's bytes end here.
+    /// How the peer's bytes ended, if they end here.
     #[must_use]
     pub fn ending(&self) -> Ending {
         if self.peer_closed { Ending::Clean } else { Ending::Truncated }
     }
 
-    /// What was negotiated; `None` before the handshake is complete.
+    /// The negotiated parameters; `None` before the handshake is complete.
     #[must_use]
     pub fn facts(&self) -> Option<Facts<'_>> {
         let state = self.side.state();
@@ -249,41 +256,43 @@ impl TlsSession {
         })
     }
 
-    /// Takes the name that the client asked for, where the acceptor has it remembered and there was one.
+    /// Takes the name that the client requested. `None` if it requested none, or if the settings of the
+    /// acceptor do not keep names.
     pub fn take_asked_name(&mut self) -> Option<Box<str>> {
-        match core::mem::replace(&mut self.name, AskedName::Ignored) {
-            AskedName::Known(name) => Some(name),
-            AskedName::Ignored | AskedName::Awaited => None,
+        match core::mem::replace(&mut self.name, RequestedName::Ignored) {
+            RequestedName::Known(name) => Some(name),
+            RequestedName::Ignored | RequestedName::Awaited => None,
         }
     }
 
-    /// Who the peer proved to be, when it showed a certificate. Computed anew on each call: ask once.
+    /// The identity in the certificate that the peer presented, if any. Each call computes it again, so
+    /// callers should keep the result.
     #[must_use]
     pub fn peer_identity(&self) -> Option<PeerIdentity> {
         let chain = self.side.state().peer_certificates()?;
         chain.first().map(|certificate| PeerIdentity::of(certificate))
     }
 
-    /// Who the certificate is about that was refused, where a client showed one: to be asked once, right after
-    /// the fault.
+    /// Takes the identity in the client certificate that was rejected, if the client presented one. Call it
+    /// once, right after the fault.
     #[must_use]
     pub fn take_refused(&mut self) -> Option<PeerIdentity> {
         match self.stage {
-            // Whoever showed none has none that could be refused; what is kept is somebody else's.
+            // A client without a certificate had none rejected: the kept one is from another session.
             Stage::Failed(Fault::Certificate(CertificateFault::Absent)) => None,
             Stage::Failed(Fault::Certificate(_)) => self.refused.take()?.take(),
             _ => None,
         }
     }
 
-    /// Bytes held of something incomplete.
+    /// Bytes held of an incomplete record or handshake message.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held.len()
     }
 
-    /// How many bytes complete the record that is held in part; all, in the handshake and where a whole
-    /// record is held, for then a handshake message is spread over records.
+    /// How many bytes are missing from the held header or record. Unlimited during the handshake, and also
+    /// if a whole record is held, because then a handshake message is split over several records.
     pub(super) fn wanted_bytes(&self) -> usize {
         match (self.stage, self.held.get(3..HEADER_BYTES)) {
             (Stage::Established, Some(&[high, low])) => {
@@ -300,7 +309,7 @@ impl TlsSession {
 
     fn hold(&mut self, mut held: Vec<u8>, rest: &[u8]) -> Result<(), Fault> {
         if self.peer_closed {
-            // RFC 8446 section 6.1: what comes after close_notify is ignored.
+            // RFC 8446 section 6.1: bytes after close_notify are ignored.
             return Ok(());
         }
         if held.len() + rest.len() > HELD_BYTES_MAX {
@@ -313,18 +322,18 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Processes records from `input`; returns how many bytes are done with.
+    /// Processes records from `input`; returns how many bytes were consumed.
     fn process(
         &mut self,
         input: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<usize, Fault> {
-        if matches!(self.name, AskedName::Awaited)
+        if matches!(self.name, RequestedName::Awaited)
             && self.stage == Stage::ExpectHandshake
             && let Some(name) = read_server_name(input)
         {
-            self.name = AskedName::Known(name.into_boxed_str());
+            self.name = RequestedName::Known(name.into_boxed_str());
         }
         let mut used = 0;
         loop {
@@ -350,8 +359,8 @@ impl TlsSession {
         }
     }
 
-    /// Lets the library write the alert that goes with a fault. It looks at what it has to send before it
-    /// looks at the bytes, and must be given the same ones: it may still point into them.
+    /// Lets rustls write the alert for a fault. rustls handles pending output before its input, but it must
+    /// get the same input again, because it may still hold offsets into it.
     fn send_alert(&mut self, rest: &mut [u8], out: &mut Vec<u8>) {
         let mut nothing = Vec::new();
         while self.side.state().wants_write() {
@@ -397,15 +406,16 @@ impl TlsSession {
     }
 }
 
-/// Content type of handshake records: what a connection begins with.
+/// The content type of handshake records, the first byte of every TLS connection.
 const HANDSHAKE: u8 = 22;
 
-/// What else begins with that byte: every method of HTTP begins with a capital letter.
+/// The fault of a connection that begins with another byte. All usual HTTP methods begin with a capital
+/// letter.
 const fn not_tls(first: u8) -> Fault {
     if first.is_ascii_uppercase() { Fault::PlainHttp } else { Fault::NotTls }
 }
 
-/// What to write when the session can.
+/// What to write once the session can send plain bytes.
 #[derive(Clone, Copy)]
 enum Write<'a> {
     Nothing,
@@ -413,21 +423,26 @@ enum Write<'a> {
     Close,
 }
 
-/// One state of the library's, dealt with.
+/// The result of handling one state of rustls.
 struct Step {
-    /// Bytes of the input that are done with.
+    /// Bytes of the input that were consumed.
     used: usize,
     next: Next,
 }
 
+/// What the session does after a step.
 enum Next {
+    /// Handle the next state.
     Again,
+    /// The peer's close_notify was received; handle the next state.
     PeerClosed,
-    /// More must come first.
+    /// Wait for more input.
     Blocked,
-    /// Plain bytes can be sealed (and were, if asked).
+    /// Plain bytes can be sealed, and requested ones were sealed.
     Ready,
+    /// The connection failed.
     Failed(Error),
+    /// Sealing failed.
     Unsealed(EncryptError),
 }
 
@@ -499,21 +514,22 @@ fn step<Data>(
             Next::Again
         }
         Ok(ConnectionState::TransmitTlsData(data)) => {
-            // It is in `out`, whose owner sends it in order.
+            // The bytes are in `out`; the caller sends them in order.
             data.done();
             Next::Again
         }
         Ok(ConnectionState::PeerClosed) => Next::PeerClosed,
         Ok(ConnectionState::WriteTraffic(traffic)) => write_traffic(traffic, out, write),
-        // Closed in both directions, or waiting for the peer. Early data is never offered.
+        // Closed in both directions, or blocked until the peer sends more. Early data is never offered.
         Ok(_) => Next::Blocked,
         Err(error) => Next::Failed(error),
     };
     Step { used, next }
 }
 
-/// Appends what is to be written. The library puts a message before it where new keys are due, or the peer
-/// asked for them (RFC 8446 section 4.6.3): it says how much room that takes besides, and keeps it.
+/// Appends the requested bytes, sealed. rustls puts a key update in front of them if one is due or the peer
+/// requested one (RFC 8446 section 4.6.3). It then reports the larger space that it needs, and keeps the
+/// message for the next call.
 fn write_traffic<Data>(
     mut traffic: WriteTraffic<'_, Data>,
     out: &mut Vec<u8>,

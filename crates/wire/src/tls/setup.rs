@@ -1,80 +1,86 @@
-//! What can be wrong with TLS settings, for the operator.
-//! In: what the library said about keys, chains and lists. Out: one closed enum, the mend in its text.
-//! Never: secret bytes in a text.
+//! The faults of TLS settings, for the operator.
+//! In: errors of rustls about keys, chains and lists. Out: one closed enum; texts that name the fix.
+//! Never: puts secret bytes into a text.
 
-/// Why settings cannot be used.
+/// Why TLS settings cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetupFault {
     /// What is wrong.
     pub kind: SetupKind,
-    /// Which of the certificates, in the order given; `None` when it is about none of them.
+    /// The index of the certificate in the settings; `None` if the fault is not about a certificate.
     pub certificate: Option<usize>,
-    /// What the library or the file said; may be empty.
+    /// The error of the library, or the place in the file; may be empty.
     pub detail: String,
 }
 
 /// The kinds of `SetupFault`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetupKind {
-    /// The PEM of the chain holds no certificate.
+    /// The PEM of the chain contains no certificate.
     ChainEmpty,
     /// The PEM of the chain, or a certificate in it, cannot be decoded.
     ChainBroken,
-    /// The PEM of the key holds no private key.
+    /// The PEM of the key contains no private key.
     KeyMissing,
-    /// The key cannot be decoded or is of an unsupported sort.
+    /// The key cannot be decoded, or its type is not supported.
     KeyBroken,
-    /// The key does not belong to the certificate.
+    /// The key does not match the certificate.
     KeyMismatch,
-    /// No certificate at all.
+    /// The settings name no certificate.
     NoCertificate,
-    /// The PEM of authorities holds none that can be used.
+    /// The PEM of authorities contains no certificate.
     AuthoritiesEmpty,
-    /// The PEM of authorities cannot be decoded.
+    /// The PEM of authorities, or a certificate in it, cannot be decoded.
     AuthoritiesBroken,
-    /// A revocation list cannot be decoded.
+    /// There is no revocation list, or one cannot be decoded.
     RevocationBroken,
-    /// No such cipher suite.
+    /// The cipher suite is unknown.
     CipherUnknown,
-    /// No such group.
+    /// The key exchange group is unknown.
     GroupUnknown,
-    /// The versions, suites and groups together leave nothing to negotiate.
+    /// The combination of versions, suites and groups leaves nothing to negotiate.
     NothingLeft,
-    /// Ticket keys are not lines of 64 hexadecimal digits.
+    /// The ticket keys are not lines of 64 hexadecimal digits, or their number is not allowed.
     TicketKeysBroken,
-    /// The system's certificate authorities cannot be found.
+    /// The certificate authorities of the system were not found.
     NoSystemRoots,
 }
 
 impl SetupKind {
-    /// What is wrong and what to do about it.
+    /// What is wrong and how to fix it.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::ChainEmpty => "it holds no certificate: it must be PEM, the server's own first",
-            Self::ChainBroken => "its certificates cannot be decoded: it must be PEM",
-            Self::KeyMissing => "it holds no private key: it must be PEM, without a passphrase",
+            Self::ChainEmpty => {
+                "no certificate found; write PEM with the server's own certificate first"
+            }
+            Self::ChainBroken => "the certificates cannot be decoded; write them as PEM",
+            Self::KeyMissing => "no private key found; write it as PEM without a passphrase",
             Self::KeyBroken => {
-                "its key cannot be used: write an ECDSA P-256 or P-384, RSA or Ed25519 key"
+                "the key cannot be used; use an ECDSA P-256 or P-384, RSA or Ed25519 key"
             }
             Self::KeyMismatch => {
-                "the key does not belong to the certificate: name the one it was made with"
+                "the key does not match the certificate; use the key that the certificate was issued for"
             }
             Self::NoCertificate => {
-                "there is no certificate: name one, or write tls = \"self-signed\""
+                "no certificate configured; name one, or write tls = \"self-signed\""
             }
-            Self::AuthoritiesEmpty => "it holds no authority's certificate: it must be PEM",
-            Self::AuthoritiesBroken => "its authorities cannot be decoded: it must be PEM",
+            Self::AuthoritiesEmpty => "no authority certificate found; write it as PEM",
+            Self::AuthoritiesBroken => "the authorities cannot be decoded; write them as PEM",
             Self::RevocationBroken => {
-                "it holds no revocation list that can be decoded: it must be PEM"
+                "no revocation list found, or it cannot be decoded; write it as PEM"
             }
-            Self::CipherUnknown => "there is no such cipher suite",
-            Self::GroupUnknown => "there is no such group",
-            Self::NothingLeft => "versions, ciphers and groups together leave nothing to negotiate",
+            Self::CipherUnknown => "unknown cipher suite",
+            Self::GroupUnknown => "unknown key exchange group",
+            Self::NothingLeft => {
+                "the combination of versions, ciphers and groups leaves nothing to negotiate"
+            }
             Self::TicketKeysBroken => {
-                "ticket keys are lines of 64 hexadecimal digits, the newest first"
+                "ticket keys must be lines of 64 hexadecimal digits, newest key first"
             }
-            Self::NoSystemRoots => "the system's authorities were not found: name a file with `ca`",
+            Self::NoSystemRoots => {
+                "the system's certificate authorities were not found; name a file with `ca`"
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions of both roles against each other in memory.
+//! Client and server sessions connected in memory.
 
 mod library;
 
@@ -12,7 +12,7 @@ use rcgen::{
 
 use super::*;
 
-/// 2026-01-01, when the test certificates are good.
+/// 2026-01-01, when the test certificates are valid.
 const NOW: u64 = 1_767_225_600;
 
 struct Authority {
@@ -87,12 +87,16 @@ fn connect(settings: &ConnectorSettings) -> TlsSession {
     Connector::new(settings, clock()).unwrap().connect("a.example").unwrap()
 }
 
-/// One end, with what it received and what it still has to send.
+/// One end of a connection.
 struct End {
     session: TlsSession,
+    /// Plain bytes received so far.
     plain: Vec<u8>,
+    /// Bytes to send.
     out: Vec<u8>,
+    /// The last fault.
     fault: Option<Fault>,
+    /// The peer's close_notify was received.
     closed: bool,
 }
 
@@ -125,7 +129,7 @@ impl Pair {
         pair
     }
 
-    /// Passes bytes on in pieces of `size` until nobody has any.
+    /// Delivers bytes in both directions, in pieces of `size`, until neither end has any to send.
     fn run(&mut self, size: usize) {
         loop {
             let to_server = core::mem::take(&mut self.client.out);
@@ -151,7 +155,7 @@ fn settings(authority: &Authority) -> AcceptorSettings {
 }
 
 #[test]
-fn any_split_of_the_bytes_gives_the_same_conversation() {
+fn splitting_the_bytes_does_not_change_the_plain_bytes() {
     let authority = Authority::new("authority");
     let acceptor = acceptor(&settings(&authority));
     let body: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();
@@ -184,7 +188,7 @@ fn any_split_of_the_bytes_gives_the_same_conversation() {
 }
 
 #[test]
-fn records_cut_in_two_anywhere_are_whole_with_the_second_part() {
+fn records_split_at_any_offset_are_reassembled() {
     let authority = Authority::new("authority");
     let acceptor = acceptor(&settings(&authority));
     for version_max in [Version::Tls12, Version::Tls13] {
@@ -200,14 +204,14 @@ fn records_cut_in_two_anywhere_are_whole_with_the_second_part() {
             pair.server.receive(second);
             assert_eq!(pair.server.fault, None);
             let plain = core::mem::take(&mut pair.server.plain);
-            assert_eq!(plain, b"firstsecond", "{version_max:?}: cut at {cut}");
+            assert_eq!(plain, b"firstsecond", "{version_max:?}: split at {cut}");
             assert_eq!(pair.server.session.held_bytes(), 0);
         }
     }
 }
 
 #[test]
-fn an_idle_session_holds_no_buffer_and_a_cut_record_is_held() {
+fn only_incomplete_records_are_held() {
     let authority = Authority::new("authority");
     let mut pair = Pair::new(
         connect(&connector(&authority)),
@@ -229,7 +233,7 @@ fn an_idle_session_holds_no_buffer_and_a_cut_record_is_held() {
 }
 
 #[test]
-fn a_session_is_resumed_by_any_acceptor_with_the_same_ticket_keys() {
+fn sessions_resume_with_any_acceptor_with_the_same_ticket_keys() {
     let authority = Authority::new("authority");
     let settings = settings(&authority);
     let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
@@ -249,7 +253,7 @@ fn a_session_is_resumed_by_any_acceptor_with_the_same_ticket_keys() {
     }
 }
 
-/// How many of `count` connections, all open at once, resume a session of an earlier one.
+/// How many of `count` connections, all open at the same time, resume the session of an earlier one.
 fn resumed(connector: &Connector, acceptor: &Acceptor, count: usize) -> usize {
     let open: Vec<Pair> = (0..count)
         .map(|_| {
@@ -264,7 +268,7 @@ fn resumed(connector: &Connector, acceptor: &Acceptor, count: usize) -> usize {
 }
 
 #[test]
-fn who_shall_not_resume_does_not_with_sessions_of_its_own_either() {
+fn resumption_can_be_disabled() {
     let authority = Authority::new("authority");
     let acceptor = acceptor(&settings(&authority));
     for (resume, expected) in [(true, 2), (false, 0)] {
@@ -275,7 +279,7 @@ fn who_shall_not_resume_does_not_with_sessions_of_its_own_either() {
 }
 
 #[test]
-fn a_server_that_is_verified_is_looked_at_anew_in_time_whatever_is_resumed_meanwhile() {
+fn resumption_does_not_postpone_the_next_verification() {
     let authority = Authority::new("authority");
     let mut params = server_params(&["a.example"]);
     params.not_after = date_time_ymd(2026, 1, 3);
@@ -286,10 +290,11 @@ fn a_server_that_is_verified_is_looked_at_anew_in_time_whatever_is_resumed_meanw
         let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
         let acceptor = Acceptor::new(&settings, Some(tickets), clock.clone()).unwrap();
         let verifying = ConnectorSettings { version_max, ..connector(&authority) };
-        let believing = ConnectorSettings { roots: Roots::Nobody, ..verifying.clone() };
-        let [verifying, believing] = [verifying, believing]
+        let unverified = ConnectorSettings { roots: Roots::Nobody, ..verifying.clone() };
+        let [verifying, unverified] = [verifying, unverified]
             .map(|settings| Connector::new(&settings, clock.clone()).unwrap());
-        // Each brings the ticket for the next one, good for 16 hours; the certificate is for two days.
+        // Each connection brings a ticket for the next one, valid for 16 hours. The certificate is valid for
+        // two days.
         for (hours, resumed) in [
             (0, Some(false)),
             (12, Some(true)),
@@ -307,16 +312,16 @@ fn a_server_that_is_verified_is_looked_at_anew_in_time_whatever_is_resumed_meanw
             let facts = pair.client.session.facts();
             assert_eq!(facts.map(|facts| facts.resumed), resumed, "{version_max:?} {hours} h");
             let mut pair =
-                Pair::new(believing.connect("a.example").unwrap(), acceptor.accept().unwrap());
+                Pair::new(unverified.connect("a.example").unwrap(), acceptor.accept().unwrap());
             pair.run(1 << 20);
             let facts = pair.client.session.facts().unwrap();
-            assert_eq!(facts.resumed, hours > 0, "{version_max:?} {hours} h, nobody looks");
+            assert_eq!(facts.resumed, hours > 0, "{version_max:?} {hours} h, unverified");
         }
     }
 }
 
 #[test]
-fn as_many_tickets_are_kept_as_were_asked_for() {
+fn tickets_max_limits_the_tickets_kept() {
     let authority = Authority::new("authority");
     let mut settings = settings(&authority);
     settings.tickets_per_handshake = 3;
@@ -335,12 +340,12 @@ fn as_many_tickets_are_kept_as_were_asked_for() {
         });
         let pairs: Vec<Pair> = pairs.collect();
         let resumed = pairs.iter().filter(|p| p.client.session.facts().unwrap().resumed).count();
-        assert_eq!(resumed, most, "each ticket once");
+        assert_eq!(resumed, most, "each ticket must be used once");
     }
 }
 
 #[test]
-fn the_certificate_is_chosen_by_name_and_strict_names_refuse_the_rest() {
+fn certificate_is_chosen_by_name_and_strict_names_reject_unknown_names() {
     let authority = Authority::new("authority");
     let mut settings = AcceptorSettings {
         certificates: vec![
@@ -369,7 +374,7 @@ fn the_certificate_is_chosen_by_name_and_strict_names_refuse_the_rest() {
 }
 
 #[test]
-fn alpn_is_the_servers_choice_and_nothing_in_common_is_told() {
+fn server_chooses_the_alpn_protocol_and_rejects_unknown_ones() {
     let authority = Authority::new("authority");
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let settings = AcceptorSettings { alpn: names(&["h2", "http/1.1"]), ..settings(&authority) };
@@ -397,7 +402,7 @@ fn alpn_is_the_servers_choice_and_nothing_in_common_is_told() {
 }
 
 #[test]
-fn faults_of_a_servers_certificate_are_told_apart() {
+fn server_certificate_faults_are_distinguished() {
     let authority = Authority::new("authority");
     let mut expired = server_params(&["a.example"]);
     expired.not_before = date_time_ymd(2020, 1, 1);
@@ -427,7 +432,7 @@ fn faults_of_a_servers_certificate_are_told_apart() {
         let unverified = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
         let mut pair = Pair::new(connect(&unverified), acceptor.accept().unwrap());
         pair.run(1 << 20);
-        assert!(pair.is_established(), "not verified, so not refused: {fault:?}");
+        assert!(pair.is_established(), "unverified certificates must be accepted: {fault:?}");
     }
 }
 
@@ -450,7 +455,7 @@ fn revocations(authority: &Authority, serial: u64) -> Vec<u8> {
 }
 
 #[test]
-fn client_certificates_are_asked_for_judged_and_named() {
+fn client_certificates_are_requested_verified_and_reported() {
     let authority = Authority::new("authority");
     let mut settings = settings(&authority);
     settings.client_authorities_pem.clone_from(&authority.pem);
@@ -484,7 +489,7 @@ fn client_certificates_are_asked_for_judged_and_named() {
 }
 
 #[test]
-fn whose_certificate_was_refused_is_told_once_and_by_nobody_elses_session() {
+fn rejected_certificate_is_reported_once_and_only_by_its_session() {
     let (authority, other) = (Authority::new("authority"), Authority::new("other"));
     let mut settings = settings(&authority);
     settings.client_auth = ClientAuth::Required;
@@ -512,13 +517,13 @@ fn whose_certificate_was_refused_is_told_once_and_by_nobody_elses_session() {
             let mut refused = meet(&own, version, Some(&files));
             let wanted = PeerIdentity::of_pem(&files.chain_pem).unwrap();
             assert_eq!(wanted.subject, format!("CN={name}"));
-            // The acceptor that it was made of has had none.
+            // The acceptor that `own` was made from has rejected no certificate.
             let mut without = meet(&acceptor, version, None);
             assert_eq!(without.take_refused(), None);
             assert_eq!(refused.take_refused(), Some(wanted), "{version:?}");
-            assert_eq!(refused.take_refused(), None, "once");
+            assert_eq!(refused.take_refused(), None, "it must be reported once");
         }
-        // What nobody asked for is not the next one's.
+        // A rejected certificate that was not taken must not be reported by the next session.
         let _ = meet(&own, version, Some(&other.client("foreign", 7)));
         let mut accepted = meet(&own, version, Some(&good));
         assert!(accepted.is_established() && accepted.take_refused().is_none());
@@ -527,7 +532,7 @@ fn whose_certificate_was_refused_is_told_once_and_by_nobody_elses_session() {
 }
 
 #[test]
-fn a_servers_certificate_that_was_revoked_is_refused() {
+fn revoked_server_certificate_is_rejected() {
     let authority = Authority::new("authority");
     let mut params = server_params(&["a.example"]);
     params.serial_number = Some(SerialNumber::from(13u64));
@@ -542,13 +547,13 @@ fn a_servers_certificate_that_was_revoked_is_refused() {
         (pair.client.fault, pair.is_established())
     };
     assert_eq!(outcome(None), (None, true));
-    assert_eq!(outcome(Some(7)), (None, true), "another one was revoked");
+    assert_eq!(outcome(Some(7)), (None, true), "another certificate was revoked");
     let refused = Fault::Certificate(CertificateFault::Revoked);
     assert_eq!(outcome(Some(13)), (Some(refused), false));
 }
 
 #[test]
-fn plain_http_garbage_and_oversized_records_are_told_apart() {
+fn plain_http_garbage_and_oversized_records_are_distinguished() {
     let authority = Authority::new("authority");
     let acceptor = acceptor(&settings(&authority));
     let first = |bytes: &[u8]| {
@@ -568,7 +573,7 @@ fn plain_http_garbage_and_oversized_records_are_told_apart() {
 }
 
 #[test]
-fn a_damaged_record_ends_the_session_for_good() {
+fn damaged_record_ends_the_session() {
     let authority = Authority::new("authority");
     let acceptor = acceptor(&settings(&authority));
     let mut pair = Pair::new(connect(&connector(&authority)), acceptor.accept().unwrap());
@@ -585,7 +590,7 @@ fn a_damaged_record_ends_the_session_for_good() {
 }
 
 #[test]
-fn random_bytes_at_any_time_cause_no_panic_and_stay_within_the_bound() {
+fn random_bytes_never_panic_or_exceed_the_held_bytes_limit() {
     let authority = Authority::new("authority");
     let acceptor = acceptor(&settings(&authority));
     let connector = Connector::new(&connector(&authority), clock()).unwrap();
@@ -611,7 +616,7 @@ fn random_bytes_at_any_time_cause_no_panic_and_stay_within_the_bound() {
 }
 
 #[test]
-fn settings_that_cannot_work_say_why() {
+fn invalid_settings_are_rejected_with_their_fault() {
     let authority = Authority::new("authority");
     let good = authority.server(&["a.example"]);
     let other = authority.server(&["a.example"]);

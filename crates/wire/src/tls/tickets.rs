@@ -1,8 +1,9 @@
 //! Session tickets that every worker, and every machine with the same key file, can open. RFC 5077, RFC 8446.
-//! In: session states to seal, tickets to open, keys. Out: tickets; nothing for a ticket of unknown key.
-//! Never: a state kept here: a ticket carries it. Never a key that lives longer than `KEY_SECONDS_MAX`.
-//! Limits: `KEYS_MAX` keys, `TICKET_BYTES_MAX` a ticket.
-//! Invariant: the first key seals, all open; a key's name tells nothing about the key.
+//! In: session states to seal, tickets to open, keys. Out: tickets, session states.
+//! Never: keeps a session state, since the ticket contains it; keeps a generated key longer than
+//! `KEY_SECONDS_MAX`.
+//! Limits: `KEYS_MAX` keys; `TICKET_BYTES_MAX` for a ticket.
+//! Invariant: the first key seals, all keys open; the name of a key reveals nothing about the key.
 
 use std::sync::{Arc, RwLock};
 
@@ -16,23 +17,25 @@ use super::setup::{SetupFault, SetupKind};
 
 /// Bytes of one ticket key (AES-256).
 pub const TICKET_KEY_BYTES: usize = 32;
-/// Bytes that name a key in a ticket.
+/// Bytes of the name of a key in a ticket.
 const NAME_BYTES: usize = 16;
-/// Keys kept at once: one that seals, older ones that open.
+/// Keys in use at the same time: one that seals, and older ones that only open.
 const KEYS_MAX: usize = 8;
-/// A ticket larger than this is not opened.
+/// Bytes of a ticket; larger tickets are not opened.
 const TICKET_BYTES_MAX: usize = 16 * 1024;
-/// A key that was made here seals for this long.
+/// How long a generated key seals tickets.
 const SEALS_SECONDS: u64 = 8 * 3600;
-/// A key that was made here opens for this long.
+/// How long a generated key opens tickets.
 const KEY_SECONDS_MAX: u64 = 3 * SEALS_SECONDS;
-/// Keys made here that are alive at once.
+/// Generated keys in use at the same time.
 const ROTATED_KEYS: usize = (KEY_SECONDS_MAX / SEALS_SECONDS) as usize;
 const _: () = assert!(ROTATED_KEYS <= KEYS_MAX);
 
 struct Key {
+    /// A hash of the key, which names it in tickets.
     name: [u8; NAME_BYTES],
     aead: LessSafeKey,
+    /// When the key was generated; 0 for a key from a file.
     made_unix_seconds: u64,
 }
 
@@ -50,17 +53,19 @@ impl Key {
 
 /// The ticket keys that all workers share.
 pub struct TicketKeys {
+    /// The keys, newest first; up to `KEYS_MAX`. The first one seals.
     keys: RwLock<Vec<Arc<Key>>>,
+    /// The source of keys and nonces.
     random: &'static dyn SecureRandom,
     /// The keys come from a file, so only `replace` changes them.
     given: bool,
 }
 
 impl TicketKeys {
-    /// Keys of this process's own, which `rotate` renews.
+    /// Generates keys for this process; `rotate` renews them.
     ///
     /// # Errors
-    /// `TicketKeysBroken` when the system gives no randomness.
+    /// `TicketKeysBroken` if the system provides no randomness.
     pub fn random(now_unix_seconds: u64) -> Result<Self, SetupFault> {
         Self::with_randomness(now_unix_seconds, Randomness::system())
     }
@@ -77,14 +82,15 @@ impl TicketKeys {
         if keys.rotate(now_unix_seconds) {
             Ok(keys)
         } else {
-            Err(SetupFault::new(SetupKind::TicketKeysBroken, "no randomness"))
+            Err(SetupFault::new(SetupKind::TicketKeysBroken, "the system provided no randomness"))
         }
     }
 
-    /// Keys from a file: lines of 64 hexadecimal digits, the one that seals first.
+    /// Keys from a file: lines of 64 hexadecimal digits, the key that seals first. Empty lines and lines
+    /// that begin with `#` are ignored.
     ///
     /// # Errors
-    /// `TicketKeysBroken` when a line is anything else, or there is none or too many.
+    /// `TicketKeysBroken` if another line is invalid, or if there are no keys or too many.
     pub fn from_text(text: &str) -> Result<Self, SetupFault> {
         let broken = |detail: String| SetupFault::new(SetupKind::TicketKeysBroken, detail);
         let mut keys = Vec::new();
@@ -96,20 +102,20 @@ impl TicketKeys {
             keys.push(Arc::new(key.ok_or_else(|| broken(format!("line {}", at + 1)))?));
         }
         if keys.is_empty() || keys.len() > KEYS_MAX {
-            return Err(broken(format!("{} keys, allowed are 1 to {KEYS_MAX}", keys.len())));
+            return Err(broken(format!("found {} keys; allowed: 1 to {KEYS_MAX}", keys.len())));
         }
         let random = Randomness::system().bytes();
         Ok(Self { keys: RwLock::new(keys), random, given: true })
     }
 
-    /// From now on these are the keys: those of a changed file.
+    /// Replaces the keys, after the file has changed.
     pub fn replace(&self, by: Self) {
         if let (Ok(mut current), Ok(keys)) = (self.keys.write(), by.keys.into_inner()) {
             *current = keys;
         }
     }
 
-    /// Whether both seal with the same key, for tests.
+    /// Whether both seal with the same key; for tests.
     #[must_use]
     pub fn seals_like(&self, other: &Self) -> bool {
         match (self.key_of(None), other.key_of(None)) {
@@ -118,8 +124,8 @@ impl TicketKeys {
         }
     }
 
-    /// Makes a new key when the one that seals is old, and drops those that are too old; cheap when there
-    /// is nothing to do. Returns false only when the system gave no randomness.
+    /// Generates a new key if the sealing key is old, and drops keys that are too old. Cheap if there is
+    /// nothing to do. Returns false only if the system provided no randomness.
     pub fn rotate(&self, now_unix_seconds: u64) -> bool {
         if self.given || !self.is_rotation_due(now_unix_seconds) {
             return true;
@@ -220,7 +226,7 @@ mod tests {
     const HOUR: u64 = 3600;
 
     #[test]
-    fn tickets_of_an_older_key_open_until_its_time_is_over() {
+    fn older_keys_open_tickets_until_they_expire() {
         let keys = TicketKeys::random(HOUR).unwrap();
         let ticket = keys.encrypt(b"state").unwrap();
         for hours in [2, 9, 17] {
@@ -246,23 +252,23 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_or_short_ticket_opens_to_nothing() {
+    fn damaged_or_truncated_tickets_do_not_open() {
         let keys = TicketKeys::random(1).unwrap();
         let ticket = keys.encrypt(b"state").unwrap();
         for at in 0..ticket.len() {
             let mut damaged = ticket.clone();
             damaged[at] ^= 1;
             assert_eq!(keys.decrypt(&damaged), None, "byte {at}");
-            assert_eq!(keys.decrypt(&ticket[..at]), None, "cut at {at}");
+            assert_eq!(keys.decrypt(&ticket[..at]), None, "truncated at {at}");
         }
     }
 
     #[test]
-    fn a_broken_key_file_gives_no_keys() {
+    fn invalid_key_files_are_rejected_and_keys_are_not_logged() {
         for text in ["", "zz", &"ab".repeat(31), &format!("{}\n", "cd".repeat(32)).repeat(9)] {
             assert!(TicketKeys::from_text(text).is_err(), "{text:?}");
         }
         let keys = TicketKeys::from_text(&"ab".repeat(32)).unwrap();
-        assert!(!format!("{keys:?}").contains("abab"), "no key in a log");
+        assert!(!format!("{keys:?}").contains("abab"), "Debug must not print keys");
     }
 }

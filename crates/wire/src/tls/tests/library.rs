@@ -1,5 +1,5 @@
-//! Sessions against the library itself, which does what sessions of ours never do: it asks for new keys, and
-//! gives its keys away, so that records can be made that no sound peer makes.
+//! Sessions against a plain rustls client, which can do what Tidegate's sessions never do: it requests key
+//! updates and exports its keys, so that tests can forge records that no correct peer sends.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
@@ -7,7 +7,7 @@ use rustls::{ClientConfig, ClientConnection, ConnectionTrafficSecrets, RootCertS
 
 use super::*;
 
-/// The library's client and our server, through with their handshake.
+/// A rustls client and one of our server sessions, after their handshake.
 fn established(authority: &Authority) -> (ClientConnection, End) {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&authority.pem).unwrap()).unwrap();
@@ -28,7 +28,7 @@ fn established(authority: &Authority) -> (ClientConnection, End) {
     (client, server)
 }
 
-/// Passes on what both have to send; what the client received.
+/// Delivers the pending bytes of both ends; returns the plain bytes that the client received.
 fn pass(client: &mut ClientConnection, server: &mut End) -> Vec<u8> {
     use std::io::Read;
     let mut to_server = Vec::new();
@@ -41,14 +41,14 @@ fn pass(client: &mut ClientConnection, server: &mut End) -> Vec<u8> {
     while !unread.is_empty() {
         client.read_tls(&mut unread).unwrap();
         client.process_new_packets().unwrap();
-        // It has received all there is so far, which is no end.
+        // The error means only that all bytes so far have been read, not that the connection has ended.
         let _ = client.reader().read_to_end(&mut plain);
     }
     plain
 }
 
 #[test]
-fn a_peer_that_asks_for_new_keys_gets_them_with_the_next_bytes() {
+fn requested_key_update_is_sent_with_the_next_bytes() {
     let authority = Authority::new("authority");
     let (mut client, mut server) = established(&authority);
     for bytes in [1, 1000, 16_383, 16_384, 16_385, 40_000] {
@@ -56,7 +56,7 @@ fn a_peer_that_asks_for_new_keys_gets_them_with_the_next_bytes() {
         pass(&mut client, &mut server);
         assert_eq!(server.fault, None);
         let sealed = server.session.seal(&vec![7; bytes], &mut server.out);
-        assert_eq!(sealed, Ok(()), "{bytes} bytes behind the answer to a key update");
+        assert_eq!(sealed, Ok(()), "{bytes} bytes after the response to a key update");
         assert_eq!(pass(&mut client, &mut server), vec![7; bytes]);
     }
     client.refresh_traffic_keys().unwrap();
@@ -68,7 +68,7 @@ fn a_peer_that_asks_for_new_keys_gets_them_with_the_next_bytes() {
 }
 
 #[test]
-fn a_message_spread_over_records_is_not_looked_at_byte_by_byte() {
+fn message_split_over_records_is_not_processed_byte_by_byte() {
     let authority = Authority::new("authority");
     let (client, mut server) = established(&authority);
     let secrets = client.dangerous_extract_secrets().unwrap();
@@ -76,7 +76,7 @@ fn a_message_spread_over_records_is_not_looked_at_byte_by_byte() {
         panic!("another cipher suite")
     };
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_ref()).unwrap());
-    // KeyUpdate, of 60,000 bytes.
+    // A KeyUpdate of 60,000 bytes.
     let message = [&[24, 0, 0xea, 0x60][..], &[0; 60_000]].concat();
     let mut records = Vec::new();
     for (number, content) in (number..).zip(message.chunks(10_000)) {
