@@ -1,9 +1,9 @@
 //! Reads `client-cert` of a route.
-//! In: the file's table, the listeners it may name. Out: a checked condition.
-//! Never: takes a subject that no certificate's text can equal for its form (RFC 4514 as servers are told it).
+//! In: the table of the route, and the listeners of the file. Out: a checked condition.
+//! Never: accepts a subject whose form no certificate can have (RFC 4514, as sent in `X-Client-Cert-Subject`).
 //! Limits: `SUBJECT_BYTES_MAX`; a fingerprint has `FINGERPRINT_DIGITS` digits.
-//! Invariant: there is a condition only where some listener asks for client certificates, and it asks for
-//! something.
+//! Invariant: a condition is accepted only if a listener of the route requests client certificates, and only if
+//! the condition requires something.
 
 use crate::listeners::{Listeners, refused};
 use crate::model::{CertificateCondition, CertificateTest, ClientAuth, Listener};
@@ -11,15 +11,15 @@ use crate::pattern::Complaint;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
-/// Bytes of a subject's text, as servers are told it.
+/// Maximum length of a subject in bytes, in the form that servers receive.
 const SUBJECT_BYTES_MAX: usize = 512;
 /// Hexadecimal digits of SHA-256.
 const FINGERPRINT_DIGITS: usize = 64;
-/// Types of attributes that have a name in a subject's text; all others are `OID.` and digits.
+/// Attribute types that have a name in a subject; all others are written as `OID.` and digits.
 const ATTRIBUTES: [&str; 10] =
     ["CN", "serialNumber", "C", "L", "ST", "O", "OU", "DC", "UID", "emailAddress"];
 
-/// `client-cert` of a route for `listener` (`None`: all of them).
+/// Reads `client-cert` of a route that applies to `listener` (`None`: to all listeners).
 pub(crate) fn read(
     table: &Table<'_>,
     listener: Option<usize>,
@@ -28,14 +28,14 @@ pub(crate) fn read(
 ) -> Option<CertificateCondition> {
     let value = table.value("client-cert")?;
     let known = &listeners.listeners;
-    let mut held_for =
+    let mut applies_to =
         known.iter().enumerate().filter(|(at, _)| listener.is_none_or(|only| only == *at));
-    if !known.is_empty() && !held_for.any(|(_, listener)| asks(listener)) {
-        let what = "its listener asks for no client certificates, so this would decide nothing";
+    if !known.is_empty() && !applies_to.any(|(_, listener)| requests_certificates(listener)) {
+        let what = "the listener of this route requests no client certificates, so the condition would have no effect";
         let note = Note::new(Kind::Conflict, table.key_place("client-cert"), what);
-        notes.error(note.mend(
+        notes.error(note.help(
             "add client-auth = \"optional\" and client-ca = \"clients-ca.pem\" to the listener's `tls`, \
-             or leave it out",
+             or remove `client-cert`",
         ));
     }
     if value.get_ref().as_table().is_none() {
@@ -50,16 +50,16 @@ pub(crate) fn read(
         fingerprints: read_texts(&table, "sha256", parse_fingerprint, notes),
     };
     if table.value("subject").is_none() && table.value("sha256").is_none() {
-        let note = Note::new(Kind::Missing, table.place.clone(), "the condition asks for nothing");
-        notes.error(note.allowed("subject, sha256 or both").mend(
+        let note = Note::new(Kind::Missing, table.place.clone(), "the condition is empty");
+        notes.error(note.allowed("subject, sha256 or both").help(
             "write client-cert = true for any certificate, or add subject = \"CN=bob,O=Example\"",
         ));
     }
     Some(CertificateCondition::Is(test))
 }
 
-/// Whether clients may show certificates there.
-fn asks(listener: &Listener) -> bool {
+/// Whether the listener requests client certificates.
+fn requests_certificates(listener: &Listener) -> bool {
     listener.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off)
 }
 
@@ -75,7 +75,7 @@ fn read_texts(
     if value.get_ref().as_array().is_some_and(|texts| texts.is_empty()) {
         let what = format!("`{name}` is empty: no certificate would match");
         let note = Note::new(Kind::Missing, value.span(), what);
-        notes.error(note.mend(format!("name one at least, or leave `{name}` out")));
+        notes.error(note.help(format!("list at least one value, or remove `{name}`")));
     }
     let mut parsed = Vec::new();
     for text in table.texts(name, notes) {
@@ -87,45 +87,47 @@ fn read_texts(
     parsed
 }
 
-/// A fingerprint as servers are told it: lower case, without colons.
+/// A fingerprint in the form that servers receive: lower case, without colons.
 fn parse_fingerprint(text: &str) -> Result<String, Complaint> {
     let digits: String = text.chars().filter(|c| *c != ':').collect();
     let what = match digits.chars().find(|c| !c.is_ascii_hexdigit()) {
-        Some(odd) => format!("{odd:?} is no hexadecimal digit"),
+        Some(odd) => format!("{odd:?} is not a hexadecimal digit"),
         None if digits.len() == FINGERPRINT_DIGITS => return Ok(digits.to_ascii_lowercase()),
-        None => format!("it has {} hexadecimal digits, SHA-256 has 64", digits.len()),
+        None => format!("{} hexadecimal digits instead of 64", digits.len()),
     };
-    let mend =
+    let help =
         "write the digits that `openssl x509 -in client.pem -noout -fingerprint -sha256` prints";
-    Err(Complaint { what, mend: mend.to_owned() })
+    Err(Complaint { what, help: help.to_owned() })
 }
 
-/// A subject in the form in which it is compared.
+/// A subject in the form that is compared.
 fn parse_subject(text: &str) -> Result<String, Complaint> {
     if text.is_empty() {
-        let what = "certificates without a subject are told apart by `sha256` alone".to_owned();
-        return Err(Complaint { what, mend: "write sha256 = \"...\" instead".to_owned() });
+        let what = "a certificate without a subject can only be identified by `sha256`".to_owned();
+        return Err(Complaint { what, help: "write sha256 = \"...\" instead".to_owned() });
     }
     let what = if text.len() > SUBJECT_BYTES_MAX {
-        format!("it has {} bytes, and longer ones than {SUBJECT_BYTES_MAX} are cut", text.len())
+        format!("{} bytes, but subjects are cut after {SUBJECT_BYTES_MAX} bytes", text.len())
     } else if let Some(odd) = text.chars().find(|c| !matches!(c, ' '..='~')) {
         let mut bytes = [0; 4];
         let escaped: String =
             odd.encode_utf8(&mut bytes).bytes().map(|byte| format!("\\{byte:02x}")).collect();
         let odd = odd.escape_debug();
-        let mend = format!("write {escaped} for {odd}, in single quotes: TOML keeps \\ there");
-        return Err(Complaint { what: format!("{odd} is escaped in subjects"), mend });
+        let help = format!(
+            "write {escaped} instead of {odd}, and put the string in single quotes, where TOML keeps \\"
+        );
+        return Err(Complaint { what: format!("{odd} must be escaped in a subject"), help });
     } else if let Some(odd) = attributes(text).into_iter().find(|part| !is_attribute(part)) {
-        format!("{odd:?} is no TYPE=value as subjects are written")
+        format!("{odd:?} is not of the form TYPE=value")
     } else {
         return Ok(text.to_owned());
     };
-    let mend = "write it as X-Client-Cert-Subject says it, and as `openssl x509 -in client.pem -noout \
-                -subject -nameopt RFC2253` mostly does: \"CN=bob,O=Example\", most specific first";
-    Err(Complaint { what, mend: mend.to_owned() })
+    let help = "write it as in X-Client-Cert-Subject, most specific attribute first: \"CN=bob,O=Example\"; usually \
+                `openssl x509 -in client.pem -noout -subject -nameopt RFC2253` prints the same";
+    Err(Complaint { what, help: help.to_owned() })
 }
 
-/// The parts between commas that are not escaped.
+/// The parts between unescaped commas.
 fn attributes(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -150,7 +152,8 @@ fn is_attribute(part: &str) -> bool {
     named && is_value(value)
 }
 
-/// Whether what must be escaped is (RFC 4514 section 2.4), `=` and `#` included wherever they stand.
+/// Whether every character that must be escaped is escaped (RFC 4514 section 2.4), including `=` and `#` at any
+/// position.
 fn is_value(value: &str) -> bool {
     let mut bytes = value.bytes();
     while let Some(byte) = bytes.next() {
@@ -178,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_is_taken_in_the_one_form_that_certificates_have() {
+    fn subject_is_accepted_only_in_the_form_of_certificates() {
         for good in [
             "CN=bob",
             "CN=bob,O=Example",
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_taken_in_any_case_with_and_without_colons() {
+    fn fingerprint_is_accepted_in_any_case_with_or_without_colons() {
         let plain = "0a".repeat(32);
         for form in [plain.clone(), plain.to_ascii_uppercase(), vec!["0A"; 32].join(":")] {
             assert_eq!(parse_fingerprint(&form).ok(), Some(plain.clone()));

@@ -1,16 +1,16 @@
-//! The configuration that serves when no file is named: a page and ready endpoints, on 127.0.0.1 only.
+//! The configuration used if no file is named: a page and example endpoints, on 127.0.0.1 only.
 //! In: `embedded.toml` and `web/index.html`, compiled in. Out: text, or the checked configuration.
-//! Invariant: it parses without a warning; a test holds it.
+//! Invariant: the text parses without a warning; a test checks this.
 
 use crate::file::parse;
 use crate::model::Config;
 
 const TEXT: &str = include_str!("embedded.toml");
 const PAGE: &str = include_str!("../../../web/index.html");
-/// Where the page goes in the text.
+/// Placeholder for the page in the text.
 const PAGE_MARK: &str = "@web/index.html@";
 
-/// The embedded configuration as a file that a user could have written, the page within it.
+/// The embedded configuration as the text of a file, with the page inserted.
 #[must_use]
 pub fn embedded_text() -> String {
     TEXT.replace(PAGE_MARK, PAGE.trim_end())
@@ -19,12 +19,12 @@ pub fn embedded_text() -> String {
 /// The embedded configuration, checked.
 ///
 /// # Panics
-/// When the compiled-in text is wrong, which a test rules out.
+/// If the compiled-in text is invalid, which a test rules out.
 #[must_use]
 pub fn embedded() -> Config {
     match parse(&embedded_text(), "the embedded configuration") {
         Ok(config) => config,
-        Err(errors) => panic!("the embedded configuration is wrong:\n{errors}"),
+        Err(errors) => panic!("the embedded configuration is invalid:\n{errors}"),
     }
 }
 
@@ -35,7 +35,7 @@ mod tests {
     use crate::parse_with_warnings;
 
     #[test]
-    fn it_parses_without_a_warning_and_stays_on_loopback() {
+    fn parses_without_a_warning_and_binds_loopback_only() {
         let text = embedded_text();
         let (config, warnings) = match parse_with_warnings(&text, "embedded") {
             Ok(parsed) => parsed,
@@ -52,6 +52,6 @@ mod tests {
             }
             _ => None,
         });
-        assert_eq!(page, Some(PAGE.trim_end().as_bytes()), "the page arrives byte for byte");
+        assert_eq!(page, Some(PAGE.trim_end().as_bytes()), "the page is included byte for byte");
     }
 }

@@ -1,5 +1,5 @@
-//! Reads a whole file: text to `Config`, or every mistake in it.
-//! In: text and the name to call it by. Out: `Config` with `Warnings`, or `Errors`.
+//! Reads a whole file: from text to `Config`, or to a list of all mistakes.
+//! In: text, and the name of the file for messages. Out: `Config` with `Warnings`, or `Errors`.
 //! Never: opens the file; stops at the first mistake.
 //! Limits: `FILE_BYTES_MAX`, `SYNTAX_FAULTS_MAX`.
 
@@ -17,29 +17,29 @@ use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
 use crate::routes;
 use crate::table::Table;
 
-/// Bytes of a file; larger ones are refused unread.
+/// Maximum size of a file in bytes; a larger file is rejected without reading it.
 pub const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Faults of syntax that are said: one misread quote brings a tail of others that mean nothing.
+/// Maximum number of syntax errors that are reported: one missing quote causes many meaningless ones after it.
 const SYNTAX_FAULTS_MAX: usize = 5;
 
-/// Reads `text`; `file_name` is what messages call it.
+/// Reads `text`; `file_name` is the name of the file in messages.
 ///
 /// # Errors
-/// Every mistake of the file, with line, column, the allowed values and the mend.
+/// Every mistake in the file, with line, column, the allowed values and the suggested fix.
 pub fn parse(text: &str, file_name: &str) -> Result<Config, Errors> {
     parse_with_warnings(text, file_name).map(|(config, _)| config)
 }
 
-/// As [`parse`], with what works but is hardly meant.
+/// As [`parse`], and also returns warnings about settings that are valid but probably not intended.
 ///
 /// # Errors
 /// As [`parse`].
 pub fn parse_with_warnings(text: &str, file_name: &str) -> Result<(Config, Warnings), Errors> {
     let mut notes = Notes::default();
     if text.len() > FILE_BYTES_MAX {
-        let what = format!("the file has {} bytes", text.len());
+        let what = format!("the file is too large: {} bytes", text.len());
         let note = Note::new(Kind::Syntax, 0..0, what);
-        notes.error(note.allowed(format!("{FILE_BYTES_MAX} bytes at most")));
+        notes.error(note.allowed(format!("up to {FILE_BYTES_MAX} bytes")));
         return Err(notes.into_errors("", file_name));
     }
     let (root, faults) = DeTable::parse_recoverable(text);
@@ -48,11 +48,11 @@ pub fn parse_with_warnings(text: &str, file_name: &str) -> Result<(Config, Warni
         notes.error(Note::new(
             Kind::Syntax,
             place,
-            format!("not TOML: {}", fault.message().trim()),
+            format!("invalid TOML: {}", fault.message().trim()),
         ));
     }
     if !notes.is_clean() {
-        // What the broken part would have said is unknown: complaints about the rest would mislead.
+        // The content of the broken part is unknown, so errors about the rest would be misleading.
         return Err(notes.into_errors(text, file_name));
     }
     let file = Table::open_root(&keys::FILE, &root, &mut notes);
@@ -94,7 +94,12 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
         if name.text.chars().all(good) && name.text.trim() == name.text {
             server.server_name = name.text;
         } else {
-            notes.error(unfit("server-name", &name.text, name.place, "visible ASCII characters"));
+            notes.error(unfit(
+                "server-name",
+                &name.text,
+                name.place,
+                "visible ASCII characters, with spaces only between them",
+            ));
         }
     }
     if let Some(via) = table.text("via", notes) {

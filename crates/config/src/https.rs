@@ -1,7 +1,8 @@
-//! Reads what brings clients to https: `redirect-to-https` of a listener, `hsts` of a listener or a route.
-//! In: the file's tables. Out: checked settings.
-//! Invariant: a listener that redirects has no TLS; one that sends Strict-Transport-Security has, or has a
-//! proxy in front that may (RFC 6797 section 7.2); what asks for a browser's list is fit for it.
+//! Reads `redirect-to-https` of a listener and `hsts` of a listener or a route.
+//! In: tables of the file. Out: checked settings.
+//! Invariant: a listener that redirects to https has no TLS. A listener that sends Strict-Transport-Security has
+//! TLS, or a proxy in front that may have it (RFC 6797 section 7.2). A value with `preload` meets the requirements
+//! of the preload lists.
 
 use tidegate_base::Span;
 
@@ -10,24 +11,25 @@ use crate::model::{Hsts, HttpsRedirect, Listener};
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
-/// What browsers' lists ask for at least.
+/// Minimum `max-age` that the preload lists of browsers require.
 const PRELOAD_SECONDS_MIN: u64 = 365 * 24 * 3600;
 
-/// `redirect-to-https` and `hsts` into `listener`, whose `tls` is known.
+/// Reads `redirect-to-https` and `hsts` into `listener`, whose `tls` is already read.
 pub(crate) fn read_listener(table: &Table<'_>, listener: &mut Listener, notes: &mut Notes) {
     listener.redirect_to_https = read_redirect(table, notes);
     listener.hsts = read_hsts(table, notes);
     if listener.redirect_to_https.is_some() && listener.tls.is_some() {
-        let what = "the listener speaks https already: it would send clients round in circles";
+        let what =
+            "this listener already speaks TLS: redirecting to https would be an endless loop";
         let note = Note::new(Kind::Conflict, table.key_place("redirect-to-https"), what);
-        notes.error(note.mend("set it on a [[listener]] without `tls`, on port 80 for example"));
+        notes.error(note.help("move it to a [[listener]] without `tls`, for example on port 80"));
     }
     if listener.hsts.is_some() && !listener.may_serve_https() {
-        notes.error(unheard(table, "the listener"));
+        notes.error(without_https(table, "the listener"));
     }
 }
 
-/// `hsts` of a route for `listener` (`None`: all of them).
+/// Reads `hsts` of a route that applies to `listener` (`None`: to all listeners).
 pub(crate) fn read_route(
     table: &Table<'_>,
     listener: Option<usize>,
@@ -36,21 +38,23 @@ pub(crate) fn read_route(
 ) -> Option<Hsts> {
     let hsts = read_hsts(table, notes)?;
     let mut places = listeners.listeners.iter().enumerate();
-    let heard =
+    let effective =
         places.any(|(at, place)| listener.is_none_or(|only| only == at) && place.may_serve_https());
-    if !heard && !listeners.listeners.is_empty() {
-        notes.error(unheard(table, "its listener"));
+    if !effective && !listeners.listeners.is_empty() {
+        notes.error(without_https(table, "the listener of this route"));
     }
     Some(hsts)
 }
 
-fn unheard(table: &Table<'_>, whose: &str) -> Note {
-    let what = "Strict-Transport-Security is heard over TLS only, and there is none here";
-    let mend = format!(
-        "add `tls` to {whose}; or, if a proxy in front ends TLS, name it in `trusted` or \
-         `proxy-protocol`; or leave `hsts` out"
+/// An error note: browsers would ignore `hsts` on this listener.
+fn without_https(table: &Table<'_>, whose: &str) -> Note {
+    let what =
+        format!("browsers accept Strict-Transport-Security only over TLS, and {whose} has no TLS");
+    let help = format!(
+        "add `tls` to {whose}; or, if a proxy in front terminates TLS, list it in `trusted` or \
+         `proxy-protocol`; or remove `hsts`"
     );
-    Note::new(Kind::Conflict, table.key_place("hsts"), what).mend(mend)
+    Note::new(Kind::Conflict, table.key_place("hsts"), what).help(help)
 }
 
 fn read_redirect(table: &Table<'_>, notes: &mut Notes) -> Option<HttpsRedirect> {
@@ -62,8 +66,9 @@ fn read_redirect(table: &Table<'_>, notes: &mut Notes) -> Option<HttpsRedirect> 
     let table = table.open_table("redirect-to-https", notes)?;
     table.set_number("port", &mut redirect.port, notes);
     table.set_bound("status", &mut redirect.status, notes);
-    if redirect.status.is_some_and(|status| !matches!(status, 301 | 302 | 303 | 307 | 308)) {
-        let what = "this `status` is no redirect";
+    let accepted = |status: &u16| matches!(status, 301 | 302 | 303 | 307 | 308);
+    if let Some(status) = redirect.status.filter(|status| !accepted(status)) {
+        let what = format!("`status` cannot be {status}: not a redirect status");
         let note = Note::new(Kind::Value, table.key_place("status"), what);
         notes.error(note.allowed("301, 302, 303, 307 or 308"));
     }
@@ -85,15 +90,15 @@ fn read_hsts(table: &Table<'_>, notes: &mut Notes) -> Option<Hsts> {
     hsts.include_subdomains = table.is_true("include-subdomains", notes).unwrap_or(false);
     hsts.preload = table.is_true("preload", notes).unwrap_or(false);
     if hsts.preload && (hsts.max_age_seconds < PRELOAD_SECONDS_MIN || !hsts.include_subdomains) {
-        let what = "browsers' lists take no site without max-age of a year and include-subdomains";
+        let what = "the preload lists require a max-age of at least a year and include-subdomains";
         let note = Note::new(Kind::Conflict, table.key_place("preload"), what);
-        let mend = "write hsts = { max-age = \"365d\", include-subdomains = true, preload = true }";
-        notes.error(note.mend(mend));
+        let help = "write hsts = { max-age = \"365d\", include-subdomains = true, preload = true }";
+        notes.error(note.help(help));
     }
     Some(hsts)
 }
 
-/// Whole seconds, which is what the field can say.
+/// Whole seconds, the unit of the field.
 fn seconds(span: Span) -> u64 {
     u64::try_from(span.as_millis() / 1000).unwrap_or(u64::MAX)
 }

@@ -1,69 +1,69 @@
-//! The table of every setting: one table, three uses: reading, the JSON Schema, the user's reference.
-//! In: nothing. Out: `FILE`, the root section, from which all others hang.
-//! Never: a limit or timeout without a default and the reason for it.
-//! Limits: numbers, durations and sizes carry their range here and nowhere else.
+//! The table of every setting. The parser, the JSON Schema and the reference documentation all use it.
+//! In: nothing. Out: `FILE`, the root section, which refers to all other sections.
+//! Never: contains a limit or timeout without a default and the reason for it.
+//! Limits: the ranges of numbers, durations and sizes are defined here and nowhere else.
 
 use tidegate_base::limits;
 
-/// A table of the file and what may stand in it.
+/// A table of the file and the settings that it may contain.
 pub struct Section {
-    /// How messages name it, as the file would write it.
+    /// Name of the section in messages, written as in the file.
     pub path: &'static str,
-    /// What it is for.
+    /// Description of the section for the reference.
     pub about: &'static str,
-    /// Its settings.
+    /// Settings that the section may contain.
     pub keys: &'static [Key],
-    /// Settings that later versions bring: name, and what this version has instead.
+    /// Settings that later versions add: the name, and what this version does instead.
     pub later: &'static [(&'static str, &'static str)],
 }
 
 /// One setting.
 pub struct Key {
-    /// Its name.
+    /// Name of the setting.
     pub name: &'static str,
-    /// What may stand there.
+    /// Values that the setting accepts.
     pub shape: Shape,
-    /// What holds when it is not there.
+    /// What applies if the setting is absent.
     pub preset: Preset,
-    /// What it does.
+    /// What the setting does; ends with a period.
     pub about: &'static str,
-    /// Why the default is what it is; empty where there is nothing to say.
+    /// Why the default has its value; empty if no reason is given.
     pub reason: &'static str,
 }
 
-/// What holds when a setting is not there.
+/// What applies if a setting is absent.
 pub enum Preset {
-    /// It must be there.
+    /// The setting is required.
     Required,
-    /// Nothing; `about` says what that means.
+    /// No value; `about` states what that means.
     Absent,
-    /// This TOML value.
+    /// This default, written as a TOML value.
     Value(&'static str),
 }
 
-/// What may stand as a setting's value.
+/// The type and range of a setting's value.
 pub enum Shape {
     /// `true` or `false`.
     Boolean,
-    /// `true` alone.
+    /// Only `true`.
     True,
-    /// A string; what it must look like is said here for messages.
+    /// A string; the text describes its form in messages.
     Text(&'static str),
     /// One of these strings.
     Word(&'static [&'static str]),
-    /// A whole number within these bounds.
+    /// An integer within these bounds, inclusive.
     Number(u64, u64),
-    /// A duration string within these bounds, in milliseconds.
+    /// A duration string within these bounds, inclusive, in milliseconds.
     Duration(u64, u64),
-    /// A size string within these bounds, in bytes.
+    /// A size string within these bounds, inclusive, in bytes.
     Size(u64, u64),
-    /// One of several.
+    /// Any of several shapes.
     OneOf(&'static [Shape]),
-    /// An array.
+    /// An array of values of one shape.
     List(&'static Shape),
-    /// A table whose keys the user chooses: header field names, for example.
+    /// A table whose keys the user chooses, such as header field names.
     Fields(&'static Shape),
-    /// A table.
+    /// A table with the settings of one section.
     Table(&'static Section),
     /// An array of tables, `[[x]]`.
     Rows(&'static Section),
@@ -91,90 +91,94 @@ const fn key(
     Key { name, shape, preset, about, reason }
 }
 
-/// Longest timeout that may be set.
+/// Maximum of a timeout setting.
 const TIMEOUT_MS_MAX: u64 = 24 * 3_600_000;
-/// Shortest timeout that may be set: about one tick of the timer wheel.
+/// Minimum of a timeout setting: about one tick of the timer wheel.
 const TIMEOUT_MS_MIN: u64 = 10;
 const TIMEOUT: Shape = Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX);
 const COUNT_OR_UNLIMITED: Shape = OneOf(&[Word(&["unlimited"]), Number(1, 1_000_000_000)]);
-const FIELD_TEST: Shape = OneOf(&[Boolean, Text("the value to equal")]);
+const FIELD_TEST: Shape = OneOf(&[Boolean, Text("the required value")]);
 const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 
 /// The whole file.
 pub static FILE: Section = Section {
     path: "the file",
-    about: "Configuration of Tidegate.",
+    about: "The whole configuration file.",
     keys: &[
-        key("server", Table(&SERVER), Absent, "What holds for the whole process.", ""),
-        key("listener", Rows(&LISTENER), Required, "Places where connections come in.", ""),
+        key("server", Table(&SERVER), Absent, "Settings of the whole process.", ""),
+        key("listener", Rows(&LISTENER), Required, "Addresses that accept connections.", ""),
         key(
             "route",
             Rows(&ROUTE),
             Absent,
-            "Which requests, and what happens to them. The first match in file order wins; a \
-             request that matches none is answered 404.",
+            "Rules that select requests and state what happens to them. The first matching route in file \
+             order wins. A request that matches no route gets a 404 response.",
             "",
         ),
-        key("pool", Named(&POOL), Absent, "Servers that do the same work, by name.", ""),
+        key("pool", Named(&POOL), Absent, "Groups of servers that do the same work, by name.", ""),
     ],
     later: &[
-        ("admin", "there is no operator's view yet"),
-        ("log", "messages of the process go to stderr, and there is no access log"),
-        ("push", "routes can respond, redirect, be synthetic or proxy"),
-        ("lua", "routes can respond, redirect, be synthetic or proxy"),
+        ("admin", "there is no admin interface"),
+        ("log", "process messages go to stderr, and there is no access log"),
+        ("push", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+        ("lua", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
     ],
 };
 
 /// `[server]`.
 pub static SERVER: Section = Section {
     path: "[server]",
-    about: "What holds for the whole process.",
+    about: "Settings of the whole process.",
     keys: &[
         key(
             "workers",
             OneOf(&[Word(&["auto"]), Number(1, limits::WORKERS_MAX as u64)]),
             Value("\"auto\""),
-            "Worker threads. \"auto\": one for each CPU this process may use.",
-            "Workers share nothing, so one a CPU uses the machine fully and more only take turns.",
+            "Number of worker threads. \"auto\" starts one for each CPU that this process may use.",
+            "Workers share nothing, so one for each CPU uses the whole machine. More workers would only \
+             compete for the same CPUs.",
         ),
         key(
             "shutdown-grace",
             Duration(0, 3_600_000),
             Value("\"30s\""),
-            "How long a stop waits for what is in flight; then connections are closed.",
-            "Long enough for ordinary answers, short enough that a stuck client cannot hold up a \
+            "How long a stop waits for exchanges in flight. After this time the remaining connections are \
+             reset.",
+            "Long enough for ordinary responses, and short enough that a stuck client cannot delay a \
              restart.",
         ),
         key(
             "connections-max",
             OneOf(&[Word(&["auto"]), Number(1, 100_000_000)]),
             Value("\"auto\""),
-            "Connections one worker holds at most. \"auto\": what its descriptor limit allows.",
-            "The kernel's own limit is the one that cannot be exceeded; accepting pauses before \
-             it is hit.",
+            "Maximum number of connections of one worker. \"auto\" uses what the worker's descriptor limit \
+             allows.",
+            "The kernel's descriptor limit cannot be exceeded in any case. Accepting pauses before that \
+             limit is reached.",
         ),
         key(
             "server-name",
-            Text("visible ASCII characters and spaces; \"\" for none"),
+            Text("visible ASCII characters and spaces; \"\" omits the field"),
             Value("\"tidegate\""),
-            "Value of the Server field of answers made here; an empty string sends none.",
-            "It carries no version, so it tells an attacker nothing of use.",
+            "Value of the Server field in responses that Tidegate makes itself. An empty string omits the \
+             field.",
+            "The name contains no version, so it tells an attacker nothing useful.",
         ),
         key(
             "via",
             Text("a token: letters, digits and !#$%&'*+-.^_`|~"),
             Value("\"tidegate\""),
-            "Name under which this proxy enters itself in Via (RFC 9110 section 7.6.3).",
-            "A pseudonym keeps the host's name to itself.",
+            "Name of this proxy in the Via field (RFC 9110 section 7.6.3).",
+            "A pseudonym does not disclose the host's name.",
         ),
         key(
             "steer-by-cpu",
             Word(&["auto", "on", "off"]),
             Value("\"auto\""),
-            "Whether a connection goes to the worker of the CPU that received it. \"auto\": only \
-             where the network card's interrupts are spread over the workers' CPUs.",
-            "Steering helps when interrupts are spread and starves workers when they are not; \
-             \"auto\" looks first.",
+            "Whether a connection goes to the worker of the CPU that received it. \"auto\" does this only \
+             if the network card's interrupts are spread over the workers' CPUs.",
+            "Steering helps if interrupts are spread, and leaves workers without connections if they are \
+             not. \"auto\" checks this first.",
         ),
     ],
     later: &[],
@@ -183,65 +187,65 @@ pub static SERVER: Section = Section {
 /// `[[listener]]`.
 pub static LISTENER: Section = Section {
     path: "[[listener]]",
-    about: "A place where connections come in.",
+    about: "An address that accepts connections.",
     keys: &[
         key(
             "name",
-            Text("letters, digits, '-', '_' and '.', 64 at most"),
+            Text("1 to 64 letters, digits, '-', '_' and '.'"),
             Absent,
-            "Its name, for routes, logs and counters; without one it is called by its address.",
+            "Name of the listener in routes, logs and counters. Without it, the `bind` address is the name.",
             "",
         ),
         key(
             "bind",
             Text("\"IP:PORT\", \"[IPv6]:PORT\" or \"unix:/PATH\""),
             Required,
-            "Where it listens. Port 0 takes any free port, which is printed at start.",
+            "Address to listen on. Port 0 takes any free port, which is printed at start.",
             "",
         ),
         key(
             "backlog",
             Number(1, 65_535),
             Value("4096"),
-            "Connections that may wait in the kernel to be accepted; the kernel lowers it to \
-             net.core.somaxconn.",
-            "The kernel's own default bound: a burst waits here rather than being turned away.",
+            "Maximum number of connections that wait in the kernel until they are accepted. The kernel \
+             lowers the value to net.core.somaxconn.",
+            "This is the kernel's own default limit. A burst of connections waits instead of being refused.",
         ),
         key("limits", Table(&LIMITS), Absent, "Limits of one request.", ""),
-        key("timeouts", Table(&CLIENT_TIMEOUTS), Absent, "Timeouts towards clients.", ""),
+        key("timeouts", Table(&CLIENT_TIMEOUTS), Absent, "Timeouts for clients.", ""),
         key(
             "requests-per-connection-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Requests over one connection before it is closed.",
-            "Connections hold no memory that grows with their age, so closing them only costs \
+            "Number of requests on one connection before it is closed.",
+            "The memory of a connection does not grow with its age, so closing it early would only cost \
              handshakes.",
         ),
         key(
             "trusted",
             List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),
             Value("[]"),
-            "Peers whose X-Forwarded-* and Forwarded fields are believed and extended; from all \
-             others they are replaced. X-Forwarded-Proto from them also decides about redirect-to-https, \
-             hsts and the scheme of redirects.",
-            "Nobody: anyone can write these fields, so they are believed only from proxies that \
-             you name.",
+            "Addresses of proxies whose X-Forwarded-* and Forwarded fields are trusted and extended. From \
+             all other clients these fields are replaced. X-Forwarded-Proto from a trusted address also \
+             determines `redirect-to-https`, `hsts` and the scheme of redirects.",
+            "No address is trusted by default: anyone can write these fields, so only proxies that you list \
+             are trusted.",
         ),
         key(
             "proxy-protocol",
             Table(&LISTENER_PROXY),
             Absent,
-            "Proxies in front that say by the PROXY protocol (version 1 or 2) whom they connect for. \
-             Without it, nobody is heard.",
+            "Proxies in front that state by the PROXY protocol (version 1 or 2) which client each \
+             connection is for. Without it, no client may send a PROXY header.",
             "",
         ),
         key(
             "redirect-to-https",
             OneOf(&[True, Table(&HTTPS_REDIRECT)]),
             Absent,
-            "Sends every request that came by plain HTTP to the same URL by https, whatever the routes say. \
-             Only on a listener without `tls`; what came by https to a proxy in front that may say so \
-             (`trusted`, `proxy-protocol`) goes on to the routes.",
+            "Redirects every request received by plain HTTP to the same URL with https, whatever the routes \
+             state. Only for a listener without `tls`. A request that reached a proxy in front by https \
+             goes on to the routes if that proxy may state so (`trusted`, `proxy-protocol`).",
             "",
         ),
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
@@ -249,47 +253,49 @@ pub static LISTENER: Section = Section {
             "tls",
             OneOf(&[Word(&["self-signed"]), Table(&LISTENER_TLS)]),
             Absent,
-            "Speaks TLS. \"self-signed\" makes a certificate at start, for development. Without it, \
-             plain HTTP.",
+            "Speaks TLS. \"self-signed\" creates a certificate at start, for development. Without this \
+             setting, the listener speaks plain HTTP.",
             "",
         ),
     ],
     later: &[],
 };
 
-/// Longest time that browsers are told: ten years.
+/// Maximum of `max-age`: ten years.
 const HSTS_MS_MAX: u64 = 10 * 365 * 24 * 3_600_000;
 const HSTS_SHAPE: Shape = OneOf(&[Duration(0, HSTS_MS_MAX), Table(&HSTS)]);
-const HSTS_ABOUT: &str = "Tells browsers to come by https alone from now on, for so long (Strict-Transport-Security, \
-     RFC 6797); \"0s\" takes it back. Sent to requests by https only (over TLS here, or to a proxy in front \
-     that may say so), in place of a server's own. A route's comes before its listener's. Without it, what a server says is passed on.";
+const HSTS_ABOUT: &str = "Tells browsers to use only https for this long (Strict-Transport-Security, RFC 6797); \
+     \"0s\" revokes it. Sent only in responses to requests received by https (over TLS here, or by a proxy in front \
+     that may state so), where it replaces the field of the server. The value of a route overrides that of its \
+     listener. Without this setting, the server's field is passed on.";
 
 /// `hsts = { ... }` of a listener or a route.
 pub static HSTS: Section = Section {
     path: "[hsts]",
-    about: "That browsers come by https alone (RFC 6797). Begin with a short time: nothing takes it back \
-            but an answer over https.",
+    about: "Tells browsers to use only https (RFC 6797). Start with a short time: only a later response \
+             over https can revoke it.",
     keys: &[
         key(
             "max-age",
             Duration(0, HSTS_MS_MAX),
             Value("\"365d\""),
-            "How long browsers remember it, from each answer on.",
-            "A year is what browsers' own lists ask for.",
+            "How long browsers remember this after each response.",
+            "The preload lists of browsers require one year.",
         ),
         key(
             "include-subdomains",
             Boolean,
             Value("false"),
-            "For all names below this one too.",
-            "A name below that has no https would be out of reach.",
+            "Whether all subdomains of the host are included.",
+            "A subdomain without https would become unreachable.",
         ),
         key(
             "preload",
             Boolean,
             Value("false"),
-            "Asks to be on the lists that browsers ship; needs max-age of a year and include-subdomains.",
-            "Leaving such a list takes months.",
+            "Requests an entry in the preload lists that browsers ship. Requires a `max-age` of at least \
+             one year and `include-subdomains`.",
+            "Removal from such a list takes months.",
         ),
     ],
     later: &[],
@@ -298,15 +304,15 @@ pub static HSTS: Section = Section {
 /// `redirect-to-https = { ... }` of a listener.
 pub static HTTPS_REDIRECT: Section = Section {
     path: "[listener.redirect-to-https]",
-    about: "Where plain requests are sent.",
+    about: "The target of redirects to https.",
     keys: &[
-        key("port", Number(1, 65_535), Value("443"), "The port of the listener with TLS.", ""),
+        key("port", Number(1, 65_535), Value("443"), "Port of the listener with TLS.", ""),
         key(
             "status",
             Number(301, 308),
             Absent,
             "301, 302, 303, 307 or 308. Without it, 301 for GET and HEAD, which every client knows and \
-             remembers, and 308 for other methods, which keeps method and body.",
+             caches, and 308 for other methods, which keeps the method and the body.",
             "",
         ),
     ],
@@ -316,17 +322,18 @@ pub static HTTPS_REDIRECT: Section = Section {
 /// `proxy-protocol = { ... }` of a listener.
 pub static LISTENER_PROXY: Section = Section {
     path: "[listener.proxy-protocol]",
-    about: "Proxies in front whose connections begin with a PROXY header, before TLS too. The address in \
-            it is the client's in all that follows, and so is the TLS that it tells of (version 2): such \
-            requests came by https.",
+    about: "Proxies in front whose connections begin with a PROXY header, before TLS if TLS is used. The \
+             address in the header is the client's address for everything that follows. If a version 2 \
+             header states that the client used TLS, its requests count as received by https.",
     keys: &[key(
         "from",
         List(&Text(
             "\"10.0.0.0/8\", \"192.0.2.1\", \"2001:db8::/32\", or \"unix\" on a unix socket",
         )),
         Required,
-        "Peers that send the header. Their connections must begin with it and are closed otherwise; \
-         connections of all others are taken as they are, and a header from them is a malformed request.",
+        "Addresses of the proxies that send the header. A connection from one of them must begin with \
+             the header; otherwise it is closed. Connections from other addresses are accepted without it, \
+             and a header from them is a malformed request.",
         "",
     )],
     later: &[],
@@ -341,31 +348,32 @@ pub static LIMITS: Section = Section {
             "request-line",
             Size(64, limits::HEAD_BYTES_CEILING as u64),
             Value("\"8KiB\""),
-            "Size of the request line; longer ones are answered 414. Smaller than `head`.",
-            "RFC 9112 section 3 asks for 8000 bytes at least; nobody's links need more.",
+            "Maximum size of the request line. A longer one gets a 414 response. Must be smaller than \
+             `head`.",
+            "RFC 9112 section 3 recommends at least 8000 bytes, and real links are shorter.",
         ),
         key(
             "head",
             Size(128, limits::HEAD_BYTES_CEILING as u64),
             Value("\"16KiB\""),
-            "Size of the whole head, the request line included; larger ones are answered 431.",
-            "Room for large cookies and tokens; a head is held in memory, so this bounds what a \
-             slow client can pin.",
+            "Maximum size of the whole head, including the request line. A larger head gets a 431 response.",
+            "Leaves room for large cookies and tokens. The head is held in memory, so this limits what a \
+             slow client can occupy.",
         ),
         key(
             "header-fields",
             Number(1, limits::HEADER_FIELDS_MAX as u64),
             Value("100"),
-            "Header fields of one request; more are answered 431.",
-            "Browsers send twenty to forty; the work a request makes grows with the number.",
+            "Maximum number of header fields in a request. More fields get a 431 response.",
+            "Browsers send 20 to 40 fields. The work for a request grows with their number.",
         ),
         key(
             "body",
             OneOf(&[Word(&["unlimited"]), Size(0, 1 << 50)]),
             Value("\"unlimited\""),
-            "Size of the body; larger ones are answered 413.",
-            "Bodies stream through two buffers and are never stored, so their length costs this \
-             process nothing; the server behind may want a bound.",
+            "Maximum size of a request body. A larger body gets a 413 response.",
+            "Bodies are streamed through two buffers and never stored, so their length costs Tidegate no \
+             memory. Your servers may need a limit.",
         ),
     ],
     later: &[],
@@ -374,30 +382,32 @@ pub static LIMITS: Section = Section {
 /// `timeouts = { ... }` of a listener.
 pub static CLIENT_TIMEOUTS: Section = Section {
     path: "[listener.timeouts]",
-    about: "Timeouts towards clients.",
+    about: "Timeouts for clients.",
     keys: &[
         key(
             "head",
             TIMEOUT,
             Value("\"10s\""),
-            "From a request's first byte to the end of its head; then 408.",
-            "It runs on however the bytes drip, so a slow-head attack holds a connection no \
-             longer than this.",
+            "Time from the first byte of a request to the end of its head. When it expires, the client gets \
+             a 408 response.",
+            "Received bytes do not restart it, so a slow-header attack holds a connection no longer than \
+             this.",
         ),
         key(
             "idle",
             TIMEOUT,
             Value("\"60s\""),
-            "Between requests of a kept connection; then it is closed in silence.",
+            "Time between two requests on a kept connection. When it expires, the connection is closed \
+             without a response.",
             "An idle connection holds no buffers, so browsers may keep theirs for a minute.",
         ),
         key(
             "body",
             TIMEOUT,
             Value("\"30s\""),
-            "Without a byte of the request's body, or without the client taking any of the answer.",
-            "Survives a mobile network's pause; a client that stops reading gives its buffers \
-             back.",
+            "Time without a byte of the request body, or without the client accepting any part of the \
+             response. When it expires, the client gets a 408 response or its connection is reset.",
+            "Tolerates a pause in a mobile network. A client that stops reading gives its buffers back.",
         ),
     ],
     later: &[],
@@ -406,74 +416,77 @@ pub static CLIENT_TIMEOUTS: Section = Section {
 /// `[[route]]`.
 pub static ROUTE: Section = Section {
     path: "[[route]]",
-    about: "Which requests, and what happens to them. Exactly one of `respond`, `redirect`, \
-            `synthetic` and `proxy` must be there.",
+    about: "Selects requests and states what happens to them. A route has exactly one of the actions \
+             `respond`, `redirect`, `synthetic` and `proxy`.",
     keys: &[
         key(
             "listener",
             Text("the name of a [[listener]]"),
             Absent,
-            "The only listener it holds for; without it, all.",
+            "The only listener that the route applies to. Without it, the route applies to all listeners.",
             "",
         ),
         key(
             "host",
             Text("\"example.com\" or \"*.example.com\""),
             Absent,
-            "The host asked for, compared without case and port; \"*.\" stands for one or more \
-             labels. Without it, any.",
+            "Host of the request, compared without case and port. \"*.\" stands for one or more labels. \
+             Without it, any host matches.",
             "",
         ),
         key(
             "path",
             Text("\"/json\", \"/api/*\" or \"/users/{id}\""),
             Absent,
-            "The path, without the query, in one spelling: \"/%40a\" is \"/@a\", \"/a/./b\" is \"/a/b\"; \
-             it is forwarded as it came. \"/api/*\" is everything below /api and /api itself; \
-             \"{id}\" is any one segment. Without it, any. Refused (400) is a path that servers could \
-             read as one of another route that does something else: an earlier route's where they \
-             merge slashes, decode \"%2F\" or cut off \";...\", any other's where they leave \"..\" \
-             alone; and \".\" or \"..\" beside any of those; and both \"%2F\" and \"%5C\" in one path.",
+            "Path of the request, without the query. \"/api/*\" matches /api and everything below it; \
+             \"{id}\" matches any one segment. Without it, any path matches. Paths are compared in one \
+             normalized spelling (\"/%40a\" is \"/@a\", \"/a/./b\" is \"/a/b\") and forwarded as the client \
+             sent them. A path that servers could read in different ways gets a 400 response: if merging \
+             slashes, decoding \"%2F\" or cutting off \";...\" makes it the path of an earlier route with a \
+             different effect; if leaving \"..\" unresolved makes it the path of any other route with a \
+             different effect; if \".\" or \"..\" appears together with one of these forms; or if it \
+             contains both \"%2F\" and \"%5C\".",
             "",
         ),
         key(
             "method",
             OneOf(&[Text("\"GET\""), List(&Text("\"GET\""))]),
             Absent,
-            "The method, or several. Without it, any.",
+            "The method, or several methods. Without it, any method matches.",
             "",
         ),
         key(
             "headers",
             Fields(&FIELD_TEST),
             Absent,
-            "Conditions on header fields, all of which must hold: a string is the value to \
-             equal, `true` that the field is there, `false` that it is not.",
+            "Conditions on header fields, all of which must hold. With a string, the field must have this \
+             value; with `true`, it must be present; with `false`, it must be absent.",
             "",
         ),
         key(
             "client-cert",
             OneOf(&[Boolean, Table(&ROUTE_CERTIFICATE)]),
             Absent,
-            "A condition on the client's certificate, which the listener must ask for (`client-auth`): `true` that one \
-             was verified here, `false` that none was, a table which. One that a proxy in front verified is none. \
-             Without it, any or none.",
+            "Condition on the client's certificate. The listener must request certificates (`client-auth`). \
+             `true` requires a certificate that was verified by Tidegate, `false` requires that there is \
+             none, and a table requires certain certificates. A certificate verified only by a proxy in \
+             front does not count. Without this setting, clients match with or without a certificate.",
             "",
         ),
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
-        key("respond", Table(&RESPOND), Absent, "Answers with this.", ""),
+        key("respond", Table(&RESPOND), Absent, "Sends a fixed response.", ""),
         key(
             "redirect",
             OneOf(&[Text(REDIRECT_TARGET), Table(&REDIRECT)]),
             Absent,
-            "Sends the client elsewhere; a string is the target.",
+            "Redirects the client. A string is the target.",
             "",
         ),
         key(
             "synthetic",
             True,
             Absent,
-            "Answers to the order of the URL's query, for tests and benches: \
+            "Makes a response as described by the query of the URL, for tests and benchmarks: \
              `/synthetic?s=20k&t=700`.",
             "",
         ),
@@ -481,40 +494,41 @@ pub static ROUTE: Section = Section {
             "proxy",
             OneOf(&[Text("the name of a [pool.NAME]"), Table(&PROXY)]),
             Absent,
-            "Forwards to a server of a pool; a string is the pool's name.",
+            "Forwards the request to a server of a pool. A string is the name of the pool.",
             "",
         ),
     ],
     later: &[
-        ("files", "routes can respond, redirect, be synthetic or proxy"),
-        ("echo", "routes can respond, redirect, be synthetic or proxy"),
-        ("push", "routes can respond, redirect, be synthetic or proxy"),
-        ("lua", "routes can respond, redirect, be synthetic or proxy"),
+        ("files", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+        ("echo", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+        ("push", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+        ("lua", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
     ],
 };
 
 const SUBJECT: &str = "\"CN=bob,O=Example\"";
-const FINGERPRINT: &str = "64 hexadecimal digits, colons between them or not";
+const FINGERPRINT: &str = "64 hexadecimal digits, with or without colons";
 
 /// `client-cert = { ... }` of a route.
 pub static ROUTE_CERTIFICATE: Section = Section {
     path: "[route.client-cert]",
-    about: "Which client certificates; at least one of the two. Of several values any may match; where both are given, \
-            both must.",
+    about: "Which client certificates match. At least one of the two settings is required. If a setting \
+             has several values, any of them may match; if both settings are present, both must match.",
     keys: &[
         key(
             "subject",
             OneOf(&[Text(SUBJECT), List(&Text(SUBJECT))]),
             Absent,
-            "The whole subject, letter by letter as servers are told it by `X-Client-Cert-Subject` (RFC 4514, the most \
-             specific attribute first). Every authority in `client-ca` can make such a certificate.",
+            "The whole subject, exactly as servers receive it in `X-Client-Cert-Subject` (RFC 4514, the \
+             most specific attribute first). Every authority in `client-ca` can issue a certificate with \
+             this subject.",
             "",
         ),
         key(
             "sha256",
             OneOf(&[Text(FINGERPRINT), List(&Text(FINGERPRINT))]),
             Absent,
-            "The SHA-256 fingerprint: one certificate, until it is renewed.",
+            "The SHA-256 fingerprint. It identifies one certificate, until that certificate is renewed.",
             "",
         ),
     ],
@@ -522,23 +536,23 @@ pub static ROUTE_CERTIFICATE: Section = Section {
 };
 
 const REDIRECT_TARGET: &str =
-    "a URL or an absolute path; {host}, {path} and {query} stand for the request's";
+    "a URL or an absolute path; {host}, {path} and {query} are replaced by those of the request";
 
 /// `respond = { ... }`.
 pub static RESPOND: Section = Section {
     path: "[route.respond]",
-    about: "A fixed answer.",
+    about: "A fixed response.",
     keys: &[
         key("status", Number(200, 599), Value("200"), "The status code.", ""),
         key(
             "headers",
             Fields(&FIELD_VALUES),
             Absent,
-            "Further header fields; an array repeats the field. Those that frame the message, \
-             describe the connection or are set here anyway are refused.",
+            "Additional header fields; an array repeats the field. Fields that frame the message, describe \
+             the connection or are set by Tidegate in any case are rejected.",
             "",
         ),
-        key("body", Text("any text"), Value("\"\""), "The content, as UTF-8.", ""),
+        key("body", Text("any text"), Value("\"\""), "The content, encoded as UTF-8.", ""),
     ],
     later: &[],
 };
@@ -546,14 +560,14 @@ pub static RESPOND: Section = Section {
 /// `redirect = { ... }`.
 pub static REDIRECT: Section = Section {
     path: "[route.redirect]",
-    about: "Sends the client elsewhere.",
+    about: "Redirects the client.",
     keys: &[
         key(
             "to",
             Text(REDIRECT_TARGET),
             Required,
-            "The target. {host} is the request's host with its port, {path} its path, {query} \
-             its query with the question mark.",
+            "Target of the redirect. {host} is the request's host with its port, {path} its path, and \
+             {query} its query with the question mark.",
             "",
         ),
         key(
@@ -561,7 +575,7 @@ pub static REDIRECT: Section = Section {
             Number(301, 308),
             Value("302"),
             "301, 302, 303, 307 or 308.",
-            "Temporary: browsers do not remember a mistake. Use 308 once it is right.",
+            "A temporary redirect: browsers do not cache a mistake. Use 308 once the redirect is correct.",
         ),
     ],
     later: &[],
@@ -570,14 +584,14 @@ pub static REDIRECT: Section = Section {
 /// `proxy = { ... }`.
 pub static PROXY: Section = Section {
     path: "[route.proxy]",
-    about: "Forwards to a server of a pool.",
+    about: "Forwards the request to a server of a pool.",
     keys: &[
-        key("pool", Text("the name of a [pool.NAME]"), Required, "The pool.", ""),
+        key("pool", Text("the name of a [pool.NAME]"), Required, "Name of the pool.", ""),
         key(
             "host",
             Text("\"keep\" or \"app.internal\""),
             Value("\"keep\""),
-            "What the server sees as Host: \"keep\" passes on what the client sent.",
+            "Value of the Host field that the server receives. \"keep\" passes on the client's value.",
             "",
         ),
     ],
@@ -593,66 +607,69 @@ pub static POOL: Section = Section {
             "servers",
             List(&OneOf(&[Text(SERVER_ADDRESS), Table(&UPSTREAM)])),
             Required,
-            "At least one; a string is the address.",
+            "Servers of the pool, at least one. A string is the server's address.",
             "",
         ),
         key(
             "balance",
             OneOf(&[Word(&["random", "round-robin", "least-connections"]), Table(&BALANCE)]),
             Value("\"random\""),
-            "Which server is next. \"random\": two by chance and weight, the less loaded one of \
-             them.",
-            "Two choices spread load nearly as well as looking at all servers, and never send \
-             everyone to the same one.",
+            "How the server for a request is chosen. \"random\" draws two servers at random by weight and \
+             takes the less loaded one, \"round-robin\" takes the servers in turn by weight, \
+             \"least-connections\" takes the least loaded server by weight, and a table chooses by a key of \
+             the request.",
+            "Two random choices spread the load nearly as well as comparing all servers, and never send all \
+             requests to the same server.",
         ),
-        key("timeouts", Table(&SERVER_TIMEOUTS), Absent, "Timeouts towards servers.", ""),
-        key("reuse", Table(&REUSE), Absent, "Reuse of connections.", ""),
+        key("timeouts", Table(&SERVER_TIMEOUTS), Absent, "Timeouts for servers.", ""),
+        key("reuse", Table(&REUSE), Absent, "Reuse of connections to servers.", ""),
         key(
             "retries",
             Number(0, 10),
             Value("2"),
-            "Further servers tried after the first, where that is safe: nothing of an answer \
-             came, and the request can be sent again.",
-            "Enough to step over one dead server, too few to turn an outage into a storm.",
+            "How many further servers are tried after the first one failed. A request is tried again only \
+             if that is safe: no part of a response has arrived, and the request can be sent again.",
+            "Enough to skip one dead server, and too few to turn an outage into a storm of requests.",
         ),
         key(
             "queue-max",
             Number(0, 1_000_000),
             Value("1024"),
-            "Requests that wait for a server below its `maxconn`, for each worker; more are \
-             answered 503.",
-            "Waiting requests hold memory; beyond this, saying no at once is kinder.",
+            "Maximum number of requests of one worker that wait for a server below its `maxconn`. Further \
+             requests get a 503 response.",
+            "Waiting requests occupy memory. Beyond this number, an immediate error is better than a longer \
+             wait.",
         ),
         key(
             "proxy-protocol",
             Word(&["v1", "v2"]),
             Absent,
-            "Tells servers by the PROXY protocol whom a connection is for; \"v2\" also how the client \
-             spoke TLS. Such a connection serves one client: it is kept for that client's next request \
-             and for nobody else's. Without it, servers are not told.",
+            "Tells servers the client's address with a PROXY protocol header; \"v2\" also states how the \
+             client used TLS. Such a connection serves one client: it is kept for the next request of that \
+             client and not used for other clients. Without this setting, no header is sent.",
             "",
         ),
         key(
             "trailers",
             Boolean,
             Value("false"),
-            "Sends the trailer fields of chunked requests on to the servers. Trailer fields of responses \
-             always reach the client.",
+            "Forwards the trailer fields of chunked requests to the servers. Trailer fields of responses \
+             are always forwarded to the client.",
             "Several HTTP/1.1 servers do not read the trailers of a request and take them for the next \
-             request on that connection. Turn it on only for servers known to read them.",
+             request on that connection. Enable it only for servers known to read them.",
         ),
         key(
             "tls",
             OneOf(&[True, Table(&POOL_TLS)]),
             Absent,
-            "Speaks TLS to the servers; `true` verifies them by the system's authorities. Without \
-             it, plain HTTP.",
+            "Speaks TLS to the servers. `true` verifies their certificates by the system's certificate \
+             authorities. Without this setting, connections use plain HTTP.",
             "",
         ),
     ],
     later: &[(
         "health",
-        "servers are not probed; a failed connection is tried elsewhere (`retries`)",
+        "servers are not probed; if a connection fails, another server is tried (`retries`)",
     )],
 };
 
@@ -667,22 +684,24 @@ pub static UPSTREAM: Section = Section {
             "address",
             Text(SERVER_ADDRESS),
             Required,
-            "Where it is. A name is looked up once, at start.",
+            "Address of the server. A name is resolved once, at start.",
             "",
         ),
         key(
             "weight",
             Number(0, 1000),
             Value("1"),
-            "Its share beside the others; 0 takes it out of turn.",
+            "Share of the requests relative to the other servers. 0 takes the server out of rotation: it is \
+             used only if no other server is available.",
             "",
         ),
         key(
             "maxconn",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Connections in use at once, for each worker; requests beyond that wait (`queue-max`).",
-            "What a server bears only its operator knows.",
+            "Maximum number of connections in use at once, for each worker. Further requests wait in the \
+             queue (`queue-max`).",
+            "Only the operator knows how many connections a server can handle.",
         ),
     ],
     later: &[],
@@ -691,12 +710,12 @@ pub static UPSTREAM: Section = Section {
 /// `balance = { ... }`.
 pub static BALANCE: Section = Section {
     path: "[pool.NAME.balance]",
-    about: "By a key of the request: consistent, with bounded load.",
+    about: "Chooses the server by a key of the request: consistent hashing with bounded load.",
     keys: &[key(
         "hash",
         Text("\"path\", \"client-address\" or \"header:NAME\""),
         Required,
-        "What decides: requests that agree in it go to the same server while it has room.",
+        "The key. Requests with the same key go to the same server while it has capacity.",
         "",
     )],
     later: &[],
@@ -705,42 +724,46 @@ pub static BALANCE: Section = Section {
 /// `timeouts = { ... }` of a pool.
 pub static SERVER_TIMEOUTS: Section = Section {
     path: "[pool.NAME.timeouts]",
-    about: "Timeouts towards servers.",
+    about: "Timeouts for servers.",
     keys: &[
         key(
             "connect",
             TIMEOUT,
             Value("\"3s\""),
-            "Until the connection stands; then another server, or 504.",
-            "Outlives one lost SYN (the kernel sends again after a second) but not a dead host.",
+            "Time to establish a connection. When it expires, another server is tried, or the client gets a \
+             504 response.",
+            "Tolerates one lost SYN packet (the kernel sends it again after a second), but does not wait \
+             for a dead host.",
         ),
         key(
             "response-head",
             TIMEOUT,
             Value("\"60s\""),
-            "From the request's end to the answer's head; then 504.",
-            "Slow pages exist; a stuck server still gives its connection back.",
+            "Time from the end of the request to the head of the response. When it expires, the client gets \
+             a 504 response.",
+            "Slow pages exist, but a stuck server must not hold its connection forever.",
         ),
         key(
             "body",
             TIMEOUT,
             Value("\"60s\""),
-            "Without a byte within a body, in the direction that flows.",
-            "Survives a pause of the server; a dead one does not hold buffers for ever.",
+            "Time without a byte of a body, in the direction that is being transferred.",
+            "Tolerates a pause of the server. A dead server must not hold buffers forever.",
         ),
         key(
             "queue",
             TIMEOUT,
             Value("\"10s\""),
-            "In the queue for a server; then 503.",
-            "A person waits no longer, and a queue that is not served within that time only grows.",
+            "Time in the queue for a server. When it expires, the client gets a 503 response.",
+            "People do not wait longer, and a queue that is not served within this time only grows.",
         ),
         key(
             "tunnel",
             TIMEOUT,
             Value("\"1h\""),
-            "Without a byte in a tunnel (WebSocket), in both directions.",
-            "Quiet sockets are usual there, and a tunnel at rest holds no buffers.",
+            "Time without a byte in either direction of a tunnel (WebSocket). When it expires, both \
+             connections are closed.",
+            "Quiet WebSocket connections are common, and an idle tunnel holds no buffers.",
         ),
     ],
     later: &[],
@@ -749,30 +772,32 @@ pub static SERVER_TIMEOUTS: Section = Section {
 /// `reuse = { ... }`.
 pub static REUSE: Section = Section {
     path: "[pool.NAME.reuse]",
-    about: "Reuse of connections.",
+    about: "Reuse of connections to servers.",
     keys: &[
         key(
             "idle-max",
             Number(0, 100_000),
             Value("16384"),
-            "Idle connections kept for each server and worker; 0 keeps none. With `proxy-protocol` those kept for one client each.",
-            "As many as a busy moment needed are kept, for reconnecting costs several times a request; \
-             idle-timeout gives them back. Lower it for servers with few connection slots of their own.",
+            "Maximum number of idle connections kept for each server and worker; 0 keeps none. With \
+             `proxy-protocol`, this counts the connections that are each kept for one client.",
+            "All connections that a busy moment needed are kept, because a new connection costs several \
+             times as much as a request. `idle-timeout` closes them later. Lower the value for servers with \
+             few connection slots.",
         ),
         key(
             "idle-timeout",
             TIMEOUT,
             Value("\"30s\""),
-            "How long one is kept idle.",
-            "Shorter than nginx's keep-alive (75 s), so it is this side that closes; set it \
-             below your server's own.",
+            "How long an idle connection is kept.",
+            "Shorter than nginx's keep-alive timeout (75 s), so that Tidegate closes the connection first. \
+             Set it below the timeout of your servers.",
         ),
         key(
             "requests-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Requests over one connection.",
-            "Servers that want fewer close it themselves.",
+            "Number of requests on one connection before it is closed.",
+            "Servers that want fewer requests close the connection themselves.",
         ),
         key(
             "after-unexpected-body",
@@ -781,20 +806,20 @@ pub static REUSE: Section = Section {
             "Reuses a connection after a GET, HEAD, DELETE, OPTIONS or TRACE request that had a body. \
              Otherwise such a request is sent with `Connection: close`.",
             "A server that does not expect a body may leave it unread and take it for the next request. \
-             Turn it on for servers that read every body, such as search engines queried by GET.",
+             Enable it for servers that read every body, such as search engines queried by GET.",
         ),
     ],
     later: &[],
 };
 
 impl Section {
-    /// The setting of that name.
+    /// Finds a setting by its name.
     #[must_use]
     pub fn key(&self, name: &str) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.name == name)
     }
 
-    /// Their names, separated by commas, for messages.
+    /// The names of all settings, separated by commas, for messages.
     #[must_use]
     pub fn names(&self) -> String {
         self.keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
@@ -802,7 +827,7 @@ impl Section {
 }
 
 impl Shape {
-    /// Whether a table of the user's settings may stand here, and which.
+    /// The section of the table that this shape accepts; `None` if it accepts no table of settings.
     #[must_use]
     pub fn section(&self) -> Option<&'static Section> {
         match self {
@@ -815,7 +840,7 @@ impl Shape {
     }
 }
 
-/// Every section, the root first, each once, in the order in which the file names them.
+/// Every section once, the root first, in the order of the reference.
 #[must_use]
 pub fn sections() -> Vec<&'static Section> {
     let mut found = vec![&FILE];
@@ -835,7 +860,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_limit_and_timeout_has_a_default_and_its_reason() {
+    fn limits_and_timeouts_have_a_default_and_a_reason() {
         for section in sections() {
             for key in section.keys {
                 let bounded = match &key.shape {
@@ -852,14 +877,14 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_named_once_and_described() {
+    fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
         assert_eq!(paths.len(), 22, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);
                 let twins = section.keys.iter().skip(index + 1).any(|k| k.name == key.name);
-                assert!(!twins, "{}: {} stands twice", section.path, key.name);
+                assert!(!twins, "{}: {} is listed twice", section.path, key.name);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The typed model of the TOML file: parsing, validation, schema; data only.
-//! In: text. Out: a checked `model::Config`, or errors with line, column and the mend.
+//! The configuration file: parser, validation, typed model, JSON Schema and reference. Data only.
+//! In: text. Out: a checked `model::Config`, or errors with line, column and a suggested fix.
 //! Never: resolves a name, opens a file or a socket.
-//! Limits: `FILE_BYTES_MAX`, `report::MISTAKES_MAX`; `keys` has the range of every setting.
+//! Limits: `FILE_BYTES_MAX`, `report::MISTAKES_MAX`; `keys` defines the range of every setting.
 #![forbid(unsafe_code)]
 
 mod client_cert;

@@ -1,7 +1,7 @@
 //! Reads `[[listener]]`.
-//! In: the file's table. Out: checked listeners and where each stands.
-//! Never: binds.
-//! Invariant: names are unlike, and so are addresses (port 0 apart).
+//! In: the root table of the file. Out: checked listeners and the place of each.
+//! Never: binds an address.
+//! Invariant: names are unique, and so are addresses (except those with port 0).
 
 use core::ops::Range;
 
@@ -16,13 +16,14 @@ use crate::tls;
 
 /// The listeners of a file.
 pub(crate) struct Listeners {
+    /// The listeners, in file order.
     pub(crate) listeners: Vec<Listener>,
-    /// Where each begins.
+    /// Byte range of each listener's header, in the same order.
     pub(crate) places: Vec<Range<usize>>,
 }
 
 impl Listeners {
-    /// The index of the listener of that name; notes when there is none.
+    /// The index of the listener of this name. Notes an error if there is none.
     pub(crate) fn find(&self, name: &Located, notes: &mut Notes) -> Option<usize> {
         let found = self.listeners.iter().position(|listener| listener.name == name.text);
         if found.is_none() {
@@ -33,23 +34,23 @@ impl Listeners {
     }
 }
 
-/// A note that a name points nowhere.
-pub(crate) fn unknown_name(sort: &str, name: &Located, known: &[&str]) -> Note {
-    let what = format!("there is no {sort} {}", quoted(&name.text));
+/// An error note: no listener or pool (`noun`) has this name.
+pub(crate) fn unknown_name(noun: &str, name: &Located, known: &[&str]) -> Note {
+    let what = format!("there is no {noun} {}", quoted(&name.text));
     let note = Note::new(Kind::Reference, name.place.clone(), what).allowed(match known {
-        [] => format!("none: the file declares no {sort}"),
+        [] => format!("none: the file defines no {noun}"),
         known => known.join(", "),
     });
     match nearest(&name.text, known.iter().copied()) {
-        Some(near) => note.mend(format!("write {near:?}")),
+        Some(near) => note.help(format!("write {near:?}")),
         None => note,
     }
 }
 
-/// A note that the content of a string is not allowed.
+/// An error note: the content of a string is not allowed.
 pub(crate) fn refused(key: &str, located: &Located, complaint: Complaint) -> Note {
     let what = format!("`{key}` cannot be {}: {}", quoted(&located.text), complaint.what);
-    Note::new(Kind::Value, located.place.clone(), what).mend(complaint.mend)
+    Note::new(Kind::Value, located.place.clone(), what).help(complaint.help)
 }
 
 /// Reads all listeners.
@@ -65,7 +66,7 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Listeners {
         && value.get_ref().as_array().is_some_and(|rows| rows.is_empty())
     {
         let note = Note::new(Kind::Missing, value.span(), "the file has no listener");
-        notes.error(note.mend("add [[listener]] with bind = \"127.0.0.1:8080\""));
+        notes.error(note.help("add [[listener]] with bind = \"127.0.0.1:8080\""));
     }
     found
 }
@@ -118,9 +119,11 @@ fn read_limits(table: &Table<'_>, notes: &mut Notes) -> RequestLimits {
     table.set_bound("body", &mut limits.body_bytes_max, notes);
     if limits.request_line_bytes_max >= limits.head_bytes_max {
         let of = if table.value("head").is_some() { "head" } else { "request-line" };
-        let what = "the request line is part of the head, so `request-line` must be below `head`";
+        let what = "`request-line` must be smaller than `head`, because the head includes the request line";
         let note = Note::new(Kind::Conflict, table.key_place(of), what);
-        notes.error(note.mend("raise `head`, or lower `request-line` (by default 16KiB and 8KiB)"));
+        notes.error(
+            note.help("raise `head` or lower `request-line` (the defaults are 16KiB and 8KiB)"),
+        );
     }
     limits
 }
@@ -143,7 +146,7 @@ fn read_trusted(table: &Table<'_>, notes: &mut Notes) -> Vec<Network> {
     };
     if value.get_ref().as_array().is_none() {
         let allowed = LISTENER.key("trusted").map(|key| describe(&key.shape)).unwrap_or_default();
-        notes.error(crate::table::wrong_sort("`trusted` is", value, &allowed));
+        notes.error(crate::table::wrong_type("`trusted`", value, &allowed));
         return networks;
     }
     for text in table.texts("trusted", notes) {
@@ -155,33 +158,34 @@ fn read_trusted(table: &Table<'_>, notes: &mut Notes) -> Vec<Network> {
     networks
 }
 
-/// `proxy-protocol`; what is named must be able to connect here.
+/// Reads `proxy-protocol`. Each entry of `from` must be able to connect to `bind`.
 fn read_proxy_sources(table: &Table<'_>, bind: &Bind, notes: &mut Notes) -> Option<ProxySources> {
     let table = table.open_table("proxy-protocol", notes)?;
     let value = table.value("from")?;
     if value.get_ref().as_array().is_none() {
         let allowed =
             LISTENER_PROXY.key("from").map(|key| describe(&key.shape)).unwrap_or_default();
-        let note = crate::table::wrong_sort("`from` is", value, &allowed);
-        notes.error(note.mend("put it in brackets"));
+        let note = crate::table::wrong_type("`from`", value, &allowed);
+        notes.error(note.help("write it in brackets: from = [\"10.0.0.0/8\"]"));
         return None;
     }
     let texts = table.texts("from", notes);
     if texts.is_empty() {
-        let note = Note::new(Kind::Missing, value.span(), "`from` names nobody");
-        notes.error(note.mend("name the proxies in front, or leave `proxy-protocol` out"));
+        let note = Note::new(Kind::Missing, value.span(), "`from` is empty");
+        notes.error(note.help("list the proxies in front, or remove `proxy-protocol`"));
     }
     let mut sources = ProxySources { networks: Vec::new(), unix: false };
     let by_path = matches!(bind, Bind::Unix(path) if !path.is_empty());
     for text in texts {
         if (text.text == "unix") != by_path {
-            let (what, mend) = match by_path {
-                true => ("peers of a unix socket have no address", "write from = [\"unix\"]"),
-                false => {
-                    ("\"unix\" stands for peers of a unix socket", "write from = [\"10.0.0.0/8\"]")
-                }
+            let (what, help) = match by_path {
+                true => ("clients of a unix socket have no IP address", "write from = [\"unix\"]"),
+                false => (
+                    "\"unix\" is only allowed if the listener binds a unix socket",
+                    "write from = [\"10.0.0.0/8\"]",
+                ),
             };
-            notes.error(Note::new(Kind::Conflict, text.place, what).mend(mend));
+            notes.error(Note::new(Kind::Conflict, text.place, what).help(help));
             continue;
         }
         sources.unix |= by_path;
@@ -198,16 +202,16 @@ fn check_duplicates(found: &Listeners, new: &Listener, table: &Table<'_>, notes:
     let any_port = matches!(&new.bind, Bind::Tcp(address) if address.port() == 0);
     for old in &found.listeners {
         if old.bind == new.bind && !any_port && new.bind != Bind::Unix(String::new()) {
-            let what = format!("listener {:?} has this address already", old.name);
-            notes.error(Note::new(Kind::Duplicate, table.key_place("bind"), what).mend(
-                "give one of them another port; routes tell hosts apart on one listener (`host`)",
+            let what = format!("listener {:?} already has this address", old.name);
+            notes.error(Note::new(Kind::Duplicate, table.key_place("bind"), what).help(
+                "use another port; one listener can serve several hosts (`host` of a route)",
             ));
             return;
         }
         if old.name == new.name && !new.name.is_empty() && table.value("name").is_some() {
-            let what = format!("another listener is called {:?} already", new.name);
+            let what = format!("another listener is already named {:?}", new.name);
             let note = Note::new(Kind::Duplicate, table.key_place("name"), what);
-            notes.error(note.mend("give each listener a name of its own"));
+            notes.error(note.help("give each listener a different name"));
             return;
         }
     }

@@ -1,8 +1,8 @@
-//! The checked configuration: what the rest of the house reads. Immutable once made.
-//! In: made by `parse` from text (or by tests directly). Out: plain data.
-//! Never: a name that points nowhere: pools and listeners are indexes, checked when it was made.
-//! Invariant: every index is in range; every route has exactly one action; limits lie within
-//! the ceilings of `tidegate_base::limits`.
+//! The checked configuration that all other crates read. Immutable after it is built.
+//! In: built by `parse` from text, or directly by tests. Out: plain data.
+//! Never: refers to pools or listeners by name; references are indexes that were checked when it was built.
+//! Invariant: every index is in range; every route has exactly one action; limits are within the ceilings of
+//! `tidegate_base::limits`.
 
 use core::net::IpAddr;
 use tidegate_base::{Span, limits};
@@ -20,27 +20,27 @@ pub struct Config {
     pub pools: Vec<Pool>,
 }
 
-/// `[server]`: what holds for the whole process.
+/// `[server]`: settings of the whole process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
-    /// Worker threads; `None` ("auto"): one per CPU this process may use.
+    /// Number of worker threads; `None` ("auto"): one for each CPU that this process may use.
     pub workers: Option<u16>,
-    /// How long a stop waits for what is in flight.
+    /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
-    /// Connections a worker holds at most; `None`: what its descriptor limit allows.
+    /// Maximum number of connections of a worker; `None`: what its descriptor limit allows.
     pub connections_max: Option<u32>,
-    /// Value of the `Server` field; empty: none is sent.
+    /// Value of the `Server` field; empty: the field is omitted.
     pub server_name: String,
-    /// Pseudonym in `Via` (RFC 9110 section 7.6.3).
+    /// Name of this proxy in `Via` (RFC 9110 section 7.6.3).
     pub via: String,
-    /// Whether listeners hand connections to the worker of the CPU that received them.
+    /// Whether a connection goes to the worker of the CPU that received it.
     pub steer_by_cpu: SteerByCpu,
 }
 
 /// `server.steer-by-cpu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteerByCpu {
-    /// Only where interrupts are spread over the workers' CPUs.
+    /// Only if the network card's interrupts are spread over the workers' CPUs.
     Auto,
     /// Always.
     On,
@@ -48,52 +48,51 @@ pub enum SteerByCpu {
     Off,
 }
 
-/// `[[listener]]`: a place where connections come in.
+/// `[[listener]]`: an address that accepts connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listener {
-    /// Its name, for routes, logs and counters.
+    /// Name in routes, logs and counters; unique.
     pub name: String,
-    /// Where it listens.
+    /// The address to listen on.
     pub bind: Bind,
-    /// Connections that may wait in the kernel.
+    /// Maximum number of connections that wait in the kernel until they are accepted.
     pub backlog: u32,
     /// Limits of one request.
     pub limits: RequestLimits,
-    /// Timeouts towards clients.
+    /// Timeouts for clients.
     pub timeouts: ClientTimeouts,
-    /// Requests of one connection before it is closed; `None`: no bound.
+    /// Number of requests on one connection before it is closed; `None`: unlimited.
     pub requests_per_connection_max: Option<u32>,
-    /// Peers whose X-Forwarded-* and Forwarded fields are believed and extended; from all others
-    /// they are replaced.
+    /// Addresses whose X-Forwarded-* and Forwarded fields are trusted and extended. From all other clients these
+    /// fields are replaced.
     pub trusted: Vec<Network>,
-    /// Peers that say by the PROXY protocol whom they connect for; `None`: nobody is heard.
+    /// Proxies that send a PROXY header with the client's address; `None`: no peer may send a PROXY header.
     pub proxy_protocol: Option<ProxySources>,
-    /// Sends every request that came in plain to https instead of to a route; only on a listener without
-    /// TLS.
+    /// Redirects every plain HTTP request to https before routing. Only present on a listener without TLS.
     pub redirect_to_https: Option<HttpsRedirect>,
-    /// Strict-Transport-Security of its answers; only where [`Listener::may_serve_https`].
+    /// Strict-Transport-Security of responses; only present if [`Listener::may_serve_https`] holds.
     pub hsts: Option<Hsts>,
-    /// How it speaks TLS; `None`: it speaks plain HTTP.
+    /// TLS settings; `None`: plain HTTP.
     pub tls: Option<ListenerTls>,
 }
 
 /// `redirect-to-https` of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpsRedirect {
-    /// The port to go to.
+    /// Port of the https URL.
     pub port: u16,
-    /// The status of the answer; `None`: 301 for GET and HEAD, 308 for other methods.
+    /// Status of the response; `None`: 301 for GET and HEAD, 308 for other methods.
     pub status: Option<u16>,
 }
 
 /// `hsts` of a listener or a route (RFC 6797).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hsts {
-    /// How long a browser remembers to come by https alone.
+    /// How long a browser uses only https, in seconds.
     pub max_age_seconds: u64,
-    /// For all names below this one too.
+    /// Whether all subdomains are included.
     pub include_subdomains: bool,
-    /// The site asks to be on browsers' lists.
+    /// Whether the site requests an entry in the preload lists of browsers.
     pub preload: bool,
 }
 
@@ -103,17 +102,17 @@ impl Default for Hsts {
     }
 }
 
-/// `proxy-protocol` of a listener: whose connections begin with a PROXY header.
+/// `proxy-protocol` of a listener: the proxies whose connections begin with a PROXY header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxySources {
-    /// Peers by address.
+    /// Addresses of the proxies; empty on a unix socket.
     pub networks: Vec<Network>,
-    /// Every peer of a unix socket.
+    /// Whether every connection to the unix socket begins with a header; false on an IP listener.
     pub unix: bool,
 }
 
 impl ProxySources {
-    /// Whether connections from `address` (`None`: by unix socket) begin with a header.
+    /// Whether a connection from `address` (`None`: over a unix socket) begins with a header.
     #[must_use]
     pub fn contains(&self, address: Option<IpAddr>) -> bool {
         match address {
@@ -124,14 +123,14 @@ impl ProxySources {
 }
 
 impl Listener {
-    /// How its clients' URLs begin.
+    /// The scheme of the URLs that the listener serves.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Whether a request may have left its client by https: over TLS here, or with a proxy in front that
-    /// may say so.
+    /// Whether a client may have sent a request by https: over TLS here, or to a proxy in front that may state
+    /// so.
     #[must_use]
     pub fn may_serve_https(&self) -> bool {
         self.tls.is_some() || self.proxy_protocol.is_some() || !self.trusted.is_empty()
@@ -141,126 +140,126 @@ impl Listener {
 /// `tls` of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerTls {
-    /// What it shows to clients.
+    /// The certificates that are presented to clients.
     pub identity: TlsIdentity,
-    /// Names that no certificate is for are refused instead of shown the first certificate.
+    /// Whether server names that no certificate covers are rejected; otherwise they get the first certificate.
     pub strict_sni: bool,
-    /// The oldest version spoken.
+    /// The oldest TLS version that is accepted.
     pub version_min: TlsVersion,
-    /// Cipher suites, the preferred first; empty: all.
+    /// Cipher suites, in order of preference; empty: all.
     pub ciphers: Vec<String>,
-    /// Key exchange groups, the preferred first; empty: all.
+    /// Key exchange groups, in order of preference; empty: all.
     pub curves: Vec<String>,
-    /// Application protocols, the preferred first.
+    /// Application protocols, in order of preference.
     pub alpn: Vec<String>,
-    /// Whether clients show certificates.
+    /// Whether clients are asked for a certificate.
     pub client_auth: ClientAuth,
-    /// Path of the authorities that judge them.
+    /// Path of the authorities for client certificates; present unless `client_auth` is `Off`.
     pub client_ca: Option<String>,
-    /// Path of revocation lists.
+    /// Path of the revocation lists for client certificates.
     pub client_crl: Option<String>,
-    /// What seals session tickets.
+    /// The keys that encrypt session tickets.
     pub tickets: TicketSource,
-    /// From accept to the end of the handshake.
+    /// Time from accepting a connection to the end of its handshake.
     pub handshake_timeout: Span,
 }
 
-/// What a listener shows to clients.
+/// The certificates that a listener presents to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TlsIdentity {
-    /// A certificate made at start, for development.
+    /// A certificate that is created at start, for development.
     SelfSigned,
-    /// Certificates from files, the default first; at least one.
+    /// Certificates from files, at least one; the first is the default.
     Files(Vec<CertificatePaths>),
 }
 
-/// Where a certificate and its key are.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificatePaths {
-    /// PEM: the certificate, then intermediate ones.
+    /// PEM file: the certificate, followed by the intermediate certificates.
     pub cert: String,
-    /// PEM: its private key.
+    /// PEM file: the private key.
     pub key: String,
-    /// DER: an OCSP response to staple.
+    /// DER file: an OCSP response to staple.
     pub ocsp: Option<String>,
 }
 
 /// A version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsVersion {
-    /// 1.2.
+    /// TLS 1.2.
     Tls12,
-    /// 1.3.
+    /// TLS 1.3.
     Tls13,
 }
 
-/// Whether clients show certificates.
+/// Whether clients are asked for a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// No certificate is requested.
     Off,
-    /// They are asked; one that is shown must be good.
+    /// A certificate is requested; if the client presents one, it must be valid.
     Optional,
-    /// Without a good one there is no connection.
+    /// A valid certificate is required, otherwise the handshake fails.
     Required,
 }
 
-/// What seals session tickets.
+/// The keys that encrypt session tickets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TicketSource {
-    /// Keys that this process makes, renews and shares among its workers.
+    /// Keys that this process creates and renews, shared by its workers.
     Own,
-    /// Keys in a file, which several machines may share.
+    /// Keys in the file of this path, which several machines may share.
     File(String),
-    /// No tickets.
+    /// No tickets are issued.
     Off,
 }
 
 /// `tls` of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolTls {
-    /// Whether a server's certificate is verified.
+    /// Whether the certificates of servers are verified.
     pub verify: bool,
-    /// Path of the authorities trusted; `None`: the system's.
+    /// Path of the trusted authorities; `None`: those of the system.
     pub ca: Option<String>,
-    /// Paths of revocation lists for the servers' certificates.
+    /// Paths of the revocation lists for the certificates of servers.
     pub crl: Vec<String>,
-    /// The name asked for and verified; `None`: each server's own, as its address names it.
+    /// The server name to request and verify; `None`: the name in each server's address.
     pub server_name: Option<String>,
-    /// What is shown to servers that ask for a certificate.
+    /// Certificate to present to servers that request one.
     pub client_cert: Option<CertificatePaths>,
-    /// The oldest version spoken.
+    /// The oldest TLS version that is accepted.
     pub version_min: TlsVersion,
-    /// Cipher suites, the preferred first; empty: all.
+    /// Cipher suites, in order of preference; empty: all.
     pub ciphers: Vec<String>,
-    /// Key exchange groups, the preferred first; empty: all.
+    /// Key exchange groups, in order of preference; empty: all.
     pub curves: Vec<String>,
-    /// Application protocols asked for; empty: none.
+    /// Application protocols to offer; empty: none.
     pub alpn: Vec<String>,
-    /// Resume earlier sessions.
+    /// Whether earlier sessions are resumed.
     pub resume: bool,
 }
 
-/// Where a listener sits.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bind {
-    /// An IP address and a port (0: any free one, which start-up prints).
+    /// An IP address and a port (0: any free port, which is printed at start).
     Tcp(core::net::SocketAddr),
-    /// A unix socket's path.
+    /// The path of a unix socket.
     Unix(String),
 }
 
-/// A range of addresses, `10.0.0.0/8` or `::1`.
+/// A range of addresses, such as `10.0.0.0/8` or `::1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Its first address.
+    /// The first address of the range.
     pub address: IpAddr,
-    /// How many leading bits must agree.
+    /// Number of leading bits that must match; up to 32 (IPv4) or 128 (IPv6).
     pub prefix_bits: u8,
 }
 
 impl Network {
-    /// Whether `address` lies in this range; IPv4-mapped IPv6 addresses count as IPv4.
+    /// Whether `address` is in this range. IPv4-mapped IPv6 addresses count as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
@@ -280,69 +279,70 @@ impl Network {
 /// Limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// Bytes of the request line; more is answered 414.
+    /// Maximum size of the request line in bytes; a longer one gets a 414 response.
     pub request_line_bytes_max: usize,
-    /// Bytes of the whole head; more is answered 431.
+    /// Maximum size of the whole head in bytes; a larger one gets a 431 response.
     pub head_bytes_max: usize,
-    /// Header fields; more are answered 431.
+    /// Maximum number of header fields; more get a 431 response.
     pub header_fields_max: usize,
-    /// Bytes of the body; more is answered 413. `None`: no bound (bodies are streamed).
+    /// Maximum size of the body in bytes; a larger one gets a 413 response. `None`: unlimited.
     pub body_bytes_max: Option<u64>,
 }
 
-/// Timeouts towards clients.
+/// Timeouts for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientTimeouts {
-    /// From a request's first byte to the end of its head; then 408.
+    /// Time from the first byte of a request to the end of its head; then a 408 response.
     pub head: Span,
-    /// Between requests of a kept connection; then it is closed in silence.
+    /// Time between two requests on a kept connection; then the connection is closed without a response.
     pub idle: Span,
-    /// Without a byte of the request's body, or without the client taking any of the answer.
+    /// Time without a byte of the request body, or without the client accepting any part of the response.
     pub body: Span,
 }
 
-/// `[[route]]`: which requests, and what happens to them.
+/// `[[route]]`: selects requests and states what happens to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// Index of the only listener it holds for; `None`: all.
+    /// Index of the only listener that the route applies to; `None`: all listeners.
     pub listener: Option<usize>,
-    /// Which host; `None`: any.
+    /// Condition on the host; `None`: any host.
     pub host: Option<HostPattern>,
-    /// Which path; `None`: any.
+    /// Condition on the path; `None`: any path.
     pub path: Option<PathPattern>,
-    /// Which methods, upper case; empty: any.
+    /// The methods that match, in upper case; empty: any method.
     pub methods: Vec<String>,
-    /// Header conditions, all of which must hold.
+    /// Conditions on header fields, all of which must hold.
     pub headers: Vec<HeaderCondition>,
-    /// What must hold of the client's certificate; `None`: nothing.
+    /// Condition on the client's certificate; `None`: no condition.
     pub client_cert: Option<CertificateCondition>,
-    /// Strict-Transport-Security of its answers over TLS; `None`: as the listener has it.
+    /// Strict-Transport-Security of responses to https requests; `None`: the listener's.
     pub hsts: Option<Hsts>,
-    /// What happens.
+    /// What happens to the request.
     pub action: Action,
 }
 
-/// A route's host: compared without case, without port.
+/// Host pattern of a route, compared without case and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
     /// `example.com`, lower case.
     Exact(String),
-    /// `*.example.com`, kept as `.example.com`: one or more labels before it.
+    /// `*.example.com`, stored as `.example.com`: one or more labels before the suffix.
     Below(String),
 }
 
-/// A route's path pattern, matched against the percent-decoded-as-written path without the query.
+/// Path pattern of a route, as written in the file. The router normalizes it and compares it with the path of a
+/// request without the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathPattern {
-    /// `/json`: this path alone.
+    /// `/json`: only this path.
     Exact(String),
-    /// `/api/*`, kept as `/api/`: everything below it, and `/api` itself.
+    /// `/api/*`, stored as `/api/`: everything below it, and `/api` itself.
     Below(String),
-    /// `/users/{id}/posts`: segments, some of them names for any one segment.
+    /// `/users/{id}/posts`: segments, some of which match any one segment.
     Segments {
-        /// In order, without the slashes.
+        /// The segments in order, without slashes.
         segments: Vec<Segment>,
-        /// Whether a trailing `/*` lets more segments follow.
+        /// Whether a trailing `/*` allows more segments to follow.
         open_end: bool,
     },
 }
@@ -350,95 +350,96 @@ pub enum PathPattern {
 /// One segment of a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// Must be equal.
+    /// A segment that must be equal.
     Literal(String),
     /// `{name}`: any one non-empty segment.
     Any(String),
 }
 
-/// `headers = { "x-canary" = "yes" }`: a condition on one field.
+/// A condition on one header field, such as `headers = { "x-canary" = "yes" }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderCondition {
-    /// Field name, lower case.
+    /// Field name, in lower case.
     pub name: String,
-    /// What its value must be.
+    /// What the field must be.
     pub test: HeaderTest,
 }
 
-/// What a header condition asks of the value.
+/// What a header condition requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderTest {
-    /// The field is there, whatever its value (`true` in the file).
+    /// The field is present with any value (`true` in the file).
     Present,
-    /// The field is not there (`false` in the file).
+    /// The field is absent (`false` in the file).
     Absent,
-    /// One field line's value equals this.
+    /// The value of one line of the field equals this string.
     Equals(String),
 }
 
-/// `client-cert` of a route: a condition on the certificate of the client that was verified here.
+/// `client-cert` of a route: a condition on the client's certificate. Only a certificate that was verified by
+/// Tidegate itself counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateCondition {
-    /// There is one, whosever (`true` in the file).
+    /// The client has a certificate, with any subject (`true` in the file).
     Present,
-    /// There is none (`false` in the file).
+    /// The client has no certificate (`false` in the file).
     Absent,
-    /// It is one of these.
+    /// The client has a certificate that passes this test.
     Is(CertificateTest),
 }
 
-/// What a certificate must be; what is empty is not asked for, and one of the two is not.
+/// The certificates that match. An empty list is no condition. Invariant: at least one of the lists is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateTest {
-    /// Its subject is one of these, as servers are told it.
+    /// The subject is one of these, in the form that servers receive.
     pub subjects: Vec<String>,
-    /// Its SHA-256 is one of these: 64 lower-case hexadecimal digits.
+    /// The SHA-256 fingerprint is one of these, each with 64 lower-case hexadecimal digits.
     pub fingerprints: Vec<String>,
 }
 
 /// What a route does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// A fixed answer.
+    /// Sends a fixed response.
     Respond(Respond),
-    /// 301, 302, 303, 307 or 308 to another place.
+    /// Redirects the client.
     Redirect(Redirect),
-    /// Answers made to the URL's order: size, status, delay, ... (for tests and benches).
+    /// Makes a response as described by the URL: size, status, delay, ... (for tests and benchmarks).
     Synthetic,
-    /// Forwarded to a server of a pool.
+    /// Forwards the request to a server of a pool.
     Proxy(Proxy),
 }
 
 /// `respond = { status, headers, body }`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Respond {
-    /// 200 to 599.
+    /// Status code, from 200 to 599.
     pub status: u16,
-    /// Further fields, in order; framing and connection fields are refused when parsed.
+    /// Additional header fields, in order. Invariant: no framing or connection fields.
     pub headers: Vec<(String, String)>,
-    /// The content.
+    /// The content; empty if the status allows no content.
     pub body: Vec<u8>,
 }
 
 /// `redirect = { to, status }`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Redirect {
-    /// 301, 302, 303, 307 or 308.
+    /// Status code: 301, 302, 303, 307 or 308.
     pub status: u16,
-    /// `{host}`, `{path}` and `{query}` stand for the request's; in pieces.
+    /// The target in pieces, which are concatenated.
     pub to: Vec<RedirectPiece>,
 }
 
 /// A piece of a redirect's target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RedirectPiece {
-    /// As written.
+    /// Text that is copied as written.
     Text(String),
-    /// The request's host, with its port.
+    /// `{host}`: the request's host with its port.
     Host,
-    /// The request's path.
+    /// `{path}`: the request's path.
     Path,
-    /// `?` and the request's query, or nothing.
+    /// `{query}`: `?` and the request's query, or nothing if there is no query.
     Query,
 }
 
@@ -447,70 +448,70 @@ pub enum RedirectPiece {
 pub struct Proxy {
     /// Index of the pool.
     pub pool: usize,
-    /// What the server sees as Host.
+    /// The Host field that the server receives.
     pub host: UpstreamHost,
 }
 
-/// What the server sees as Host.
+/// The value of the Host field that a server receives.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UpstreamHost {
-    /// What the client sent (default).
+    /// The value that the client sent (default).
     Keep,
-    /// This.
+    /// This value.
     Replace(String),
 }
 
 /// `[pool.NAME]`: servers that do the same work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// Its name, for routes, logs and counters.
+    /// Name in routes, logs and counters; unique.
     pub name: String,
-    /// Which server is next.
+    /// How the server for a request is chosen.
     pub balance: Balance,
-    /// At least one.
+    /// The servers; at least one, and at least one with a weight above 0.
     pub servers: Vec<Upstream>,
-    /// Timeouts towards servers.
+    /// Timeouts for servers.
     pub timeouts: ServerTimeouts,
-    /// Reuse of connections.
+    /// Reuse of connections to the servers.
     pub reuse: Reuse,
-    /// Further servers tried after the first, where that is safe.
+    /// How many further servers are tried after the first one failed, if that is safe.
     pub retries: u32,
-    /// Requests that wait for a server below its `connections-max`, per worker.
+    /// Maximum number of requests of one worker that wait for a server below its `maxconn`.
     pub queue_max: u32,
-    /// How servers are told whom a connection is for; `None`: they are not.
+    /// The PROXY header that servers receive; `None`: no header is sent.
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.
     pub trailers: bool,
-    /// How its servers are spoken to in TLS; `None`: in plain HTTP.
+    /// TLS settings; `None`: plain HTTP.
     pub tls: Option<PoolTls>,
 }
 
-/// `proxy-protocol` of a pool: which form of header servers are sent.
+/// `proxy-protocol` of a pool: the version of the PROXY header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyVersion {
-    /// A line of text.
+    /// Version 1: a line of text.
     V1,
-    /// A block of bytes, which also says how the client spoke TLS.
+    /// Version 2: a binary block, which also states how the client used TLS.
     V2,
 }
 
-/// `balance`: which server is next.
+/// `balance`: how the server for a request is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balance {
-    /// Two at random by weight, the less loaded one of them.
+    /// The less loaded one of two servers drawn at random by weight.
     Random,
-    /// In turn, by weight.
+    /// Each server in turn, by weight.
     RoundRobin,
-    /// The least loaded one by weight.
+    /// The least loaded server, by weight.
     LeastConnections,
-    /// By a key of the request: consistent, with bounded load.
+    /// By a key of the request: consistent hashing with bounded load.
     Hash(HashKey),
 }
 
-/// What `balance = { hash = ... }` looks at.
+/// The key of `balance = { hash = ... }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashKey {
-    /// The value of this field (lower case name); requests without it are spread at random.
+    /// The value of the field with this name (lower case). Requests without the field are spread at random.
     Header(String),
     /// The path, without the query.
     Path,
@@ -521,50 +522,51 @@ pub enum HashKey {
 /// A server of a pool (upstream).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Where it is.
+    /// The address of the server.
     pub address: ServerAddress,
-    /// Its share beside the others; 0: none but for what hashes to nobody else.
+    /// Share of the requests relative to the other servers; 0: used only if no other server is available.
     pub weight: u16,
-    /// Connections in use at once, per worker; `None`: no bound.
+    /// Maximum number of connections in use at once, for each worker; `None`: unlimited.
     pub connections_max: Option<u32>,
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {
     /// An IP address and a port.
     Ip(core::net::SocketAddr),
-    /// A name, looked up at start, and a port.
+    /// A name, resolved once at start, and a port.
     Name(String, u16),
-    /// A unix socket's path.
+    /// The path of a unix socket.
     Unix(String),
 }
 
-/// Timeouts towards servers.
+/// Timeouts for servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTimeouts {
-    /// Until the connection stands; then another server or 504.
+    /// Time to establish a connection; then another server is tried, or a 504 response is sent.
     pub connect: Span,
-    /// From the request's end to the answer's head; then 504.
+    /// Time from the end of the request to the head of the response; then a 504 response.
     pub response_head: Span,
-    /// Without a byte within a body, in the direction that flows.
+    /// Time without a byte of a body, in the direction that is being transferred.
     pub body: Span,
-    /// In the queue for a server; then 503.
+    /// Time in the queue for a server; then a 503 response.
     pub queue: Span,
-    /// Without a byte in a tunnel, in both directions.
+    /// Time without a byte in either direction of a tunnel; then both connections are closed.
     pub tunnel: Span,
 }
 
 /// Reuse of upstream connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reuse {
-    /// Idle connections kept per server and worker.
+    /// Maximum number of idle connections kept for each server and worker.
     pub idle_max: u32,
-    /// How long one is kept idle.
+    /// How long an idle connection is kept.
     pub idle_timeout: Span,
-    /// Requests over one connection; `None`: no bound.
+    /// Number of requests on one connection before it is closed; `None`: unlimited.
     pub requests_max: Option<u32>,
-    /// Reuse a connection after a request whose body its server may not expect, such as that of a GET.
+    /// Whether a connection is reused after a request whose body the server may not expect, such as a GET with a
+    /// body.
     pub after_unexpected_body: bool,
 }
 
@@ -661,7 +663,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_heard_by_its_address_or_by_its_socket() {
+    fn proxies_are_recognized_by_address_or_unix_socket() {
         let network = Network { address: "10.0.0.0".parse().unwrap(), prefix_bits: 8 };
         let by_address = ProxySources { networks: vec![network], unix: false };
         assert!(by_address.contains(Some("10.9.9.9".parse().unwrap())));
@@ -673,10 +675,13 @@ mod tests {
     }
 
     #[test]
-    fn a_network_holds_its_addresses_alone() {
+    fn network_contains_only_its_addresses() {
         let net = Network { address: "10.1.0.0".parse().unwrap(), prefix_bits: 16 };
         assert!(net.contains("10.1.255.255".parse().unwrap()));
-        assert!(net.contains("::ffff:10.1.2.3".parse().unwrap()), "mapped counts as IPv4");
+        assert!(
+            net.contains("::ffff:10.1.2.3".parse().unwrap()),
+            "a mapped address counts as IPv4"
+        );
         assert!(!net.contains("10.2.0.0".parse().unwrap()));
         let all = Network { address: "::".parse().unwrap(), prefix_bits: 0 };
         assert!(all.contains("2001:db8::1".parse().unwrap()));

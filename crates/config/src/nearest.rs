@@ -1,11 +1,11 @@
-//! The known name that a misspelt one was most likely meant to be: edit distance, bounded.
-//! In: a word and the known names. Out: the nearest one, when it is near enough to be helpful.
-//! Limits: words longer than `WORD_CHARS_MAX` are near to nothing.
+//! Finds the known name that a misspelt word most likely means, by bounded edit distance.
+//! In: a word and the known names. Out: the nearest name, if it is near enough to be a useful suggestion.
+//! Limits: words longer than `WORD_CHARS_MAX` have no nearest name.
 
-/// Characters of a word that is compared at all.
+/// Maximum number of characters of a word that is compared.
 const WORD_CHARS_MAX: usize = 64;
 
-/// The nearest of `known`, at most a third of the word's letters (but at least two) away.
+/// The name in `known` with the fewest edits: up to a third of the word's letters, but at least two.
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let letters = word.chars().count();
     if letters > WORD_CHARS_MAX {
@@ -20,7 +20,8 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
         .map(|(_, name)| name)
 }
 
-/// Insertions, deletions and replacements that turn one into the other, case and `_` ignored.
+/// Number of insertions, deletions and replacements that turn `from` into `to`. Case is ignored, and `_`
+/// equals `-`.
 fn distance(from: &str, to: &str) -> usize {
     let fold = |c: char| {
         if c == '_' { '-' } else { c.to_ascii_lowercase() }
@@ -44,12 +45,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_found_and_a_far_one_is_not() {
+    fn near_name_is_found_and_far_name_is_not() {
         let known = ["shutdown-grace", "workers", "via"];
         assert_eq!(nearest("worker", known), Some("workers"));
         assert_eq!(nearest("Shutdown_Grace", known), Some("shutdown-grace"));
         assert_eq!(nearest("vai", known), Some("via"));
-        assert_eq!(nearest("x", known), None, "one letter is near to nothing");
+        assert_eq!(nearest("x", known), None, "a single letter has no nearest name");
         assert_eq!(nearest("listener", known), None);
         assert_eq!(distance("kitten", "sitting"), 3);
     }

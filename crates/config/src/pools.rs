@@ -1,7 +1,7 @@
 //! Reads `[pool.NAME]`.
-//! In: the file's table. Out: checked pools and where each stands.
-//! Never: looks a server's name up.
-//! Invariant: every pool has a server, and one of them a weight above 0.
+//! In: the root table of the file. Out: checked pools and the place of each.
+//! Never: resolves the name of a server.
+//! Invariant: every pool has at least one server with a weight above 0.
 
 use core::ops::Range;
 
@@ -12,18 +12,19 @@ use crate::model::{
 };
 use crate::pattern::{self, Complaint};
 use crate::report::{Kind, Note, Notes};
-use crate::table::{Located, Table, Value, describe, wrong_sort};
+use crate::table::{Located, Table, Value, describe, wrong_type};
 use crate::tls;
 
 /// The pools of a file.
 pub(crate) struct Pools {
+    /// The pools, in file order.
     pub(crate) pools: Vec<Pool>,
-    /// Where each begins.
+    /// Byte range of each pool's name, in the same order.
     pub(crate) places: Vec<Range<usize>>,
 }
 
 impl Pools {
-    /// The index of the pool of that name; notes when there is none.
+    /// The index of the pool of this name. Notes an error if there is none.
     pub(crate) fn find(&self, name: &Located, notes: &mut Notes) -> Option<usize> {
         let found = self.pools.iter().position(|pool| pool.name == name.text);
         if found.is_none() {
@@ -31,7 +32,9 @@ impl Pools {
             let note = unknown_name("pool", name, &known);
             let is_address = pattern::parse_server(&name.text).is_ok() || name.text.contains("//");
             notes.error(match is_address {
-                true => note.mend("declare [pool.NAME] with servers = [...] and name it here"),
+                true => {
+                    note.help("define [pool.NAME] with servers = [...] and write its name here")
+                }
                 false => note,
             });
         }
@@ -108,12 +111,15 @@ fn read_servers(table: &Table<'_>, notes: &mut Notes) -> Vec<Upstream> {
     };
     let Some(rows) = value.get_ref().as_array() else {
         let allowed = POOL.key("servers").map(|key| describe(&key.shape)).unwrap_or_default();
-        notes.error(wrong_sort("`servers` is", value, &allowed).mend("put it in brackets"));
+        notes.error(
+            wrong_type("`servers`", value, &allowed)
+                .help("write it in brackets: servers = [\"127.0.0.1:8000\"]"),
+        );
         return servers;
     };
     if rows.is_empty() {
         let note = Note::new(Kind::Missing, value.span(), "the pool has no server");
-        notes.error(note.mend("add servers = [\"127.0.0.1:8000\"]"));
+        notes.error(note.help("add servers = [\"127.0.0.1:8000\"]"));
         return servers;
     }
     for row in rows.iter() {
@@ -121,14 +127,16 @@ fn read_servers(table: &Table<'_>, notes: &mut Notes) -> Vec<Upstream> {
             continue;
         };
         if servers.iter().any(|other| other.address == server.address) {
-            let note = Note::new(Kind::Duplicate, row.span(), "this server is in the pool already");
-            notes.error(note.mend("name it once, with a higher `weight`"));
+            let note = Note::new(Kind::Duplicate, row.span(), "this server is already in the pool");
+            notes.error(note.help("list it once, with a higher `weight`"));
         }
         servers.push(server);
     }
     if !servers.is_empty() && servers.iter().all(|server| server.weight == 0) {
         let note = Note::new(Kind::Conflict, value.span(), "no server has a `weight` above 0");
-        notes.error(note.mend("give one of them weight = 1: as it stands, none would be chosen"));
+        notes.error(
+            note.help("give at least one server weight = 1; otherwise no server is ever chosen"),
+        );
     }
     servers
 }
@@ -140,7 +148,7 @@ fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
         return Some(Upstream { address, weight: 1, connections_max: None });
     }
     if value.get_ref().as_table().is_none() {
-        notes.error(wrong_sort("an entry of `servers` is", value, "a string or a table"));
+        notes.error(wrong_type("an entry of `servers`", value, "a string or a table"));
         return None;
     }
     let table = Table::open(&UPSTREAM, value, notes)?;
@@ -193,8 +201,8 @@ fn parse_hash_key(text: &str) -> Result<HashKey, Complaint> {
         _ => match text.strip_prefix("header:").filter(|name| pattern::is_token(name)) {
             Some(name) => Ok(HashKey::Header(name.to_ascii_lowercase())),
             None => Err(Complaint {
-                what: "it is no key of a request".to_owned(),
-                mend: "write \"path\", \"client-address\" or \"header:x-user\"".to_owned(),
+                what: "not a key of a request".to_owned(),
+                help: "write \"path\", \"client-address\" or \"header:x-user\"".to_owned(),
             }),
         },
     }

@@ -1,6 +1,8 @@
-//! What works but is hardly meant: routes behind others that take all their requests, things never used.
+//! Warnings about valid files: unreachable routes, listeners without routes, unused pools.
 //! In: checked routes, listeners, pools. Out: warnings.
-//! Invariant: a route is called unreachable only when one earlier route alone surely takes all it could.
+//! Limits: a route is compared with the first `COMPARED_ROUTES_MAX` routes.
+//! Invariant: a route is reported as unreachable only if it certainly is: one earlier route matches all of its
+//! requests, or no listener that it applies to can bring it a request.
 
 use core::ops::Range;
 
@@ -11,10 +13,10 @@ use crate::model::{
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
 
-/// Earlier routes that one route is compared with: beyond them the check stays silent.
+/// Maximum number of earlier routes that a route is compared with. Later ones cause no warning.
 const COMPARED_ROUTES_MAX: usize = 1000;
 
-/// Notes unreachable routes, listeners without routes and pools without use.
+/// Notes a warning for each unreachable route, listener without routes and unused pool.
 pub(crate) fn check(
     routes: &[(Route, Range<usize>)],
     listeners: &Listeners,
@@ -27,22 +29,22 @@ pub(crate) fn check(
         let taker = earlier.enumerate().find(|(_, (other, _))| covers(other, route, only_one));
         if let Some((taker, _)) = taker {
             let what = format!(
-                "no request reaches this route, the file's number {}: number {} takes them all",
+                "no request reaches route {} of the file: route {} matches all of its requests",
                 index + 1,
                 taker + 1
             );
             let note = Note::new(Kind::Unreachable, place.clone(), what);
-            notes.warn(note.mend("put the narrower route first"));
+            notes.warn(note.help("move the more specific route before the other"));
         }
         let listeners = listeners.listeners.iter().enumerate();
-        let mut held_for =
+        let mut applies_to =
             listeners.filter(|(at, _)| route.listener.is_none_or(|only| only == *at));
         if route.client_cert == Some(CertificateCondition::Absent)
-            && held_for.all(|(_, listener)| always_verifies(listener))
+            && applies_to.all(|(_, listener)| always_verifies(listener))
         {
-            let what = "no request reaches this route: its listener requires a certificate";
+            let what = "no request reaches this route: its listener requires a client certificate";
             let note = Note::new(Kind::Unreachable, place.clone(), what);
-            notes.warn(note.mend("write client-auth = \"optional\", or leave the route out"));
+            notes.warn(note.help("write client-auth = \"optional\", or remove the route"));
         }
     }
     for (index, listener) in listeners.listeners.iter().enumerate() {
@@ -52,18 +54,23 @@ pub(crate) fn check(
             let own = |route: &Route| all && route.listener == Some(index);
             for (_, place) in routes.iter().filter(|(route, _)| own(route)) {
                 let what = format!(
-                    "no request reaches this route: listener {:?} sends all to https",
+                    "no request reaches this route: listener {:?} redirects every request to https",
                     listener.name
                 );
                 let note = Note::new(Kind::Unreachable, place.clone(), what);
-                notes.warn(note.mend("name the listener with TLS, or leave the route out"));
+                notes.warn(
+                    note.help("set `listener` to the listener with TLS, or remove the route"),
+                );
             }
             continue;
         }
         if !routes.iter().any(|(route, _)| holds(route)) {
-            let what = format!("listener {:?} has no route: it answers 404 to all", listener.name);
+            let what = format!(
+                "listener {:?} has no route: it answers every request with 404",
+                listener.name
+            );
             let note = Note::new(Kind::Unused, listeners.places[index].clone(), what);
-            notes.warn(note.mend("add a [[route]] for it"));
+            notes.warn(note.help("add a [[route]] for this listener"));
         }
     }
     for (index, pool) in pools.pools.iter().enumerate() {
@@ -72,13 +79,13 @@ pub(crate) fn check(
             let what = format!("no route uses pool {:?}", pool.name);
             let note = Note::new(Kind::Unused, pools.places[index].clone(), what);
             notes.warn(
-                note.mend(format!("add proxy = {:?} to a route, or drop the pool", pool.name)),
+                note.help(format!("add proxy = {:?} to a route, or remove the pool", pool.name)),
             );
         }
     }
 }
 
-/// Whether every request that `late` could take is taken by `early`.
+/// Whether `early` matches every request that `late` matches.
 fn covers(early: &Route, late: &Route, only_one_listener: bool) -> bool {
     let listener = only_one_listener || early.listener.is_none() || early.listener == late.listener;
     let methods = early.methods.is_empty()
@@ -109,10 +116,10 @@ fn covers_certificate(
     }
 }
 
-/// Whether every request to `listener` comes with a certificate that was verified here.
+/// Whether every request to `listener` has a client certificate that was verified by the listener.
 fn always_verifies(listener: &Listener) -> bool {
     let required = listener.tls.as_ref().is_some_and(|tls| tls.client_auth == ClientAuth::Required);
-    // A proxy in front shows its own certificate, not its client's.
+    // A proxy in front presents its own certificate, not that of its client.
     required && listener.proxy_protocol.is_none()
 }
 
@@ -153,7 +160,7 @@ fn covers_path(early: Option<&PathPattern>, late: Option<&PathPattern>) -> bool 
             let late: Vec<Segment> = literals(late);
             segments.len() == late.len() && covers_segments(segments, &late)
         }
-        // These need more care than a warning is worth: silence is never wrong.
+        // An exact answer for these pairs is not worth the effort. A missing warning is never wrong.
         (PathPattern::Exact(_), PathPattern::Below(_) | PathPattern::Segments { .. })
         | (PathPattern::Segments { open_end: true, .. }, PathPattern::Exact(_))
         | (PathPattern::Segments { .. }, PathPattern::Below(_) | PathPattern::Segments { .. }) => {
@@ -192,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wider_path_covers_a_narrower_one_and_never_the_reverse() {
+    fn wider_path_covers_narrower_path_but_not_the_reverse() {
         for (early, late) in [
             ("/a", "/a"),
             ("/*", "/a"),
@@ -221,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wider_condition_on_certificates_covers_a_narrower_one_and_never_the_reverse() {
+    fn wider_certificate_condition_covers_narrower_one_but_not_the_reverse() {
         let is = |subjects: &[&str], fingerprints: &[&str]| {
             let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
             Some(CertificateCondition::Is(CertificateTest {
@@ -254,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wider_host_covers_a_narrower_one_and_never_the_reverse() {
+    fn wider_host_covers_narrower_host_but_not_the_reverse() {
         let host = |text: &str| parse_host(text).ok();
         let covers = |a: &str, b: &str| covers_host(host(a).as_ref(), host(b).as_ref());
         assert!(covers("*.a.b", "c.a.b") && covers("*.a.b", "*.c.a.b") && covers("*.a.b", "*.a.b"));

@@ -1,12 +1,12 @@
-//! The table of settings as Markdown: the reference part of `docs/configuration.md`.
-//! In: `keys`. Out: text; a test holds the document to it.
+//! Writes the table of settings as Markdown: the reference part of `docs/configuration.md`.
+//! In: `keys`. Out: text; a test checks that the document contains it.
 
 use core::fmt::Write as _;
 
 use crate::keys::{Preset, Section, sections};
 use crate::table::describe;
 
-/// Every section and setting, in file order.
+/// The reference: every section and its settings.
 #[must_use]
 pub fn reference() -> String {
     let mut page = String::new();
@@ -26,11 +26,11 @@ fn write_section(page: &mut String, section: &Section) -> core::fmt::Result {
     for key in section.keys {
         writeln!(page, "- **`{}`**: {}", key.name, key.about)?;
         match key.preset {
-            Preset::Required => write!(page, "  Required; ")?,
-            Preset::Absent => write!(page, "  Optional; ")?,
-            Preset::Value(default) => write!(page, "  Default `{default}`; ")?,
+            Preset::Required => write!(page, "  Required. ")?,
+            Preset::Absent => write!(page, "  Optional. ")?,
+            Preset::Value(default) => write!(page, "  Default: `{default}`. ")?,
         }
-        writeln!(page, "{}.", describe(&key.shape))?;
+        writeln!(page, "Allowed: {}.", describe(&key.shape))?;
         if !key.reason.is_empty() {
             writeln!(page, "  *Why:* {}", key.reason)?;
         }

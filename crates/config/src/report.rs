@@ -1,47 +1,47 @@
-//! What is wrong with a file, said to the person who must mend it: place, fact, allowed values, mend.
-//! In: byte ranges of the text. Out: `Errors` and `Warnings`, each with a caret under the place.
-//! Never: prints; lets a control character of the file reach a terminal.
+//! Error and warning messages about a file: what is wrong, where, the allowed values and the fix.
+//! In: findings with byte ranges of the text. Out: `Errors` and `Warnings`, each with a caret under the place.
+//! Never: prints; copies a control character of the file into a message.
 //! Limits: `MISTAKES_MAX` findings are kept, `EXCERPT_CHARS_MAX` characters of a line are shown.
 
 use core::fmt;
 use core::ops::Range;
 
-/// Findings that are kept; what comes after is counted only.
+/// Maximum number of findings that are kept; further ones are only counted.
 pub const MISTAKES_MAX: usize = 100;
-/// Characters of a line that an excerpt shows.
+/// Maximum number of characters of a line that an excerpt shows.
 pub const EXCERPT_CHARS_MAX: usize = 100;
-/// Characters of a value that a message repeats.
+/// Maximum number of characters of a value that a message quotes.
 const QUOTED_CHARS_MAX: usize = 60;
 
-/// What sort of finding it is.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Two settings that exclude each other.
+    /// Settings that exclude each other.
     Conflict,
-    /// A name or an address that is taken already.
+    /// A name or an address that is already in use.
     Duplicate,
-    /// A setting that must be there is not.
+    /// A required setting is absent.
     Missing,
-    /// A setting that a later version brings.
+    /// A setting that only a later version supports.
     NotYet,
-    /// A name that points nowhere.
+    /// A reference to a name that is not defined.
     Reference,
-    /// The text is not TOML, or not text of a bearable size.
+    /// The text is not TOML, or it is too large.
     Syntax,
-    /// A value of the wrong sort: a number for a string, for example.
+    /// A value of the wrong type, such as an integer instead of a string.
     Type,
     /// A setting that does not exist.
     UnknownKey,
-    /// A route that no request can reach.
+    /// A route that no request can match.
     Unreachable,
-    /// Something that is declared and never used.
+    /// A listener without routes, or a pool that no route uses.
     Unused,
-    /// A value of the right sort that is not allowed.
+    /// A value of the right type that is not allowed.
     Value,
 }
 
 impl Kind {
-    /// Its name for scripts, as `tidegate check --json` writes it.
+    /// The name of the kind in the output of `tidegate check --json`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,49 +60,59 @@ impl Kind {
     }
 }
 
-/// One finding.
+/// One finding: an error or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// What sort it is.
+    /// The kind of the finding.
     pub kind: Kind,
-    /// Line, from 1.
+    /// Line number, starting at 1.
     pub line: usize,
-    /// Column in characters, from 1.
+    /// Column in characters, starting at 1.
     pub column: usize,
-    /// What was found.
+    /// What is wrong.
     pub what: String,
-    /// What may stand there.
+    /// The values that are allowed, if they can be listed.
     pub allowed: Option<String>,
-    /// What to write instead.
-    pub mend: Option<String>,
+    /// The suggested fix, if there is one.
+    pub help: Option<String>,
+    /// The line of the file, for display.
     excerpt: Excerpt,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Excerpt {
+    /// The visible part of the line, without control characters.
     text: String,
+    /// Characters before the first caret.
     indent: usize,
+    /// Number of carets; at least 1.
     carets: usize,
 }
 
-/// Everything that keeps a file from being used; never empty.
+/// The errors that prevent a file from being used; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errors {
+    /// Name of the file in messages.
     file_name: String,
+    /// Errors in file order, up to `MISTAKES_MAX`.
     mistakes: Vec<Mistake>,
+    /// Number of errors beyond `MISTAKES_MAX`.
     left_out: usize,
 }
 
-/// What works but is hardly meant.
+/// Warnings about a valid file that probably does not do what its author intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warnings {
+    /// Name of the file in messages.
     file_name: String,
+    /// Warnings in file order, up to `MISTAKES_MAX`.
     mistakes: Vec<Mistake>,
+    /// Number of warnings beyond `MISTAKES_MAX`.
     left_out: usize,
 }
 
 impl Errors {
-    /// The findings in file order, `MISTAKES_MAX` at most.
+    /// The findings in file order, up to `MISTAKES_MAX`.
     #[must_use]
     pub fn mistakes(&self) -> &[Mistake] {
         &self.mistakes
@@ -110,13 +120,13 @@ impl Errors {
 }
 
 impl Warnings {
-    /// The findings in file order, `MISTAKES_MAX` at most.
+    /// The findings in file order, up to `MISTAKES_MAX`.
     #[must_use]
     pub fn mistakes(&self) -> &[Mistake] {
         &self.mistakes
     }
 
-    /// Whether there are none.
+    /// Whether there are no warnings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mistakes.is_empty()
@@ -151,7 +161,7 @@ fn write_all(
         mistake.write(f, level, file_name)?;
     }
     if left_out > 0 {
-        writeln!(f, "\n{level}: {left_out} more of them are not shown")?;
+        writeln!(f, "\n{level}: {left_out} more are not shown")?;
     }
     Ok(())
 }
@@ -168,14 +178,14 @@ impl Mistake {
         if let Some(allowed) = &self.allowed {
             writeln!(f, "{:gutter$}= allowed: {allowed}", "")?;
         }
-        if let Some(mend) = &self.mend {
-            writeln!(f, "{:gutter$}= mend: {mend}", "")?;
+        if let Some(help) = &self.help {
+            writeln!(f, "{:gutter$}= help: {help}", "")?;
         }
         Ok(())
     }
 }
 
-/// A piece of the file in quotes, escaped, and shortened when it is long.
+/// Text of the file in quotes, escaped, and cut after `QUOTED_CHARS_MAX` characters.
 pub(crate) fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARS_MAX) {
         Some((end, _)) => format!("{:?}...", &text[..end]),
@@ -183,18 +193,23 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
-/// A finding before its place is looked up.
+/// A finding whose line and column are not yet computed.
 pub(crate) struct Note {
+    /// The kind of the finding.
     kind: Kind,
+    /// Byte range of the text that the finding is about.
     place: Range<usize>,
+    /// What is wrong.
     what: String,
+    /// The values that are allowed.
     allowed: Option<String>,
-    mend: Option<String>,
+    /// The suggested fix.
+    help: Option<String>,
 }
 
 impl Note {
     pub(crate) fn new(kind: Kind, place: Range<usize>, what: impl Into<String>) -> Self {
-        Self { kind, place, what: what.into(), allowed: None, mend: None }
+        Self { kind, place, what: what.into(), allowed: None, help: None }
     }
 
     pub(crate) fn allowed(mut self, allowed: impl Into<String>) -> Self {
@@ -202,8 +217,8 @@ impl Note {
         self
     }
 
-    pub(crate) fn mend(mut self, mend: impl Into<String>) -> Self {
-        self.mend = Some(mend.into());
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
         self
     }
 }
@@ -211,7 +226,9 @@ impl Note {
 /// Collects findings while a file is read.
 #[derive(Default)]
 pub(crate) struct Notes {
+    /// Errors, in the order of discovery.
     errors: Vec<Note>,
+    /// Warnings, in the order of discovery.
     warnings: Vec<Note>,
 }
 
@@ -246,7 +263,7 @@ fn place_all(mut notes: Vec<Note>, text: &str) -> (Vec<Mistake>, usize) {
     (notes.into_iter().map(|note| place(note, text)).collect(), left_out)
 }
 
-/// Finds line, column and excerpt of a byte range; ranges outside the text mean its end.
+/// Computes line, column and excerpt of a byte range. A range beyond the text stands for its end.
 fn place(note: Note, text: &str) -> Mistake {
     let start = floor_boundary(text, note.place.start);
     let end = floor_boundary(text, note.place.end).max(start);
@@ -256,8 +273,8 @@ fn place(note: Note, text: &str) -> Mistake {
     let indent = text[line_start..start].chars().count();
     let carets = text[start..end.min(line_end)].chars().count().max(1);
     let excerpt = clip(text[line_start..line_end].trim_end_matches('\r'), indent, carets);
-    let Note { kind, what, allowed, mend, .. } = note;
-    Mistake { kind, line, column: indent + 1, what, allowed, mend, excerpt }
+    let Note { kind, what, allowed, help, .. } = note;
+    Mistake { kind, line, column: indent + 1, what, allowed, help, excerpt }
 }
 
 fn floor_boundary(text: &str, at: usize) -> usize {
@@ -268,7 +285,7 @@ fn floor_boundary(text: &str, at: usize) -> usize {
     at
 }
 
-/// Shows the part of a line around the carets, one column a character.
+/// Cuts the part of a line around the carets, with one column for each character.
 fn clip(line: &str, indent: usize, carets: usize) -> Excerpt {
     let from = if indent + carets <= EXCERPT_CHARS_MAX { 0 } else { indent.saturating_sub(20) };
     let visible = |c: char| if c.is_control() { ' ' } else { c };
@@ -289,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caret_stands_under_its_place() {
+    fn caret_is_under_its_place() {
         assert_eq!(
             shown("a = 1\n\tb = 22\r\n", 11..13),
             "error: bad\n  --> f.toml:2:6\n2 |  b = 22\n  |      ^^\n"
@@ -303,7 +320,10 @@ mod tests {
             for start in 0..text.len() + 3 {
                 for length in [0, 1, 7, 1000] {
                     let shown = shown(text, start..start + length);
-                    assert!(!shown.contains('\u{1b}'), "no escape reaches the terminal");
+                    assert!(
+                        !shown.contains('\u{1b}'),
+                        "no escape character is copied into a message"
+                    );
                     let widest = shown.lines().map(|line| line.chars().count()).max();
                     assert!(widest.unwrap_or(0) <= EXCERPT_CHARS_MAX + 8);
                 }
@@ -312,13 +332,13 @@ mod tests {
     }
 
     #[test]
-    fn findings_beyond_the_bound_are_counted() {
+    fn findings_beyond_the_limit_are_counted() {
         let mut notes = Notes::default();
         for _ in 0..MISTAKES_MAX + 3 {
             notes.error(Note::new(Kind::Value, 0..1, "bad"));
         }
         let errors = notes.into_errors("x", "f.toml");
         assert_eq!(errors.mistakes().len(), MISTAKES_MAX);
-        assert!(errors.to_string().ends_with("error: 3 more of them are not shown\n"));
+        assert!(errors.to_string().ends_with("error: 3 more are not shown\n"));
     }
 }

@@ -1,6 +1,6 @@
 //! Reads `[[route]]`.
-//! In: the file's table, the listeners and pools it may name. Out: checked routes and where each stands.
-//! Invariant: a route has exactly one action; a fixed answer cannot break its own framing (RFC 9112 section 6).
+//! In: the root table of the file, and its listeners and pools. Out: checked routes and the place of each.
+//! Invariant: a route has exactly one action; a fixed response cannot break its own framing (RFC 9112 section 6).
 
 use core::ops::Range;
 
@@ -13,27 +13,27 @@ use crate::model::{
 use crate::pattern::{self, Complaint};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
-use crate::table::{Located, Table, Value, texts_of, wrong_sort};
+use crate::table::{Located, Table, Value, texts_of, wrong_type};
 
 const ACTIONS: [&str; 4] = ["respond", "redirect", "synthetic", "proxy"];
 
-/// Fields of a fixed answer that are not the user's to set, and why.
+/// Fields that a fixed response cannot set, and why.
 const FIELDS_REFUSED: [(&str, &str); 12] = [
-    ("connection", "it describes the connection, which Tidegate decides"),
-    ("content-length", "it is counted from the body"),
-    ("date", "it is added when the answer is sent"),
-    ("keep-alive", "it describes the connection, which Tidegate decides"),
-    ("proxy-connection", "it describes the connection, which Tidegate decides"),
-    ("server", "[server] server-name sets it"),
-    ("te", "it belongs to requests"),
-    ("trailer", "a fixed answer has no trailers"),
-    ("transfer-encoding", "it would contradict the counted length"),
-    ("upgrade", "it describes the connection, which Tidegate decides"),
-    ("via", "[server] via sets it"),
-    ("host", "it belongs to requests"),
+    ("connection", "it describes the connection, which Tidegate controls"),
+    ("content-length", "it is computed from the body"),
+    ("date", "it is added when the response is sent"),
+    ("keep-alive", "it describes the connection, which Tidegate controls"),
+    ("proxy-connection", "it describes the connection, which Tidegate controls"),
+    ("server", "it is set by `server-name` in [server]"),
+    ("te", "it is a request field"),
+    ("trailer", "a fixed response has no trailers"),
+    ("transfer-encoding", "it would contradict the computed length"),
+    ("upgrade", "it describes the connection, which Tidegate controls"),
+    ("via", "it is set by `via` in [server]"),
+    ("host", "it is a request field"),
 ];
 
-/// Reads all routes, in file order, with the place where each begins.
+/// Reads all routes in file order, each with the byte range of its header.
 pub(crate) fn read(
     file: &Table<'_>,
     listeners: &Listeners,
@@ -85,20 +85,20 @@ fn read_pattern<T>(
 fn read_methods(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
     let mut methods = Vec::new();
     for method in table.texts("method", notes) {
-        let mend = match method.text.to_ascii_uppercase() {
+        let help = match method.text.to_ascii_uppercase() {
             _ if !pattern::is_token(&method.text) => "write \"GET\", \"POST\", ...".to_owned(),
-            upper if upper != method.text => format!("write {upper:?}: methods have case"),
+            upper if upper != method.text => format!("write {upper:?}: methods are case-sensitive"),
             upper if upper == "CONNECT" => {
-                "leave it out: CONNECT is refused before routing".to_owned()
+                "remove it: CONNECT is rejected before routing".to_owned()
             }
-            upper if methods.contains(&upper) => "name it once".to_owned(),
+            upper if methods.contains(&upper) => "remove the duplicate".to_owned(),
             upper => {
                 methods.push(upper);
                 continue;
             }
         };
         let what = format!("`method` cannot be {}", quoted(&method.text));
-        notes.error(Note::new(Kind::Value, method.place, what).mend(mend));
+        notes.error(Note::new(Kind::Value, method.place, what).help(help));
     }
     methods
 }
@@ -121,14 +121,16 @@ fn read_conditions(table: &Table<'_>, notes: &mut Notes) -> Vec<HeaderCondition>
                 HeaderTest::Equals(text.text)
             }
             (None, None) => {
-                let allowed = "a string to equal, true (is there) or false (is not there)";
-                notes.error(wrong_sort(&format!("`{field}` is"), value, allowed));
+                let allowed = "a string (the required value), true (present) or false (absent)";
+                notes.error(wrong_type(&format!("`{field}`"), value, allowed));
                 continue;
             }
         };
         if conditions.iter().any(|other| other.name == field) {
-            let what = format!("there is a condition on {field:?} already");
-            notes.error(Note::new(Kind::Duplicate, name.place, what).mend("keep one of them"));
+            let what = format!("there is already a condition on {field:?}");
+            notes.error(
+                Note::new(Kind::Duplicate, name.place, what).help("keep one of the two conditions"),
+            );
             continue;
         }
         conditions.push(HeaderCondition { name: field, test });
@@ -140,7 +142,7 @@ fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> 
     if pattern::is_token(&name.text) {
         return Some(&name.text);
     }
-    let what = format!("{} is no field name", quoted(&name.text));
+    let what = format!("{} is not a field name", quoted(&name.text));
     let note = Note::new(Kind::Value, name.place.clone(), what);
     notes.error(note.allowed("letters, digits and !#$%&'*+-.^_`|~"));
     None
@@ -155,7 +157,7 @@ fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Ac
         [] => {
             let note = Note::new(Kind::Missing, table.place.clone(), "the route has no action");
             let note = note.allowed("exactly one of respond, redirect, synthetic, proxy");
-            notes.error(note.mend("add, for example, respond = { status = 404 }"));
+            notes.error(note.help("add an action, such as respond = { status = 404 }"));
             None
         }
         ["respond"] => read_respond(table, notes).map(Action::Respond),
@@ -166,7 +168,7 @@ fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Ac
         [_, second, ..] => {
             let what = format!("the route has {} actions: {}", present.len(), present.join(", "));
             let note = Note::new(Kind::Conflict, table.key_place(second), what);
-            notes.error(note.mend("keep one, and give the other a [[route]] of its own"));
+            notes.error(note.help("keep one action, and move the other to a separate [[route]]"));
             None
         }
     }
@@ -175,8 +177,8 @@ fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Ac
 fn read_respond(table: &Table<'_>, notes: &mut Notes) -> Option<Respond> {
     let value = table.value("respond")?;
     if let Some(text) = value.get_ref().as_str() {
-        let note = wrong_sort("`respond` is", value, "a table of: status, headers, body");
-        notes.error(note.mend(format!("write respond = {{ body = {} }}", quoted(text))));
+        let note = wrong_type("`respond`", value, "a table with: status, headers, body");
+        notes.error(note.help(format!("write respond = {{ body = {} }}", quoted(text))));
         return None;
     }
     let table = table.open_table("respond", notes)?;
@@ -187,9 +189,9 @@ fn read_respond(table: &Table<'_>, notes: &mut Notes) -> Option<Respond> {
     }
     if let Some(body) = table.text("body", notes) {
         if !body.text.is_empty() && matches!(respond.status, 204 | 205 | 304) {
-            let what = format!("an answer with status {} has no content", respond.status);
+            let what = format!("a response with status {} has no content", respond.status);
             let note = Note::new(Kind::Conflict, body.place, what);
-            notes.error(note.mend("leave `body` out, or set status = 200"));
+            notes.error(note.help("remove `body`, or set status = 200"));
         }
         respond.body = body.text.into_bytes();
     }
@@ -207,8 +209,8 @@ fn read_field(
     };
     let refusal = FIELDS_REFUSED.iter().find(|(refused, _)| field.eq_ignore_ascii_case(refused));
     if let Some((_, reason)) = refusal {
-        let what = format!("a fixed answer cannot set {field:?}: {reason}");
-        notes.error(Note::new(Kind::Value, name.place.clone(), what).mend("leave it out"));
+        let what = format!("a fixed response cannot set {field:?}: {reason}");
+        notes.error(Note::new(Kind::Value, name.place.clone(), what).help("remove it"));
         return;
     }
     for text in texts_of(&format!("`{field}`"), value, notes) {
@@ -226,7 +228,7 @@ fn read_redirect(table: &Table<'_>, notes: &mut Notes) -> Option<Redirect> {
         let table = table.open_table("redirect", notes)?;
         table.set_number("status", &mut status, notes);
         if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-            let what = format!("`status` cannot be {status}: it is no redirect");
+            let what = format!("`status` cannot be {status}: not a redirect status");
             let note = Note::new(Kind::Value, table.key_place("status"), what);
             notes.error(note.allowed("301, 302, 303, 307 or 308"));
         }

@@ -1,17 +1,17 @@
-//! JSON Schema (draft 2020-12) of the file, for editors, made from the table of settings.
+//! JSON Schema (draft 2020-12) of the file for editors, generated from the table of settings.
 //! In: `keys::FILE`. Out: one JSON value.
-//! Invariant: what the schema refuses, `parse` refuses too; `parse` checks more.
+//! Invariant: a file that the schema rejects is also rejected by `parse`; `parse` checks more.
 
 use serde_json::{Map, Value, json};
 
 use crate::keys::{FILE, Key, Preset, Section, Shape};
 
-/// The schema; every setting with its description, default and the reason for the default.
+/// The schema. Each setting has its description, its default and the reason for the default.
 #[must_use]
 pub fn schema() -> Value {
     let mut root = Map::new();
     root.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
-    root.insert("title".to_owned(), json!("Tidegate's configuration"));
+    root.insert("title".to_owned(), json!("Tidegate configuration"));
     if let Value::Object(file) = of_section(&FILE) {
         root.extend(file);
     }
@@ -47,7 +47,7 @@ fn of_key(key: &Key) -> Value {
     let mut value = of_shape(&key.shape);
     let description = match key.reason {
         "" => key.about.to_owned(),
-        reason => format!("{} Why this default is safe: {reason}", key.about),
+        reason => format!("{} Reason for the default: {reason}", key.about),
     };
     value["description"] = json!(description);
     if let Preset::Value(text) = key.preset {
@@ -56,7 +56,7 @@ fn of_key(key: &Key) -> Value {
     value
 }
 
-/// A default of the table, which is a TOML value, as JSON.
+/// Converts a default of the table, which is a TOML value, to JSON.
 fn default_of(text: &str) -> Value {
     let row = format!("v = {text}").parse::<toml::Table>().ok();
     row.and_then(|row| serde_json::to_value(row.get("v")?).ok()).unwrap_or(Value::Null)
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_of_the_table_is_in_the_schema_with_its_default() {
+    fn schema_contains_every_setting_with_its_default() {
         let schema = schema();
         let listener = &schema["properties"]["listener"]["items"]["properties"];
         assert_eq!(listener["timeouts"]["properties"]["head"]["default"], "10s");

@@ -1,7 +1,7 @@
-//! Walks the parsed TOML by the table of settings: unknown names, wrong sorts and values out of range.
-//! In: a spanned TOML value and its `Section`. Out: checked scalars; a note for everything else.
+//! Checks parsed TOML against the table of settings: unknown names, wrong types and values out of range.
+//! In: a spanned TOML value and its `Section`. Out: checked scalars; a note for each mistake.
 //! Never: stops at the first mistake.
-//! Invariant: a getter is asked only for names that its section has.
+//! Invariant: a getter is called only with names that the section contains.
 
 use core::ops::Range;
 
@@ -14,24 +14,29 @@ use crate::nearest::nearest;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::units;
 
-/// A value with its place in the text.
+/// A value with its byte range in the text.
 pub(crate) type Value<'t> = Spanned<DeValue<'t>>;
 
-/// A string of the file and where it stands.
+/// A string of the file with its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Located {
+    /// The string, unescaped.
     pub(crate) text: String,
+    /// Byte range of the string in the file.
     pub(crate) place: Range<usize>,
 }
 
-/// A table of the file under the section that says what may stand in it.
+/// A table of the file and the section that describes its settings.
 pub(crate) struct Table<'t> {
+    /// The settings that the table may contain.
     section: &'static Section,
+    /// The entries of the table, as parsed.
     entries: &'t DeTable<'t>,
-    /// Where it begins: its header or its opening brace.
+    /// Byte range of the table: its header, or its braces.
     pub(crate) place: Range<usize>,
 }
 
+/// A value that conforms to its shape.
 enum Scalar {
     Text(String),
     Word,
@@ -41,14 +46,14 @@ enum Scalar {
 }
 
 impl<'t> Table<'t> {
-    /// Opens `value` as a table and notes every name that has no business there.
+    /// Opens `value` as a table, and notes unknown names and missing required settings.
     pub(crate) fn open(
         section: &'static Section,
         value: &'t Value<'t>,
         notes: &mut Notes,
     ) -> Option<Self> {
         let Some(entries) = value.get_ref().as_table() else {
-            notes.error(wrong_sort(&format!("{} is", section.path), value, "a table"));
+            notes.error(wrong_type(section.path, value, "a table"));
             return None;
         };
         let table = Self { section, entries, place: value.span() };
@@ -77,28 +82,28 @@ impl<'t> Table<'t> {
             if matches!(key.preset, Preset::Required) && self.value(key.name).is_none() {
                 let what = format!("{} has no `{}`", self.section.path, key.name);
                 let note = Note::new(Kind::Missing, self.place.clone(), what);
-                notes.error(note.allowed(describe(&key.shape)).mend(example(key)));
+                notes.error(note.allowed(describe(&key.shape)).help(example(key)));
             }
         }
     }
 
-    /// Whether a setting is here that only a later version knows; a note says so already.
+    /// Whether the table has a setting of a later version; an error for it is already noted.
     pub(crate) fn has_later(&self) -> bool {
         self.section.later.iter().any(|(name, _)| self.entries.contains_key(*name))
     }
 
     /// The value under `name`, unchecked.
     pub(crate) fn value(&self, name: &str) -> Option<&'t Value<'t>> {
-        debug_assert!(self.section.key(name).is_some(), "{name} is in no table of keys");
+        debug_assert!(self.section.key(name).is_some(), "{name} is not a setting of this section");
         self.entries.get(name)
     }
 
-    /// Where the name itself stands.
+    /// The place of the name itself; that of the table if the setting is absent.
     pub(crate) fn key_place(&self, name: &str) -> Range<usize> {
         self.entries.get_key_value(name).map_or(self.place.clone(), |(key, _)| key.span())
     }
 
-    /// Every name and value in file order: for tables whose names the user chooses.
+    /// Every name and value in file order, for tables whose keys the user chooses.
     pub(crate) fn open_fields(
         &self,
         name: &str,
@@ -108,7 +113,7 @@ impl<'t> Table<'t> {
             return Vec::new();
         };
         let Some(entries) = value.get_ref().as_table() else {
-            notes.error(wrong_sort(&format!("`{name}` is"), value, "a table"));
+            notes.error(wrong_type(&format!("`{name}`"), value, "a table"));
             return Vec::new();
         };
         let mut fields: Vec<_> = entries
@@ -130,20 +135,20 @@ impl<'t> Table<'t> {
             return Vec::new();
         };
         let Some(rows) = value.get_ref().as_array() else {
-            let note = wrong_sort(&format!("`{name}` is"), value, "an array of tables");
-            notes.error(note.mend(format!("write [[{name}]], with two brackets")));
+            let note = wrong_type(&format!("`{name}`"), value, "an array of tables");
+            notes.error(note.help(format!("write [[{name}]], with two brackets")));
             return Vec::new();
         };
         rows.iter().filter_map(|row| Self::open(section, row, notes)).collect()
     }
 
-    /// The table under `name`, if it is there.
+    /// The table under `name`, if it is present.
     pub(crate) fn open_table(&self, name: &str, notes: &mut Notes) -> Option<Self> {
         let section = self.section.key(name)?.shape.section()?;
         Self::open(section, self.value(name)?, notes)
     }
 
-    /// A string.
+    /// The string under `name`.
     pub(crate) fn text(&self, name: &str, notes: &mut Notes) -> Option<Located> {
         let place = self.value(name)?.span();
         match self.scalar(name, notes)? {
@@ -152,30 +157,30 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// One of the words that the table of settings lists, by its place there.
+    /// The word under `name`, one of those that the table of settings lists.
     pub(crate) fn word(&self, name: &str, notes: &mut Notes) -> Option<&'t str> {
         self.scalar(name, notes)?;
         self.value(name)?.get_ref().as_str()
     }
 
-    /// Checks a value whose content says nothing more (`synthetic = true`).
+    /// Whether a setting is present and valid whose only value is `true` (`synthetic = true`).
     pub(crate) fn flag(&self, name: &str, notes: &mut Notes) -> bool {
         self.value(name).is_some() && self.scalar(name, notes).is_some()
     }
 
-    /// `true` or `false`.
+    /// The boolean under `name`.
     pub(crate) fn is_true(&self, name: &str, notes: &mut Notes) -> Option<bool> {
         self.scalar(name, notes)?;
         self.value(name)?.get_ref().as_bool()
     }
 
-    /// A string under a name that not every section read by the caller has.
+    /// The string under `name`; `None` if the section has no such setting.
     pub(crate) fn text_if_known(&self, name: &str, notes: &mut Notes) -> Option<Located> {
         self.section.key(name)?;
         self.text(name, notes)
     }
 
-    /// Strings: one, or an array of them.
+    /// The strings under `name`: one string, or an array of strings.
     pub(crate) fn texts(&self, name: &str, notes: &mut Notes) -> Vec<Located> {
         let Some(value) = self.value(name) else {
             return Vec::new();
@@ -183,14 +188,14 @@ impl<'t> Table<'t> {
         texts_of(&format!("`{name}`"), value, notes)
     }
 
-    /// `true` or `false` into `target`, when it is there.
+    /// Stores the boolean under `name` in `target`, if it is present.
     pub(crate) fn set_flag(&self, name: &str, target: &mut bool) {
         if let Some(flag) = self.value(name).and_then(|value| value.get_ref().as_bool()) {
             *target = flag;
         }
     }
 
-    /// A number into `target`, when it is there and right.
+    /// Stores the number under `name` in `target`, if it is present and valid.
     pub(crate) fn set_number<T: TryFrom<u64>>(
         &self,
         name: &str,
@@ -204,7 +209,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// A number or size into `target`; a word ("unlimited", "auto") leaves it `None`.
+    /// Stores the number or size under `name` in `target`. A word ("unlimited", "auto") sets `None`.
     pub(crate) fn set_bound<T: TryFrom<u64>>(
         &self,
         name: &str,
@@ -220,14 +225,14 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// A duration into `target`, when it is there and right.
+    /// Stores the duration under `name` in `target`, if it is present and valid.
     pub(crate) fn set_duration(&self, name: &str, target: &mut Span, notes: &mut Notes) {
         if let Some(Scalar::Duration(span)) = self.scalar(name, notes) {
             *target = span;
         }
     }
 
-    /// A size in bytes into `target`, when it is there and right.
+    /// Stores the size under `name` in `target`, in bytes, if it is present and valid.
     pub(crate) fn set_size(&self, name: &str, target: &mut usize, notes: &mut Notes) {
         if let Some(Scalar::Size(bytes)) = self.scalar(name, notes)
             && let Ok(bytes) = usize::try_from(bytes)
@@ -246,45 +251,39 @@ impl<'t> Table<'t> {
     }
 }
 
-/// Strings out of a value that is one or an array of them; `subject` names it in messages.
+/// The strings of a value that is a string or an array of strings; `subject` names it in messages.
 pub(crate) fn texts_of(subject: &str, value: &Value<'_>, notes: &mut Notes) -> Vec<Located> {
     if let Some(text) = value.get_ref().as_str() {
         return vec![Located { text: text.to_owned(), place: value.span() }];
     }
     let Some(items) = value.get_ref().as_array() else {
-        notes.error(wrong_sort(
-            &format!("{subject} is"),
-            value,
-            "a string, or an array of strings",
-        ));
+        notes.error(wrong_type(subject, value, "a string, or an array of strings"));
         return Vec::new();
     };
     let mut texts = Vec::with_capacity(items.len());
     for item in items.iter() {
         match item.get_ref().as_str() {
             Some(text) => texts.push(Located { text: text.to_owned(), place: item.span() }),
-            None => notes.error(wrong_sort(&format!("an entry of {subject} is"), item, "a string")),
+            None => notes.error(wrong_type(&format!("an entry of {subject}"), item, "a string")),
         }
     }
     texts
 }
 
-/// A note that a value is of the wrong sort.
-pub(crate) fn wrong_sort(subject: &str, value: &Value<'_>, wanted: &str) -> Note {
-    let sort = sort_of(value.get_ref());
-    Note::new(Kind::Type, value.span(), format!("{subject} {sort}")).allowed(wanted)
+/// An error note: the value of `subject` has the wrong type.
+pub(crate) fn wrong_type(subject: &str, value: &Value<'_>, wanted: &str) -> Note {
+    let found = type_name(value.get_ref());
+    Note::new(Kind::Type, value.span(), format!("{subject} cannot be {found}")).allowed(wanted)
 }
 
-/// Says what may stand in a place of this shape.
+/// Describes the values that a shape accepts.
 pub(crate) fn describe(shape: &Shape) -> String {
     match shape {
         Shape::Boolean => "true or false".to_owned(),
         Shape::True => "true".to_owned(),
         Shape::Text(form) => (*form).to_owned(),
-        Shape::Word(words) => {
-            words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" or ")
-        }
-        Shape::Number(min, max) => format!("a whole number from {min} to {max}"),
+        Shape::Word(words) => describe_words(words),
+        Shape::Number(min, max) => format!("an integer from {min} to {max}"),
         Shape::Duration(min, max) => format!(
             "a duration from \"{}\" to \"{}\" (a string; units: {})",
             units::write_duration(*min),
@@ -299,20 +298,29 @@ pub(crate) fn describe(shape: &Shape) -> String {
         ),
         Shape::OneOf(shapes) => shapes.iter().map(describe).collect::<Vec<_>>().join(", or "),
         Shape::List(shape) => format!("an array of: {}", describe(shape)),
-        Shape::Fields(shape) => format!("a table from field names to: {}", describe(shape)),
-        Shape::Table(section) => format!("a table of: {}", section.names()),
+        Shape::Fields(shape) => format!("a table that maps field names to: {}", describe(shape)),
+        Shape::Table(section) => format!("a table with: {}", section.names()),
         Shape::Rows(section) => format!("{} with: {}", section.path, section.names()),
         Shape::Named(section) => format!("{} with: {}", section.path, section.names()),
     }
 }
 
-/// What sort of value TOML made of it, with its article.
-fn sort_of(value: &DeValue<'_>) -> &'static str {
+/// The words in quotes: `"a", "b" or "c"`.
+fn describe_words(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.join(""),
+    }
+}
+
+/// The TOML type of a value, with its article.
+fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
-        DeValue::Integer(_) => "a number",
-        DeValue::Float(_) => "a number with a fraction",
-        DeValue::Boolean(_) => "true or false",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a floating-point number",
+        DeValue::Boolean(_) => "a boolean",
         DeValue::Datetime(_) => "a date",
         DeValue::Array(_) => "an array",
         DeValue::Table(_) => "a table",
@@ -346,36 +354,40 @@ fn number(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// A note that a value does not fit its setting, with what it was most likely meant to be.
+/// An error note: the value does not fit its setting. Suggests the value that was most likely meant.
 fn refused(key: &Key, value: &Value<'_>) -> Note {
     let found = match value.get_ref() {
         DeValue::String(text) => quoted(text),
         DeValue::Integer(integer) => integer.to_string(),
         DeValue::Boolean(truth) => truth.to_string(),
-        other => sort_of(other).to_owned(),
+        other => type_name(other).to_owned(),
     };
     let what = format!("`{}` cannot be {found}", key.name);
     let note = Note::new(Kind::Value, value.span(), what).allowed(describe(&key.shape));
-    match mend(&key.shape, value.get_ref()) {
-        Some(mend) => note.mend(format!("write {} = {mend}", key.name)),
+    match suggest(&key.shape, value.get_ref()) {
+        Some(help) => note.help(format!("write {} = {help}", key.name)),
         None => note,
     }
 }
 
-fn mend(shape: &Shape, value: &DeValue<'_>) -> Option<String> {
+/// The value that was most likely meant, in the syntax of the file; `None` if there is no good guess.
+fn suggest(shape: &Shape, value: &DeValue<'_>) -> Option<String> {
     let text =
         value.as_str().map(str::to_owned).or_else(|| number(value).map(|n| n.to_string()))?;
-    let fits = |mended: &String| conform(shape, &DeValue::String(mended.as_str().into())).is_some();
+    let fits =
+        |suggested: &String| conform(shape, &DeValue::String(suggested.as_str().into())).is_some();
     match shape {
-        Shape::Duration(..) => units::mend_duration(&text).filter(fits).map(|m| format!("{m:?}")),
-        Shape::Size(..) => units::mend_size(&text).filter(fits).map(|m| format!("{m:?}")),
+        Shape::Duration(..) => {
+            units::suggest_duration(&text).filter(fits).map(|m| format!("{m:?}"))
+        }
+        Shape::Size(..) => units::suggest_size(&text).filter(fits).map(|m| format!("{m:?}")),
         Shape::Word(words) => nearest(&text, words.iter().copied()).map(|m| format!("{m:?}")),
         Shape::Number(min, max) => {
             value.as_str()?;
             let number = text.parse::<u64>().ok().filter(|n| (min..=max).contains(&n))?;
             Some(number.to_string())
         }
-        Shape::OneOf(shapes) => shapes.iter().find_map(|shape| mend(shape, value)),
+        Shape::OneOf(shapes) => shapes.iter().find_map(|shape| suggest(shape, value)),
         Shape::Boolean
         | Shape::True
         | Shape::Text(_)
@@ -391,18 +403,22 @@ fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>) -> Note {
     let (word, place) = (name.get_ref().as_ref(), name.span());
     if let Some((_, instead)) = section.later.iter().find(|(later, _)| *later == word) {
         let version = env!("CARGO_PKG_VERSION");
-        let what = format!("`{word}` in {} is not in this version ({version}) yet", section.path);
+        let what = format!(
+            "`{word}` in {} is not supported by this version ({version}) yet",
+            section.path
+        );
         let note = Note::new(Kind::NotYet, place, what).allowed(section.names());
-        return note.mend(format!("leave it out: {instead}"));
+        return note.help(format!("remove it: {instead}"));
     }
     let what = format!("unknown setting `{}` in {}", word.escape_debug(), section.path);
     let note = Note::new(Kind::UnknownKey, place, what).allowed(section.names());
     match nearest(word, section.keys.iter().map(|key| key.name)) {
-        Some(name) => note.mend(format!("write `{name}`")),
+        Some(name) => note.help(format!("write `{name}`")),
         None => note,
     }
 }
 
+/// How to add a missing setting.
 fn example(key: &Key) -> String {
     match key.name {
         "listener" => "add [[listener]] with bind = \"127.0.0.1:8080\"".to_owned(),
@@ -411,6 +427,10 @@ fn example(key: &Key) -> String {
         "address" => "add address = \"127.0.0.1:8000\"".to_owned(),
         "to" => "add to = \"https://example.com{path}{query}\"".to_owned(),
         "hash" => "add hash = \"path\"".to_owned(),
+        "cert" => "add cert = \"site.pem\"".to_owned(),
+        "key" => "add key = \"site.key\"".to_owned(),
+        "pool" => "add pool = \"NAME\", the name of a [pool.NAME]".to_owned(),
+        "from" => "add from = [\"10.0.0.0/8\"]".to_owned(),
         name => format!("add {name}"),
     }
 }

@@ -1,7 +1,7 @@
 //! Reads `tls` of a listener and of a pool.
-//! In: the file's tables. Out: checked settings, files by path.
-//! Never: opens a certificate, key or list: that they are there and fit is the server's to say.
-//! Invariant: client certificates are asked for only where something is there to judge them by.
+//! In: tables of the file. Out: checked settings; certificates, keys and lists as paths.
+//! Never: opens a certificate, key or list. The server crate checks that these files exist and fit together.
+//! Invariant: client certificates are requested only if there are authorities to verify them against.
 
 use crate::keys::{CIPHERS, GROUPS, LISTENER_TLS};
 use crate::listeners::refused;
@@ -11,7 +11,7 @@ use crate::model::{
 use crate::nearest::nearest;
 use crate::pattern::Complaint;
 use crate::report::{Kind, Note, Notes};
-use crate::table::{Located, Table, describe, wrong_sort};
+use crate::table::{Located, Table, describe, wrong_type};
 
 /// `tls` of a listener.
 pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<ListenerTls> {
@@ -42,14 +42,17 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
     tls.client_crl = read_path(&table, "client-crl", notes);
     match (tls.client_auth, &tls.client_ca) {
         (ClientAuth::Off, Some(_)) => {
-            let what = "`client-ca` judges client certificates, but none are asked for";
+            let what = "`client-ca` has no effect, because no client certificates are requested";
             let note = Note::new(Kind::Conflict, table.key_place("client-ca"), what);
-            notes.error(note.mend("add client-auth = \"required\", or leave it out"));
+            notes.error(
+                note.help("add client-auth = \"required\" or \"optional\", or remove `client-ca`"),
+            );
         }
         (ClientAuth::Optional | ClientAuth::Required, None) => {
-            let what = "client certificates are asked for, but there is nothing to judge them by";
+            let what =
+                "client certificates are requested, but there are no authorities to verify them";
             let note = Note::new(Kind::Missing, table.key_place("client-auth"), what);
-            notes.error(note.mend("add client-ca = \"clients-ca.pem\""));
+            notes.error(note.help("add client-ca = \"clients-ca.pem\""));
         }
         (ClientAuth::Off, None) | (_, Some(_)) => {}
     }
@@ -78,15 +81,15 @@ pub(crate) fn read_pool(table: &Table<'_>, notes: &mut Notes) -> Option<PoolTls>
         ..PoolTls::default()
     };
     if !tls.verify && tls.ca.is_some() {
-        let what = "`ca` says whom to trust, but verify = false trusts anybody";
+        let what = "`ca` has no effect, because verify = false accepts any certificate";
         let note = Note::new(Kind::Conflict, table.key_place("verify"), what);
-        notes.error(note.mend("leave `verify` out"));
+        notes.error(note.help("remove `verify`"));
     }
     tls.crl = read_paths(&table, "crl", notes);
     if !tls.verify && !tls.crl.is_empty() {
-        let what = "`crl` says whom not to trust, but verify = false trusts anybody";
+        let what = "`crl` has no effect, because verify = false accepts any certificate";
         let note = Note::new(Kind::Conflict, table.key_place("verify"), what);
-        notes.error(note.mend("leave `verify` out"));
+        notes.error(note.help("remove `verify`"));
     }
     tls.server_name = table.text("server-name", notes).map(|text| text.text);
     if let Some(client) = table.open_table("client-cert", notes) {
@@ -113,8 +116,8 @@ fn read_certificates(table: &Table<'_>, notes: &mut Notes) -> Vec<CertificatePat
     };
     let rows = table.open_rows("certificates", notes);
     if value.get_ref().as_array().is_some_and(|rows| rows.is_empty()) {
-        let note = Note::new(Kind::Missing, value.span(), "there is no certificate");
-        notes.error(note.mend(
+        let note = Note::new(Kind::Missing, value.span(), "`certificates` is empty");
+        notes.error(note.help(
             "add { cert = \"site.pem\", key = \"site.key\" }, or write tls = \"self-signed\"",
         ));
     }
@@ -133,7 +136,7 @@ fn read_path(table: &Table<'_>, name: &str, notes: &mut Notes) -> Option<String>
     check_path(name, text, notes)
 }
 
-/// One path, or an array of them.
+/// One path, or an array of paths.
 fn read_paths(table: &Table<'_>, name: &str, notes: &mut Notes) -> Vec<String> {
     let texts = table.texts(name, notes);
     texts.into_iter().filter_map(|text| check_path(name, text, notes)).collect()
@@ -142,8 +145,8 @@ fn read_paths(table: &Table<'_>, name: &str, notes: &mut Notes) -> Vec<String> {
 fn check_path(name: &str, text: Located, notes: &mut Notes) -> Option<String> {
     if text.text.is_empty() || text.text.contains('\0') {
         let complaint = Complaint {
-            what: "it is no file's path".to_owned(),
-            mend: format!("write {name} = \"/etc/tidegate/site.pem\""),
+            what: "not the path of a file".to_owned(),
+            help: format!("write {name} = \"/etc/tidegate/site.pem\""),
         };
         notes.error(refused(name, &text, complaint));
         return None;
@@ -162,7 +165,7 @@ fn read_words(
     };
     if value.get_ref().as_array().is_none() {
         let allowed = LISTENER_TLS.key(name).map(|key| describe(&key.shape)).unwrap_or_default();
-        notes.error(wrong_sort(&format!("`{name}` is"), value, &allowed));
+        notes.error(wrong_type(&format!("`{name}`"), value, &allowed));
         return Vec::new();
     }
     let mut found = Vec::new();
@@ -174,13 +177,13 @@ fn read_words(
         let h2 = name == "alpn" && text.text == "h2";
         let kind = if h2 { Kind::NotYet } else { Kind::Value };
         let what = match h2 {
-            true => "HTTP/2 is not in this version yet".to_owned(),
-            false => format!("`{name}` cannot hold {:?}", text.text),
+            true => "HTTP/2 is not supported by this version yet".to_owned(),
+            false => format!("`{name}` cannot contain {:?}", text.text),
         };
         let note = Note::new(kind, text.place.clone(), what).allowed(words.join(", "));
         notes.error(match nearest(&text.text, words.iter().copied()) {
-            Some(near) if !h2 => note.mend(format!("write {near:?}")),
-            _ => note.mend("leave it out"),
+            Some(near) if !h2 => note.help(format!("write {near:?}")),
+            _ => note.help("remove it"),
         });
     }
     found

@@ -1,14 +1,14 @@
-//! Durations and sizes as strings with units.
-//! In: text such as "250ms" or "64KiB". Out: a `Span`, bytes, or nothing.
-//! Never: guesses a unit; accepts a fraction or a sign.
+//! Parses and writes durations and sizes as strings with units.
+//! In: text such as "250ms" or "64KiB". Out: a `Span` or a number of bytes, or `None`.
+//! Never: accepts a number without a unit, a fraction or a sign.
 
 use tidegate_base::Span;
 
-/// Units of durations, for messages.
+/// Units of durations, as listed in messages.
 pub(crate) const DURATION_UNITS: &str = "ms, s, m, h or d";
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// Units of sizes, for messages.
+/// Units of sizes, as listed in messages.
 pub(crate) const SIZE_UNITS: &str = "B, KiB, MiB or GiB";
 
 /// Parses "250ms", "2s", "5m", "1h", "365d".
@@ -25,7 +25,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Span> {
     Some(Span::from_millis(ms))
 }
 
-/// Parses "512B", "64KiB", "1MiB", "2GiB"; in bytes.
+/// Parses "512B", "64KiB", "1MiB", "2GiB" into bytes.
 pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let (amount, unit) = split(text)?;
     match unit {
@@ -37,11 +37,11 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
     }
 }
 
-/// Writes a duration as the file would, in the largest unit that divides it.
+/// Writes a duration in the syntax of the file, in the largest unit that divides it.
 pub(crate) fn write_duration(ms: u64) -> String {
     match ms {
         0 => "0s".to_owned(),
-        // One day reads as hours, as timeouts are thought of.
+        // One day is written as 24h, because timeouts are usually given in hours.
         ms if ms > DAY_MS && ms.is_multiple_of(DAY_MS) => format!("{}d", ms / DAY_MS),
         ms if ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
         ms if ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
@@ -50,7 +50,7 @@ pub(crate) fn write_duration(ms: u64) -> String {
     }
 }
 
-/// Writes a size as the file would, in the largest unit that divides it.
+/// Writes a size in the syntax of the file, in the largest unit that divides it.
 pub(crate) fn write_size(bytes: u64) -> String {
     match bytes {
         0 => "0B".to_owned(),
@@ -61,8 +61,8 @@ pub(crate) fn write_size(bytes: u64) -> String {
     }
 }
 
-/// What a user who wrote `text` most likely meant as a duration.
-pub(crate) fn mend_duration(text: &str) -> Option<String> {
+/// The duration that a user who wrote `text` most likely meant, in the syntax of the file.
+pub(crate) fn suggest_duration(text: &str) -> Option<String> {
     let (amount, unit) = split(text.trim())?;
     let unit = match unit.trim_start().to_ascii_lowercase().as_str() {
         "" | "sec" | "secs" | "second" | "seconds" => "s",
@@ -75,8 +75,8 @@ pub(crate) fn mend_duration(text: &str) -> Option<String> {
     Some(format!("{amount}{unit}"))
 }
 
-/// What a user who wrote `text` most likely meant as a size.
-pub(crate) fn mend_size(text: &str) -> Option<String> {
+/// The size that a user who wrote `text` most likely meant, in the syntax of the file.
+pub(crate) fn suggest_size(text: &str) -> Option<String> {
     let (amount, unit) = split(text.trim())?;
     let unit = match unit.trim_start().to_ascii_lowercase().as_str() {
         "" | "b" | "byte" | "bytes" => "B",
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_required_and_exact() {
+    fn only_exact_units_are_accepted() {
         assert_eq!(parse_duration("250ms"), Some(Span::from_millis(250)));
         assert_eq!(parse_duration("1h"), Some(Span::from_secs(3600)));
         assert_eq!(parse_size("64KiB"), Some(65_536));
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_parses_back() {
+    fn written_values_parse_back() {
         for ms in [0, 1, 250, 1_000, 90_000, 3_600_000, DAY_MS, 365 * DAY_MS] {
             assert_eq!(parse_duration(&write_duration(ms)), Some(Span::from_millis(ms)));
         }
         for bytes in [0, 1, 1_000, 1 << 10, 3 << 20, 1 << 30] {
             assert_eq!(parse_size(&write_size(bytes)), Some(bytes));
         }
-        assert_eq!(mend_duration("30 seconds").as_deref(), Some("30s"));
-        assert_eq!(mend_size("64k").as_deref(), Some("64KiB"));
+        assert_eq!(suggest_duration("30 seconds").as_deref(), Some("30s"));
+        assert_eq!(suggest_size("64k").as_deref(), Some("64KiB"));
     }
 }

@@ -1,7 +1,7 @@
-//! Holds the documents to what the file format is.
-//! In: README.md and docs/. Out: every TOML block is a file that parses without a warning; the reference part
-//! of `docs/configuration.md` is the table of settings.
-//! `TIDEGATE_BLESS=1` writes the reference part anew.
+//! Checks the documents against the file format.
+//! In: README.md and docs/. Out: every TOML block parses without a warning; the reference part of
+//! `docs/configuration.md` equals the table of settings.
+//! `TIDEGATE_BLESS=1` rewrites the reference part.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn document() -> (PathBuf, String) {
     (path, text)
 }
 
-/// README.md and every page of docs/, folders of it included.
+/// README.md and every page of docs/, including its folders.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut documents = vec![root.join("README.md")];
@@ -47,18 +47,18 @@ fn every_example_parses_without_a_warning() {
             count += 1;
         }
     }
-    assert!(count >= 8, "only {count} examples were found");
+    assert!(count >= 8, "found only {count} examples");
 }
 
 #[test]
-fn the_reference_part_is_the_table_of_settings() {
+fn reference_part_equals_the_table_of_settings() {
     let (path, text) = document();
-    let (before, rest) = text.split_once(BEGIN).expect("the part has a beginning");
-    let (part, after) = rest.split_once(END).expect("the part has an end");
+    let (before, rest) = text.split_once(BEGIN).expect("the reference part has a beginning");
+    let (part, after) = rest.split_once(END).expect("the reference part has an end");
     let wanted = tidegate_config::reference();
     if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        let anew = format!("{before}{BEGIN}{wanted}{END}{after}");
-        std::fs::write(path, anew).expect("the document can be written");
+        let rewritten = format!("{before}{BEGIN}{wanted}{END}{after}");
+        std::fs::write(path, rewritten).expect("the document can be written");
         return;
     }
     assert!(

@@ -1,6 +1,6 @@
-//! Golden texts: what a user reads for each kind of mistake.
-//! In: `mistakes.txt`, cases of a name, a file and the exact text. Out: agreement.
-//! `TIDEGATE_BLESS=1` writes the texts anew, to be read before they are committed.
+//! Golden tests of the messages for each kind of mistake.
+//! In: `mistakes.txt`, cases of a name, a file and the exact messages. Out: the messages are equal.
+//! `TIDEGATE_BLESS=1` rewrites the messages; read the diff before you commit it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 const NAME_MARK: &str = "==== ";
 const TEXT_MARK: &str = "----\n";
 
-fn said(file: &str) -> String {
+fn messages(file: &str) -> String {
     match tidegate_config::parse_with_warnings(file, "site.toml") {
         Ok((_, warnings)) => warnings.to_string(),
         Err(errors) => errors.to_string(),
@@ -20,7 +20,7 @@ fn cases(table: &str) -> Vec<(&str, &str, &str)> {
         .split(NAME_MARK)
         .skip(1)
         .map(|case| {
-            let (name, rest) = case.split_once('\n').expect("a name ends its line");
+            let (name, rest) = case.split_once('\n').expect("a line break follows the name");
             let (file, text) = rest.split_once(TEXT_MARK).unwrap_or((rest, ""));
             (name, file, text)
         })
@@ -28,46 +28,46 @@ fn cases(table: &str) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn each_mistake_is_said_with_its_place_and_its_mend() {
+fn each_mistake_has_the_expected_message() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes.txt");
-    let table = std::fs::read_to_string(&path).expect("the table is beside this file");
-    let mut anew = String::new();
+    let table = std::fs::read_to_string(&path).expect("mistakes.txt is in this folder");
+    let mut rewritten = String::new();
     for (name, file, _) in cases(&table) {
-        let text = said(file);
-        writeln!(anew, "{NAME_MARK}{name}\n{file}{TEXT_MARK}{text}").expect("memory");
+        let text = messages(file);
+        writeln!(rewritten, "{NAME_MARK}{name}\n{file}{TEXT_MARK}{text}").expect("memory");
     }
     if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        std::fs::write(&path, anew).expect("the table can be written");
+        std::fs::write(&path, rewritten).expect("mistakes.txt can be written");
         return;
     }
     for (name, file, text) in cases(&table) {
-        assert_eq!(format!("{}\n", said(file)), text, "case: {name}");
+        assert_eq!(format!("{}\n", messages(file)), text, "case: {name}");
     }
 }
 
 #[test]
-fn all_mistakes_of_a_file_are_said_at_once() {
+fn all_mistakes_of_a_file_are_reported_at_once() {
     let file = "[server]\nworkers = 0\nvai = 1\n[[listener]]\nbnid = 1\n[[route]]\npath = 1\n";
-    let errors = tidegate_config::parse(file, "site.toml").expect_err("it is full of mistakes");
+    let errors = tidegate_config::parse(file, "site.toml").expect_err("the file has mistakes");
     let lines: Vec<usize> = errors.mistakes().iter().map(|mistake| mistake.line).collect();
     assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
 }
 
 #[test]
-fn a_file_beyond_the_bound_is_refused_unread() {
+fn too_large_file_is_rejected() {
     let file = "#".repeat(tidegate_config::FILE_BYTES_MAX + 1);
-    let errors = tidegate_config::parse(&file, "site.toml").expect_err("it is too large");
-    assert!(errors.to_string().contains("4194304 bytes at most"), "{errors}");
+    let errors = tidegate_config::parse(&file, "site.toml").expect_err("the file is too large");
+    assert!(errors.to_string().contains("up to 4194304 bytes"), "{errors}");
 }
 
-/// Goal: no text makes the reader panic. Method: a good file cut at every byte, and with every
-/// line replaced by odd ones.
+/// Goal: no text makes the parser panic. Method: a valid file is cut at every byte, and each of its lines is
+/// replaced by unusual ones.
 #[test]
-fn no_text_makes_the_reader_panic() {
+fn no_text_makes_the_parser_panic() {
     let good = tidegate_config::embedded_text().replace("<!doctype", "é");
     let head = &good[..good.find("<html").unwrap_or(good.len())];
     for cut in (0..head.len()).filter(|&cut| head.is_char_boundary(cut)) {
-        let _ = said(&head[..cut]);
+        let _ = messages(&head[..cut]);
     }
     for (number, _) in head.lines().enumerate() {
         for odd in [
@@ -84,13 +84,13 @@ fn no_text_makes_the_reader_panic() {
             let lines = head.lines().enumerate();
             let changed: Vec<&str> =
                 lines.map(|(at, line)| if at == number { odd } else { line }).collect();
-            let _ = said(&changed.join("\n"));
+            let _ = messages(&changed.join("\n"));
         }
     }
 }
 
 #[test]
-fn a_hostile_file_is_refused_in_words_whatever_it_nests_or_repeats() {
+fn deeply_nested_or_repetitive_file_is_rejected_with_a_message() {
     const DEEP: usize = 50_000;
     let keys = vec!["a"; DEEP].join(".");
     let files = [
@@ -109,14 +109,14 @@ fn a_hostile_file_is_refused_in_words_whatever_it_nests_or_repeats() {
     for file in files {
         let start: String = file.chars().take(40).collect();
         let Err(errors) = tidegate_config::parse(&file, "site.toml") else {
-            panic!("{start} was taken")
+            panic!("{start} was accepted")
         };
         assert!(errors.to_string().contains("site.toml:"), "{start}: {errors}");
     }
 }
 
 #[test]
-fn ten_thousand_routes_are_taken() {
+fn ten_thousand_routes_are_accepted() {
     let mut file = "[[listener]]\nbind = \"127.0.0.1:0\"\n".to_owned();
     for number in 0..10_000 {
         write!(file, "[[route]]\nhost = \"*.h{number}.example\"\npath = \"/a{number}/*\"\n")
@@ -124,5 +124,5 @@ fn ten_thousand_routes_are_taken() {
         file.push_str("respond = { status = 204 }\n");
     }
     let config = tidegate_config::parse(&file, "site.toml");
-    assert_eq!(config.expect("nothing is wrong with it").routes.len(), 10_000);
+    assert_eq!(config.expect("the file is valid").routes.len(), 10_000);
 }

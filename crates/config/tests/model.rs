@@ -1,5 +1,5 @@
-//! What files mean: whole files against the checked model.
-//! In: text. Out: agreement with `model`.
+//! Tests that whole files produce the expected model.
+//! In: text. Out: `model::Config` has the expected values.
 
 use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
@@ -16,7 +16,7 @@ fn read(file: &str) -> Config {
     }
 }
 
-/// Writes every preset of the table of settings out, as a file that says what holds anyway.
+/// Writes every default of the table of settings, as a file that sets each setting to its default.
 fn presets(path: &str) -> String {
     let section: &Section =
         sections().into_iter().find(|section| section.path == path).expect("a known section");
@@ -25,7 +25,7 @@ fn presets(path: &str) -> String {
         if let Preset::Value(value) = key.preset {
             text.push_str(&format!("{} = {value}\n", key.name));
         }
-        // A table with a required setting says something that does not hold anyway.
+        // A table with a required setting has no default.
         if let Shape::Table(inner) = key.shape
             && path != "the file"
             && path != "[[route]]"
@@ -39,7 +39,7 @@ fn presets(path: &str) -> String {
 }
 
 #[test]
-fn the_defaults_of_the_table_are_those_of_the_model() {
+fn defaults_of_the_table_equal_those_of_the_model() {
     let routes = "[[route]]\npath = \"/a\"\n[route.respond]\n%R\n[[route]]\npath = \"/b\"\n\
                   [route.redirect]\nto = \"/\"\n%D\n[[route]]\nproxy = { pool = \"p\" %P }\n";
     let file = |written: bool| {
@@ -65,7 +65,7 @@ fn the_defaults_of_the_table_are_those_of_the_model() {
 }
 
 #[test]
-fn every_setting_reaches_the_model() {
+fn every_setting_is_in_the_model() {
     let config = read(
         r#"
 [server]
@@ -107,7 +107,7 @@ servers = ["[::1]:80"]
     assert_eq!(config.server.connections_max, Some(10_000));
     assert_eq!((config.server.server_name.as_str(), config.server.via.as_str()), ("", "edge-1"));
     let listener = &config.listeners[0];
-    assert_eq!(listener.name, "unix:/run/web.sock", "without a name it is called by its address");
+    assert_eq!(listener.name, "unix:/run/web.sock", "without a name, the address is the name");
     assert_eq!(listener.bind, Bind::Unix("/run/web.sock".into()));
     assert_eq!(listener.backlog, 128);
     assert_eq!(listener.limits.head_bytes_max, 2048);
@@ -120,13 +120,19 @@ servers = ["[::1]:80"]
     assert_eq!(route.path, Some(PathPattern::Below("/api/".into())));
     assert_eq!(route.methods, ["GET", "POST"]);
     let tests: Vec<_> = route.headers.iter().map(|c| (c.name.as_str(), c.test.clone())).collect();
-    assert_eq!(tests[0], ("x-b", HeaderTest::Equals("yes".into())), "file order, lower case");
+    assert_eq!(
+        tests[0],
+        ("x-b", HeaderTest::Equals("yes".into())),
+        "conditions are in file order, with lower-case names"
+    );
     assert_eq!(tests[1..], [("x-a", HeaderTest::Present), ("x-c", HeaderTest::Absent)]);
     let Action::Proxy(proxy) = &route.action else { panic!("{route:?}") };
     assert_eq!(proxy.host, UpstreamHost::Replace("app.internal:8000".into()));
-    assert_eq!(config.pools[proxy.pool].name, "z", "pools stand in file order");
+    assert_eq!(config.pools[proxy.pool].name, "z", "pools are in file order");
     assert_eq!(proxy.pool, 0);
-    let Action::Respond(respond) = &config.routes[1].action else { panic!("no respond") };
+    let Action::Respond(respond) = &config.routes[1].action else {
+        panic!("the action is not `respond`")
+    };
     let fields: Vec<_> = respond.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     assert_eq!(fields, [("b", "1"), ("a", "2"), ("a", "3")]);
     assert_eq!((respond.status, respond.body.as_slice()), (404, b"gone".as_slice()));

@@ -101,7 +101,7 @@ fn all_as_json(mistakes: &[Mistake]) -> Vec<Value> {
                 "column": mistake.column,
                 "what": mistake.what,
                 "allowed": mistake.allowed,
-                "mend": mistake.mend,
+                "help": mistake.help,
             })
         })
         .collect()

@@ -1,11 +1,11 @@
-//! The settings of TLS, of listeners and of pools.
-//! In: nothing. Out: sections that `FILE` reaches through `tls`.
+//! The TLS settings of listeners and pools.
+//! In: nothing. Out: the sections of the `tls` settings, which `FILE` refers to.
 
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, OneOf, Rows, Table, Text, Word};
 use super::{Key, Section, TIMEOUT, key};
 
-/// Cipher suites that may be named (IANA).
+/// Cipher suites that a file may name (IANA names).
 pub(crate) const CIPHERS: &[&str] = &[
     "TLS_AES_256_GCM_SHA384",
     "TLS_AES_128_GCM_SHA256",
@@ -18,50 +18,52 @@ pub(crate) const CIPHERS: &[&str] = &[
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
-/// Key exchange groups that may be named.
+/// Key exchange groups that a file may name.
 pub(crate) const GROUPS: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"];
 
 const CIPHERS_KEY: Key = key(
     "ciphers",
     List(&Word(CIPHERS)),
     Absent,
-    "Cipher suites, the preferred first. Without it, all that are listed here.",
-    "All of them are authenticated and keep past traffic secret when a key is lost.",
+    "Cipher suites, in order of preference. Without it, all suites listed here are offered.",
+    "All of them are authenticated and provide forward secrecy: past traffic stays secret if a key is disclosed.",
 );
 const CURVES_KEY: Key = key(
     "curves",
     List(&Word(GROUPS)),
     Absent,
-    "Key exchange groups, the preferred first. Without it, all that are listed here.",
-    "The first one withstands quantum computers too, where the other side knows it.",
+    "Key exchange groups, in order of preference. Without it, all groups listed here are offered.",
+    "The first group also resists quantum computers, if the other side supports it.",
 );
 const MIN_VERSION_KEY: Key = key(
     "min-version",
     Word(&["1.2", "1.3"]),
     Value("\"1.2\""),
-    "The oldest version of TLS spoken.",
-    "Version 1.2 with the suites offered here is sound, and some clients know nothing newer.",
+    "The oldest TLS version that is accepted.",
+    "Version 1.2 with the suites offered here is secure, and some clients support nothing newer.",
 );
 
 /// `tls = { ... }` of a listener.
 pub static LISTENER_TLS: Section = Section {
     path: "[listener.tls]",
-    about: "How a listener speaks TLS. Without `certificates` it makes one for itself at start.",
+    about: "TLS settings of a listener. Without `certificates`, a self-signed certificate is created at \
+             start.",
     keys: &[
         key(
             "certificates",
             Rows(&CERTIFICATE),
             Absent,
-            "Certificates and their keys. The name that a client asks for chooses; the first is \
-             the default. Without it, as tls = \"self-signed\".",
+            "Certificates and their private keys. The server name that the client requests (SNI) selects \
+             one; the first one is the default. Without it, the listener behaves as with tls = \
+             \"self-signed\".",
             "",
         ),
         key(
             "strict-sni",
             Boolean,
             Value("false"),
-            "Refuse names that no certificate is for, instead of showing the first certificate.",
-            "A client that checks names refuses the wrong certificate anyway, and says why.",
+            "Rejects server names that no certificate covers, instead of presenting the first certificate.",
+            "A client that checks names rejects the wrong certificate anyway, and reports why.",
         ),
         MIN_VERSION_KEY,
         CIPHERS_KEY,
@@ -70,45 +72,51 @@ pub static LISTENER_TLS: Section = Section {
             "alpn",
             List(&Word(&["http/1.1"])),
             Value("[\"http/1.1\"]"),
-            "Application protocols, the preferred first.",
+            "Application protocols, in order of preference.",
             "",
         ),
         key(
             "client-auth",
             Word(&["off", "optional", "required"]),
             Value("\"off\""),
-            "Whether clients show certificates. Where they do, sessions are not resumed: each \
-             handshake verifies anew.",
+            "Whether clients are asked for a certificate. \"optional\" also accepts clients without one, \
+             \"required\" does not. With either, sessions are not resumed: each handshake verifies the \
+             certificate again.",
             "",
         ),
         key(
             "client-ca",
-            Text("a file's path (PEM)"),
+            Text("the path of a PEM file"),
             Absent,
-            "Authorities that client certificates are judged by.",
+            "Certificate authorities that client certificates are verified against.",
             "",
         ),
         key(
             "client-crl",
-            Text("a file's path (PEM)"),
+            Text("the path of a PEM file"),
             Absent,
             "Revocation lists for client certificates.",
             "",
         ),
         key(
             "tickets",
-            Text("\"own\", \"off\", or the path of a file with lines of 64 hexadecimal digits"),
+            Text(
+                "\"own\", \"off\", or the path of a file whose lines each have 64 hexadecimal digits",
+            ),
             Value("\"own\""),
-            "What seals session tickets: keys that this process makes and renews, none, or keys \
-             in a file, the newest first, which several machines may share.",
-            "Own keys live a day at most and leave no trace on disk.",
+            "Keys that encrypt session tickets. \"own\" uses keys that this process creates and renews, \
+             \"off\" issues no tickets, and a path names a file of keys, the newest first, which several \
+             machines may share.",
+            "Own keys live for at most a day and are never written to disk.",
         ),
         key(
             "handshake-timeout",
             TIMEOUT,
             Value("\"10s\""),
-            "From accept to the end of the handshake; then the connection is closed.",
-            "Two round trips over any network, and no more for those who only hold the door.",
+            "Time from accepting a connection to the end of its handshake. When it expires, the connection \
+             is closed.",
+            "Enough for two round trips on any network, and no more for clients that only hold connections \
+             open.",
         ),
     ],
     later: &[],
@@ -117,17 +125,23 @@ pub static LISTENER_TLS: Section = Section {
 /// `{ cert, key }` of a listener's `tls`.
 pub static CERTIFICATE: Section = Section {
     path: "[listener.tls.certificates]",
-    about: "A certificate and its key.",
+    about: "A certificate and its private key.",
     keys: &[
         key(
             "cert",
-            Text("a file's path (PEM)"),
+            Text("the path of a PEM file"),
             Required,
-            "The certificate, then the intermediate ones.",
+            "The certificate, followed by the intermediate certificates.",
             "",
         ),
-        key("key", Text("a file's path (PEM)"), Required, "Its private key.", ""),
-        key("ocsp", Text("a file's path (DER)"), Absent, "An OCSP response to staple.", ""),
+        key(
+            "key",
+            Text("the path of a PEM file"),
+            Required,
+            "The private key of the certificate.",
+            "",
+        ),
+        key("ocsp", Text("the path of a DER file"), Absent, "An OCSP response to staple.", ""),
     ],
     later: &[],
 };
@@ -135,43 +149,44 @@ pub static CERTIFICATE: Section = Section {
 /// `tls = { ... }` of a pool.
 pub static POOL_TLS: Section = Section {
     path: "[pool.NAME.tls]",
-    about: "How servers are spoken to in TLS.",
+    about: "TLS settings of connections to servers.",
     keys: &[
         key(
             "verify",
             Boolean,
             Value("true"),
-            "Whether a server's certificate is verified. `false` encrypts, but to whom nobody \
-             knows.",
-            "An unverified connection keeps out listeners, not impostors.",
+            "Whether the certificates of servers are verified. `false` encrypts the connection but does not \
+             authenticate the server.",
+            "An unverified connection protects against eavesdroppers, but not against impostors.",
         ),
         key(
             "ca",
-            Text("a file's path (PEM)"),
+            Text("the path of a PEM file"),
             Absent,
-            "Authorities that are trusted. Without it, the system's.",
+            "Trusted certificate authorities. Without it, those of the system are used.",
             "",
         ),
         key(
             "crl",
-            OneOf(&[Text("a file's path (PEM)"), List(&Text("a file's path (PEM)"))]),
+            OneOf(&[Text("the path of a PEM file"), List(&Text("the path of a PEM file"))]),
             Absent,
-            "Revocation lists for the servers' certificates: one that is listed is refused. One whose \
-             authority has no list here is not, nor is one for a list that is out of date.",
+            "Revocation lists for the certificates of servers. A listed certificate is rejected. A \
+             certificate is not rejected because its authority has no list here, or because that list is \
+             out of date.",
             "",
         ),
         key(
             "server-name",
-            Text("a host's name or an IP address"),
+            Text("a host name or an IP address"),
             Absent,
-            "The name asked for and verified. Without it, that of each server's address.",
+            "Server name to request and to verify. Without it, the name in each server's address is used.",
             "",
         ),
         key(
             "client-cert",
             Table(&CLIENT_CERTIFICATE),
             Absent,
-            "Shown to servers that ask for a certificate.",
+            "Certificate to present to servers that request one.",
             "",
         ),
         MIN_VERSION_KEY,
@@ -181,10 +196,10 @@ pub static POOL_TLS: Section = Section {
             "alpn",
             List(&Word(&["http/1.1"])),
             Absent,
-            "Application protocols asked for. Without it, none is.",
+            "Application protocols to offer. Without it, none is offered.",
             "",
         ),
-        key("resume", Boolean, Value("true"), "Resume earlier sessions.", ""),
+        key("resume", Boolean, Value("true"), "Whether earlier sessions are resumed.", ""),
     ],
     later: &[],
 };
@@ -192,16 +207,22 @@ pub static POOL_TLS: Section = Section {
 /// `client-cert = { cert, key }` of a pool's `tls`.
 pub static CLIENT_CERTIFICATE: Section = Section {
     path: "[pool.NAME.tls.client-cert]",
-    about: "The certificate shown to servers that ask for one.",
+    about: "The certificate to present to servers that request one.",
     keys: &[
         key(
             "cert",
-            Text("a file's path (PEM)"),
+            Text("the path of a PEM file"),
             Required,
-            "The certificate, then the intermediate ones.",
+            "The certificate, followed by the intermediate certificates.",
             "",
         ),
-        key("key", Text("a file's path (PEM)"), Required, "Its private key.", ""),
+        key(
+            "key",
+            Text("the path of a PEM file"),
+            Required,
+            "The private key of the certificate.",
+            "",
+        ),
     ],
     later: &[],
 };
