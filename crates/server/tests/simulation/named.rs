@@ -1,27 +1,28 @@
-//! Named cases that need virtual time, faults or a look inside; the others are scene files.
-//! In: one worker, peers moved by hand. Out: what each test's name says.
-//! Limits: `TURNS_MAX` turns for each thing awaited.
+//! Named cases that need virtual time, faults or a look inside the worker; all others are scene files.
+//! In: one worker, with a client and an origin that the test moves step by step. Out: what each test's name
+//! states.
+//! Limits: `TURNS_MAX` turns for each condition that is waited for.
 
 use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Span};
 use tidegate_reactor::{Faults, LeavingListeners, Reactor, SimNet, SimPeer, SimReactor, SimServer};
 
 use crate::peer::body;
+use crate::peer::harness::Harness;
 use crate::peer::reader::{Piece, Reader, response_framing};
-use crate::peer::seat::Seat;
 
 const TURNS_MAX: u32 = 200_000;
-/// Turns in which nothing happened and nothing ever will, after which it is over.
+/// After this many turns in a row without any event the awaited condition can no longer come true.
 const QUIET_TURNS_MAX: u32 = 100;
-/// Bytes of a body that no buffer could hold.
+/// The size of a body that no buffer could hold.
 const LARGE_BYTES: u64 = 64 << 20;
 
-/// One worker and one origin.
+/// One worker and one origin on a simulated network.
 pub(crate) struct Stage {
     pub(crate) net: SimNet,
-    pub(crate) seat: Seat<SimReactor>,
+    pub(crate) harness: Harness<SimReactor>,
     origin: SimServer,
-    /// The most that one connection held: of input, of output.
+    /// The most bytes that one connection has held: input, output.
     held: (usize, usize),
 }
 
@@ -44,16 +45,16 @@ impl Stage {
         };
         let net = SimNet::new(1, Faults::none());
         let origin = Address::Tcp(([10, 0, 1, 1], 8000).into());
-        let origin = net.serve(&origin).expect("nobody else serves there");
-        let seat = Seat::simulated(&net, &config, socks_max, 1);
-        Self { net, seat, origin, held: (0, 0) }
+        let origin = net.serve(&origin).expect("the address is free");
+        let harness = Harness::simulated(&net, &config, socks_max, 1);
+        Self { net, harness, origin, held: (0, 0) }
     }
 
     fn dial(&self) -> SimPeer {
-        self.net.dial(&self.seat.bound[0]).expect("it listens")
+        self.net.dial(&self.harness.bound[0]).expect("it listens")
     }
 
-    /// Turns until `look` finds what it looks for; moves the clock on when nothing else moves.
+    /// Turns the worker until `look` returns something, and advances the clock after each turn.
     pub(crate) fn until<T>(&mut self, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         let mut quiet_turns = 0;
         for _ in 0..TURNS_MAX {
@@ -69,30 +70,30 @@ impl Stage {
                 break;
             }
         }
-        panic!("it never came; the worker holds {:?}", self.seat.worker.leftovers());
+        panic!("timed out waiting; the worker holds {:?}", self.harness.worker.leftovers());
     }
 
     pub(crate) fn turn(&mut self) {
-        self.seat.turn();
-        let (input, output) = self.seat.worker.held_bytes_max(&self.seat.reactor);
+        self.harness.turn();
+        let (input, output) = self.harness.worker.held_bytes_max(&self.harness.reactor);
         self.held = (self.held.0.max(input), self.held.1.max(output));
     }
 
     pub(crate) fn accept(&mut self) -> SimPeer {
-        self.until(Self::origin_connection)
+        self.until(Self::try_accept)
     }
 
-    /// The next connection to the origin, if it is there already.
-    pub(crate) fn origin_connection(&self) -> Option<SimPeer> {
+    /// The next connection to the origin, if there is one already.
+    pub(crate) fn try_accept(&self) -> Option<SimPeer> {
         self.origin.accept()
     }
 
-    /// The next bytes at `peer`, `end` among them.
-    pub(crate) fn hear(&mut self, peer: &SimPeer, end: &str) -> String {
-        let mut heard = Vec::new();
+    /// Receives at `peer` until the bytes contain `end`; returns them.
+    pub(crate) fn receive_until(&mut self, peer: &SimPeer, end: &str) -> String {
+        let mut received = Vec::new();
         self.until(|_| {
-            heard.extend(peer.receive());
-            let text = String::from_utf8_lossy(&heard);
+            received.extend(peer.receive());
+            let text = String::from_utf8_lossy(&received);
             text.contains(end).then(|| text.into_owned())
         })
     }
@@ -103,16 +104,16 @@ impl Stage {
         assert!(output <= OUTPUT_BYTES_MAX, "{output} bytes of output were held");
     }
 
-    /// With every peer gone, nothing may be left.
+    /// Checks that the worker holds nothing once the clients and the origin are gone.
     pub(crate) fn end(mut self) {
         drop(self.origin);
         for _ in 0..TURNS_MAX {
-            self.seat.turn();
-            if self.seat.reactor.sock_count() == 0 || !self.net.advance_to_next_event() {
+            self.harness.turn();
+            if self.harness.reactor.sock_count() == 0 || !self.net.advance_to_next_event() {
                 break;
             }
         }
-        assert_eq!(self.seat.find_leak(), None);
+        assert_eq!(self.harness.find_leak(), None);
     }
 }
 
@@ -125,7 +126,7 @@ fn a_connect_that_never_ends_is_504_after_its_time() {
     let began = stage.net.now();
     let client = stage.dial();
     client.send(GET);
-    let answer = stage.hear(&client, "in time\n");
+    let answer = stage.receive_until(&client, "in time\n");
     assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
     let took = stage.net.now().since(began);
     assert!(took >= Span::from_secs(2) && took < Span::from_secs(5), "{took:?}");
@@ -146,11 +147,11 @@ fn accepting_pauses_without_descriptors_and_goes_on_when_there_are_some() {
         stage.net.advance_to_next_event();
         turns += 1;
     }
-    let counters = &stage.seat.accounts.counters;
+    let counters = &stage.harness.accounts.counters;
     assert!(counters.accept_pauses.load() > 0);
     assert!(turns < 1000, "{turns} turns in two seconds of shortage: it spins");
     stage.net.set_faults(Faults::none());
-    let answer = stage.hear(&client, "hello");
+    let answer = stage.receive_until(&client, "hello");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     drop(client);
     stage.end();
@@ -163,12 +164,12 @@ fn with_all_slots_taken_the_next_client_waits_for_one() {
     for client in &clients {
         client.send(b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
     }
-    stage.hear(&clients[0], "hello");
-    stage.hear(&clients[1], "hello");
+    stage.receive_until(&clients[0], "hello");
+    stage.receive_until(&clients[1], "hello");
     assert_eq!(clients[2].arrived_bytes(), 0);
     let [first, second, third] = clients;
     drop(first);
-    stage.hear(&third, "hello");
+    stage.receive_until(&third, "hello");
     drop((second, third));
     stage.end();
 }
@@ -178,11 +179,11 @@ fn without_a_slot_for_the_server_a_request_is_503_and_not_tried_again() {
     let mut stage = Stage::with_slots("", "retries = 3", 2);
     let (idle, client) = (stage.dial(), stage.dial());
     idle.send(b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
-    stage.hear(&idle, "hello");
+    stage.receive_until(&idle, "hello");
     client.send(GET);
-    let answer = stage.hear(&client, "connections\n");
+    let answer = stage.receive_until(&client, "connections\n");
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    let counters = &stage.seat.accounts.counters;
+    let counters = &stage.harness.accounts.counters;
     assert_eq!((counters.retries.load(), counters.upstream_connects.load()), (0, 1));
     drop((idle, client));
     stage.end();
@@ -193,16 +194,16 @@ fn an_answer_that_is_through_before_its_requests_body_costs_no_connection() {
     let mut stage = Stage::new("", "");
     let client = stage.dial();
     client.send(b"POST /synthetic?s=5&t=20 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab");
-    let answer = stage.hear(&client, "\r\n\r\n");
+    let answer = stage.receive_until(&client, "\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("close"), "{answer}");
     client.send(b"cdGET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
-    stage.hear(&client, "\r\n\r\nhello");
+    stage.receive_until(&client, "\r\n\r\nhello");
 
     // Whoever ends its side instead has no further request.
     client.send(b"POST /synthetic?s=5&t=20 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab");
     client.finish();
     let began = stage.net.now();
-    stage.hear(&client, "\r\n\r\n");
+    stage.receive_until(&client, "\r\n\r\n");
     stage.until(|_| client.is_finished_by_other().then_some(()));
     assert!(stage.net.now().since(began) < Span::from_secs(2), "nobody waits for the body");
     drop(client);
@@ -217,7 +218,7 @@ fn idle_clients_make_room_for_those_who_ask() {
     for _ in 0..SLOTS * 2 {
         let client = stage.dial();
         client.send(b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
-        stage.hear(&client, "hello");
+        stage.receive_until(&client, "hello");
         clients.push(client);
         // Those who were told to leave do so.
         clients.retain(|client| !client.is_finished_by_other());
@@ -225,12 +226,12 @@ fn idle_clients_make_room_for_those_who_ask() {
     let client = stage.dial();
     client.send(GET);
     let origin = stage.accept();
-    stage.hear(&origin, "\r\n\r\n");
+    stage.receive_until(&origin, "\r\n\r\n");
     origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    let answer = stage.hear(&client, "ok");
+    let answer = stage.receive_until(&client, "ok");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(clients.len() > SLOTS / 2, "most idle clients stay: {}", clients.len());
-    assert!(stage.seat.accounts.counters.idle_closes_for_room.load() >= SLOTS as u64);
+    assert!(stage.harness.accounts.counters.idle_closes_for_room.load() >= SLOTS as u64);
     drop((clients, client, origin));
     stage.end();
 }
@@ -250,12 +251,12 @@ fn requests_behind_a_body_of_no_bytes_are_answered_at_once() {
             };
             if path == "/p" {
                 let origin = stage.accept();
-                stage.hear(&origin, "\r\n\r\n");
+                stage.receive_until(&origin, "\r\n\r\n");
                 origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n.....");
             }
             let mut heard = String::new();
             if apart {
-                heard += &stage.hear(&client, "\r\n\r\n");
+                heard += &stage.receive_until(&client, "\r\n\r\n");
                 client.send(next.as_bytes());
             }
             stage.until(|_| {
@@ -316,7 +317,7 @@ fn a_slow_client_makes_a_fast_server_wait() {
     let client = stage.dial();
     client.send(GET);
     let origin = stage.accept();
-    stage.hear(&origin, "\r\n\r\n");
+    stage.receive_until(&origin, "\r\n\r\n");
     origin.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").as_bytes());
     let mut at = 0;
     take_slowly(&mut stage, &client, || feed(&origin, &mut at));
@@ -331,7 +332,7 @@ fn a_slow_client_makes_a_fast_chunked_server_wait() {
     let client = stage.dial();
     client.send(GET);
     let origin = stage.accept();
-    stage.hear(&origin, "\r\n\r\n");
+    stage.receive_until(&origin, "\r\n\r\n");
     let size = LARGE_BYTES;
     origin.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     origin.send(format!("{size:x}\r\n").as_bytes());
@@ -370,9 +371,9 @@ fn a_synthetic_answer_that_waits_for_a_body_is_408_after_its_time() {
     let mut stage = Stage::new("timeouts = { body = \"2s\" }", "");
     let client = stage.dial();
     client.send(SYNTHETIC_POST);
-    let answer = stage.hear(&client, "in time\n");
+    let answer = stage.receive_until(&client, "in time\n");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert_eq!(stage.seat.accounts.counters.body_timeouts.load(), 1);
+    assert_eq!(stage.harness.accounts.counters.body_timeouts.load(), 1);
     stage.until(|_| client.is_finished_by_other().then_some(()));
     drop(client);
     stage.end();
@@ -385,7 +386,7 @@ fn a_client_that_leaves_within_a_body_that_a_synthetic_answer_waits_for_is_forgo
     client.send(SYNTHETIC_POST);
     client.finish();
     stage.until(|_| client.is_finished_by_other().then_some(()));
-    assert_eq!(stage.seat.accounts.counters.client_aborts.load(), 1);
+    assert_eq!(stage.harness.accounts.counters.client_aborts.load(), 1);
     drop(client);
     stage.end();
 }
@@ -406,7 +407,7 @@ fn a_slow_server_makes_a_fast_client_wait() {
     });
     stage.assert_bounded();
     origin.send(b"HTTP/1.1 204 No Content\r\n\r\n");
-    let answer = stage.hear(&client, "\r\n\r\n");
+    let answer = stage.receive_until(&client, "\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
     drop((client, origin));
     stage.end();
@@ -436,9 +437,9 @@ fn a_tunnel_holds_no_more_than_its_buffers() {
     let client = stage.dial();
     client.send(b"GET /p HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
     let origin = stage.accept();
-    stage.hear(&origin, "\r\n\r\n");
+    stage.receive_until(&origin, "\r\n\r\n");
     origin.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
-    stage.hear(&client, "\r\n\r\n");
+    stage.receive_until(&client, "\r\n\r\n");
     let (mut up, mut down, mut up_got, mut down_got) = (0, 0, 0, 0);
     stage.until(|_| {
         feed(&client, &mut up);
@@ -474,7 +475,7 @@ fn a_client_that_stops_reading_an_answer_is_let_go() {
     let client = stage.dial();
     client.send(GET);
     let origin = stage.accept();
-    stage.hear(&origin, "\r\n\r\n");
+    stage.receive_until(&origin, "\r\n\r\n");
     origin.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").as_bytes());
     let mut at = 0;
     stage.until(|_| {
@@ -492,7 +493,7 @@ fn a_reset_of_the_client_in_a_large_answer_resets_the_server() {
     let client = stage.dial();
     client.send(GET);
     let origin = stage.accept();
-    stage.hear(&origin, "\r\n\r\n");
+    stage.receive_until(&origin, "\r\n\r\n");
     origin.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").as_bytes());
     let mut at = 0;
     for _ in 0..50 {
@@ -510,12 +511,12 @@ fn a_stop_with_nothing_open_is_over_at_once() {
     let mut stage = Stage::new("", "");
     let client = stage.dial();
     client.send(b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
-    stage.hear(&client, "hello");
-    stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
+    stage.receive_until(&client, "hello");
+    stage.harness.worker.stop(&mut stage.harness.reactor, Span::from_secs(30));
     let began = stage.net.now();
     stage.until(|_| client.is_finished_by_other().then_some(()));
     drop(client);
-    stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
+    stage.until(|stage| stage.harness.worker.is_stopped(&stage.harness.reactor).then_some(()));
     assert!(stage.net.now().since(began) < Span::from_secs(1));
     assert_eq!(stage.net.open_listeners(), 0);
     stage.end();
@@ -538,14 +539,14 @@ fn a_stop_answers_requests_that_were_on_their_way_and_closes_before_later_ones()
     let (early, late) = (stage.dial(), stage.dial());
     for client in [&early, &late] {
         client.send(HELLO);
-        let answer = stage.hear(client, "hello");
+        let answer = stage.receive_until(client, "hello");
         assert!(!answer.contains("Connection: close"), "{answer}");
     }
-    stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
+    stage.harness.worker.stop(&mut stage.harness.reactor, Span::from_secs(30));
     pass(&mut stage, Span::from_millis(200));
     assert!(!early.is_finished_by_other(), "an idle connection was closed within the window");
     early.send(HELLO);
-    let answer = stage.hear(&early, "hello");
+    let answer = stage.receive_until(&early, "hello");
     assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     stage.until(|_| early.is_finished_by_other().then_some(()));
     stage.until(|_| late.is_finished_by_other().then_some(()));
@@ -553,7 +554,7 @@ fn a_stop_answers_requests_that_were_on_their_way_and_closes_before_later_ones()
     pass(&mut stage, Span::from_millis(100));
     assert!(late.receive().is_empty(), "a closed connection was answered");
     drop((early, late));
-    stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
+    stage.until(|stage| stage.harness.worker.is_stopped(&stage.harness.reactor).then_some(()));
     stage.end();
 }
 
@@ -561,18 +562,18 @@ fn a_stop_answers_requests_that_were_on_their_way_and_closes_before_later_ones()
 fn a_stop_beside_a_newer_process_takes_clients_that_were_connecting() {
     let mut stage = Stage::new("", "");
     let own = std::sync::Arc::new(LeavingListeners::new(1));
-    stage.seat.worker.leave_to_others([Some(own)].into());
-    stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
+    stage.harness.worker.leave_to_others([Some(own)].into());
+    stage.harness.worker.stop(&mut stage.harness.reactor, Span::from_secs(30));
     pass(&mut stage, Span::from_millis(100));
-    assert!(!stage.seat.worker.is_stopped(&stage.seat.reactor), "a listener is still open");
+    assert!(!stage.harness.worker.is_stopped(&stage.harness.reactor), "a listener is still open");
     let client = stage.dial();
     stage.until(|stage| (stage.net.open_listeners() == 0).then_some(()));
-    assert!(stage.net.dial(&stage.seat.bound[0]).is_none(), "nobody listens any more");
+    assert!(stage.net.dial(&stage.harness.bound[0]).is_none(), "nobody listens any more");
     client.send(HELLO);
-    let answer = stage.hear(&client, "hello");
+    let answer = stage.receive_until(&client, "hello");
     assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     drop(client);
-    stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
+    stage.until(|stage| stage.harness.worker.is_stopped(&stage.harness.reactor).then_some(()));
     stage.end();
 }
 
@@ -581,13 +582,13 @@ fn a_stop_alone_takes_those_in_the_backlog_and_refuses_later_ones() {
     let mut stage = Stage::new("", "");
     let waits = stage.dial();
     waits.send(HELLO);
-    stage.seat.worker.stop(&mut stage.seat.reactor, Span::from_secs(30));
-    let answer = stage.hear(&waits, "hello");
+    stage.harness.worker.stop(&mut stage.harness.reactor, Span::from_secs(30));
+    let answer = stage.receive_until(&waits, "hello");
     assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     assert_eq!(stage.net.open_listeners(), 0, "it waits for nobody");
-    assert!(stage.net.dial(&stage.seat.bound[0]).is_none(), "nobody listens any more");
+    assert!(stage.net.dial(&stage.harness.bound[0]).is_none(), "nobody listens any more");
     drop(waits);
-    stage.until(|stage| stage.seat.worker.is_stopped(&stage.seat.reactor).then_some(()));
+    stage.until(|stage| stage.harness.worker.is_stopped(&stage.harness.reactor).then_some(()));
     stage.end();
 }
 
@@ -598,18 +599,18 @@ fn check_thrown_away(request: &[u8], answer: &[u8], end: &str, later: &[u8]) {
     let client = stage.dial();
     client.send(request);
     let origin = stage.accept();
-    stage.hear(&origin, "\r\n\r\n");
+    stage.receive_until(&origin, "\r\n\r\n");
     origin.send(answer);
-    stage.hear(&client, end);
+    stage.receive_until(&client, end);
     origin.send(later);
     stage.until(|_| origin.was_reset().then_some(()));
     client.send(GET);
     let second = stage.accept();
-    stage.hear(&second, "\r\n\r\n");
+    stage.receive_until(&second, "\r\n\r\n");
     second.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright");
-    let heard = stage.hear(&client, "right");
+    let heard = stage.receive_until(&client, "right");
     assert!(!heard.contains("evil"), "{heard}");
-    let counters = &stage.seat.accounts.counters;
+    let counters = &stage.harness.accounts.counters;
     assert_eq!((counters.upstream_faults.load(), counters.upstream_reuses.load()), (1, 0));
     drop((client, origin, second));
     stage.end();
@@ -649,15 +650,15 @@ fn an_idle_upstream_connection_is_closed_at_its_age() {
     let client = stage.dial();
     client.send(GET);
     let origin = stage.accept();
-    stage.hear(&origin, "\r\n\r\n");
+    stage.receive_until(&origin, "\r\n\r\n");
     origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    stage.hear(&client, "ok");
+    stage.receive_until(&client, "ok");
     stage.until(|_| origin.is_finished_by_other().then_some(()));
     client.send(GET);
     let second = stage.accept();
-    stage.hear(&second, "\r\n\r\n");
+    stage.receive_until(&second, "\r\n\r\n");
     second.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    stage.hear(&client, "ok");
+    stage.receive_until(&client, "ok");
     drop((client, origin, second));
     stage.end();
 }
@@ -668,7 +669,7 @@ fn a_client_that_reads_only_after_its_whole_body_is_not_kept_from_sending_it() {
     let client = stage.dial();
     client.send(b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
     let origin = stage.accept();
-    stage.hear(&origin, "\r\n\r\n");
+    stage.receive_until(&origin, "\r\n\r\n");
     // More than the client's window and all buffers on the way, before the request is whole.
     let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 500000\r\n\r\n".to_vec();
     answer.resize(answer.len() + 500_000, b'.');
@@ -698,9 +699,9 @@ fn a_switch_before_the_request_is_whole_is_refused() {
         b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhalf",
     );
     let origin = stage.accept();
-    stage.hear(&origin, "half");
+    stage.receive_until(&origin, "half");
     origin.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
-    let answer = stage.hear(&client, "\r\n\r\n");
+    let answer = stage.receive_until(&client, "\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
     stage.until(|_| origin.was_reset().then_some(()));
     drop((client, origin));

@@ -1,6 +1,6 @@
-//! The server under probe: the binary as an operator would start it, on ports of its own.
-//! In: an origin's address. Out: where its listeners are, and what it costs.
-//! Limits: one worker, so that all vectors meet the same pools and buffers.
+//! The Tidegate process under test: the binary, started as an operator would, on free ports.
+//! In: the origin's address. Out: the listeners' addresses, and the process's use of resources.
+//! Limits: one worker, so that all vectors share the same pools and buffers.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -9,19 +9,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A running server.
+/// A running Tidegate process. Dropping it kills the process and removes its folder.
 pub struct Gate {
-    /// Everything is proxied to the origin.
+    /// Listener whose requests are all proxied to the origin.
     pub proxy: SocketAddr,
-    /// Everything is answered by `respond`.
+    /// Listener whose requests are all answered by `respond`.
     pub respond: SocketAddr,
-    /// `/synthetic`, `/to` (a redirect), `/get` (GET alone).
+    /// Listener with a route for each kind of local response: `/synthetic`, `/to` (a redirect), `/get` (for
+    /// GET only), `/empty`, `/unmodified`, and `/limited`, which is proxied.
     pub local: SocketAddr,
     child: Child,
+    /// Holds the configuration file.
     folder: PathBuf,
 }
 
-/// What the `respond` route says.
+/// The body that the `respond` route sends.
 pub const RESPOND_BODY: &str = "answered here";
 
 impl Gate {
@@ -30,15 +32,15 @@ impl Gate {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tidegate-probe-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).expect("a folder can be made");
+        std::fs::create_dir_all(&folder).expect("the folder can be created");
         let file = folder.join("probe.toml");
-        std::fs::write(&file, configuration(origin)).expect("a file can be written");
+        std::fs::write(&file, configuration(origin)).expect("the file can be written");
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["run", "--workers", "1", "-c"])
             .arg(&file)
             .stderr(Stdio::piped())
             .spawn()
-            .expect("the binary runs");
+            .expect("the binary starts");
         let stderr = child.stderr.take().expect("it is piped");
         let mut lines = BufReader::new(stderr).lines();
         let mut find = |name: &str| -> SocketAddr {
@@ -50,14 +52,14 @@ impl Gate {
                     return address.parse().expect("it prints an address");
                 }
             }
-            panic!("it ended before it listened on {name}");
+            panic!("the process ended before it listened on {name}");
         };
         let (proxy, respond, local) = (find("proxy"), find("respond"), find("local"));
         std::thread::spawn(move || lines.for_each(drop));
         Self { proxy, respond, local, child, folder }
     }
 
-    /// The descriptors that its worker has open: the thread with a table of its own has them.
+    /// The open descriptors, summed over all threads, because a worker has a descriptor table of its own.
     pub fn descriptors(&self) -> usize {
         let tasks = format!("/proc/{}/task", self.child.id());
         let tasks = std::fs::read_dir(tasks).expect("it runs");
@@ -67,7 +69,7 @@ impl Gate {
         tasks.flatten().map(count).sum()
     }
 
-    /// CPU time it has used so far.
+    /// The CPU time that the process has used so far.
     pub fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
         let stat = stat.expect("it runs");
