@@ -38,16 +38,16 @@ name = "origin"
 bind = "10.0.0.1:444"
 tls = "self-signed"
 [[listener]]
-name = "told"
+name = "header"
 bind = "10.0.0.1:445"
 proxy-protocol = { from = ["0.0.0.0/0"] }
 tls = "self-signed"
 [[route]]
-listener = "told"
+listener = "header"
 proxy = "plain"
 [[route]]
-path = "/told"
-proxy = "told"
+path = "/header"
+proxy = "header"
 [[route]]
 path = "/own"
 hsts = "0s"
@@ -74,7 +74,7 @@ tls = { server-name = "a.example" }
 [pool.wrong]
 servers = ["10.0.0.1:444"]
 tls = { server-name = "b.example" }
-[pool.told]
+[pool.header]
 servers = ["10.0.0.1:445"]
 proxy-protocol = "v2"
 tls = { server-name = "a.example" }
@@ -567,7 +567,7 @@ fn proxy_header_precedes_the_handshake_downstream_and_upstream() {
         let origin = world.net.serve(&Address::Tcp("10.0.2.1:80".parse().unwrap())).unwrap();
         let mut clients = [dial_from(&world, "10.9.0.1:4000")];
         clients[0].out = b"PROXY TCP4 203.0.113.7 198.51.100.1 4660 443\r\n".to_vec();
-        clients[0].send("GET /told HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        clients[0].send("GET /header HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         let received = std::cell::RefCell::new((None::<SimPeer>, Vec::new()));
         world.run(&mut clients, |clients| {
             let (peer, bytes) = &mut *received.borrow_mut();

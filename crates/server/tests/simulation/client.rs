@@ -319,16 +319,16 @@ impl Client {
             return Ok(());
         }
         self.continued = true;
-        if let Some(told) = head.number("x-id")
-            && told != id
+        if let Some(stated) = head.number("x-id")
+            && stated != id
         {
-            return Err(format!("r{id} got the response to r{told}"));
+            return Err(format!("r{id} got the response to r{stated}"));
         }
-        if let (Some(told), Some(hash)) = (head.field("x-id"), head.number("x-request-hash")) {
+        if let (Some(stated), Some(hash)) = (head.field("x-id"), head.number("x-request-hash")) {
             let known = request.seen.iter().any(|seen| seen.whole && seen.hash == hash);
             if !known {
                 return Err(format!(
-                    "the origin of r{told} reports the body hash {hash}, but received another body"
+                    "the origin of r{stated} reports the body hash {hash}, but received another body"
                 ));
             }
         }

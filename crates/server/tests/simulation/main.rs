@@ -16,6 +16,7 @@ mod proxy_header;
 mod proxy_protocol;
 mod run;
 mod secured;
+mod stage;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -9,16 +9,15 @@ use tidegate_wire::proxy_protocol::{
     self, Endpoints, Extension, Tls, Transport, encode_binary, encode_text,
 };
 
-use crate::named::Stage;
+use crate::stage::{OK, Stage};
 
 const FRONT: &str = "10.9.0.1:4000";
 const TRUSTING: &str = "proxy-protocol = { from = [\"10.9.0.0/16\"] }";
 const GET: &[u8] = b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n";
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 fn dial_from(stage: &Stage, address: &str) -> SimPeer {
     let peer = Peer::Tcp(address.parse().expect("an address"));
-    stage.net.dial_as(&stage.harness.bound[0], peer).expect("it listens")
+    stage.net.dial_as(&stage.harness.bound[0], peer).expect("the worker listens")
 }
 
 /// Sends a request that the origin answers; returns what the origin received.
@@ -26,7 +25,7 @@ fn exchange(stage: &mut Stage, client: &SimPeer, sent: &[u8]) -> String {
     client.send(sent);
     let origin = stage.accept();
     let forwarded = stage.receive_until(&origin, "\r\n\r\n");
-    origin.send(ANSWER);
+    origin.send(OK);
     assert!(stage.receive_until(client, "ok").starts_with("HTTP/1.1 200 "));
     forwarded
 }
@@ -63,7 +62,8 @@ fn verified_tls() -> Tls<'static> {
     }
 }
 
-fn until_closed(stage: &mut Stage, client: &SimPeer) {
+/// Waits until the worker has closed or reset the connection.
+fn wait_closed(stage: &mut Stage, client: &SimPeer) {
     let over = |_: &Stage| (client.is_finished_by_other() || client.was_reset()).then_some(());
     stage.until(over);
 }
@@ -95,7 +95,7 @@ fn header_of_a_trusted_proxy_names_the_client() {
         }
         let forwarded = exchange(&mut stage, &cut, GET);
         assert!(forwarded.contains(&format!("\r\nForwarded: for={client};")), "{forwarded}");
-        assert_eq!(stage.harness.accounts.counters.proxy_headers.load(), 2);
+        assert_eq!(stage.counters().proxy_headers.load(), 2);
         drop((whole, cut));
         stage.end();
     }
@@ -135,7 +135,7 @@ fn header_from_an_untrusted_client_is_a_malformed_request() {
         let plain = dial_from(&stage, "10.10.0.1:4001");
         let forwarded = exchange(&mut stage, &plain, GET);
         assert!(forwarded.contains("X-Forwarded-For: 10.10.0.1\r\n"), "{forwarded}");
-        assert_eq!(stage.harness.accounts.counters.proxy_headers.load(), 0);
+        assert_eq!(stage.counters().proxy_headers.load(), 0);
         drop((client, plain));
         stage.end();
     }
@@ -147,10 +147,10 @@ fn trusted_proxy_without_a_valid_header_is_closed_and_counted() {
         let mut stage = Stage::new(TRUSTING, "");
         let client = dial_from(&stage, FRONT);
         client.send(sent);
-        until_closed(&mut stage, &client);
+        wait_closed(&mut stage, &client);
         assert!(client.receive().is_empty(), "an invalid header gets no response");
-        assert_eq!(stage.harness.accounts.counters.proxy_header_faults.load(), 1);
-        assert_eq!(stage.harness.accounts.counters.requests.load(), 0);
+        assert_eq!(stage.counters().proxy_header_faults.load(), 1);
+        assert_eq!(stage.counters().requests.load(), 0);
         drop(client);
         stage.end();
     }
@@ -167,10 +167,10 @@ fn incomplete_header_ends_with_the_head_timeout() {
         stage.turn();
         stage.net.advance_by(Span::from_millis(100));
     }
-    until_closed(&mut stage, &client);
+    wait_closed(&mut stage, &client);
     let took = stage.net.now().since(began);
     assert!(took >= Span::from_secs(2) && took < Span::from_secs(3), "{took:?}");
-    assert_eq!(stage.harness.accounts.counters.head_timeouts.load(), 1);
+    assert_eq!(stage.counters().head_timeouts.load(), 1);
     drop(client);
     stage.end();
 }
@@ -203,23 +203,20 @@ fn connection_with_a_header_is_reused_for_its_client_only() {
     first.send(GET);
     let of_first = stage.accept();
     assert!(stage.receive_until(&of_first, "\r\n\r\n").starts_with("PROXY TCP4 192.0.2.1 "));
-    of_first.send(ANSWER);
-    stage.receive_until(&first, "ok");
+    stage.respond(&of_first, &first);
 
     second.send(GET);
     let of_second = stage.accept();
     assert!(stage.receive_until(&of_second, "\r\n\r\n").starts_with("PROXY TCP4 192.0.2.2 "));
-    of_second.send(ANSWER);
-    stage.receive_until(&second, "ok");
+    stage.respond(&of_second, &second);
 
     first.send(GET);
     assert!(
         stage.receive_until(&of_first, "\r\n\r\n").starts_with("GET /p "),
         "one header per connection"
     );
-    of_first.send(ANSWER);
-    stage.receive_until(&first, "ok");
-    let counters = &stage.harness.accounts.counters;
+    stage.respond(&of_first, &first);
+    let counters = stage.counters();
     assert_eq!((counters.upstream_connects.load(), counters.upstream_reuses.load()), (2, 1));
     assert_eq!(
         stage.harness.worker.leftovers().idle,
@@ -228,12 +225,12 @@ fn connection_with_a_header_is_reused_for_its_client_only() {
     );
 
     drop(first);
-    until_closed(&mut stage, &of_first);
+    wait_closed(&mut stage, &of_first);
     assert!(!of_second.is_finished_by_other());
     // The server closes the kept connection, so the client's next request opens a new one.
     drop(of_second);
     stage.until(|stage| {
-        let closes = stage.harness.accounts.counters.upstream_idle_closes.load();
+        let closes = stage.counters().upstream_idle_closes.load();
         (closes > 0).then_some(())
     });
     let forwarded = exchange(&mut stage, &second, GET);
@@ -249,9 +246,8 @@ fn connection_kept_for_a_client_has_the_idle_timeout() {
     client.send(GET);
     let origin = stage.accept();
     stage.receive_until(&origin, "HTTP/1.1\r\n");
-    origin.send(ANSWER);
-    stage.receive_until(&client, "ok");
-    until_closed(&mut stage, &origin);
+    stage.respond(&origin, &client);
+    wait_closed(&mut stage, &origin);
     assert!(client.is_up() && !client.is_finished_by_other(), "the client's connection stays open");
     client.send(GET);
     let origin = stage.accept();
@@ -269,10 +265,9 @@ fn connections_kept_for_clients_count_towards_idle_max() {
         client.send(GET);
         let origin = stage.accept();
         stage.receive_until(&origin, "\r\n\r\n");
-        origin.send(ANSWER);
-        stage.receive_until(&client, "ok");
+        stage.respond(&origin, &client);
         if port > 2 {
-            until_closed(&mut stage, &origin);
+            wait_closed(&mut stage, &origin);
         }
         assert_eq!(stage.harness.worker.leftovers().kept, port.min(2));
         held.push((client, origin));
@@ -282,19 +277,17 @@ fn connections_kept_for_clients_count_towards_idle_max() {
     client.send(GET);
     stage.receive_until(origin, "\r\n\r\n");
     assert_eq!(stage.harness.worker.leftovers().kept, 1);
-    origin.send(ANSWER);
-    stage.receive_until(client, "ok");
+    stage.respond(origin, client);
     assert_eq!(stage.harness.worker.leftovers().kept, 2);
     // When a client leaves, its connection makes room for another one.
     let (client, origin) = held.remove(1);
     drop(client);
-    until_closed(&mut stage, &origin);
+    wait_closed(&mut stage, &origin);
     let (client, _) = &held[2];
     client.send(GET);
     let origin = stage.accept();
     stage.receive_until(&origin, "\r\n\r\n");
-    origin.send(ANSWER);
-    stage.receive_until(client, "ok");
+    stage.respond(&origin, client);
     assert!(!origin.is_finished_by_other());
     assert_eq!(stage.harness.worker.leftovers().kept, 2);
     drop((held, origin));
@@ -318,7 +311,7 @@ fn request(stage: &mut Stage, client: &SimPeer, sent: &[u8]) -> (String, String)
         return (String::new(), String::from_utf8(response).expect("text"));
     };
     let forwarded = stage.receive_until(&origin, "\r\n\r\n");
-    origin.send(ANSWER);
+    origin.send(OK);
     (forwarded, stage.receive_until(client, "\r\n\r\nok"))
 }
 

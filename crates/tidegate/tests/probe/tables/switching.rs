@@ -76,7 +76,7 @@ fn interims() -> Vec<Vector> {
         answer(name, "9110 15.2 MUST", format!("{interim}{OK}")).interims(statuses)
     };
     vec![
-        after("100 unasked", "HTTP/1.1 100 Continue\r\n\r\n", &[100]),
+        after("100 without an expectation", "HTTP/1.1 100 Continue\r\n\r\n", &[100]),
         after("102", "HTTP/1.1 102 Processing\r\n\r\n", &[102]),
         after("103 with a field", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", &[103]),
         after("an unknown interim status", "HTTP/1.1 199 Odd\r\n\r\n", &[199]),
@@ -115,7 +115,7 @@ fn interims() -> Vec<Vector> {
             .with_script(&[send("HTTP/1.1 103 A\r\n\r\n"), Play::Close])
             .statuses(&[502])
             .interims(&[103]),
-        answer("101 unasked", "9110 7.8 MUST NOT", {
+        answer("101 without Upgrade", "9110 7.8 MUST NOT", {
             "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
         })
         .statuses(&[502]),

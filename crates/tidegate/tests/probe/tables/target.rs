@@ -82,7 +82,7 @@ fn bad_hosts() -> Vec<Vector> {
         bad("a Host with half a percent", "Host: a%2"),
         bad("a space before Host's colon", "Host : h"),
         bad("a folded Host", "Host:\r\n h"),
-        bad("a Host that goes on on the next line", "Host: a\r\n b"),
+        bad("a Host continued on the next line", "Host: a\r\n b"),
         refuse("two Hosts in HTTP/1.0", "9112 3.2 MUST", &[400], {
             "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n"
         }),
