@@ -17,6 +17,7 @@ use tidegate_reactor::{EpollReactor, make_wakers};
 
 use peer::harness::Harness;
 
+/// The system's allocator, counting each thread's allocations.
 struct Counting;
 
 thread_local! {
@@ -41,7 +42,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// Rounds before the worker counts as warm.
 const WARM_ROUNDS: usize = 40;
+/// Rounds in which nothing may be allocated.
 const ROUNDS: usize = 150;
 
 /// The beginning of the last request of a batch, and the origin's response to it.
@@ -73,7 +76,7 @@ impl Bench {
              [[route]]\npath = \"/hello\"\nrespond = {{ body = \"hello\" }}\n\
              [[route]]\nproxy = \"p\"\n\
              [pool.p]\nservers = [\"{}\"]\n",
-            origin.local_addr().expect("it is bound")
+            origin.local_addr().expect("the origin is bound")
         );
         let config = tidegate_config::parse(&config, "the test").expect("a valid configuration");
         let waker = make_wakers(1).expect("an eventfd").remove(0);

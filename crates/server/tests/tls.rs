@@ -85,10 +85,12 @@ proxy-protocol = "v2"
 
 /// The parameters of a `World`.
 struct Setup {
+    /// The seed of the network and of the certificate's key.
     seed: u64,
     faults: Faults,
     /// The highest TLS version of connectors.
     version_max: Version,
+    /// Where TLS keys and nonces come from.
     randomness: Randomness,
     /// The day on which the certificate expires.
     expires: Option<(i32, u8, u8)>,
@@ -108,8 +110,11 @@ struct World {
     worker: Worker,
     layer: TlsLayer<Arc<Accounts>>,
     accounts: Arc<Accounts>,
+    /// For clients; it trusts the worker's certificate.
     connector: Connector,
+    /// The ticket keys of all listeners.
     tickets: Arc<TicketKeys>,
+    /// The clock that TLS reads.
     clock: TlsClock,
 }
 

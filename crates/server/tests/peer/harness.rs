@@ -17,7 +17,9 @@ pub struct Harness<R> {
     pub worker: Worker,
     pub reactor: R,
     pub accounts: Arc<Accounts>,
+    /// The TLS layer, if the plan has any TLS.
     layer: Option<TlsLayer<Arc<Accounts>>>,
+    /// The worker's listeners, in the order of the configuration.
     listeners: Vec<ListenerId>,
     /// The addresses that the listeners are bound to.
     pub bound: Vec<Address>,

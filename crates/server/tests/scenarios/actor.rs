@@ -36,6 +36,7 @@ pub struct Actor {
     script: Script,
     /// The index of the current step.
     at: usize,
+    /// The connection, once it is open.
     wire: Option<Box<dyn Wire>>,
     reader: Reader,
     /// The last head received.

@@ -14,6 +14,7 @@ use crate::scene::{Scene, Script};
 const SEEDS: u64 = 12;
 const TURNS_MAX: u32 = 500_000;
 
+/// A simulated network with one worker and the servers of a scene.
 struct Simulated {
     net: SimNet,
     harness: Harness<SimReactor>,

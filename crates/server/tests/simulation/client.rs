@@ -48,6 +48,7 @@ pub enum Op {
 
 /// The properties of one client besides its script.
 pub struct Habits {
+    /// When the client connects.
     pub start_at: Moment,
     /// The most bytes sent at once.
     pub piece_bytes: usize,
@@ -59,11 +60,16 @@ pub struct Habits {
 
 /// A client and its one connection.
 pub struct Client {
+    /// Names the client in messages, and decides its address.
     index: usize,
+    /// The listener's address.
     address: Address,
+    /// The remaining steps of the script.
     ops: VecDeque<Op>,
     habits: Habits,
+    /// The client uses TLS if it has a connector.
     connector: Option<Connector>,
+    /// The connection; `None` before it is opened and after it has ended.
     peer: Option<Line>,
     reader: Reader,
     /// The response being read.
@@ -90,7 +96,9 @@ pub struct Client {
     closing: bool,
     /// The worker had a reason to close before all requests were answered.
     may_close_early: bool,
+    /// Set once the upgrade was accepted.
     tunnel: Option<Tunnel>,
+    /// The client has left or lost its connection, and does nothing any more.
     pub ended: bool,
 }
 

@@ -66,9 +66,11 @@ pub struct Sighting {
 /// Everything known about a run.
 #[derive(Default)]
 pub struct Oracle {
+    /// The simulated time.
     pub now: Moment,
     /// By request id.
     pub requests: BTreeMap<u64, Request>,
+    /// In the order in which they were found.
     pub violations: Vec<String>,
     /// Nothing in this run may fail: every request must get its complete response.
     pub is_calm: bool,
@@ -84,6 +86,7 @@ pub struct Oracle {
     pub answers_cut: u64,
     /// Arrivals of a request at an origin after its first one.
     pub resends: u64,
+    /// Tunnels that were opened.
     pub tunnels: u64,
     /// Clients that sent an invalid PROXY header.
     pub refused: u64,

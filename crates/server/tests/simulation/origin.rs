@@ -74,8 +74,10 @@ pub enum Lie {
 
 /// A server of a pool.
 pub struct Origin {
+    /// Names the origin in messages, and seeds its bodies.
     index: usize,
     server: SimServer,
+    /// The origin uses TLS if it has an acceptor.
     acceptor: Option<Acceptor>,
     prng: Prng,
     behaviour: Behaviour,
@@ -93,8 +95,11 @@ struct Conn {
     out: VecDeque<Out>,
     /// `out` does not go on before.
     out_at: Moment,
+    /// The origin reads from this connection.
     reading: bool,
+    /// When the last exchange ended, or the connection was accepted.
     idle_since: Moment,
+    /// The upgrade was accepted: bytes are echoed.
     tunnel: bool,
     /// Garbage follows the response. The next request may arrive before the worker sees it.
     garbled: bool,
@@ -657,8 +662,10 @@ impl Origin {
 /// The bytes of a complete response, and what `send_answer` needs to know about them.
 struct FramedAnswer {
     bytes: Vec<u8>,
+    /// How many of `bytes` are the head.
     head_bytes: usize,
     framing: Framing,
+    /// The connection closes after it.
     close: bool,
 }
 

@@ -20,8 +20,10 @@ pub const BODY_BYTES_MAX: u64 = 20_480;
 
 /// All decisions of a run.
 pub struct Plan {
+    /// The configuration file.
     pub config: String,
     pub workers: usize,
+    /// Bytes under way in one direction of a connection.
     pub window_bytes: usize,
     /// Clients use TLS.
     pub secured: bool,
@@ -39,11 +41,13 @@ pub struct Plan {
     /// `None`: nothing listens at this address.
     pub origins: Vec<(Address, Option<Behaviour>)>,
     pub clients: Vec<(Vec<Op>, Habits)>,
+    /// All requests of all clients' scripts.
     pub requests: Vec<Request>,
     /// When every worker is told to stop, and the grace period.
     pub stop: Option<(Moment, Span)>,
 }
 
+/// The address of the listener.
 pub const LISTEN: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
 
 /// The clients whose PROXY headers are accepted, in plans that accept any: the first eight.

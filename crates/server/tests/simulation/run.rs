@@ -24,17 +24,20 @@ const INPUT_BYTES_MAX: usize = 2 * READ_BUFFER_BYTES;
 /// A run in progress.
 struct Run {
     net: SimNet,
+    /// One for each worker.
     harnesses: Vec<Harness<SimReactor>>,
     origins: Vec<Origin>,
     clients: Vec<Client>,
     oracle: Oracle,
+    /// Chooses the order of the workers in each step.
     prng: Prng,
     /// When all workers are told to stop, and with which grace period; `None` afterwards.
     stop: Option<(Moment, Span)>,
     /// When all workers must have stopped.
     stopped_by: Option<Moment>,
+    /// Steps so far; in each one every worker takes a turn.
     turns: u64,
-    /// Turns since the clock last advanced.
+    /// Steps since the clock last advanced.
     turns_now: u64,
 }
 

@@ -12,6 +12,7 @@ use tidegate_wire::tls::{
 
 use crate::peer::keys;
 
+/// The name in the certificate.
 const NAME: &str = "a.example";
 /// The time at which the simulated clock starts.
 const UNIX_SECONDS: u64 = 1_700_000_000;
@@ -22,6 +23,7 @@ const HANDSHAKE_TIMEOUT: Span = Span::from_secs(10);
 pub struct Keys {
     pub acceptor: Acceptor,
     pub connector: Connector,
+    /// The clock that TLS reads, set to `UNIX_SECONDS`.
     clock: TlsClock,
 }
 

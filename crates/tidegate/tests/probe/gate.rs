@@ -41,15 +41,17 @@ impl Gate {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
-        let stderr = child.stderr.take().expect("it is piped");
+        let stderr = child.stderr.take().expect("stderr is piped");
         let mut lines = BufReader::new(stderr).lines();
         let mut find = |name: &str| -> SocketAddr {
             for line in lines.by_ref() {
                 let line = line.expect("stderr is text");
                 if line.contains(&format!("({name})")) {
-                    let (_, rest) = line.split_once("http://").expect("it prints an address");
-                    let (address, _) = rest.split_once('/').expect("it prints an address");
-                    return address.parse().expect("it prints an address");
+                    let (_, rest) =
+                        line.split_once("http://").expect("the process prints the address");
+                    let (address, _) =
+                        rest.split_once('/').expect("the process prints the address");
+                    return address.parse().expect("the process prints the address");
                 }
             }
             panic!("the process ended before it listened on {name}");
@@ -62,7 +64,7 @@ impl Gate {
     /// The open descriptors, summed over all threads, because a worker has a descriptor table of its own.
     pub fn descriptors(&self) -> usize {
         let tasks = format!("/proc/{}/task", self.child.id());
-        let tasks = std::fs::read_dir(tasks).expect("it runs");
+        let tasks = std::fs::read_dir(tasks).expect("the process runs");
         let count = |task: std::fs::DirEntry| {
             std::fs::read_dir(task.path().join("fd")).map_or(0, Iterator::count)
         };
@@ -72,7 +74,7 @@ impl Gate {
     /// The CPU time that the process has used so far.
     pub fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        let stat = stat.expect("it runs");
+        let stat = stat.expect("the process runs");
         let after_name = stat.rsplit(')').next().unwrap_or_default();
         let words: Vec<&str> = after_name.split_whitespace().collect();
         let ticks = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
@@ -83,7 +85,7 @@ impl Gate {
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id()));
-        let statm = statm.expect("it runs");
+        let statm = statm.expect("the process runs");
         let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
         pages.unwrap_or(0) * 4096
     }
