@@ -1,7 +1,7 @@
-//! The data path allocates nothing per request once it is warm: answers made here, and forwarded ones.
-//! In: requests over real sockets, one worker turned in this thread. Out: allocations within its turns.
-//! Never: counts what the test's own clients and origins allocate. Not held: a trailer section is kept in
-//! memory of its own, for as long as its body.
+//! Checks that the warmed-up data path allocates nothing per request, for local and forwarded responses.
+//! In: requests over real sockets, to one worker that runs in this thread. Out: allocations within its turns.
+//! Never: counts allocations of the test's own clients and origins.
+//! Not covered: trailer sections, for which memory is allocated until their body ends.
 
 #[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
 #[path = "peer/mod.rs"]
@@ -15,16 +15,17 @@ use std::net::{TcpListener, TcpStream};
 use tidegate_base::{Address, Span};
 use tidegate_reactor::{EpollReactor, make_wakers};
 
-use peer::seat::Seat;
+use peer::harness::Harness;
 
+/// The system's allocator, counting each thread's allocations.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; the counter is a plain thread-local cell
-// without a destructor, so touching it allocates nothing.
+// SAFETY: every call is passed to the system's allocator unchanged. The counter is a thread-local cell
+// without a destructor, so using it allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -41,22 +42,28 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// Rounds before the worker counts as warm.
 const WARM_ROUNDS: usize = 40;
+/// Rounds in which nothing may be allocated.
 const ROUNDS: usize = 150;
 
-/// How the last request of a batch begins, and what the origin answers to it.
+/// The beginning of the last request of a batch, and the origin's response to it.
 const LAST: &[u8] = b"GET /last ";
 const LAST_ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlast";
 
-/// A worker over sockets, an origin, and clients, all in this thread.
+/// A worker on real sockets, an origin and clients, all in this thread.
 struct Bench {
-    seat: Seat<EpollReactor>,
+    harness: Harness<EpollReactor>,
     origin: TcpListener,
+    /// The origin's ends of the connections to it.
     upstreams: Vec<TcpStream>,
+    /// The origin's response.
     answer: Vec<u8>,
-    /// Bytes of a request after which the origin answers.
+    /// The origin answers when a request ends with these bytes.
     mark: &'static [u8],
-    heard: Vec<Vec<u8>>,
+    /// For each connection in `upstreams`, the request bytes so far.
+    received: Vec<Vec<u8>>,
+    /// Allocations within the worker's turns.
     within_turns: u64,
 }
 
@@ -69,59 +76,59 @@ impl Bench {
              [[route]]\npath = \"/hello\"\nrespond = {{ body = \"hello\" }}\n\
              [[route]]\nproxy = \"p\"\n\
              [pool.p]\nservers = [\"{}\"]\n",
-            origin.local_addr().expect("it is bound")
+            origin.local_addr().expect("the origin is bound")
         );
-        let config = tidegate_config::parse(&config, "the test").expect("it is right");
+        let config = tidegate_config::parse(&config, "the test").expect("a valid configuration");
         let waker = make_wakers(1).expect("an eventfd").remove(0);
         let reactor = EpollReactor::new(100, waker).expect("an epoll instance");
         Self {
-            seat: Seat::new(reactor, &config, 100, 1),
+            harness: Harness::new(reactor, &config, 100, 1),
             origin,
             upstreams: Vec::new(),
             answer: answer.to_vec(),
             mark,
-            heard: Vec::new(),
+            received: Vec::new(),
             within_turns: 0,
         }
     }
 
     fn dial(&self) -> TcpStream {
-        let Address::Tcp(address) = self.seat.bound[0] else { panic!("TCP") };
-        let client = TcpStream::connect(address).expect("it listens");
+        let Address::Tcp(address) = self.harness.bound[0] else { panic!("TCP") };
+        let client = TcpStream::connect(address).expect("the worker listens");
         client.set_nonblocking(true).expect("a socket can be non-blocking");
         client
     }
 
     fn turn(&mut self) {
         let before = ALLOCATIONS.with(Cell::get);
-        self.seat.worker.turn(&mut self.seat.reactor, Span::from_millis(1));
+        self.harness.worker.turn(&mut self.harness.reactor, Span::from_millis(1));
         self.within_turns += ALLOCATIONS.with(Cell::get) - before;
     }
 
-    /// The origin answers whatever is whole.
+    /// Lets the origin accept connections and answer complete requests.
     fn serve(&mut self) {
         while let Ok((stream, _)) = self.origin.accept() {
             stream.set_nonblocking(true).expect("a socket can be non-blocking");
             self.upstreams.push(stream);
-            self.heard.push(Vec::new());
+            self.received.push(Vec::new());
         }
         let mut buffer = [0; 65536];
-        for (stream, heard) in self.upstreams.iter_mut().zip(&mut self.heard) {
+        for (stream, received) in self.upstreams.iter_mut().zip(&mut self.received) {
             if let Ok(count) = stream.read(&mut buffer) {
-                heard.extend_from_slice(&buffer[..count]);
+                received.extend_from_slice(&buffer[..count]);
             }
-            if heard.ends_with(self.mark) {
-                let answer = if heard.starts_with(LAST) { LAST_ANSWER } else { &self.answer };
-                heard.clear();
+            if received.ends_with(self.mark) {
+                let answer = if received.starts_with(LAST) { LAST_ANSWER } else { &self.answer };
+                received.clear();
                 stream.write_all(answer).expect("a short answer fits");
             }
         }
     }
 
-    /// Sends `request` on every client and takes what comes on each until it ends with `ends_with`.
+    /// Sends `request` on every client connection, and reads from each until the bytes end with `ends_with`.
     fn round(&mut self, clients: &mut [TcpStream], request: &[u8], ends_with: &[u8]) {
         for client in clients.iter_mut() {
-            client.write_all(request).expect("it is up");
+            client.write_all(request).expect("the connection is open");
         }
         let mut buffer = [0; 65536];
         for client in clients {
@@ -130,7 +137,9 @@ impl Bench {
                 self.turn();
                 self.serve();
                 match client.read(&mut buffer) {
-                    Ok(0) => panic!("closed after {:?}", String::from_utf8_lossy(&got)),
+                    Ok(0) => {
+                        panic!("closed by the worker after {:?}", String::from_utf8_lossy(&got))
+                    }
                     Ok(count) => got.extend_from_slice(&buffer[..count]),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
                 }
@@ -138,7 +147,7 @@ impl Bench {
         }
     }
 
-    /// Plays all rounds; after the warm ones turns must not allocate.
+    /// Plays all rounds. After the warm-up rounds no turn may allocate.
     fn check(&mut self, request: &[u8], ends_with: &[u8]) {
         let mut clients: Vec<TcpStream> = (0..8).map(|_| self.dial()).collect();
         for _ in 0..WARM_ROUNDS {
@@ -147,19 +156,19 @@ impl Bench {
         self.within_turns = 0;
         for round in 0..ROUNDS {
             self.round(&mut clients, request, ends_with);
-            assert_eq!(self.within_turns, 0, "allocations in the turns of round {round}");
+            assert_eq!(self.within_turns, 0, "the turns of round {round} allocated");
         }
     }
 }
 
 #[test]
-fn a_warm_respond_allocates_nothing() {
+fn respond_allocates_nothing() {
     let mut bench = Bench::new(b"", b"\r\n\r\n");
     bench.check(b"GET /hello HTTP/1.1\r\nHost: a\r\nUser-Agent: x\r\n\r\n", b"hello");
 }
 
 #[test]
-fn warm_pipelined_responds_allocate_nothing() {
+fn pipelined_respond_allocates_nothing() {
     let mut bench = Bench::new(b"", b"\r\n\r\n");
     let request = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n".repeat(15);
     let last = b"HEAD /hello HTTP/1.1\r\nHost: b\r\n\r\n";
@@ -167,7 +176,7 @@ fn warm_pipelined_responds_allocate_nothing() {
 }
 
 #[test]
-fn a_warm_respond_to_a_chunked_body_allocates_nothing() {
+fn respond_to_a_chunked_body_allocates_nothing() {
     let mut bench = Bench::new(b"", b"\r\n\r\n");
     let request = b"POST /hello HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
         4;a=b\r\nbody\r\n0\r\n\r\n";
@@ -175,13 +184,13 @@ fn a_warm_respond_to_a_chunked_body_allocates_nothing() {
 }
 
 #[test]
-fn a_warm_proxied_get_allocates_nothing() {
+fn proxied_get_allocates_nothing() {
     let mut bench = Bench::new(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nend", b"\r\n\r\n");
     bench.check(b"GET /p HTTP/1.1\r\nHost: a\r\nCookie: a=b\r\n\r\n", b"end");
 }
 
 #[test]
-fn a_warm_proxied_post_with_a_chunked_answer_allocates_nothing() {
+fn proxied_post_with_a_chunked_response_allocates_nothing() {
     let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nend\r\n0\r\n\r\n";
     let mut bench = Bench::new(answer, b"request");
     let request = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\nrequest";
@@ -189,7 +198,7 @@ fn a_warm_proxied_post_with_a_chunked_answer_allocates_nothing() {
 }
 
 #[test]
-fn a_warm_proxied_chunked_post_allocates_nothing() {
+fn proxied_chunked_post_allocates_nothing() {
     let mut bench =
         Bench::new(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nend", b"\r\n0\r\n\r\n");
     let request = b"POST /p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
@@ -198,7 +207,7 @@ fn a_warm_proxied_chunked_post_allocates_nothing() {
 }
 
 #[test]
-fn warm_pipelined_proxied_requests_allocate_nothing() {
+fn pipelined_proxied_requests_allocate_nothing() {
     let mut bench = Bench::new(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nend", b"\r\n\r\n");
     let requests = b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n".repeat(7);
     let last = b"GET /last HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -206,7 +215,7 @@ fn warm_pipelined_proxied_requests_allocate_nothing() {
 }
 
 #[test]
-fn a_warm_proxied_answer_of_64_kib_allocates_nothing() {
+fn proxied_response_of_64_kib_allocates_nothing() {
     let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 65536\r\n\r\n".to_vec();
     answer.resize(answer.len() + 65533, b'.');
     answer.extend(b"end");

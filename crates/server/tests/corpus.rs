@@ -1,6 +1,6 @@
-//! The fuzz corpus of whole exchanges in plain `cargo test`: every file, and seeded mutations of them.
-//! In: the files. Out: the file or seed that breaks a promise, and how to play it again.
-//! Limits: `MUTATIONS` scripts, or as many as TIDEGATE_SEEDS says; TIDEGATE_SEED plays a single one.
+//! Runs the fuzz corpus of whole exchanges in plain `cargo test`: every file, and seeded mutations of them.
+//! In: the files. Out: the file or seed that breaks an invariant, and the command that replays it.
+//! Limits: `MUTATIONS` scripts. TIDEGATE_SEEDS sets another number; TIDEGATE_SEED plays a single one.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -10,9 +10,9 @@ use tidegate_base::Prng;
 use tidegate_server::fuzz::fuzz_exchange;
 
 const MUTATIONS: u64 = 5000;
-/// Between two steps of a script.
+/// The byte between two steps of a script.
 const STEP_END: u8 = 0xff;
-/// Parts of heads and bodies, put somewhere into a step.
+/// Parts of heads and bodies, inserted anywhere in a step.
 const PIECES: &[&[u8]] = &[
     b"\r\n",
     b"0\r\n\r\n",
@@ -21,7 +21,7 @@ const PIECES: &[&[u8]] = &[
     b"Connection: close\r\n",
     b"Expect: 100-continue\r\n",
 ];
-/// Steps as `fuzz_exchange` reads them, put between others.
+/// Steps in the format of `fuzz_exchange`, inserted between others.
 const STEPS: &[&[u8]] = &[
     b"C",
     b"S",
@@ -40,33 +40,33 @@ const STEPS: &[&[u8]] = &[
     b"sHTTP/1.1 103 Early\r\n\r\n",
 ];
 
-/// The corpus by name, so that a seed means the same on every machine.
+/// The corpus, sorted by name so that a seed means the same on every machine.
 fn corpus() -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/exchange");
     let entries =
         fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = entries
         .map(|entry| {
-            let path = entry.expect("a folder's entry").path();
+            let path = entry.expect("a directory entry").path();
             let data =
                 fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             (path.display().to_string(), data)
         })
         .collect();
     files.sort();
-    assert!(files.len() >= 5, "the corpus in {} is nearly empty", folder.display());
+    assert!(files.len() >= 5, "fewer than 5 files in {}", folder.display());
     files
 }
 
 #[test]
-fn exchange_corpus_keeps_every_promise() {
+fn exchange_corpus_breaks_no_invariant() {
     for (name, data) in corpus() {
-        assert!(catch_unwind(|| fuzz_exchange(&data)).is_ok(), "{name} breaks a promise");
+        assert!(catch_unwind(|| fuzz_exchange(&data)).is_ok(), "{name} breaks an invariant");
     }
 }
 
 #[test]
-fn mutations_of_the_exchange_corpus_keep_every_promise() {
+fn mutated_exchange_corpus_breaks_no_invariant() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("TIDEGATE_SEED") {
         Some(seed) => seed..seed + 1,
@@ -77,7 +77,7 @@ fn mutations_of_the_exchange_corpus_keep_every_promise() {
         let script = mutate(&files, seed);
         assert!(
             catch_unwind(|| fuzz_exchange(&script)).is_ok(),
-            "seed {seed} breaks a promise by {:?}: TIDEGATE_SEED={seed} cargo test --package \
+            "seed {seed} breaks an invariant with {:?}; replay: TIDEGATE_SEED={seed} cargo test --package \
              tidegate-server --test corpus",
             String::from_utf8_lossy(&script)
         );
@@ -85,14 +85,14 @@ fn mutations_of_the_exchange_corpus_keep_every_promise() {
 }
 
 #[test]
-fn a_seed_means_the_same_script_each_time_and_another_than_its_neighbour() {
+fn seed_determines_the_script() {
     let files = corpus();
     assert_eq!(mutate(&files, 7), mutate(&files, 7));
     assert!((0..20).any(|seed| mutate(&files, seed) != mutate(&files, seed + 1)));
 }
 
-/// A file of the corpus with some changes: mostly of whole steps, which leave heads well-formed and put
-/// what happens in another order; now and then of single bytes.
+/// A file of the corpus with a few changes. Most of them move, copy or remove whole steps, which keeps heads
+/// well-formed and changes the order of events; some change single bytes.
 fn mutate(files: &[(String, Vec<u8>)], seed: u64) -> Vec<u8> {
     let mut prng = Prng::new(seed);
     let mut pick = |below: usize| prng.below(below as u64) as usize;

@@ -1,6 +1,7 @@
-//! TLS on simulated sockets: a worker under the layer, clients of the codec's own, virtual time, faults.
-//! In: seeds, of the net and of all keys. Out: the same bytes each time; the same answers whatever the net
-//! does; counters; nothing left behind.
+//! TLS on the simulated network: a worker below the TLS layer, clients with `wire`'s codec, virtual time and
+//! network faults.
+//! In: seeds for the network and for all keys. Out: the same bytes for the same seed; the same responses
+//! whatever the network does; the right counters; no leaks.
 
 #[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
 mod peer;
@@ -37,16 +38,16 @@ name = "origin"
 bind = "10.0.0.1:444"
 tls = "self-signed"
 [[listener]]
-name = "told"
+name = "header"
 bind = "10.0.0.1:445"
 proxy-protocol = { from = ["0.0.0.0/0"] }
 tls = "self-signed"
 [[route]]
-listener = "told"
+listener = "header"
 proxy = "plain"
 [[route]]
-path = "/told"
-proxy = "told"
+path = "/header"
+proxy = "header"
 [[route]]
 path = "/own"
 hsts = "0s"
@@ -73,7 +74,7 @@ tls = { server-name = "a.example" }
 [pool.wrong]
 servers = ["10.0.0.1:444"]
 tls = { server-name = "b.example" }
-[pool.told]
+[pool.header]
 servers = ["10.0.0.1:445"]
 proxy-protocol = "v2"
 tls = { server-name = "a.example" }
@@ -82,42 +83,48 @@ servers = ["10.0.2.1:80"]
 proxy-protocol = "v2"
 "#;
 
-/// What a house is made of.
-struct Plot {
+/// The parameters of a `World`.
+struct Setup {
+    /// The seed of the network and of the certificate's key.
     seed: u64,
     faults: Faults,
-    /// What clients and servers speak.
+    /// The highest TLS version of connectors.
     version_max: Version,
+    /// Where TLS keys and nonces come from.
     randomness: Randomness,
-    /// The day on which the certificate of all is good no more.
+    /// The day on which the certificate expires.
     expires: Option<(i32, u8, u8)>,
 }
 
-impl Plot {
+impl Setup {
     fn of(seed: u64) -> Self {
         let (faults, version_max) = (Faults::none(), Version::Tls13);
         Self { seed, faults, version_max, randomness: Randomness::seeded(seed), expires: None }
     }
 }
 
-struct House {
+/// A network with one worker, its TLS layer and the keys that clients need.
+struct World {
     net: SimNet,
     reactor: SimReactor,
     worker: Worker,
     layer: TlsLayer<Arc<Accounts>>,
     accounts: Arc<Accounts>,
+    /// For clients; it trusts the worker's certificate.
     connector: Connector,
+    /// The ticket keys of all listeners.
     tickets: Arc<TicketKeys>,
+    /// The clock that TLS reads.
     clock: TlsClock,
 }
 
-impl House {
+impl World {
     fn new(seed: u64, faults: Faults) -> Self {
-        Self::built(Plot { faults, ..Plot::of(seed) })
+        Self::with(Setup { faults, ..Setup::of(seed) })
     }
 
-    fn built(plot: Plot) -> Self {
-        let Plot { seed, faults, version_max, randomness, expires } = plot;
+    fn with(setup: Setup) -> Self {
+        let Setup { seed, faults, version_max, randomness, expires } = setup;
         let net = SimNet::new(seed, faults);
         let clock = TlsClock::default();
         let files = peer::keys::certificate(seed, "a.example", |params| {
@@ -168,16 +175,16 @@ impl House {
         Client::new(self.net.dial(&server()).unwrap(), session)
     }
 
-    /// Goes on until `done`, at most for two minutes of virtual time.
+    /// Runs until `done`, for at most two minutes of virtual time.
     fn run(&mut self, clients: &mut [Client], done: impl Fn(&[Client]) -> bool) {
         let end = self.net.now().after(Span::from_secs(120));
         while !done(clients) {
             self.turn();
             let moved = clients.iter_mut().map(Client::step).filter(|moved| *moved).count() > 0;
             if !moved {
-                assert!(self.net.advance_to_next_event(), "nothing will ever happen");
+                assert!(self.net.advance_to_next_event(), "deadlock: no event is left");
             }
-            assert!(self.net.now() < end, "it takes too long");
+            assert!(self.net.now() < end, "timed out");
         }
     }
 
@@ -185,7 +192,7 @@ impl House {
         &self.accounts.counters
     }
 
-    /// Lets everything time out, and looks for what is left.
+    /// Lets everything time out, and checks that nothing is left.
     fn assert_empty(mut self) {
         let end: Moment = self.net.now().after(Span::from_secs(600));
         while self.net.now() < end && self.net.advance_to_next_event() {
@@ -204,25 +211,30 @@ fn server() -> Address {
     Address::Tcp("10.0.0.1:443".parse().unwrap())
 }
 
+/// A TLS client and its one connection.
 struct Client {
     peer: SimPeer,
     session: TlsSession,
-    /// Sealed bytes on their way out.
+    /// Encrypted bytes that wait to be sent.
     out: Vec<u8>,
-    to_say: Vec<u8>,
-    heard: Vec<u8>,
+    /// Plain bytes that wait for the end of the handshake.
+    queued: Vec<u8>,
+    /// Plain bytes received.
+    received: Vec<u8>,
+    /// The worker has sent close_notify.
     closed: bool,
+    /// The handshake has begun.
     begun: bool,
 }
 
 impl Client {
     fn new(peer: SimPeer, session: TlsSession) -> Self {
-        let (out, to_say, heard) = (Vec::new(), Vec::new(), Vec::new());
-        Self { peer, session, out, to_say, heard, closed: false, begun: false }
+        let (out, queued, received) = (Vec::new(), Vec::new(), Vec::new());
+        Self { peer, session, out, queued, received, closed: false, begun: false }
     }
 
-    fn say(&mut self, text: &str) {
-        self.to_say.extend_from_slice(text.as_bytes());
+    fn send(&mut self, text: &str) {
+        self.queued.extend_from_slice(text.as_bytes());
     }
 
     fn step(&mut self) -> bool {
@@ -230,12 +242,12 @@ impl Client {
         let mut moved = !came.is_empty() || !self.begun;
         if moved {
             self.begun = true;
-            let outcome = self.session.handle_bytes(&mut came, &mut self.heard, &mut self.out);
-            self.closed |= outcome.expect("an honest server").peer_closed;
+            let outcome = self.session.handle_bytes(&mut came, &mut self.received, &mut self.out);
+            self.closed |= outcome.expect("valid TLS from the worker").peer_closed;
         }
-        if self.session.is_established() && !self.to_say.is_empty() {
-            let said = core::mem::take(&mut self.to_say);
-            self.session.seal(&said, &mut self.out).unwrap();
+        if self.session.is_established() && !self.queued.is_empty() {
+            let plain = core::mem::take(&mut self.queued);
+            self.session.seal(&plain, &mut self.out).unwrap();
             moved = true;
         }
         let sent = self.peer.send(&self.out);
@@ -244,24 +256,24 @@ impl Client {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.heard).into_owned()
+        String::from_utf8_lossy(&self.received).into_owned()
     }
 }
 
 const HOUR_SECONDS: u64 = 3600;
 
-impl House {
-    /// One client's request on a connection of its own; the answer, and whether its session was resumed.
-    fn ask(&mut self, connector: &Connector, path: &str) -> (String, bool) {
+impl World {
+    /// Sends one request on a new connection; returns the response, and whether the session was resumed.
+    fn request(&mut self, connector: &Connector, path: &str) -> (String, bool) {
         let session = connector.connect("a.example").unwrap();
         let mut clients = [Client::new(self.net.dial(&server()).unwrap(), session)];
-        clients[0].say(&format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        clients[0].send(&format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         self.run(&mut clients, |clients| clients[0].closed);
         let resumed = clients[0].session.facts().unwrap().resumed;
         (clients[0].text(), resumed)
     }
 
-    /// Lets time pass, with whatever has its time meanwhile.
+    /// Lets hours pass, with all events of that time.
     fn pass_hours(&mut self, hours: u64) {
         let end = self.net.now().after(Span::from_secs(hours * HOUR_SECONDS));
         while self.net.next_event_at().is_some_and(|at| at < end) {
@@ -269,137 +281,141 @@ impl House {
             self.turn();
         }
         self.net.advance_to(end);
-        // The second begins with the clock that the first read.
+        // The first turn reads the clock, and the second one works with that time.
         self.turn();
         self.turn();
     }
 }
 
 #[test]
-fn a_ticket_is_good_for_its_time_on_the_nets_clock() {
+fn ticket_lifetime_follows_the_simulated_clock() {
     for version_max in [Version::Tls12, Version::Tls13] {
-        let mut house = House::built(Plot { version_max, ..Plot::of(1) });
-        let connector = house.connector.clone();
-        assert!(!house.ask(&connector, "/json").1, "nothing to resume");
-        house.pass_hours(1);
-        assert!(house.ask(&connector, "/json").1, "{version_max:?}: after an hour");
-        // Tickets say 16 hours.
-        house.pass_hours(17);
-        assert!(!house.ask(&connector, "/json").1, "{version_max:?}: after 17 hours");
-        assert!(house.ask(&connector, "/json").1, "{version_max:?}: by a new ticket");
-        house.assert_empty();
+        let mut world = World::with(Setup { version_max, ..Setup::of(1) });
+        let connector = world.connector.clone();
+        assert!(!world.request(&connector, "/json").1, "nothing to resume");
+        world.pass_hours(1);
+        assert!(world.request(&connector, "/json").1, "{version_max:?}: after an hour");
+        // Tickets have a lifetime of 16 hours.
+        world.pass_hours(17);
+        assert!(!world.request(&connector, "/json").1, "{version_max:?}: after 17 hours");
+        assert!(world.request(&connector, "/json").1, "{version_max:?}: with a new ticket");
+        world.assert_empty();
     }
 }
 
 #[test]
-fn ticket_keys_rotate_and_open_what_they_sealed_for_their_time() {
-    let mut house = House::new(1, Faults::none());
-    let connector = house.connector.clone();
-    house.ask(&connector, "/json");
-    house.pass_hours(9);
-    assert!(house.tickets.rotate(house.reactor.unix_seconds()), "the key is 9 hours old");
-    assert!(house.ask(&connector, "/json").1, "the older key opens");
-    // A ticket of the second key, and two further ones: the second is past its time, the ticket is not.
-    let now = house.reactor.unix_seconds();
+fn rotated_ticket_keys_decrypt_older_tickets_until_they_expire() {
+    let mut world = World::new(1, Faults::none());
+    let connector = world.connector.clone();
+    world.request(&connector, "/json");
+    world.pass_hours(9);
+    assert!(world.tickets.rotate(world.reactor.unix_seconds()), "the key is 9 hours old");
+    assert!(world.request(&connector, "/json").1, "the older key still decrypts");
+    // The ticket is from the second key. Three rotations later that key has expired, the ticket has not.
+    let now = world.reactor.unix_seconds();
     for hours in [9, 18, 27] {
-        assert!(house.tickets.rotate(now + hours * HOUR_SECONDS));
+        assert!(world.tickets.rotate(now + hours * HOUR_SECONDS));
     }
-    let (text, resumed) = house.ask(&connector, "/json");
+    let (text, resumed) = world.request(&connector, "/json");
     assert!(text.starts_with("HTTP/1.1 200 ") && !resumed, "{text}");
-    assert!(house.ask(&connector, "/json").1, "by the newest key");
-    house.assert_empty();
+    assert!(world.request(&connector, "/json").1, "with a ticket of the newest key");
+    world.assert_empty();
 }
 
 #[test]
-fn a_servers_certificate_that_expires_meanwhile_is_believed_no_more() {
+fn server_certificate_that_expires_during_the_run_is_refused() {
     for version_max in [Version::Tls12, Version::Tls13] {
-        // The net's clock begins an hour and 46 minutes before.
-        let plot = Plot { version_max, expires: Some((2023, 11, 15)), ..Plot::of(1) };
-        let mut house = House::built(plot);
+        // The simulated clock starts one hour and 46 minutes before the certificate expires.
+        let setup = Setup { version_max, expires: Some((2023, 11, 15)), ..Setup::of(1) };
+        let mut world = World::with(setup);
         let settings = ConnectorSettings { roots: Roots::Nobody, ..Default::default() };
-        let careless = Connector::new(&settings, house.clock.clone()).unwrap();
+        let lenient = Connector::new(&settings, world.clock.clone()).unwrap();
         for _ in 0..2 {
-            let (text, _) = house.ask(&careless, "/proxied");
+            let (text, _) = world.request(&lenient, "/proxied");
             assert!(text.starts_with("HTTP/1.1 200 "), "{version_max:?}: {text}");
-            assert_eq!(house.counters().tls_certificate_refusals.load(), 0);
-            house.pass_hours(1);
+            assert_eq!(world.counters().tls_certificate_refusals.load(), 0);
+            world.pass_hours(1);
         }
-        let connects = house.counters().upstream_connects.load();
-        assert_eq!(connects, 2, "the one before was idle for too long");
-        let (text, _) = house.ask(&careless, "/proxied");
+        let connects = world.counters().upstream_connects.load();
+        assert_eq!(connects, 2, "the first connection was idle for too long");
+        let (text, _) = world.request(&lenient, "/proxied");
         assert!(text.starts_with("HTTP/1.1 502 "), "{version_max:?}: {text}");
-        assert!(house.counters().tls_certificate_refusals.load() > 0);
-        house.assert_empty();
+        assert!(world.counters().tls_certificate_refusals.load() > 0);
+        world.assert_empty();
     }
 }
 
-/// Plays a conversation of several clients and servers, first and resumed sessions, on the net of `seed`;
-/// the hash of all that was on the wire.
-fn traced(version: Version, seed: u64, randomness: Randomness) -> u64 {
+/// Plays requests of several clients, with full and resumed handshakes, on the network of `seed`; returns
+/// the hash of everything on the network.
+fn trace_hash(version: Version, seed: u64, randomness: Randomness) -> u64 {
     let faults = Faults::swarm_harmless(&mut Prng::new(seed));
-    let plot = Plot { faults, version_max: version, randomness, ..Plot::of(seed) };
-    let mut house = House::built(plot);
+    let setup = Setup { faults, version_max: version, randomness, ..Setup::of(seed) };
+    let mut world = World::with(setup);
     for _ in 0..2 {
-        let mut clients = [house.client(), house.client()];
+        let mut clients = [world.client(), world.client()];
         for client in &mut clients {
-            client.say("GET /proxied HTTP/1.1\r\nHost: a\r\n\r\n");
-            client.say("GET /synthetic?s=40k HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            client.send("GET /proxied HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.send("GET /synthetic?s=40k HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         }
-        house.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
+        world.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
     }
-    assert!(house.counters().tls_resumptions.load() > 0);
-    let hash = house.net.trace_hash();
-    house.assert_empty();
+    assert!(world.counters().tls_resumptions.load() > 0);
+    let hash = world.net.trace_hash();
+    world.assert_empty();
     hash
 }
 
 #[test]
-fn a_seed_repeats_every_byte_on_the_wire_and_other_keys_give_others() {
+fn seed_repeats_every_byte_and_other_keys_give_other_bytes() {
     let mut seen = BTreeSet::new();
     for version in [Version::Tls12, Version::Tls13] {
         for seed in 0..8 {
-            let hash = traced(version, seed, Randomness::seeded(seed));
-            assert_eq!(hash, traced(version, seed, Randomness::seeded(seed)), "{version:?} {seed}");
+            let hash = trace_hash(version, seed, Randomness::seeded(seed));
+            assert_eq!(
+                hash,
+                trace_hash(version, seed, Randomness::seeded(seed)),
+                "{version:?} {seed}"
+            );
             let others = [Randomness::seeded(seed + 100), Randomness::system()];
-            let others = others.map(|randomness| traced(version, seed, randomness));
+            let others = others.map(|randomness| trace_hash(version, seed, randomness));
             seen.insert(hash);
             seen.extend(others);
         }
     }
-    assert_eq!(seen.len(), 2 * 8 * 3, "no run is like another");
+    assert_eq!(seen.len(), 2 * 8 * 3, "two runs with different keys are equal");
 }
 
-/// Set, this process is another one's second opinion, and only says what it saw.
-const SECOND_OPINION: &str = "TIDEGATE_TLS_SECOND_OPINION";
+/// If set, this process was started by the test below, and only prints its hashes.
+const HASHES_ONLY: &str = "TIDEGATE_TLS_HASHES_ONLY";
 
 #[test]
-fn a_seed_gives_the_same_bytes_in_another_process() {
-    let name = "a_seed_gives_the_same_bytes_in_another_process";
-    let hashes =
-        [Version::Tls12, Version::Tls13].map(|version| traced(version, 7, Randomness::seeded(7)));
-    let seen = format!("it saw {hashes:?}.");
-    if std::env::var_os(SECOND_OPINION).is_some() {
+fn seed_gives_the_same_bytes_in_another_process() {
+    let name = "seed_gives_the_same_bytes_in_another_process";
+    let hashes = [Version::Tls12, Version::Tls13]
+        .map(|version| trace_hash(version, 7, Randomness::seeded(7)));
+    let seen = format!("trace hashes {hashes:?}.");
+    if std::env::var_os(HASHES_ONLY).is_some() {
         eprintln!("{seen}");
         return;
     }
     let mut other = std::process::Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", name, "--nocapture"]).env(SECOND_OPINION, "1");
-    let said = String::from_utf8(other.output().unwrap().stderr).unwrap();
-    assert!(said.contains(&seen), "{seen} The other: {said}");
+    other.args(["--exact", name, "--nocapture"]).env(HASHES_ONLY, "1");
+    let printed = String::from_utf8(other.output().unwrap().stderr).unwrap();
+    assert!(printed.contains(&seen), "{seen} The other process printed: {printed}");
 }
 
 #[test]
-fn answers_are_the_same_whatever_the_net_does_to_the_records() {
+fn network_faults_do_not_change_responses() {
     for seed in 0..30 {
-        let mut house = House::new(seed, Faults::swarm_harmless(&mut Prng::new(seed)));
-        let mut clients: Vec<Client> = (0..4).map(|_| house.client()).collect();
+        let mut world = World::new(seed, Faults::swarm_harmless(&mut Prng::new(seed)));
+        let mut clients: Vec<Client> = (0..4).map(|_| world.client()).collect();
         for (at, client) in clients.iter_mut().enumerate() {
-            client.say("GET /json HTTP/1.1\r\nHost: a\r\n\r\n");
-            client.say("GET /proxied HTTP/1.1\r\nHost: a\r\n\r\n");
-            client.say(&format!("GET /synthetic?s={}k HTTP/1.1\r\nHost: a\r\n", 40 * at + 1));
-            client.say("Connection: close\r\n\r\n");
+            client.send("GET /json HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.send("GET /proxied HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.send(&format!("GET /synthetic?s={}k HTTP/1.1\r\nHost: a\r\n", 40 * at + 1));
+            client.send("Connection: close\r\n\r\n");
         }
-        house.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
+        world.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
         for (at, client) in clients.iter().enumerate() {
             let text = client.text();
             assert!(text.contains("\r\n\r\nHello, World!"), "{seed}: {text}");
@@ -407,14 +423,14 @@ fn answers_are_the_same_whatever_the_net_does_to_the_records() {
             let long = text.rsplit("\r\n\r\n").next().unwrap().len();
             assert_eq!(long, (40 * at + 1) * 1024, "{seed}");
         }
-        assert!(house.counters().upstream_connects.load() > 0);
+        assert!(world.counters().upstream_connects.load() > 0);
         drop(clients);
-        house.assert_empty();
+        world.assert_empty();
     }
 }
 
 #[test]
-fn what_a_file_may_name_is_what_can_be_offered_in_the_same_order() {
+fn configurable_ciphers_and_curves_are_the_supported_ones_in_order() {
     let schema = tidegate_config::schema();
     for tls in [
         "/properties/listener/items/properties/tls/anyOf/1/properties",
@@ -430,136 +446,136 @@ fn what_a_file_may_name_is_what_can_be_offered_in_the_same_order() {
 }
 
 #[test]
-fn a_server_of_another_name_is_502_and_counted() {
-    let mut house = House::new(1, Faults::none());
-    let mut clients = [house.client()];
-    clients[0].say("GET /wrong HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    house.run(&mut clients, |clients| clients[0].closed);
+fn server_certificate_for_another_name_is_502_and_counted() {
+    let mut world = World::new(1, Faults::none());
+    let mut clients = [world.client()];
+    clients[0].send("GET /wrong HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    world.run(&mut clients, |clients| clients[0].closed);
     assert!(clients[0].text().starts_with("HTTP/1.1 502 "), "{}", clients[0].text());
-    assert!(house.counters().tls_certificate_refusals.load() > 0);
+    assert!(world.counters().tls_certificate_refusals.load() > 0);
     drop(clients);
-    house.assert_empty();
+    world.assert_empty();
 }
 
 #[test]
-fn plain_http_is_answered_in_plain() {
-    let mut house = House::new(1, Faults::none());
-    let peer = house.net.dial(&server()).unwrap();
+fn plain_http_on_a_tls_listener_gets_a_plain_response() {
+    let mut world = World::new(1, Faults::none());
+    let peer = world.net.dial(&server()).unwrap();
     peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut answer = Vec::new();
     for _ in 0..50 {
-        house.turn();
+        world.turn();
         answer.extend(peer.receive());
-        house.net.advance_by(Span::from_millis(1));
+        world.net.advance_by(Span::from_millis(1));
     }
     let text = String::from_utf8(answer).unwrap();
     assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("https://"), "{text}");
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{text}");
-    let date = DateField::new(house.reactor.unix_seconds());
+    let date = DateField::new(world.reactor.unix_seconds());
     let date = core::str::from_utf8(date.as_bytes()).unwrap();
     assert!(head.contains(&format!("\r\nDate: {date}\r\n")), "{text}");
-    assert_eq!(house.counters().tls_plain_http.load(), 1);
+    assert_eq!(world.counters().tls_plain_http.load(), 1);
     drop(peer);
-    house.assert_empty();
+    world.assert_empty();
 }
 
 #[test]
-fn who_only_holds_the_door_is_sent_away_in_time() {
-    let mut house = House::new(1, Faults::none());
-    let peer = house.net.dial(&server()).unwrap();
+fn unfinished_handshake_times_out() {
+    let mut world = World::new(1, Faults::none());
+    let peer = world.net.dial(&server()).unwrap();
     peer.send(b"\x16\x03\x01\x02\x00\x01");
-    house.turn();
-    house.net.advance_by(Span::from_secs(4));
-    house.turn();
+    world.turn();
+    world.net.advance_by(Span::from_secs(4));
+    world.turn();
     assert!(!peer.is_finished_by_other());
-    house.net.advance_by(Span::from_secs(2));
-    house.turn();
-    house.net.advance_by(Span::from_secs(1));
-    house.turn();
+    world.net.advance_by(Span::from_secs(2));
+    world.turn();
+    world.net.advance_by(Span::from_secs(1));
+    world.turn();
     assert!(peer.is_finished_by_other() || peer.was_reset());
-    assert_eq!(house.counters().tls_handshake_timeouts.load(), 1);
+    assert_eq!(world.counters().tls_handshake_timeouts.load(), 1);
     drop(peer);
-    house.assert_empty();
+    world.assert_empty();
 }
 
 #[test]
-fn a_slow_handshake_leaves_the_head_its_whole_time() {
-    let mut house = House::new(1, Faults::none());
-    let mut clients = [house.client()];
-    house.turn();
-    // Of the 5 s of a handshake and the 10 s of a head; together more than either.
-    house.net.advance_by(Span::from_secs(4));
-    house.run(&mut clients, |clients| clients[0].session.is_established());
-    house.turn();
-    house.net.advance_by(Span::from_secs(7));
-    house.turn();
-    clients[0].say("GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    house.run(&mut clients, |clients| clients[0].closed);
+fn slow_handshake_does_not_shorten_the_head_timeout() {
+    let mut world = World::new(1, Faults::none());
+    let mut clients = [world.client()];
+    world.turn();
+    // 4 s of the 5 s for the handshake, then 7 s of the 10 s for the head: together more than either.
+    world.net.advance_by(Span::from_secs(4));
+    world.run(&mut clients, |clients| clients[0].session.is_established());
+    world.turn();
+    world.net.advance_by(Span::from_secs(7));
+    world.turn();
+    clients[0].send("GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    world.run(&mut clients, |clients| clients[0].closed);
     assert!(clients[0].text().contains("\r\n\r\nHello, World!"), "{}", clients[0].text());
 
-    // It does run.
-    let mut clients = [house.client()];
-    house.run(&mut clients, |clients| clients[0].session.is_established());
-    house.run(&mut clients, |clients| clients[0].closed);
-    assert_eq!(house.counters().tls_handshake_timeouts.load(), 0);
+    // Without a request the head timeout does end the connection.
+    let mut clients = [world.client()];
+    world.run(&mut clients, |clients| clients[0].session.is_established());
+    world.run(&mut clients, |clients| clients[0].closed);
+    assert_eq!(world.counters().tls_handshake_timeouts.load(), 0);
     drop(clients);
-    house.assert_empty();
+    world.assert_empty();
 }
 
 #[test]
-fn an_end_without_close_notify_is_told_from_a_clean_one() {
-    let mut house = House::new(1, Faults::none());
-    let mut clients = [house.client(), house.client()];
-    clients.iter_mut().for_each(|client| client.say("GET /json HTTP/1.1\r\nHost: a\r\n\r\n"));
-    house.run(&mut clients, |clients| clients.iter().all(|client| !client.heard.is_empty()));
+fn end_without_close_notify_counts_as_truncation() {
+    let mut world = World::new(1, Faults::none());
+    let mut clients = [world.client(), world.client()];
+    clients.iter_mut().for_each(|client| client.send("GET /json HTTP/1.1\r\nHost: a\r\n\r\n"));
+    world.run(&mut clients, |clients| clients.iter().all(|client| !client.received.is_empty()));
     let [mut clean, cut] = clients;
     clean.session.close_notify(&mut clean.out);
     clean.step();
     clean.peer.finish();
     cut.peer.finish();
     for _ in 0..50 {
-        house.turn();
-        house.net.advance_by(Span::from_millis(1));
+        world.turn();
+        world.net.advance_by(Span::from_millis(1));
     }
     clean.step();
-    assert!(clean.closed, "the farewell is answered");
-    assert_eq!(house.counters().tls_truncations.load(), 1);
+    assert!(clean.closed, "close_notify is answered");
+    assert_eq!(world.counters().tls_truncations.load(), 1);
     drop((clean, cut));
-    house.assert_empty();
+    world.assert_empty();
 }
 
 #[test]
-fn a_flood_of_handshakes_is_spread_over_turns() {
-    let mut house = House::new(1, Faults::none());
-    let mut clients: Vec<Client> = (0..40).map(|_| house.client()).collect();
+fn many_handshakes_are_spread_over_turns() {
+    let mut world = World::new(1, Faults::none());
+    let mut clients: Vec<Client> = (0..40).map(|_| world.client()).collect();
     for client in &mut clients {
-        client.say("GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        client.send("GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     }
-    house.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
+    world.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
     assert!(clients.iter().all(|client| client.text().ends_with("Hello, World!")));
-    assert!(house.counters().tls_handshakes_put_off.load() > 0);
+    assert!(world.counters().tls_handshakes_put_off.load() > 0);
     drop(clients);
-    house.assert_empty();
+    world.assert_empty();
 }
 
-fn dial_from(house: &House, address: &str) -> Client {
+fn dial_from(world: &World, address: &str) -> Client {
     let peer = tidegate_reactor::Peer::Tcp(address.parse().unwrap());
-    let session = house.connector.connect("a.example").unwrap();
-    Client::new(house.net.dial_as(&server(), peer).unwrap(), session)
+    let session = world.connector.connect("a.example").unwrap();
+    Client::new(world.net.dial_as(&server(), peer).unwrap(), session)
 }
 
 #[test]
-fn a_proxy_header_comes_before_the_handshake_and_goes_on_before_the_next_one() {
+fn proxy_header_precedes_the_handshake_downstream_and_upstream() {
     for seed in 0..10 {
-        let mut house = House::new(seed, Faults::swarm_harmless(&mut Prng::new(seed)));
-        let origin = house.net.serve(&Address::Tcp("10.0.2.1:80".parse().unwrap())).unwrap();
-        let mut clients = [dial_from(&house, "10.9.0.1:4000")];
+        let mut world = World::new(seed, Faults::swarm_harmless(&mut Prng::new(seed)));
+        let origin = world.net.serve(&Address::Tcp("10.0.2.1:80".parse().unwrap())).unwrap();
+        let mut clients = [dial_from(&world, "10.9.0.1:4000")];
         clients[0].out = b"PROXY TCP4 203.0.113.7 198.51.100.1 4660 443\r\n".to_vec();
-        clients[0].say("GET /told HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        let heard = std::cell::RefCell::new((None::<SimPeer>, Vec::new()));
-        house.run(&mut clients, |clients| {
-            let (peer, bytes) = &mut *heard.borrow_mut();
+        clients[0].send("GET /header HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let received = std::cell::RefCell::new((None::<SimPeer>, Vec::new()));
+        world.run(&mut clients, |clients| {
+            let (peer, bytes) = &mut *received.borrow_mut();
             *peer = peer.take().or_else(|| origin.accept());
             if let Some(peer) = peer {
                 bytes.extend(peer.receive());
@@ -572,84 +588,84 @@ fn a_proxy_header_comes_before_the_handshake_and_goes_on_before_the_next_one() {
             clients[0].closed
         });
         assert!(clients[0].text().ends_with("ok"), "{}", clients[0].text());
-        let (_, bytes) = heard.into_inner();
+        let (_, bytes) = received.into_inner();
         let (header, consumed) = proxy_protocol::decode(&bytes).unwrap().unwrap();
         let Endpoints::Ip { source, destination, .. } = header.endpoints else { panic!("an IP") };
-        assert_eq!(source, "203.0.113.7:4660".parse().unwrap(), "through both hops");
+        assert_eq!(source, "203.0.113.7:4660".parse().unwrap(), "the address survives both hops");
         assert_eq!(destination, "198.51.100.1:443".parse().unwrap());
-        let said: Vec<_> = header.extensions.collect();
-        assert_eq!(said[0], Extension::Authority(b"a.example"));
-        let Extension::Tls(tls) = said[1] else { panic!("{said:?}") };
+        let extensions: Vec<_> = header.extensions.collect();
+        assert_eq!(extensions[0], Extension::Authority(b"a.example"));
+        let Extension::Tls(tls) = extensions[1] else { panic!("{extensions:?}") };
         assert!(tls.in_use && !tls.certificate_here && !tls.verified);
         assert_eq!(tls.version, Some(&b"TLSv1.3"[..]));
         assert_eq!(tls.cipher, Some(&b"TLS_AES_256_GCM_SHA384"[..]));
         let request = String::from_utf8_lossy(&bytes[consumed..]);
         assert!(request.contains("X-Forwarded-For: 203.0.113.7\r\n"), "{request}");
-        assert_eq!(house.counters().proxy_headers.load(), 2);
+        assert_eq!(world.counters().proxy_headers.load(), 2);
         drop((clients, origin));
-        house.assert_empty();
+        world.assert_empty();
     }
 }
 
 #[test]
-fn a_handshake_where_a_header_must_be_is_refused_and_the_reverse() {
-    let mut house = House::new(1, Faults::none());
-    let trusted = dial_from(&house, "10.9.0.1:4000").peer;
+fn handshake_instead_of_a_proxy_header_is_refused_and_vice_versa() {
+    let mut world = World::new(1, Faults::none());
+    let trusted = dial_from(&world, "10.9.0.1:4000").peer;
     trusted.send(b"\x16\x03\x01\x02\x00\x01");
-    let stranger = dial_from(&house, "10.10.0.1:4000").peer;
-    stranger.send(b"PROXY TCP4 203.0.113.7 198.51.100.1 4660 443\r\n");
+    let untrusted = dial_from(&world, "10.10.0.1:4000").peer;
+    untrusted.send(b"PROXY TCP4 203.0.113.7 198.51.100.1 4660 443\r\n");
     for _ in 0..50 {
-        house.turn();
-        house.net.advance_by(Span::from_millis(1));
+        world.turn();
+        world.net.advance_by(Span::from_millis(1));
     }
     assert!(trusted.is_finished_by_other() || trusted.was_reset());
     assert!(trusted.receive().is_empty());
-    assert_eq!(house.counters().proxy_header_faults.load(), 1);
-    assert_eq!(house.counters().proxy_headers.load(), 0);
-    let said = String::from_utf8(stranger.receive()).unwrap();
-    assert!(said.starts_with("HTTP/1.1 400 "), "taken for plain HTTP: {said}");
-    drop((trusted, stranger));
-    house.assert_empty();
+    assert_eq!(world.counters().proxy_header_faults.load(), 1);
+    assert_eq!(world.counters().proxy_headers.load(), 0);
+    let answer = String::from_utf8(untrusted.receive()).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "not treated as plain HTTP: {answer}");
+    drop((trusted, untrusted));
+    world.assert_empty();
 }
 
 #[test]
-fn an_https_uri_is_answered_over_tls() {
-    let mut house = House::new(1, Faults::none());
-    let mut clients = [house.client()];
-    clients[0].say("GET https://a/json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    house.run(&mut clients, |clients| clients[0].closed);
+fn https_uri_is_accepted_over_tls() {
+    let mut world = World::new(1, Faults::none());
+    let mut clients = [world.client()];
+    clients[0].send("GET https://a/json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    world.run(&mut clients, |clients| clients[0].closed);
     assert!(clients[0].text().starts_with("HTTP/1.1 200 "), "{}", clients[0].text());
     drop(clients);
-    house.assert_empty();
+    world.assert_empty();
 }
 
 #[test]
-fn browsers_are_told_to_come_by_https_on_each_answer_over_tls() {
-    let mut house = House::new(1, Faults::none());
-    let mut clients = [house.client()];
+fn every_response_over_tls_has_hsts() {
+    let mut world = World::new(1, Faults::none());
+    let mut clients = [world.client()];
     for path in ["/json", "/own", "/proxied", "/wrong", "/nowhere", "/synthetic"] {
-        clients[0].say(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        clients[0].send(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }
-    clients[0].say("GET /\x01 HTTP/1.1\r\n\r\n");
-    house.run(&mut clients, |clients| clients[0].closed);
+    clients[0].send("GET /\x01 HTTP/1.1\r\n\r\n");
+    world.run(&mut clients, |clients| clients[0].closed);
     let text = clients[0].text();
-    let told =
+    let count =
         |value: &str| text.matches(&format!("Strict-Transport-Security: {value}\r\n")).count();
-    assert_eq!(told("max-age=9; includeSubDomains"), 6, "{text}");
-    assert_eq!(told("max-age=0"), 1, "{text}");
+    assert_eq!(count("max-age=9; includeSubDomains"), 6, "{text}");
+    assert_eq!(count("max-age=0"), 1, "{text}");
     let plain = Address::Tcp("10.0.0.1:80".parse().unwrap());
-    let peer = house.net.dial(&plain).unwrap();
+    let peer = world.net.dial(&plain).unwrap();
     peer.send(b"GET /a?b HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\r\n");
     let mut answer = Vec::new();
     for _ in 0..50 {
-        house.turn();
+        world.turn();
         answer.extend(peer.receive());
-        house.net.advance_by(Span::from_millis(1));
+        world.net.advance_by(Span::from_millis(1));
     }
     let answer = String::from_utf8(answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 301 "), "{answer}");
     assert!(answer.contains("\r\nLocation: https://site.example:8443/a?b\r\n"), "{answer}");
-    assert!(!answer.contains("Strict-Transport-Security"), "not in plain: {answer}");
+    assert!(!answer.contains("Strict-Transport-Security"), "HSTS over plain HTTP: {answer}");
     drop((clients, peer));
-    house.assert_empty();
+    world.assert_empty();
 }

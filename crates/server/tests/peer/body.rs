@@ -1,19 +1,19 @@
-//! Bodies whose every byte follows from a seed and an offset, so that nobody has to keep them.
-//! In: a seed, an offset. Out: bytes; whether bytes are the right ones; a hash of those that came.
+//! Bodies whose every byte follows from a seed and an offset, so that no test has to store them.
+//! In: a seed, an offset. Out: the bytes; whether received bytes are the right ones; a hash of bytes.
 
 use tidegate_base::prng::mix64;
 
-/// The bytes of body `seed` from `offset` on.
+/// `count` bytes of body `seed`, starting at `offset`.
 pub fn make(seed: u64, offset: u64, count: usize) -> Vec<u8> {
     (offset..offset + count as u64).map(|at| byte(seed, at)).collect()
 }
 
-/// Whether `bytes` are those of body `seed` from `offset` on.
+/// Whether `bytes` are the bytes of body `seed` that start at `offset`.
 pub fn matches(seed: u64, offset: u64, bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(at, found)| *found == byte(seed, offset + at as u64))
 }
 
-/// FNV-1a over pieces.
+/// An FNV-1a hash that is fed piece by piece.
 #[derive(Clone, Copy)]
 pub struct Hash(u64);
 

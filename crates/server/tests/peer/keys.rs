@@ -1,15 +1,15 @@
-//! Keys that a seed decides, so that a run over TLS repeats byte for byte.
-//! In: a seed. Out: a certificate that signs itself, and its key: Ed25519, which signs without randomness.
-//! Never: a key for anything but a test.
+//! TLS keys derived from a seed, so that a run over TLS repeats byte for byte.
+//! In: a seed. Out: a self-signed certificate and its key, which is Ed25519 and signs without randomness.
+//! Never: used outside tests.
 
 use tidegate_base::Prng;
 use tidegate_wire::tls::CertificateFiles;
 
-/// What stands before the seed in an Ed25519 key (RFC 8410 section 7).
+/// The bytes before the seed in a PKCS #8 Ed25519 key (RFC 8410 section 7).
 const PKCS8_BEGIN: [u8; 16] =
     [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
-/// A certificate for `name`; `edit` changes it before it is signed.
+/// A certificate for `name`. `edit` may change its parameters before it is signed.
 pub fn certificate(
     seed: u64,
     name: &str,

@@ -1,6 +1,6 @@
-//! A strict, incremental reader of HTTP/1.1 messages, written apart from the server's own.
-//! In: bytes as they come. Out: heads, pieces of bodies, ends.
-//! Never: forgives: what Tidegate emits is to be canonical, so any oddity is an error here.
+//! A strict, incremental reader of HTTP/1.1 messages, independent of Tidegate's own.
+//! In: bytes as they arrive. Out: heads, pieces of bodies, ends.
+//! Never: tolerates deviations: Tidegate must emit canonical messages, so any deviation is an error.
 
 /// A message's start line and fields.
 #[derive(Clone, Debug, Default)]
@@ -10,7 +10,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// The only value of a field; an error text when there are several.
+    /// The value of the first field with this name.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields
             .iter()
@@ -26,12 +26,12 @@ impl Head {
         self.field(name)?.parse().ok()
     }
 
-    /// The status of an answer's status line.
+    /// The status code of a response; 0 if there is none.
     pub fn status(&self) -> u16 {
         self.start.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
     }
 
-    pub fn says_close(&self) -> bool {
+    pub fn announces_close(&self) -> bool {
         self.field("connection").is_some_and(|value| {
             value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close"))
         })
@@ -47,12 +47,12 @@ pub enum Framing {
     UntilClose,
 }
 
-/// How a request with that head is framed.
+/// How the body of a request with this head is framed.
 pub fn request_framing(head: &Head) -> Result<Framing, String> {
     declared_framing(head).map(|found| found.unwrap_or(Framing::None))
 }
 
-/// How the answer to a HEAD or other request is framed.
+/// How the body of a response with this head is framed. `to_head`: it answers a HEAD request.
 pub fn response_framing(head: &Head, to_head: bool) -> Result<Framing, String> {
     let declared = declared_framing(head)?;
     let status = head.status();
@@ -75,16 +75,17 @@ fn declared_framing(head: &Head) -> Result<Option<Framing>, String> {
     }
 }
 
-/// What comes next of a body.
+/// The next part of a body.
 #[derive(Debug)]
 pub enum Piece {
     Data(Vec<u8>),
-    /// The body is whole; these were its trailer fields.
+    /// The body is complete; these are its trailer fields.
     End(Vec<(String, String)>),
     /// More bytes are needed.
     Need,
 }
 
+/// What the next bytes must be.
 enum Expect {
     Head,
     Counted(u64),
@@ -93,13 +94,14 @@ enum Expect {
     ChunkEnd,
     Trailers(Vec<(String, String)>),
     UntilClose,
-    /// Its end is to be told.
+    /// The body is complete, and its end has not been reported yet.
     End(Vec<(String, String)>),
 }
 
 /// Reads one direction of a connection.
 pub struct Reader {
     bytes: Vec<u8>,
+    /// Bytes before this offset have been read.
     at: usize,
     expect: Expect,
 }
@@ -119,41 +121,41 @@ impl Reader {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Bytes that came and were not read yet.
+    /// The bytes received and not yet read.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 
-    /// Takes all bytes that were not read yet, as they are.
+    /// Takes all bytes not yet read, unparsed.
     pub fn take_rest(&mut self) -> Vec<u8> {
         let rest = self.rest().to_vec();
         self.at = self.bytes.len();
         rest
     }
 
-    /// Passes over bytes that were not read yet.
+    /// Skips up to `count` bytes not yet read.
     pub fn skip(&mut self, count: usize) {
         self.at += count.min(self.rest().len());
     }
 
-    /// Whether it stands between two messages with nothing of the next one.
+    /// Whether the reader is between two messages, without any byte of the next one.
     pub fn is_between(&self) -> bool {
         matches!(self.expect, Expect::Head) && self.rest().is_empty()
     }
 
-    /// Whether the end of the connection is the end of the body.
+    /// Whether the body ends with the connection.
     pub fn ends_by_close(&self) -> bool {
         matches!(self.expect, Expect::UntilClose)
     }
 
-    /// The next head, when it is complete.
+    /// The next head, if it is complete.
     pub fn next_head(&mut self) -> Result<Option<Head>, String> {
-        assert!(matches!(self.expect, Expect::Head), "the body was not read");
+        assert!(matches!(self.expect, Expect::Head), "the body has not been read to its end");
         let rest = self.rest();
         let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") else {
             return Ok(None);
         };
-        let text = core::str::from_utf8(&rest[..end]).map_err(|_| "a head that is not text")?;
+        let text = core::str::from_utf8(&rest[..end]).map_err(|_| "the head is not UTF-8")?;
         let head = parse_head(text)?;
         self.at += end + 4;
         Ok(Some(head))
@@ -168,11 +170,11 @@ impl Reader {
         };
     }
 
-    /// The next piece of the body begun with `begin_body`; after its end, the next head is expected.
+    /// The next piece of the body started with `begin_body`. After its end the reader expects a head.
     pub fn next_piece(&mut self) -> Result<Piece, String> {
         loop {
             match &mut self.expect {
-                Expect::Head => return Err("no body was begun".to_owned()),
+                Expect::Head => return Err("begin_body was not called".to_owned()),
                 Expect::End(trailers) => {
                     let trailers = core::mem::take(trailers);
                     self.expect = Expect::Head;
@@ -212,10 +214,10 @@ impl Reader {
             Expect::ChunkSize => match u64::from_str_radix(line, 16) {
                 Ok(0) => Expect::Trailers(Vec::new()),
                 Ok(size) if !line.starts_with('+') => Expect::ChunkData(size),
-                _ => return Err(format!("a chunk's size is {line:?}")),
+                _ => return Err(format!("bad chunk size {line:?}")),
             },
             Expect::ChunkEnd if line.is_empty() => Expect::ChunkSize,
-            Expect::ChunkEnd => return Err(format!("a chunk ends with {line:?}")),
+            Expect::ChunkEnd => return Err(format!("{line:?} after a chunk's data")),
             Expect::Trailers(trailers) if line.is_empty() => Expect::End(trailers),
             Expect::Trailers(mut trailers) => {
                 trailers.push(parse_field(line)?);
@@ -241,8 +243,7 @@ impl Reader {
         let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else {
             return Ok(None);
         };
-        let line =
-            String::from_utf8(rest[..end].to_vec()).map_err(|_| "a line that is not text")?;
+        let line = String::from_utf8(rest[..end].to_vec()).map_err(|_| "a line is not UTF-8")?;
         self.at += end + 2;
         Ok(Some(line))
     }
@@ -252,16 +253,16 @@ fn parse_head(text: &str) -> Result<Head, String> {
     let mut lines = text.split("\r\n");
     let start = lines.next().unwrap_or_default().to_owned();
     if start.split(' ').count() < 3 || start.contains(['\r', '\n']) {
-        return Err(format!("a start line {start:?}"));
+        return Err(format!("bad start line {start:?}"));
     }
     Ok(Head { start, fields: lines.map(parse_field).collect::<Result<_, _>>()? })
 }
 
 fn parse_field(line: &str) -> Result<(String, String), String> {
-    let (name, value) = line.split_once(':').ok_or_else(|| format!("a field line {line:?}"))?;
+    let (name, value) = line.split_once(':').ok_or_else(|| format!("bad field line {line:?}"))?;
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if name.is_empty() || !name.chars().all(is_token) || line.contains(['\r', '\n', '\0']) {
-        return Err(format!("a field line {line:?}"));
+        return Err(format!("bad field line {line:?}"));
     }
     Ok((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
 }

@@ -1,6 +1,6 @@
-//! Plays one script over a connection that may be simulated or real.
-//! In: a script, a `Stage`. Out: progress, or which line met what instead.
-//! Never: blocks: a step that cannot be done yet is tried again.
+//! Plays one script over a simulated or a real connection.
+//! In: a script, a `Stage`. Out: progress, or the line that failed and what was received instead.
+//! Never: blocks: a step that cannot be done yet is tried again later.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use crate::scene::{Script, Step};
 
 /// One end of a connection.
 pub trait Wire {
-    /// Takes some of `bytes`; an end that broke takes (and loses) all.
+    /// Sends some of `bytes`; returns how many. A broken connection accepts and discards all of them.
     fn send(&mut self, bytes: &[u8]) -> usize;
-    /// What has come in.
+    /// The bytes received since the last call.
     fn receive(&mut self) -> Vec<u8>;
-    /// All was received and the other end has finished.
+    /// Whether the other end has finished and everything before that was received.
     fn is_finished(&mut self) -> bool;
-    /// All was received and the connection was reset.
+    /// Whether the connection was reset and everything before that was received.
     fn was_reset(&mut self) -> bool;
     /// Ends the sending side.
     fn finish(&mut self);
@@ -34,13 +34,20 @@ pub trait Stage {
 /// A script being played.
 pub struct Actor {
     script: Script,
+    /// The index of the current step.
     at: usize,
+    /// The connection, once it is open.
     wire: Option<Box<dyn Wire>>,
     reader: Reader,
+    /// The last head received.
     head: Option<Head>,
+    /// The trailers of the last complete body.
     trailers: Vec<(String, String)>,
+    /// The body being received, if it has begun.
     body: Option<Vec<u8>>,
+    /// Bytes of the current `send` step that were sent.
     sent: usize,
+    /// Bytes of the current `send bytes` step that were sent.
     sent_body: u64,
 }
 
@@ -63,7 +70,7 @@ impl Actor {
         self.at == self.script.steps.len()
     }
 
-    /// Where it stands, for whoever reads a failure.
+    /// The current step and the unread bytes, for failure messages.
     pub fn describe(&self) -> String {
         match self.script.steps.get(self.at) {
             Some((line, step)) => {
@@ -74,7 +81,7 @@ impl Actor {
         }
     }
 
-    /// Plays on as far as it goes; whether it got anywhere.
+    /// Plays as many steps as possible; returns whether anything was done.
     pub fn step(
         &mut self,
         stage: &mut dyn Stage,
@@ -88,14 +95,14 @@ impl Actor {
                     self.at += 1;
                     moved = true;
                 }
-                Ok(false) => return Ok(moved | self.take_in()),
+                Ok(false) => return Ok(moved | self.receive()),
                 Err(why) => return Err(format!("{}: {why}", self.describe())),
             }
         }
         Ok(moved)
     }
 
-    fn take_in(&mut self) -> bool {
+    fn receive(&mut self) -> bool {
         let Some(wire) = &mut self.wire else { return false };
         let bytes = wire.receive();
         self.reader.push(&bytes);
@@ -137,15 +144,15 @@ impl Actor {
         }
         if self.wire.is_none() {
             let wire = match self.script.is_client {
-                true => Some(stage.dial().ok_or("nobody listens")?),
+                true => Some(stage.dial().ok_or("connection refused")?),
                 false => stage.accept(&self.script.name),
             };
             let Some(wire) = wire else { return Ok(false) };
             self.begin_with(wire);
         }
-        self.take_in();
+        self.receive();
         match step {
-            Step::Send(_) | Step::SendBytes(_) | Step::Finish => Ok(self.give_out(step)),
+            Step::Send(_) | Step::SendBytes(_) | Step::Finish => Ok(self.send(step)),
             Step::ExpectCut | Step::ExpectClose | Step::ExpectReset | Step::ExpectEnd => {
                 self.expect_end(step)
             }
@@ -160,7 +167,7 @@ impl Actor {
         self.body = None;
     }
 
-    fn give_out(&mut self, step: &Step) -> bool {
+    fn send(&mut self, step: &Step) -> bool {
         let Some(wire) = &mut self.wire else { return false };
         match step {
             Step::Send(bytes) => {
@@ -189,7 +196,7 @@ impl Actor {
     fn expect(&mut self, step: &Step) -> Result<bool, String> {
         match step {
             Step::ExpectStatus(_) | Step::ExpectRequest(_) => {
-                let Some(head) = self.reader.next_head()? else { return self.want_more() };
+                let Some(head) = self.reader.next_head()? else { return self.wait_for_more() };
                 let is_it = match step {
                     Step::ExpectStatus(status) => head.status() == *status,
                     Step::ExpectRequest(line) => head.start == *line,
@@ -204,24 +211,24 @@ impl Actor {
             Step::ExpectField(name, value) => {
                 let found = self.head.as_ref().and_then(|head| head.field(name));
                 if found != Some(value.as_str()) {
-                    return Err(format!("the field is {found:?} in {:?}", self.head));
+                    return Err(format!("the field's value is {found:?} in {:?}", self.head));
                 }
             }
             Step::ExpectNoField(name) => {
                 if self.head.as_ref().is_some_and(|head| head.count(name) > 0) {
-                    return Err(format!("it is there: {:?}", self.head));
+                    return Err(format!("the field is present: {:?}", self.head));
                 }
             }
             Step::ExpectBody(wanted) => {
-                let Some(found) = self.read_body()? else { return self.want_more() };
+                let Some(found) = self.read_body()? else { return self.wait_for_more() };
                 if found != *wanted {
                     return Err(format!("got {:?}", String::from_utf8_lossy(&found)));
                 }
             }
             Step::ExpectBodyBytes(count) => {
-                let Some(found) = self.read_body()? else { return self.want_more() };
+                let Some(found) = self.read_body()? else { return self.wait_for_more() };
                 if found.len() as u64 != *count || !body::matches(1, 0, &found) {
-                    return Err(format!("got {} bytes, or others", found.len()));
+                    return Err(format!("got {} bytes, or bytes that differ", found.len()));
                 }
             }
             Step::ExpectTrailer(name, value) => {
@@ -235,7 +242,7 @@ impl Actor {
             }
             Step::ExpectNoTrailer(name) => {
                 if self.trailers.iter().any(|found| found.0.eq_ignore_ascii_case(name)) {
-                    return Err(format!("it is among {:?}", self.trailers));
+                    return Err(format!("the trailer is present: {:?}", self.trailers));
                 }
             }
             Step::ExpectRaw(wanted) => {
@@ -245,30 +252,30 @@ impl Actor {
                     return Err(format!("got {:?}", String::from_utf8_lossy(rest)));
                 }
                 if common < wanted.len() {
-                    return self.want_more();
+                    return self.wait_for_more();
                 }
                 self.reader.skip(common);
             }
-            _ => return Err("is no expectation".to_owned()),
+            _ => return Err("this step is not an expectation".to_owned()),
         }
         Ok(true)
     }
 
-    /// More has to come, unless nothing can.
-    fn want_more(&mut self) -> Result<bool, String> {
+    /// Waits for more bytes; an error if none can come.
+    fn wait_for_more(&mut self) -> Result<bool, String> {
         let Some(wire) = &mut self.wire else { return Ok(false) };
         if wire.was_reset() {
             return Err("the connection was reset".to_owned());
         }
-        if wire.is_finished() && !self.take_in() {
-            return Err("the connection ended".to_owned());
+        if wire.is_finished() && !self.receive() {
+            return Err("the connection ended early".to_owned());
         }
         Ok(false)
     }
 
     fn begin_body(&mut self) -> Result<(), String> {
         if self.body.is_none() {
-            let head = self.head.as_ref().ok_or("no head came before")?;
+            let head = self.head.as_ref().ok_or("no head was received before this step")?;
             let framing = match self.script.is_client {
                 true => response_framing(head, false)?,
                 false => request_framing(head)?,
@@ -279,7 +286,7 @@ impl Actor {
         Ok(())
     }
 
-    /// The body, once it is whole.
+    /// The body, once it is complete.
     fn read_body(&mut self) -> Result<Option<Vec<u8>>, String> {
         self.begin_body()?;
         loop {
@@ -307,7 +314,7 @@ impl Actor {
 
     fn expect_end(&mut self, step: &Step) -> Result<bool, String> {
         if *step == Step::ExpectCut && self.read_body()?.is_some() {
-            return Err("the body looks whole".to_owned());
+            return Err("the body ended cleanly".to_owned());
         }
         let Some(wire) = &mut self.wire else { return Ok(false) };
         let (reset, finished) = (wire.was_reset(), wire.is_finished());
@@ -315,10 +322,10 @@ impl Actor {
         match step {
             Step::ExpectClose if reset => Err("the connection was reset".to_owned()),
             Step::ExpectClose if !rest.is_empty() => {
-                Err(format!("more came: {:?}", String::from_utf8_lossy(rest)))
+                Err(format!("more bytes before the end: {:?}", String::from_utf8_lossy(rest)))
             }
             Step::ExpectClose => Ok(finished),
-            Step::ExpectReset if finished => Err("the connection ended in order".to_owned()),
+            Step::ExpectReset if finished => Err("the connection ended cleanly".to_owned()),
             Step::ExpectReset => Ok(reset),
             _ => Ok(reset || finished),
         }

@@ -1,6 +1,6 @@
-//! Scene files, each played on the simulator (on several seeds) and on real sockets: both must pass.
-//! In: `*.scene` beside this file; `scene.rs` says what may stand in them.
-//! Invariant: every scene of the directory is a named test on both.
+//! Plays each scene file on the simulator, with several seeds, and on real sockets. Both must pass.
+//! In: the `*.scene` files in this directory; `scene.rs` defines their format. Out: a test for each of them.
+//! Invariant: every scene file of the directory is listed below.
 
 mod actor;
 #[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
@@ -45,59 +45,59 @@ macro_rules! scenes {
 }
 
 scenes! {
-    answers_without_a_body
-    body_of_an_answer_stands_still
+    ambiguous_paths_cannot_bypass_a_route
     body_timeout_is_408
-    client_leaves_while_the_server_works
-    early_answer_closes_after_it
-    early_answer_while_the_body_flows
-    expect_continue_waits_for_the_server
-    expect_with_a_local_answer
+    client_reset_is_passed_to_the_server
+    close_delimited_body_is_cut_by_a_reset
+    connection_field_drops_the_trailers
+    declined_upgrade_is_an_ordinary_response
+    early_response_closes_the_connection
+    early_response_streams_beside_the_request_body
+    expect_continue_is_answered_by_the_server
+    expect_continue_with_a_local_response_closes
     full_queue_is_503
-    half_closed_client_gets_its_answer
-    half_closed_client_with_pipeline
+    get_on_a_lost_reused_connection_is_retried
+    half_closed_client_gets_all_pipelined_responses
+    half_closed_client_gets_its_response
     head_timeout_is_408
-    https_uri_of_a_trusted_peer_is_answered
+    http_1_0_clients_may_keep_alive
+    https_uri_from_a_trusted_proxy_is_accepted
     https_uri_on_a_plain_connection_is_421
-    idle_timeout_closes_in_silence
-    interim_answers_are_relayed
+    idle_timeout_closes_without_a_response
+    interim_responses_are_relayed
     large_bodies_flow_both_ways
-    malformed_answers_are_502
-    max_forwards_is_counted_down
-    no_server_listens
-    odd_paths_dodge_no_route
-    old_clients_may_keep_alive
+    lost_server_cuts_a_body_with_a_length
+    lost_server_cuts_a_chunked_body
+    malformed_responses_are_502
+    max_forwards_is_decremented
+    no_reachable_server_is_502
+    oversized_body_is_413
     pipelined_requests_keep_their_order
+    post_on_a_lost_reused_connection_is_502
     queue_timeout_is_503
-    queued_body_beyond_what_is_kept_arrives_whole
-    queued_request_is_served_when_room_comes
-    refused_connect_goes_to_another_server
-    refused_heads_have_no_content
+    queued_body_above_the_buffer_arrives_complete
+    queued_request_is_sent_when_a_server_is_free
+    refused_connect_is_retried_on_another_server
+    refused_head_requests_have_no_content
     request_trailers_are_dropped
-    requests_per_connection_are_counted
+    requests_per_connection_are_limited
+    response_body_timeout_cuts_the_response
     response_timeout_is_504
-    reused_connection_lost_get
-    reused_connection_lost_post
-    server_gone_in_a_body_until_close
-    server_gone_in_a_chunked_body
-    server_gone_in_a_counted_body
-    smuggling_reaches_no_server
-    stop_answers_what_is_in_flight
-    stop_resets_what_outlasts_its_grace
-    switching_unasked_is_refused
-    synthetic_says_continue_when_it_wants_the_body
-    too_large_a_body_is_413
-    trailers_make_no_claims
-    trailers_named_by_connection_stay_here
-    trailers_pass_both_ways
-    unexpected_body_ends_its_connection
-    unsolicited_bytes_end_the_connection
-    upgrade_declined_is_an_ordinary_answer
-    upgrade_tunnels_both_ways
+    responses_without_a_body
+    smuggled_request_reaches_no_server
+    stop_answers_requests_in_flight
+    stop_resets_exchanges_after_the_grace_period
+    synthetic_response_sends_100_if_it_needs_the_body
+    trailers_are_forwarded_both_ways
+    trailers_cannot_forge_client_fields
+    unexpected_body_closes_its_connection
+    unrequested_101_is_502
+    unsolicited_bytes_close_the_connection
+    upgrade_opens_a_tunnel_both_ways
 }
 
 #[test]
-fn every_scene_file_is_played() {
+fn every_scene_file_is_listed() {
     let directory = format!("{}/tests/scenarios", env!("CARGO_MANIFEST_DIR"));
     let mut found: Vec<String> = std::fs::read_dir(directory)
         .expect("this directory")

@@ -1,11 +1,11 @@
-//! Scene files: a configuration, clients and servers, one action a line.
-//! In: the text of a `.scene` file. Out: a `Scene`, or what is wrong with which line.
+//! The format of scene files: a configuration, clients and servers, with one action per line.
+//! In: the text of a `.scene` file. Out: a `Scene`, or the number of an invalid line and its error.
 //!
 //! ```text
-//! config <<EOF ... EOF          @listen and @NAME stand for addresses
-//! client NAME { ... }           connects as soon as it sends or expects something
-//! server NAME { ... }           accepts as soon as it sends or expects something
-//! server NAME refuses           nobody listens there
+//! config <<EOF ... EOF          @listen and @NAME are replaced by addresses
+//! client NAME { ... }           connects at its first action that needs a connection
+//! server NAME { ... }           accepts at its first action that needs a connection
+//! server NAME refuses           connections to its address are refused
 //! ```
 
 /// A parsed scene.
@@ -13,7 +13,7 @@
 pub struct Scene {
     pub config: String,
     pub actors: Vec<Script>,
-    /// Servers at whose address nobody listens.
+    /// Names of servers whose address refuses connections.
     pub refusing: Vec<String>,
 }
 
@@ -22,7 +22,7 @@ pub struct Scene {
 pub struct Script {
     pub name: String,
     pub is_client: bool,
-    /// With the line each stands in.
+    /// Each step with its line number.
     pub steps: Vec<(usize, Step)>,
 }
 
@@ -31,47 +31,47 @@ pub struct Script {
 pub enum Step {
     /// `send "..."`
     Send(Vec<u8>),
-    /// `send bytes N`: N bytes of a body whose every byte is known.
+    /// `send bytes N`: N bytes of a body whose every byte is known in advance.
     SendBytes(u64),
-    /// `expect status N`: the head of the next answer.
+    /// `expect status N`: the next head is a response with this status.
     ExpectStatus(u16),
-    /// `expect request "GET / HTTP/1.1"`: the head of the next request.
+    /// `expect request "GET / HTTP/1.1"`: the next head is a request with this request line.
     ExpectRequest(String),
-    /// `expect field NAME "..."`: in that head.
+    /// `expect field NAME "..."`: the last head has this field with this value.
     ExpectField(String, String),
-    /// `expect no field NAME`
+    /// `expect no field NAME`: the last head does not have this field.
     ExpectNoField(String),
-    /// `expect body "..."`: the whole body.
+    /// `expect body "..."`: the complete body.
     ExpectBody(Vec<u8>),
-    /// `expect body bytes N`: the whole body, as `send bytes` makes it.
+    /// `expect body bytes N`: the complete body, as `send bytes N` sends it.
     ExpectBodyBytes(u64),
-    /// `expect trailer NAME "..."`: after the body.
+    /// `expect trailer NAME "..."`: the last body had this trailer field.
     ExpectTrailer(String, String),
-    /// `expect no trailer NAME`
+    /// `expect no trailer NAME`: the last body did not have this trailer field.
     ExpectNoTrailer(String),
-    /// `expect raw "..."`: exactly these bytes next, whatever they mean.
+    /// `expect raw "..."`: the next bytes are exactly these, without being parsed.
     ExpectRaw(Vec<u8>),
-    /// `expect cut`: the body begins, and the connection ends before it is whole.
+    /// `expect cut`: the connection ends before the body is complete.
     ExpectCut,
-    /// `expect close`: nothing more comes but the end.
+    /// `expect close`: the connection ends cleanly without further bytes.
     ExpectClose,
-    /// `expect reset`: whatever comes, a reset comes after it.
+    /// `expect reset`: the connection is reset, possibly after further bytes.
     ExpectReset,
-    /// `expect end`: whatever comes, an end of either kind comes after it.
+    /// `expect end`: the connection ends cleanly or by a reset, possibly after further bytes.
     ExpectEnd,
-    /// `accept`: the next connection, instead of the one before.
+    /// `accept`: replaces the server's connection by the next one.
     Accept,
-    /// `finish`: ends the sending side.
+    /// `finish`: ends the sending side of the connection.
     Finish,
-    /// `close`
+    /// `close`: closes the connection.
     Close,
-    /// `reset`
+    /// `reset`: resets the connection.
     Reset,
-    /// `mark NAME`: lets those go on that `await NAME`.
+    /// `mark NAME`: lets every `await NAME` continue.
     Mark(String),
-    /// `await NAME`
+    /// `await NAME`: waits until some actor has reached `mark NAME`.
     Await(String),
-    /// `stop N`: tells the worker to stop, with a grace of N seconds.
+    /// `stop N`: tells the worker to stop, with a grace period of N seconds.
     Stop(u64),
 }
 
@@ -102,7 +102,11 @@ pub fn parse(text: &str) -> Result<Scene, String> {
                 let is_client = kind == "client";
                 scene.actors.push(Script { name: name.to_owned(), is_client, steps });
             }
-            _ => return Err(format!("line {at}: {line:?} is neither config, client nor server")),
+            _ => {
+                return Err(format!(
+                    "line {at}: {line:?}: expected `config <<EOF`, `client NAME {{` or `server NAME {{`"
+                ));
+            }
         }
     }
     Ok(scene)
@@ -114,9 +118,10 @@ fn parse_step(line: &str) -> Result<Step, String> {
         None => (line, None),
     };
     let words: Vec<&str> = plain.split_whitespace().collect();
-    let number = |word: &str| word.parse::<u64>().map_err(|_| format!("{word:?} is no number"));
-    let text =
-        |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| "this must be text".to_owned());
+    let number = |word: &str| word.parse::<u64>().map_err(|_| format!("{word:?} is not a number"));
+    let text = |bytes: Vec<u8>| {
+        String::from_utf8(bytes).map_err(|_| "this value must be UTF-8".to_owned())
+    };
     Ok(match (&words[..], quoted) {
         (["send"], Some(bytes)) => Step::Send(bytes),
         (["send", "bytes", count], None) => Step::SendBytes(number(count)?),
@@ -144,13 +149,13 @@ fn parse_step(line: &str) -> Result<Step, String> {
         (["mark", name], None) => Step::Mark((*name).to_owned()),
         (["await", name], None) => Step::Await((*name).to_owned()),
         (["stop", seconds], None) => Step::Stop(number(seconds)?),
-        _ => return Err(format!("{line:?} is no action")),
+        _ => return Err(format!("{line:?} is not a known action")),
     })
 }
 
-/// The bytes that a string in quotes stands for.
+/// The bytes of a quoted string, with its escapes resolved.
 fn unquote(text: &str) -> Result<Vec<u8>, String> {
-    let bad = || format!("{text} does not end with its quote, or has an unknown escape");
+    let bad = || format!("{text}: no closing quote, or an unknown escape");
     let inner = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).ok_or_else(bad)?;
     let mut bytes = Vec::new();
     let mut chars = inner.chars();
@@ -176,14 +181,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_line_is_named() {
-        let wrong = parse("client c {\n  expect statues 200\n}\n").expect_err("no such action");
+    fn error_contains_the_line() {
+        let wrong = parse("client c {\n  expect statues 200\n}\n").expect_err("an unknown action");
         assert!(wrong.contains("line 2") && wrong.contains("statues"), "{wrong}");
         assert!(parse("clint c {\n").is_err());
     }
 
     #[test]
-    fn a_string_may_hold_any_byte_but_unknown_escapes() {
+    fn unquote_resolves_known_escapes_only() {
         assert_eq!(unquote(r#""a\r\n\0\"\\""#), Ok(b"a\r\n\0\"\\".to_vec()));
         assert!(unquote(r#""\q""#).is_err());
     }

@@ -1,6 +1,6 @@
-//! Plays a scene on the simulator, on several seeds with other splits and delays each time.
-//! In: a scene. Out: nothing, or who stood where when it failed.
-//! Limits: `TURNS_MAX`. Invariant: after it the worker holds nothing.
+//! Plays a scene on the simulator, with several seeds; each seed splits and delays bytes differently.
+//! In: a scene. Out: success, or the current step of each actor when the scene failed.
+//! Limits: `TURNS_MAX`. Invariant: after the scene the worker holds nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,21 +8,22 @@ use tidegate_base::{Address, Prng, Span};
 use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor, SimServer};
 
 use crate::actor::{Actor, Stage, Wire};
-use crate::peer::seat::Seat;
+use crate::peer::harness::Harness;
 use crate::scene::{Scene, Script};
 
 const SEEDS: u64 = 12;
 const TURNS_MAX: u32 = 500_000;
 
+/// A simulated network with one worker and the servers of a scene.
 struct Simulated {
     net: SimNet,
-    seat: Seat<SimReactor>,
+    harness: Harness<SimReactor>,
     servers: BTreeMap<String, SimServer>,
 }
 
 impl Stage for Simulated {
     fn dial(&mut self) -> Option<Box<dyn Wire>> {
-        let peer = self.net.dial(&self.seat.bound[0])?;
+        let peer = self.net.dial(&self.harness.bound[0])?;
         Some(Box::new(End(Some(peer))))
     }
 
@@ -32,10 +33,11 @@ impl Stage for Simulated {
     }
 
     fn stop(&mut self, grace_s: u64) {
-        self.seat.worker.stop(&mut self.seat.reactor, Span::from_secs(grace_s));
+        self.harness.worker.stop(&mut self.harness.reactor, Span::from_secs(grace_s));
     }
 }
 
+/// One end of a simulated connection.
 struct End(Option<SimPeer>);
 
 impl Wire for End {
@@ -72,7 +74,7 @@ impl Wire for End {
     }
 }
 
-/// Plays `make()` on every seed.
+/// Plays the scene that `make` returns on every seed.
 pub fn play(make: impl Fn() -> Scene) -> Result<(), String> {
     for seed in 0..SEEDS {
         play_seed(make(), seed).map_err(|why| format!("on the simulator, seed {seed}: {why}"))?;
@@ -93,13 +95,14 @@ fn play_seed(scene: Scene, seed: u64) -> Result<(), String> {
         let address = core::net::SocketAddr::from(([10, 0, 1, at as u8], 8000));
         config = config.replace(&format!("@{name}\""), &format!("{address}\""));
         if !scene.refusing.contains(name) {
-            let server = net.serve(&Address::Tcp(address)).ok_or("two servers of one name")?;
+            let server =
+                net.serve(&Address::Tcp(address)).ok_or("two servers have the same name")?;
             servers.insert(name.clone(), server);
         }
     }
     let config = tidegate_config::parse(&config, "the scene").map_err(|e| e.to_string())?;
-    let seat = Seat::simulated(&net, &config, 100, seed);
-    run(Simulated { net, seat, servers }, scene.actors)
+    let harness = Harness::simulated(&net, &config, 100, seed);
+    run(Simulated { net, harness, servers }, scene.actors)
 }
 
 fn run(mut stage: Simulated, scripts: Vec<Script>) -> Result<(), String> {
@@ -114,7 +117,7 @@ fn run(mut stage: Simulated, scripts: Vec<Script>) -> Result<(), String> {
             drop(actors);
             return end(stage);
         }
-        stage.seat.turn();
+        stage.harness.turn();
         for actor in &mut actors {
             moved |= actor.step(&mut stage, &mut marks)?;
         }
@@ -123,16 +126,16 @@ fn run(mut stage: Simulated, scripts: Vec<Script>) -> Result<(), String> {
         }
     }
     let all: Vec<String> = actors.iter().map(Actor::describe).collect();
-    Err(format!("it does not go on:\n  {}", all.join("\n  ")))
+    Err(format!("no progress:\n  {}", all.join("\n  ")))
 }
 
-/// With all peers gone, the worker lets go of everything.
+/// Checks that the worker holds nothing once all clients and servers are gone.
 fn end(mut stage: Simulated) -> Result<(), String> {
     for _ in 0..TURNS_MAX {
-        stage.seat.turn();
-        if stage.seat.reactor.sock_count() == 0 || !stage.net.advance_to_next_event() {
+        stage.harness.turn();
+        if stage.harness.reactor.sock_count() == 0 || !stage.net.advance_to_next_event() {
             break;
         }
     }
-    stage.seat.find_leak().map_or(Ok(()), Err)
+    stage.harness.find_leak().map_or(Ok(()), Err)
 }

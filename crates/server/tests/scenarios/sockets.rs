@@ -1,7 +1,7 @@
-//! Plays a scene on real sockets of 127.0.0.1: the worker in a thread of its own, peers polled here.
-//! In: a scene. Out: nothing, or who stood where when it failed.
-//! Never: a fixed port, a judgement by time: `PATIENCE` only ends what hangs.
-//! Invariant: after it the worker holds nothing.
+//! Plays a scene on real sockets of 127.0.0.1. The worker has its own thread; this thread polls all actors.
+//! In: a scene. Out: success, or the current step of each actor when the scene failed.
+//! Never: uses a fixed port, or fails by timing, except that `PATIENCE` ends a scene that hangs.
+//! Invariant: after the scene the worker holds nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -17,16 +17,19 @@ use tidegate_config::model::Config;
 use tidegate_reactor::{EpollReactor, Mailbox, Sender, Waker, make_wakers};
 
 use crate::actor::{Actor, Stage, Wire};
-use crate::peer::seat::Seat;
+use crate::peer::harness::Harness;
 use crate::scene::{Scene, Script};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long the peers sleep when none of them could do anything.
+/// How long this thread sleeps when no actor could do anything.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// Real sockets and the worker's mailbox.
 struct Real {
+    /// The worker's listener.
     address: SocketAddr,
     servers: BTreeMap<String, TcpListener>,
+    /// Takes the grace period, in seconds, of a stop.
     worker: Sender<u64>,
 }
 
@@ -45,15 +48,18 @@ impl Stage for Real {
     }
 }
 
+/// One end of a TCP connection.
 struct End {
     stream: TcpStream,
+    /// The other end has finished.
     finished: bool,
+    /// The connection was reset or failed.
     broken: bool,
 }
 
 impl End {
     fn new(stream: TcpStream) -> Self {
-        // Every send its own segment, as scripts mean it.
+        // Scripts expect that each send leaves as a segment of its own.
         let _ = stream.set_nodelay(true);
         let broken = stream.set_nonblocking(true).is_err();
         Self { stream, finished: false, broken }
@@ -65,7 +71,7 @@ impl Wire for End {
         match self.stream.write(bytes) {
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            // What the other end said before it broke is still to be read.
+            // Bytes received before the connection broke must still be readable.
             Err(_) => bytes.len(),
         }
     }
@@ -137,7 +143,7 @@ pub fn play(scene: Scene) -> Result<(), String> {
     leak.map_or(Ok(()), |leak| Err(format!("on sockets: {leak}")))
 }
 
-/// A port where nobody listens, and nobody else will.
+/// A bound port without a listener: connections are refused, and no other process can listen on it.
 fn hold_port() -> rustix::io::Result<(OwnedFd, SocketAddr)> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0)))?;
@@ -145,7 +151,7 @@ fn hold_port() -> rustix::io::Result<(OwnedFd, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Serves until a stop has come to its end, and tells what is left then.
+/// Runs the worker until a stop without grace period; returns what the worker still holds afterwards.
 fn serve(
     config: &Config,
     waker: Waker,
@@ -156,26 +162,26 @@ fn serve(
         Ok(reactor) => reactor,
         Err(error) => return Some(error.to_string()),
     };
-    let mut seat = Seat::new(reactor, config, 100, 1);
-    let _ = report.send(seat.bound[0].clone());
+    let mut harness = Harness::new(reactor, config, 100, 1);
+    let _ = report.send(harness.bound[0].clone());
     loop {
-        seat.worker.turn(&mut seat.reactor, Span::from_secs(1));
+        harness.worker.turn(&mut harness.reactor, Span::from_secs(1));
         while let Some(grace_s) = mailbox.take() {
-            seat.worker.stop(&mut seat.reactor, Span::from_secs(grace_s));
+            harness.worker.stop(&mut harness.reactor, Span::from_secs(grace_s));
             if grace_s == 0 {
-                return wind_up(seat);
+                return wind_up(harness);
             }
         }
     }
 }
 
-/// The peers are gone: waits until the worker holds nothing more.
-fn wind_up(mut seat: Seat<EpollReactor>) -> Option<String> {
+/// Waits, with all clients and servers gone, until the worker holds nothing.
+fn wind_up(mut harness: Harness<EpollReactor>) -> Option<String> {
     let began = Instant::now();
-    while seat.find_leak().is_some() && began.elapsed() < PATIENCE {
-        seat.worker.turn(&mut seat.reactor, Span::from_millis(10));
+    while harness.find_leak().is_some() && began.elapsed() < PATIENCE {
+        harness.worker.turn(&mut harness.reactor, Span::from_millis(10));
     }
-    seat.find_leak()
+    harness.find_leak()
 }
 
 fn run(stage: &mut Real, scripts: Vec<Script>) -> Result<(), String> {
@@ -192,7 +198,7 @@ fn run(stage: &mut Real, scripts: Vec<Script>) -> Result<(), String> {
         }
         if began.elapsed() > PATIENCE {
             let all: Vec<String> = actors.iter().map(Actor::describe).collect();
-            return Err(format!("on sockets it does not go on:\n  {}", all.join("\n  ")));
+            return Err(format!("on sockets: no progress:\n  {}", all.join("\n  ")));
         }
         if !moved {
             thread::sleep(PAUSE);

@@ -1,7 +1,7 @@
-//! Clients: scripts of requests sent whole or in pieces, answers read and checked, leavings.
-//! In: a script. Out: bytes; notes in the ledger.
-//! Never: takes an answer on trust: its id, hash, length and every byte of its body are checked.
-//! Invariant: `waiting` are the requests begun and not answered, in their order.
+//! Simulated clients: send scripted requests, whole or in pieces, check each response, and leave.
+//! In: a script. Out: bytes; reports to the oracle.
+//! Never: trusts a response: its id, hash, length and every byte of its body are checked.
+//! Invariant: `waiting` holds the requests begun and not yet answered, in order.
 
 use core::net::IpAddr;
 use std::collections::VecDeque;
@@ -10,100 +10,122 @@ use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::{Peer, SimNet};
 use tidegate_wire::tls::Connector;
 
-use crate::ledger::{Ledger, Wants};
 use crate::line::Line;
+use crate::oracle::{Expected, Oracle};
 use crate::peer::body;
 use crate::peer::reader::{Framing, Head, Piece, Reader, response_framing};
 use crate::plan::BODY_BYTES_MAX;
 
-/// How long a client waits for its connection to stand.
+/// How long a client waits until its connection is established.
 const CONNECT_PATIENCE: Span = Span::from_secs(10);
 
 /// One step of a client's script.
 pub enum Op {
-    /// Sends; the first bytes of request `id` are among them.
+    /// Sends bytes. With an `id` they begin that request.
     Send { id: Option<u64>, bytes: Vec<u8> },
-    /// Waits for 100 (Continue), any final answer, or a second.
+    /// Waits for 100 (Continue) or a final response, but at most one second.
     AwaitContinue,
-    /// Waits until every request begun is answered.
+    /// Waits until every request that was begun is answered.
     AwaitAnswers,
-    /// Sends through the tunnel, once (or, when early, before) it is open; else the script ends.
+    /// Sends bytes through the tunnel once it is open, or even before if `early`. If the upgrade is declined,
+    /// the script ends.
     Tunnel { bytes: Vec<u8>, early: bool },
-    /// Lets time pass.
+    /// Waits.
     Pause(Span),
-    /// Bytes that come before TLS, where there is TLS.
+    /// Sends bytes unencrypted, before TLS begins.
     Bare(Vec<u8>),
-    /// Bytes in place of the PROXY header that is none: from here on no answer will do.
-    Intrude(Vec<u8>),
-    /// Bytes that are no request: from here on any answer will do, but for an origin's.
+    /// Sends an invalid PROXY header: any response from here on is a violation.
+    BadHeader(Vec<u8>),
+    /// Sends bytes that are not a valid request: responses from here on are not checked.
     Garbage(Vec<u8>),
     /// Ends the sending side.
     Finish,
-    /// Leaves in order.
+    /// Closes the connection cleanly.
     Leave,
-    /// Leaves with a reset.
+    /// Resets the connection.
     Reset,
 }
 
-/// What is particular to one client.
+/// The properties of one client besides its script.
 pub struct Habits {
+    /// When the client connects.
     pub start_at: Moment,
-    /// Bytes sent at once at most.
+    /// The most bytes sent at once.
     pub piece_bytes: usize,
-    /// Ends TLS without saying so.
-    pub is_rude: bool,
-    /// Takes so many bytes each time that so much time passed; else all at once.
+    /// Ends TLS without close_notify.
+    pub skips_close_notify: bool,
+    /// Reads this many bytes after each such pause; `None`: reads everything at once.
     pub reads: Option<(usize, Span)>,
 }
 
 /// A client and its one connection.
 pub struct Client {
+    /// Names the client in messages, and decides its address.
     index: usize,
+    /// The listener's address.
     address: Address,
+    /// The remaining steps of the script.
     ops: VecDeque<Op>,
     habits: Habits,
+    /// The client uses TLS if it has a connector.
     connector: Option<Connector>,
+    /// The connection; `None` before it is opened and after it has ended.
     peer: Option<Line>,
     reader: Reader,
+    /// The response being read.
     answer: Option<Answer>,
+    /// Ids of the requests begun and not yet answered, in order.
     waiting: VecDeque<u64>,
+    /// The script does not go on before.
     write_at: Moment,
+    /// A client that reads slowly does not read before.
     read_at: Moment,
+    /// When the client stops waiting for its connection.
     give_up_at: Moment,
+    /// The latest request got 100 (Continue) or a final response.
     continued: bool,
+    /// When `AwaitContinue` stops waiting.
     continue_by: Option<Moment>,
     /// Bytes sent for the tunnel, open or not.
     tunnel_sent: u64,
-    garbage: bool,
-    intruded: bool,
+    /// Garbage was sent, so responses are not checked any more.
+    sent_garbage: bool,
+    /// An invalid PROXY header was sent, so no response may come.
+    sent_bad_header: bool,
+    /// The last response announced that the connection closes, so no response may follow.
     closing: bool,
-    /// The server had a reason to close before all was answered.
-    excused: bool,
+    /// The worker had a reason to close before all requests were answered.
+    may_close_early: bool,
+    /// Set once the upgrade was accepted.
     tunnel: Option<Tunnel>,
+    /// The client has left or lost its connection, and does nothing any more.
     pub ended: bool,
 }
 
-/// An answer whose body is being read.
+/// A response whose body is being read.
 struct Answer {
     id: u64,
     head: Head,
+    /// Body bytes read so far.
     bytes: u64,
+    /// The beginning of the body, for messages and for local responses.
     text: Vec<u8>,
 }
 
-/// What has come back through a tunnel.
+/// An open tunnel.
 struct Tunnel {
     id: u64,
+    /// Bytes that came back so far.
     back: u64,
 }
 
-/// Each client has an address of its own, by which origins tell whose a connection is.
+/// The address of a client. Each client has its own, so that origins can recognise it.
 pub fn ip_of(client: usize) -> IpAddr {
     [10, 20, (client >> 8) as u8, client as u8].into()
 }
 
 impl Client {
-    /// A client that speaks TLS, where there is a connector.
+    /// A client; it uses TLS if there is a connector.
     pub fn new(
         index: usize,
         address: Address,
@@ -126,120 +148,127 @@ impl Client {
             continued: false,
             continue_by: None,
             tunnel_sent: 0,
-            garbage: false,
-            intruded: false,
+            sent_garbage: false,
+            sent_bad_header: false,
             closing: false,
-            excused: false,
+            may_close_early: false,
             tunnel: None,
             ended: false,
         }
     }
 
-    /// When, after `now`, this client does something of its own accord.
+    /// The next time after `now` at which this client acts without receiving anything.
     pub fn next_at(&self, now: Moment) -> Option<Moment> {
         if self.ended {
             return None;
         }
-        let patience = self.is_left_hanging().then_some(self.give_up_at);
+        let patience = self.is_connecting().then_some(self.give_up_at);
         let write = (!self.ops.is_empty()).then_some(self.continue_by.unwrap_or(self.write_at));
         let waits = self.peer.as_ref().is_some_and(|peer| peer.has_bytes());
         let read = (waits && self.habits.reads.is_some()).then_some(self.read_at);
         [write, read, patience].into_iter().flatten().filter(|at| *at > now).min()
     }
 
-    /// Does what can be done now; whether anything was.
-    pub fn step(&mut self, net: &SimNet, ledger: &mut Ledger) -> bool {
-        if self.ended || ledger.now < self.habits.start_at {
+    /// Does everything possible now; returns whether anything was done.
+    pub fn step(&mut self, net: &SimNet, oracle: &mut Oracle) -> bool {
+        if self.ended || oracle.now < self.habits.start_at {
             return false;
         }
         if self.peer.is_none() {
-            let port = 1024 + (ledger.now.as_nanos() / 1_000_000 % 60_000) as u16;
+            let port = 1024 + (oracle.now.as_nanos() / 1_000_000 % 60_000) as u16;
             let own = Peer::Tcp((ip_of(self.index), port).into());
             let peer = net.dial_as(&self.address, own);
             self.peer = peer.map(|peer| {
                 let session = self.connector.as_ref().map(|tls| tls.connect("a.example"));
                 let session = session.map(|begun| begun.expect("a session"));
-                let is_held = matches!(self.ops.front(), Some(Op::Bare(_) | Op::Intrude(_)));
-                Line::new(peer, session, is_held, self.habits.is_rude)
+                let is_held = matches!(self.ops.front(), Some(Op::Bare(_) | Op::BadHeader(_)));
+                Line::new(peer, session, is_held, self.habits.skips_close_notify)
             });
-            self.give_up_at = ledger.now.after(CONNECT_PATIENCE);
-            ledger.trace(|| format!("c{} connects: {}", self.index, self.peer.is_some()));
+            self.give_up_at = oracle.now.after(CONNECT_PATIENCE);
+            oracle.trace(|| format!("c{} connects: {}", self.index, self.peer.is_some()));
             if self.peer.is_none() {
-                self.end(ledger, "nobody listens");
+                self.end(oracle, "connection refused");
                 return true;
             }
         }
-        if self.is_left_hanging() && ledger.now >= self.give_up_at {
-            self.end(ledger, "its connection never stood");
+        if self.is_connecting() && oracle.now >= self.give_up_at {
+            self.end(oracle, "timed out connecting");
             return true;
         }
-        let mut moved = self.receive(ledger);
+        let mut moved = self.receive(oracle);
         if !self.ended {
-            moved |= self.look_for_end(ledger);
+            moved |= self.look_for_end(oracle);
         }
         if !self.ended {
-            moved |= self.write(ledger);
+            moved |= self.write(oracle);
         }
         moved
     }
 
-    /// The listener may have closed before the connection stood; nobody says so.
-    fn is_left_hanging(&self) -> bool {
+    /// Whether the connection is not established. It may never be: if the listener closed meanwhile, no event
+    /// reports that.
+    fn is_connecting(&self) -> bool {
         self.peer.as_ref().is_some_and(|peer| !peer.is_up())
     }
 
-    fn receive(&mut self, ledger: &mut Ledger) -> bool {
+    fn receive(&mut self, oracle: &mut Oracle) -> bool {
         let Some(peer) = &self.peer else { return false };
         peer.pump();
         let bytes = match self.habits.reads {
-            _ if self.intruded => peer.receive_bare(),
-            Some(_) if ledger.now < self.read_at => return false,
+            _ if self.sent_bad_header => peer.receive_bare(),
+            Some(_) if oracle.now < self.read_at => return false,
             Some((count, _)) => peer.receive_some(count),
             None => peer.receive(),
         };
         if let Some(fault) = peer.fault() {
-            ledger.violate(format!("c{}: {}", self.index, fault.text()));
+            oracle.violate(format!("c{}: {}", self.index, fault.text()));
         }
         let waits = peer.has_bytes();
         if let (Some((_, pause)), true) = (self.habits.reads, waits || !bytes.is_empty()) {
-            self.read_at = ledger.now.after(pause);
+            self.read_at = oracle.now.after(pause);
         }
         if bytes.is_empty() {
             return false;
         }
-        if self.intruded {
-            ledger.violate(format!("c{} was told {:?} before its header", self.index, bytes));
+        if self.sent_bad_header {
+            oracle.violate(format!(
+                "c{} received {:?} after an invalid PROXY header",
+                self.index, bytes
+            ));
         }
         self.reader.push(&bytes);
-        if let Err(error) = self.read(ledger)
-            && !self.garbage
+        if let Err(error) = self.read(oracle)
+            && !self.sent_garbage
         {
-            ledger.violate(format!("c{}: {error}", self.index));
-            self.end(ledger, "it got nonsense");
+            oracle.violate(format!("c{}: {error}", self.index));
+            self.end(oracle, "invalid response");
         }
         true
     }
 
-    fn read(&mut self, ledger: &mut Ledger) -> Result<(), String> {
+    fn read(&mut self, oracle: &mut Oracle) -> Result<(), String> {
         loop {
             if let Some(tunnel) = &mut self.tunnel {
                 let bytes = self.reader.take_rest();
                 if !body::matches(tunnel.id, tunnel.back, &bytes) {
-                    return Err(format!("the tunnel of r{} brought other bytes back", tunnel.id));
+                    return Err(format!("the tunnel of r{} returned different bytes", tunnel.id));
                 }
                 tunnel.back += bytes.len() as u64;
                 if tunnel.back > self.tunnel_sent {
-                    return Err(format!("the tunnel of r{} brought too much back", tunnel.id));
+                    return Err(format!(
+                        "the tunnel of r{} returned more bytes than were sent",
+                        tunnel.id
+                    ));
                 }
                 return Ok(());
             }
             if self.answer.is_none() {
                 let Some(head) = self.reader.next_head()? else { return Ok(()) };
-                if self.garbage {
+                if self.sent_garbage {
                     self.reader.take_rest();
                     return Ok(());
                 }
-                self.begin_answer(head, ledger)?;
+                self.begin_answer(head, oracle)?;
                 continue;
             }
             match self.reader.next_piece()? {
@@ -247,33 +276,38 @@ impl Client {
                 Piece::Data(data) => self.read_body(&data)?,
                 Piece::End(trailers) => {
                     if trailers.iter().any(|(name, _)| !name.eq_ignore_ascii_case("x-trailer")) {
-                        return Err(format!("trailers {trailers:?}"));
+                        return Err(format!("unexpected trailers {trailers:?}"));
                     }
-                    self.end_answer(ledger)?;
+                    self.end_answer(oracle)?;
                 }
             }
         }
     }
 
-    fn begin_answer(&mut self, head: Head, ledger: &mut Ledger) -> Result<(), String> {
+    fn begin_answer(&mut self, head: Head, oracle: &mut Oracle) -> Result<(), String> {
         if self.closing {
-            return Err(format!("after Connection: close came {:?}", head.start));
+            return Err(format!("{:?} after Connection: close", head.start));
         }
         if head.field("x-poison").is_some() {
-            return Err(format!("a malformed answer was relayed: {head:?}"));
+            return Err(format!("a malformed response was relayed: {head:?}"));
         }
         let Some(&id) = self.waiting.front() else {
             if head.status() == 408 {
-                // Sent as the first bytes of another request crossed it, or of an unfinished head.
+                // Sent while the first bytes of another request, or of an unfinished head, were under way.
                 self.closing = true;
-                self.garbage = true;
+                self.sent_garbage = true;
                 return Ok(());
             }
-            return Err(format!("an answer that nobody asked for: {:?}", head.start));
+            return Err(format!("a response without a request: {:?}", head.start));
         };
-        let request = ledger.requests[&id].clone();
-        ledger.trace(|| {
-            format!("c{} gets {:?} for r{id}, close: {}", self.index, head.start, head.says_close())
+        let request = oracle.requests[&id].clone();
+        oracle.trace(|| {
+            format!(
+                "c{} receives {:?} for r{id}, close: {}",
+                self.index,
+                head.start,
+                head.announces_close()
+            )
         });
         let status = head.status();
         if (100..200).contains(&status) {
@@ -282,34 +316,36 @@ impl Client {
             }
             self.continued = true;
             if status == 101 {
-                if request.wants != Wants::Tunnel {
-                    return Err(format!("r{id} asked for no upgrade and got 101"));
+                if request.expected != Expected::Tunnel {
+                    return Err(format!("r{id} requested no upgrade and got 101"));
                 }
                 self.waiting.pop_front();
                 self.tunnel = Some(Tunnel { id, back: 0 });
-                self.note_answered(id, ledger);
-                ledger.tunnels += 1;
+                self.note_answered(id, oracle);
+                oracle.tunnels += 1;
             }
             return Ok(());
         }
         self.continued = true;
-        if let Some(told) = head.number("x-id")
-            && told != id
+        if let Some(stated) = head.number("x-id")
+            && stated != id
         {
-            return Err(format!("r{id} got the answer to r{told}"));
+            return Err(format!("r{id} got the response to r{stated}"));
         }
-        if let (Some(told), Some(hash)) = (head.field("x-id"), head.number("x-request-hash")) {
+        if let (Some(stated), Some(hash)) = (head.field("x-id"), head.number("x-request-hash")) {
             let known = request.seen.iter().any(|seen| seen.whole && seen.hash == hash);
             if !known {
-                return Err(format!("r{told}'s origin hashed its body to {hash}: not what it got"));
+                return Err(format!(
+                    "the origin of r{stated} reports the body hash {hash}, but received another body"
+                ));
             }
         }
-        self.closing = head.says_close();
-        // Towards HTTP/1.0 a body of unknown length ends with the connection.
-        self.excused = self.closing && request.old_version;
+        self.closing = head.announces_close();
+        // To an HTTP/1.0 client, a body of unknown length ends with the connection.
+        self.may_close_early = self.closing && request.old_version;
         let framing = response_framing(&head, request.method == "HEAD")?;
         if framing == Framing::Chunked && request.old_version {
-            return Err(format!("r{id} is HTTP/1.0 and got a chunked answer"));
+            return Err(format!("r{id} is HTTP/1.0 and got a chunked response"));
         }
         self.reader.begin_body(framing);
         self.answer = Some(Answer { id, head, bytes: 0, text: Vec::new() });
@@ -322,7 +358,7 @@ impl Client {
             && !body::matches(seed, answer.bytes, data)
         {
             let (id, at) = (answer.id, answer.bytes);
-            return Err(format!("the answer to r{id} has other bytes from {at} on"));
+            return Err(format!("the body of the response to r{id} is wrong from byte {at} on"));
         }
         answer.bytes += data.len() as u64;
         if answer.text.len() < 1000 {
@@ -331,123 +367,127 @@ impl Client {
         Ok(())
     }
 
-    /// The answer looks whole: it must be.
-    fn end_answer(&mut self, ledger: &mut Ledger) -> Result<(), String> {
+    /// The response looks complete: checks that it is.
+    fn end_answer(&mut self, oracle: &mut Oracle) -> Result<(), String> {
         let Some(answer) = self.answer.take() else { return Ok(()) };
         let id = answer.id;
         self.waiting.pop_front();
-        let request = &ledger.requests[&id];
+        let request = &oracle.requests[&id];
         let status = answer.head.status();
         let text = String::from_utf8_lossy(&answer.text).into_owned();
         let ours = answer.head.field("x-id").is_none();
         let empty = request.method == "HEAD" || status == 204 || status == 304;
         let failed = matches!(status, 408 | 413 | 502..=504);
-        match &request.wants {
-            Wants::Origin | Wants::Tunnel if !ours => {
+        match &request.expected {
+            Expected::Origin | Expected::Tunnel if !ours => {
                 let wanted = answer.head.number("x-answer-bytes").unwrap_or(0);
                 if !empty && answer.bytes != wanted {
                     let got = answer.bytes;
-                    return Err(format!("r{id}'s answer looks whole with {got} of {wanted} bytes"));
+                    let bytes = format!("{got} of {wanted} bytes");
+                    return Err(format!("the response to r{id} ended cleanly after {bytes}"));
                 }
             }
-            // A head that came in pieces may have come too slowly, a body may be too large.
-            Wants::Fixed(..) | Wants::Bytes(_)
-                if !ledger.is_calm
+            // A head sent in pieces may have been too slow, and a body may be too large.
+            Expected::Fixed(..) | Expected::Bytes(_)
+                if !oracle.is_calm
                     && (status == 408 || status == 413 && request.body_bytes > BODY_BYTES_MAX) =>
             {
-                ledger.answers_failed += 1;
+                oracle.answers_failed += 1;
             }
-            Wants::Fixed(wanted, body) => {
+            Expected::Fixed(wanted, body) => {
                 if status != *wanted || (!empty && text != *body) {
-                    return Err(format!("r{id} got {status} {text:?}, not {wanted} {body:?}"));
+                    return Err(format!("r{id} got {status} {text:?}, expected {wanted} {body:?}"));
                 }
             }
-            Wants::Bytes(count) => {
+            Expected::Bytes(count) => {
                 if status != 200 || (!empty && answer.bytes != *count) {
                     return Err(format!("r{id} got {status} with {} bytes", answer.bytes));
                 }
             }
-            Wants::Origin | Wants::Tunnel if failed && !ledger.is_calm => {
-                ledger.answers_failed += 1;
-                ledger.trace(|| format!("c{}: r{id} failed: {text}", self.index));
+            Expected::Origin | Expected::Tunnel if failed && !oracle.is_calm => {
+                oracle.answers_failed += 1;
+                oracle.trace(|| format!("c{}: r{id} failed: {text}", self.index));
             }
-            Wants::Origin | Wants::Tunnel => {
+            Expected::Origin | Expected::Tunnel => {
                 return Err(format!("r{id} got {:?} {text:?}", answer.head.start));
             }
         }
-        self.note_answered(id, ledger);
+        self.note_answered(id, oracle);
         Ok(())
     }
 
-    fn note_answered(&mut self, id: u64, ledger: &mut Ledger) {
-        ledger.answers_good += 1;
-        let Some(request) = ledger.requests.get_mut(&id) else { return };
+    fn note_answered(&mut self, id: u64, oracle: &mut Oracle) {
+        oracle.answers_good += 1;
+        let Some(request) = oracle.requests.get_mut(&id) else { return };
         if core::mem::replace(&mut request.answered, true) {
-            ledger.violate(format!("r{id} was answered twice"));
+            oracle.violate(format!("r{id} was answered twice"));
         }
     }
 
-    /// Whether the server has ended the connection, and what that means for the answer under way.
-    fn look_for_end(&mut self, ledger: &mut Ledger) -> bool {
+    /// Handles the end of the connection by the worker; returns whether there was one.
+    fn look_for_end(&mut self, oracle: &mut Oracle) -> bool {
         let Some(peer) = &self.peer else { return false };
         if peer.was_reset() && !peer.has_bytes() {
             if self.answer.is_some() {
-                ledger.answers_cut += 1;
+                oracle.answers_cut += 1;
             }
-            self.end(ledger, "the server reset");
+            self.end(oracle, "reset by the worker");
             return true;
         }
         if !peer.is_finished_by_other() {
             return false;
         }
         if self.tunnel.is_some() {
-            self.end(ledger, "the tunnel ended");
+            self.end(oracle, "the tunnel ended");
             return true;
         }
         if self.answer.is_some() && self.reader.ends_by_close() && !peer.is_cut() {
-            if let Err(error) = self.end_answer(ledger) {
-                ledger.violate(format!("c{}: {error}", self.index));
+            if let Err(error) = self.end_answer(oracle) {
+                oracle.violate(format!("c{}: {error}", self.index));
             }
-        } else if self.answer.is_some() || !(self.reader.rest().is_empty() || self.garbage) {
-            ledger.answers_cut += 1;
+        } else if self.answer.is_some() || !(self.reader.rest().is_empty() || self.sent_garbage) {
+            oracle.answers_cut += 1;
         }
-        self.end(ledger, "the server finished");
+        self.end(oracle, "closed by the worker");
         true
     }
 
-    fn end(&mut self, ledger: &mut Ledger, why: &str) {
-        ledger.trace(|| format!("c{} ends: {why}; unanswered: {:?}", self.index, self.waiting));
-        if let (Some(tunnel), true) = (&self.tunnel, ledger.is_calm)
+    fn end(&mut self, oracle: &mut Oracle, why: &str) {
+        oracle.trace(|| format!("c{} ends: {why}; unanswered: {:?}", self.index, self.waiting));
+        if let (Some(tunnel), true) = (&self.tunnel, oracle.is_calm)
             && tunnel.back != self.tunnel_sent
         {
             let (id, sent, back) = (tunnel.id, self.tunnel_sent, tunnel.back);
-            ledger.violate(format!("the tunnel of r{id} took {sent} bytes and brought {back}"));
+            oracle.violate(format!("the tunnel of r{id} took {sent} bytes and returned {back}"));
         }
-        if ledger.is_calm && !self.waiting.is_empty() && !self.excused {
-            ledger.violate(format!("c{} ends unanswered ({why}): {:?}", self.index, self.waiting));
+        if oracle.is_calm && !self.waiting.is_empty() && !self.may_close_early {
+            oracle.violate(format!(
+                "c{} ends with unanswered requests ({why}): {:?}",
+                self.index, self.waiting
+            ));
         }
         self.ended = true;
         self.peer = None;
     }
 
-    fn write(&mut self, ledger: &mut Ledger) -> bool {
+    fn write(&mut self, oracle: &mut Oracle) -> bool {
         let mut moved = false;
-        while ledger.now >= self.write_at && self.play(ledger) {
+        while oracle.now >= self.write_at && self.play(oracle) {
             moved = true;
         }
         moved
     }
 
-    /// Plays the next step of the script; false when it cannot be done yet, or there is none.
-    fn play(&mut self, ledger: &mut Ledger) -> bool {
+    /// Plays the next step of the script; returns false if it cannot be done yet, or there is none.
+    fn play(&mut self, oracle: &mut Oracle) -> bool {
         let Some(peer) = &self.peer else { return false };
         match self.ops.front_mut() {
             None => return false,
-            Some(Op::Send { .. }) => return self.send_request(ledger),
-            Some(Op::Tunnel { .. }) => return self.send_tunnel(ledger),
+            Some(Op::Send { .. }) => return self.send_request(oracle),
+            Some(Op::Tunnel { .. }) => return self.send_tunnel(oracle),
             Some(Op::AwaitContinue) => {
-                let by = *self.continue_by.get_or_insert(ledger.now.after(Span::from_secs(1)));
-                if !self.continued && ledger.now < by {
+                let by = *self.continue_by.get_or_insert(oracle.now.after(Span::from_secs(1)));
+                if !self.continued && oracle.now < by {
                     return false;
                 }
                 self.continue_by = None;
@@ -456,7 +496,7 @@ impl Client {
             Some(Op::AwaitAnswers) if self.waiting.is_empty() => self.pop_waited(),
             Some(Op::AwaitAnswers) => return false,
             Some(Op::Pause(span)) => {
-                self.write_at = ledger.now.after(*span);
+                self.write_at = oracle.now.after(*span);
                 self.ops.pop_front();
             }
             Some(Op::Bare(bytes)) => {
@@ -467,13 +507,13 @@ impl Client {
                     self.ops.pop_front();
                 }
                 if sent > 0 {
-                    self.write_at = ledger.now.after(Span::from_nanos(1));
+                    self.write_at = oracle.now.after(Span::from_nanos(1));
                 }
                 return sent > 0;
             }
-            Some(Op::Intrude(bytes)) => {
-                self.intruded = true;
-                ledger.refused += 1;
+            Some(Op::BadHeader(bytes)) => {
+                self.sent_bad_header = true;
+                oracle.refused += 1;
                 peer.send_bare(bytes);
                 self.ops.pop_front();
             }
@@ -481,26 +521,26 @@ impl Client {
                 if peer.send(bytes) == 0 {
                     return false;
                 }
-                self.garbage = true;
+                self.sent_garbage = true;
                 self.ops.pop_front();
             }
             Some(Op::Finish) => {
                 peer.finish();
                 self.ops.pop_front();
             }
-            Some(Op::Leave) => self.leave(ledger, "it left"),
+            Some(Op::Leave) => self.leave(oracle, "the client left"),
             Some(Op::Reset) => {
                 peer.reset();
-                self.leave(ledger, "it reset");
+                self.leave(oracle, "the client reset");
             }
         }
         true
     }
 
-    fn send_request(&mut self, ledger: &mut Ledger) -> bool {
+    fn send_request(&mut self, oracle: &mut Oracle) -> bool {
         let Some(Op::Send { id, bytes }) = self.ops.front_mut() else { return false };
         if self.closing && id.is_some() {
-            // The server said that it takes no more requests.
+            // The worker announced that it accepts no more requests.
             self.ops.clear();
             return false;
         }
@@ -516,16 +556,16 @@ impl Client {
         if let Some(id) = begun {
             self.continued = false;
             self.waiting.push_back(id);
-            ledger.trace(|| format!("c{} begins r{id}", self.index));
-            if let Some(request) = ledger.requests.get_mut(&id) {
+            oracle.trace(|| format!("c{} begins r{id}", self.index));
+            if let Some(request) = oracle.requests.get_mut(&id) {
                 request.begun = true;
             }
         }
-        self.write_at = ledger.now.after(Span::from_nanos(1));
+        self.write_at = oracle.now.after(Span::from_nanos(1));
         true
     }
 
-    fn send_tunnel(&mut self, ledger: &Ledger) -> bool {
+    fn send_tunnel(&mut self, oracle: &Oracle) -> bool {
         let Some(Op::Tunnel { bytes, early }) = self.ops.front_mut() else { return false };
         if self.tunnel.is_none() && !*early {
             if self.waiting.is_empty() {
@@ -542,7 +582,7 @@ impl Client {
         } else {
             bytes.drain(..sent);
         }
-        self.write_at = ledger.now.after(Span::from_nanos(1));
+        self.write_at = oracle.now.after(Span::from_nanos(1));
         true
     }
 
@@ -551,13 +591,13 @@ impl Client {
         self.write_at = Moment::ZERO;
     }
 
-    fn leave(&mut self, ledger: &mut Ledger, why: &str) {
+    fn leave(&mut self, oracle: &mut Oracle, why: &str) {
         self.waiting.clear();
-        self.end(ledger, why);
+        self.end(oracle, why);
     }
 }
 
-/// Sends up to `most` of `bytes`; `None` when there is no room for any.
+/// Sends up to `most` of `bytes`; returns `None` if there is no room for any.
 fn send_piece(peer: Option<&Line>, bytes: &[u8], most: usize) -> Option<usize> {
     let piece = &bytes[..bytes.len().min(most)];
     let sent = peer?.send(piece);

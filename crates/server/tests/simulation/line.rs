@@ -1,20 +1,20 @@
-//! One end of a connection as clients and origins hold it: bare, or with TLS by the codec itself.
-//! In: plain bytes, ends. Out: the same of the other end; what is wrong with its TLS.
-//! Limits: no more is sealed than the net takes at once, with room left to say the end (`RESERVED_BYTES`).
-//! Invariant: a line that is dropped says its end before, unless it is rude.
+//! One end of a simulated client's or origin's connection: plain, or with TLS by `wire`'s codec.
+//! In: plain bytes, the end of sending. Out: the other end's plain bytes and end; faults in its TLS.
+//! Limits: encrypts no more than the network accepts at once, leaving `RESERVED_BYTES` for the TLS closure.
+//! Invariant: a dropped line sends close_notify first, unless it was created with `skips_close_notify`.
 
 use std::cell::RefCell;
 
 use tidegate_reactor::SimPeer;
 use tidegate_wire::tls::{Fault, TlsSession};
 
-/// What sealing adds to a record at most.
+/// The most bytes that encryption adds to a record.
 const SEAL_BYTES: usize = 32;
-/// Plain bytes of a record at most.
+/// The most plain bytes in a record.
 const RECORD_BYTES: usize = 16_384;
-/// Room that is left for a farewell, and an answer to a change of keys.
+/// Room left for close_notify and the response to a key update.
 const RESERVED_BYTES: usize = 100;
-/// The least window through which a line with TLS gets on.
+/// The smallest window through which a line with TLS makes progress.
 pub const WINDOW_BYTES_MIN: usize = 300;
 
 /// An end of a connection.
@@ -25,23 +25,30 @@ pub struct Line {
 
 struct Secured {
     session: TlsSession,
-    /// Nothing of TLS has begun: something comes before it.
+    /// TLS has not begun: plain bytes come before it.
     is_held: bool,
-    /// Sealed bytes on their way out.
+    /// Encrypted bytes that wait to be sent.
     out: Vec<u8>,
-    /// Plain bytes that came.
+    /// Plain bytes received and not yet taken.
     plain: Vec<u8>,
+    /// The fault that ended the session.
     fault: Option<Fault>,
-    told_end: bool,
-    /// This end is to be said, once what is sealed has left.
+    /// The other end has sent close_notify.
+    peer_closed: bool,
+    /// The sending side ends as soon as `out` is empty.
     finishes: bool,
-    /// Ends without saying so.
-    is_rude: bool,
+    /// Ends without close_notify.
+    skips_close_notify: bool,
 }
 
 impl Line {
-    /// A line for `peer`, with TLS if there is a session. `is_held`: until `release`, all is bare.
-    pub fn new(peer: SimPeer, session: Option<TlsSession>, is_held: bool, is_rude: bool) -> Self {
+    /// A line over `peer`, with TLS if there is a session. `is_held`: no TLS until `release` is called.
+    pub fn new(
+        peer: SimPeer,
+        session: Option<TlsSession>,
+        is_held: bool,
+        skips_close_notify: bool,
+    ) -> Self {
         let tls = session.map(|session| {
             RefCell::new(Secured {
                 session,
@@ -49,9 +56,9 @@ impl Line {
                 out: Vec::new(),
                 plain: Vec::new(),
                 fault: None,
-                told_end: false,
+                peer_closed: false,
                 finishes: false,
-                is_rude,
+                skips_close_notify,
             })
         });
         let line = Self { peer, tls };
@@ -61,7 +68,7 @@ impl Line {
         line
     }
 
-    /// What came before TLS is over; `bytes` came behind it.
+    /// The plain bytes before TLS are complete, and TLS begins with `bytes`.
     pub fn release(&self, bytes: &[u8]) {
         if let Some(tls) = &self.tls {
             tls.borrow_mut().is_held = false;
@@ -77,7 +84,7 @@ impl Line {
         self.peer.receive()
     }
 
-    /// Sends as much of `bytes` as the net takes, and tells how much that was.
+    /// Sends as much of `bytes` as the network accepts; returns how much that was.
     pub fn send(&self, bytes: &[u8]) -> usize {
         self.pump();
         let Some(tls) = &self.tls else { return self.peer.send(bytes) };
@@ -101,30 +108,30 @@ impl Line {
         self.receive_some(usize::MAX)
     }
 
-    /// What `count_max` bytes of the net bring.
+    /// The plain bytes in the next `count_max` bytes from the network.
     pub fn receive_some(&self, count_max: usize) -> Vec<u8> {
-        let came = self.peer.receive_some(count_max);
-        let Some(tls) = &self.tls else { return came };
-        if !came.is_empty() {
-            self.feed(&came);
+        let received = self.peer.receive_some(count_max);
+        let Some(tls) = &self.tls else { return received };
+        if !received.is_empty() {
+            self.feed(&received);
         }
         core::mem::take(&mut tls.borrow_mut().plain)
     }
 
-    /// Takes bytes of the net, and sends what TLS answers.
+    /// Decrypts bytes from the network, and sends what TLS responds.
     fn feed(&self, bytes: &[u8]) {
         let Some(tls) = &self.tls else { return };
         {
-            let Secured { session, out, plain, fault, told_end, .. } = &mut *tls.borrow_mut();
+            let Secured { session, out, plain, fault, peer_closed, .. } = &mut *tls.borrow_mut();
             match session.handle_bytes(&mut bytes.to_vec(), plain, out) {
-                Ok(progress) => *told_end |= progress.peer_closed,
+                Ok(progress) => *peer_closed |= progress.peer_closed,
                 Err(met) => *fault = Some(met),
             }
         }
         self.pump();
     }
 
-    /// Sends what is sealed, as far as the net takes it.
+    /// Sends encrypted bytes, as far as the network accepts them.
     pub fn pump(&self) {
         let Some(tls) = &self.tls else { return };
         let tls = &mut *tls.borrow_mut();
@@ -137,15 +144,15 @@ impl Line {
 
     pub fn finish(&self) {
         let Some(tls) = &self.tls else { return self.peer.finish() };
-        self.say_end();
+        self.send_close_notify();
         tls.borrow_mut().finishes = true;
         self.pump();
     }
 
-    fn say_end(&self) {
+    fn send_close_notify(&self) {
         if let Some(tls) = &self.tls {
             let tls = &mut *tls.borrow_mut();
-            if !tls.is_rude {
+            if !tls.skips_close_notify {
                 tls.session.close_notify(&mut tls.out);
             }
         }
@@ -160,19 +167,19 @@ impl Line {
         self.peer.arrived_bytes() > 0
     }
 
-    /// Whether the other end has finished, and all before that was received here.
+    /// Whether the other end has finished, and everything before that was received.
     pub fn is_finished_by_other(&self) -> bool {
-        let told = self.tls.as_ref().is_some_and(|tls| tls.borrow().told_end);
-        told || self.peer.is_finished_by_other()
+        let closed = self.tls.as_ref().is_some_and(|tls| tls.borrow().peer_closed);
+        closed || self.peer.is_finished_by_other()
     }
 
-    /// Whether something may be missing before the other end's finish.
+    /// Whether bytes may be missing before the other end's finish, because there was no close_notify.
     pub fn is_cut(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| !tls.borrow().told_end)
+        self.tls.as_ref().is_some_and(|tls| !tls.borrow().peer_closed)
     }
 
-    pub fn is_rude(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.borrow().is_rude)
+    pub fn skips_close_notify(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.borrow().skips_close_notify)
     }
 
     pub fn was_reset(&self) -> bool {
@@ -183,7 +190,7 @@ impl Line {
         self.peer.is_up()
     }
 
-    /// What was wrong with the other end's TLS.
+    /// The fault in the other end's TLS.
     pub fn fault(&self) -> Option<Fault> {
         self.tls.as_ref().and_then(|tls| tls.borrow().fault)
     }
@@ -191,7 +198,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.say_end();
+        self.send_close_notify();
         self.pump();
     }
 }

@@ -1,7 +1,7 @@
-//! Origins: servers behind the proxy, well-behaved or not, as the seed has it.
-//! In: requests. Out: answers that carry the request's id, the hash of its body, and a body of their own.
-//! Never: an answer whose fields lie, unless a canary asked for that: what clients check is in them.
-//! Limits: none; the run's own bound on steps ends what never ends.
+//! Simulated origins: servers behind the workers, well-behaved or not, as the plan decides.
+//! In: requests. Out: responses that carry the request's id, the hash of its body, and a body of their own.
+//! Never: states wrong values in response fields, which clients check, unless a canary wants a `Lie`.
+//! Limits: none; the run's limit on turns ends an endless exchange.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -12,145 +12,173 @@ use tidegate_reactor::SimServer;
 use tidegate_wire::proxy_protocol::{self, Endpoints};
 use tidegate_wire::tls::Acceptor;
 
-use crate::ledger::{Ledger, Whose};
 use crate::line::Line;
+use crate::oracle::{ClientIdentity, Oracle};
 use crate::peer::body::{self, Hash};
 use crate::peer::reader::{Framing, Head, Piece, Reader, request_framing};
 use crate::plan::{LISTEN, below_skewed};
 
-/// How an origin behaves: chances in parts per million of the requests it gets.
+/// How an origin behaves. The numbers are chances in parts per million, mostly per request.
 #[derive(Clone, Debug, Default)]
-pub struct Manner {
+pub struct Behaviour {
+    /// Closes or resets a connection right after accepting it.
     pub drop_at_accept: u32,
+    /// Answers before the request is complete.
     pub early_answer: u32,
+    /// Sends an interim response first.
     pub interim: u32,
+    /// Waits before the response.
     pub delayed: u32,
-    /// Ends the connection as soon as the request's head is there.
+    /// Ends the connection as soon as the request's head has arrived.
     pub abandon: u32,
+    /// Ends the connection in the middle of a response.
     pub cut: u32,
+    /// Sends a malformed response.
     pub malformed: u32,
+    /// Never answers.
     pub silent: u32,
+    /// Never reads from a connection.
     pub not_reading: u32,
+    /// Closes the connection after a response.
     pub close_after: u32,
+    /// Sends garbage after a response.
     pub trailing_garbage: u32,
+    /// Sends a response in small pieces with pauses.
     pub dribble: u32,
     pub answer_bytes_max: u64,
-    /// An idle connection is closed after so long.
+    /// Closes a connection that was idle for this long.
     pub idle_close: Option<Span>,
     pub lie: Option<Lie>,
     /// Its connections begin with a PROXY header.
-    pub told: bool,
+    pub expects_header: bool,
     /// It receives the trailer fields of requests.
     pub trailers: bool,
-    /// Its connections speak TLS.
+    /// Its connections use TLS.
     pub secured: bool,
-    /// Ends TLS without saying so.
-    pub rude: u32,
+    /// Ends TLS without close_notify.
+    pub skip_close_notify: u32,
 }
 
-/// What a canary's origin does wrong.
+/// What a canary's origins do wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lie {
-    /// Tells another hash of the request's body.
+    /// States a wrong hash of the request's body.
     Hash,
-    /// Ends a counted body too early for what its fields say, but in order.
+    /// Sends fewer body bytes than its field states, but ends the response cleanly.
     Bytes,
-    /// Answers with the id of another request.
+    /// States the id of another request.
     Id,
-    /// Takes the client that a PROXY header names for another one.
+    /// Swaps source and destination of the PROXY header that it receives.
     Name,
 }
 
 /// A server of a pool.
 pub struct Origin {
+    /// Names the origin in messages, and seeds its bodies.
     index: usize,
     server: SimServer,
+    /// The origin uses TLS if it has an acceptor.
     acceptor: Option<Acceptor>,
     prng: Prng,
-    manner: Manner,
+    behaviour: Behaviour,
     conns: Vec<Conn>,
 }
 
+/// A connection from a worker.
 struct Conn {
     /// `None` once this end was closed or reset.
     peer: Option<Line>,
     reader: Reader,
+    /// The request being received or answered.
     request: Option<Arrived>,
+    /// What is left to do for the response, in order.
     out: VecDeque<Out>,
+    /// `out` does not go on before.
     out_at: Moment,
+    /// The origin reads from this connection.
     reading: bool,
+    /// When the last exchange ended, or the connection was accepted.
     idle_since: Moment,
+    /// The upgrade was accepted: bytes are echoed.
     tunnel: bool,
-    /// Something follows the answer: meanwhile the next request may come in good faith.
+    /// Garbage follows the response. The next request may arrive before the worker sees it.
     garbled: bool,
-    /// What came of a PROXY header that is awaited.
+    /// The bytes so far of a PROXY header that is still incomplete.
     header: Option<Vec<u8>>,
-    /// What the header said.
-    told: Option<Told>,
+    /// The client that the PROXY header named.
+    received_header: Option<ReceivedHeader>,
+    /// Requests so far.
     requests: u64,
 }
 
-/// Whom a PROXY header named.
+/// The client that a received PROXY header names.
 #[derive(Clone, Copy, Debug)]
-enum Told {
-    Nobody,
-    Client(SocketAddr, SocketAddr),
+enum ReceivedHeader {
+    /// A client without an address.
+    WithoutAddress,
+    /// Source and destination.
+    Addresses(SocketAddr, SocketAddr),
 }
 
-impl Told {
-    /// Whether that is whom the header for requests of `whose` must name.
-    fn is_right(self, whose: &Whose) -> bool {
-        match (self, whose.ip, whose.named) {
-            (Self::Nobody, ip, _) => ip.is_none(),
-            (Self::Client(from, to), Some(_), Some(named)) => {
+impl ReceivedHeader {
+    /// Whether this is the header that requests of client `identity` must come with.
+    fn is_right_for(self, identity: &ClientIdentity) -> bool {
+        match (self, identity.ip, identity.header) {
+            (Self::WithoutAddress, ip, _) => ip.is_none(),
+            (Self::Addresses(from, to), Some(_), Some(named)) => {
                 let canonical = |at: SocketAddr| (at.ip().to_canonical(), at.port());
                 (canonical(from), canonical(to)) == (canonical(named.0), canonical(named.1))
             }
-            (Self::Client(from, to), Some(ip), None) => from.ip() == ip && to == LISTEN.into(),
-            (Self::Client(..), None, _) => false,
+            (Self::Addresses(from, to), Some(ip), None) => from.ip() == ip && to == LISTEN.into(),
+            (Self::Addresses(..), None, _) => false,
         }
     }
 }
 
+/// A request that has begun to arrive.
 struct Arrived {
     head: Head,
     id: Option<u64>,
+    /// Its index in the oracle's list of sightings.
     sighting: Option<usize>,
+    /// Body bytes received so far.
     body_bytes: u64,
     hash: Hash,
+    /// The request is complete.
     whole: bool,
-    /// An answer was decided on.
+    /// The response has been decided.
     answered: bool,
 }
 
+/// One step of sending a response.
 enum Out {
     Bytes(Vec<u8>),
     Pause(Span),
     Close,
     Reset,
-    /// The answer is complete: the next request may come.
+    /// The response is complete: the next request may come.
     Answered,
 }
 
 impl Origin {
-    /// An origin that speaks TLS, where there is an acceptor.
+    /// An origin; it uses TLS if there is an acceptor.
     pub fn new(
         index: usize,
         server: SimServer,
         seed: u64,
-        manner: Manner,
+        behaviour: Behaviour,
         acceptor: Option<Acceptor>,
     ) -> Self {
-        Self { index, server, acceptor, prng: Prng::new(seed), manner, conns: Vec::new() }
+        Self { index, server, acceptor, prng: Prng::new(seed), behaviour, conns: Vec::new() }
     }
 
-    /// When, after `now`, this origin does something of its own accord.
+    /// The next time after `now` at which this origin acts without receiving anything.
     pub fn next_at(&self, now: Moment) -> Option<Moment> {
         self.conns
             .iter()
             .filter_map(|conn| {
                 let waits = !conn.out.is_empty();
-                let idle = self.manner.idle_close.filter(|_| conn.request.is_none());
+                let idle = self.behaviour.idle_close.filter(|_| conn.request.is_none());
                 let idle = idle.map(|span| conn.idle_since.after(span));
                 if waits { Some(conn.out_at) } else { idle }
             })
@@ -158,46 +186,51 @@ impl Origin {
             .min()
     }
 
-    /// Does what can be done now; whether anything was.
-    pub fn step(&mut self, ledger: &mut Ledger) -> bool {
+    /// Does everything possible now; returns whether anything was done.
+    pub fn step(&mut self, oracle: &mut Oracle) -> bool {
         let mut moved = false;
         while let Some(peer) = self.server.accept() {
             moved = true;
-            if self.prng.chance(self.manner.drop_at_accept) {
-                ledger.trace(|| format!("o{} drops a connection at once", self.index));
+            if self.prng.chance(self.behaviour.drop_at_accept) {
+                oracle.trace(|| format!("o{} drops a connection at once", self.index));
                 if self.prng.chance(500_000) {
                     peer.reset();
                 }
                 continue;
             }
-            let reading = !self.prng.chance(self.manner.not_reading);
-            let is_rude = self.prng.chance(self.manner.rude);
+            let reading = !self.prng.chance(self.behaviour.not_reading);
+            let skips_close_notify = self.prng.chance(self.behaviour.skip_close_notify);
             let session = self.acceptor.as_ref().map(|tls| tls.accept().expect("a session"));
             self.conns.push(Conn {
-                peer: Some(Line::new(peer, session, self.manner.told, is_rude)),
+                peer: Some(Line::new(
+                    peer,
+                    session,
+                    self.behaviour.expects_header,
+                    skips_close_notify,
+                )),
                 reader: Reader::default(),
                 request: None,
                 out: VecDeque::new(),
                 out_at: Moment::ZERO,
                 reading,
-                idle_since: ledger.now,
+                idle_since: oracle.now,
                 tunnel: false,
                 garbled: false,
-                header: self.manner.told.then(Vec::new),
-                told: None,
+                header: self.behaviour.expects_header.then(Vec::new),
+                received_header: None,
                 requests: 0,
             });
         }
         let mut conns = core::mem::take(&mut self.conns);
         for conn in &mut conns {
-            moved |= self.step_conn(conn, ledger);
+            moved |= self.step_conn(conn, oracle);
         }
         conns.retain(|conn| conn.peer.is_some());
         self.conns = conns;
         moved
     }
 
-    fn step_conn(&mut self, conn: &mut Conn, ledger: &mut Ledger) -> bool {
+    fn step_conn(&mut self, conn: &mut Conn, oracle: &mut Oracle) -> bool {
         let mut moved = false;
         let Some(peer) = &conn.peer else { return false };
         if peer.was_reset() && !peer.has_bytes() {
@@ -211,17 +244,17 @@ impl Origin {
                 None => peer.receive(),
             };
             if let Some(fault) = peer.fault() {
-                ledger.violate(format!("o{}: {}", self.index, fault.text()));
+                oracle.violate(format!("o{}: {}", self.index, fault.text()));
             }
             if !bytes.is_empty() {
                 moved = true;
                 if conn.tunnel {
                     conn.out.push_back(Out::Bytes(bytes));
                 } else if conn.header.is_some() {
-                    self.read_header(conn, &bytes, ledger);
+                    self.read_header(conn, &bytes, oracle);
                 } else {
                     conn.reader.push(&bytes);
-                    self.read(conn, ledger);
+                    self.read(conn, oracle);
                 }
             }
         }
@@ -235,33 +268,33 @@ impl Origin {
             conn.peer = None;
             return true;
         }
-        if let Some(span) = self.manner.idle_close
+        if let Some(span) = self.behaviour.idle_close
             && conn.request.is_none()
             && quiet
             && conn.reader.is_between()
-            && ledger.now >= conn.idle_since.after(span)
+            && oracle.now >= conn.idle_since.after(span)
         {
-            ledger.trace(|| format!("o{} closes an idle connection", self.index));
+            oracle.trace(|| format!("o{} closes an idle connection", self.index));
             conn.peer = None;
             return true;
         }
-        moved | self.write(conn, ledger)
+        moved | self.write(conn, oracle)
     }
 
-    fn read_header(&mut self, conn: &mut Conn, bytes: &[u8], ledger: &mut Ledger) {
+    fn read_header(&mut self, conn: &mut Conn, bytes: &[u8], oracle: &mut Oracle) {
         let Some(mut gathered) = conn.header.take() else { return };
         gathered.extend_from_slice(bytes);
         match proxy_protocol::decode(&gathered) {
             Ok(None) => conn.header = Some(gathered),
             Ok(Some((header, header_bytes))) => {
-                conn.told = match header.endpoints {
-                    Endpoints::Ip { source, destination, .. } => Some(match self.manner.lie {
-                        Some(Lie::Name) => Told::Client(destination, source),
-                        _ => Told::Client(source, destination),
+                conn.received_header = match header.endpoints {
+                    Endpoints::Ip { source, destination, .. } => Some(match self.behaviour.lie {
+                        Some(Lie::Name) => ReceivedHeader::Addresses(destination, source),
+                        _ => ReceivedHeader::Addresses(source, destination),
                     }),
-                    Endpoints::Unknown => Some(Told::Nobody),
+                    Endpoints::Unknown => Some(ReceivedHeader::WithoutAddress),
                     other => {
-                        ledger.violate(format!("o{} was told of {other:?}", self.index));
+                        oracle.violate(format!("o{} received a header with {other:?}", self.index));
                         None
                     }
                 };
@@ -273,16 +306,16 @@ impl Origin {
                 } else {
                     conn.reader.push(rest);
                 }
-                self.read(conn, ledger);
+                self.read(conn, oracle);
             }
             Err(fault) => {
-                ledger.violate(format!("o{}: {}", self.index, fault.text()));
+                oracle.violate(format!("o{}: {}", self.index, fault.text()));
                 conn.peer = None;
             }
         }
     }
 
-    fn read(&mut self, conn: &mut Conn, ledger: &mut Ledger) {
+    fn read(&mut self, conn: &mut Conn, oracle: &mut Oracle) {
         while conn.peer.is_some() {
             if conn.tunnel {
                 let early = conn.reader.take_rest();
@@ -294,9 +327,9 @@ impl Origin {
             match &mut conn.request {
                 None => match conn.reader.next_head() {
                     Ok(None) => return,
-                    Ok(Some(head)) => self.begin(conn, head, ledger),
+                    Ok(Some(head)) => self.begin(conn, head, oracle),
                     Err(error) => {
-                        ledger.violate(format!("o{} got {error}", self.index));
+                        oracle.violate(format!("o{} got {error}", self.index));
                         conn.peer = None;
                         return;
                     }
@@ -304,31 +337,33 @@ impl Origin {
                 Some(request) if request.whole => {
                     if request.answered && conn.out.is_empty() {
                         conn.request = None;
-                        conn.idle_since = ledger.now;
+                        conn.idle_since = oracle.now;
                         continue;
                     }
                     if !conn.reader.rest().is_empty() && !conn.garbled {
-                        let text =
-                            format!("o{}: bytes after a request not yet answered", self.index);
-                        ledger.violate(text);
+                        let text = format!(
+                            "o{}: bytes after a request that is not answered yet",
+                            self.index
+                        );
+                        oracle.violate(text);
                         conn.reader.take_rest();
                     }
                     return;
                 }
                 Some(request) => match conn.reader.next_piece() {
                     Ok(Piece::Need) => return,
-                    Ok(Piece::Data(data)) => request.note_data(&data, self.index, ledger),
+                    Ok(Piece::Data(data)) => request.note_data(&data, self.index, oracle),
                     Ok(Piece::End(trailers)) => {
-                        if !self.manner.trailers && !trailers.is_empty() {
-                            ledger.violate(format!("o{} got trailers {trailers:?}", self.index));
+                        if !self.behaviour.trailers && !trailers.is_empty() {
+                            oracle.violate(format!("o{} got trailers {trailers:?}", self.index));
                         }
-                        request.note_end(&trailers, ledger);
+                        request.note_end(&trailers, oracle);
                         if !request.answered {
-                            self.answer(conn, ledger);
+                            self.answer(conn, oracle);
                         }
                     }
                     Err(error) => {
-                        ledger.violate(format!("o{} got {error}", self.index));
+                        oracle.violate(format!("o{} got {error}", self.index));
                         conn.peer = None;
                         return;
                     }
@@ -337,21 +372,23 @@ impl Origin {
         }
     }
 
-    fn begin(&mut self, conn: &mut Conn, head: Head, ledger: &mut Ledger) {
+    fn begin(&mut self, conn: &mut Conn, head: Head, oracle: &mut Oracle) {
         let id = head.number("x-id");
-        ledger.trace(|| format!("o{} gets {:?} (r{id:?})", self.index, head.start));
-        let sighting = ledger.note_arrival(self.index, id, &head.start);
+        oracle.trace(|| format!("o{} receives {:?} (r{id:?})", self.index, head.start));
+        let sighting = oracle.note_arrival(self.index, id, &head.start);
         if head.count("host") != 1 {
-            ledger.violate(format!("o{} got {} Host fields", self.index, head.count("host")));
+            oracle.violate(format!("o{} got {} Host fields", self.index, head.count("host")));
         }
-        if let Some(whose) = id.and_then(|id| ledger.requests.get(&id)).map(|r| r.whose.clone()) {
+        if let Some(identity) =
+            id.and_then(|id| oracle.requests.get(&id)).map(|r| r.identity.clone())
+        {
             conn.requests += 1;
-            self.judge(conn, &head, &whose, ledger);
+            self.check_identity(conn, &head, &identity, oracle);
         }
         match request_framing(&head) {
             Ok(framing) => conn.reader.begin_body(framing),
             Err(error) => {
-                ledger.violate(format!("o{}: {error}", self.index));
+                oracle.violate(format!("o{}: {error}", self.index));
                 conn.reader.begin_body(Framing::None);
             }
         }
@@ -365,48 +402,60 @@ impl Origin {
             whole: false,
             answered: false,
         });
-        if self.prng.chance(self.manner.abandon) {
-            ledger.trace(|| format!("o{} abandons r{id:?}", self.index));
+        if self.prng.chance(self.behaviour.abandon) {
+            oracle.trace(|| format!("o{} abandons r{id:?}", self.index));
             let by_reset = self.prng.chance(500_000);
             if let Some(peer) = conn.peer.take_if(|_| by_reset) {
                 peer.reset();
             }
             conn.peer = None;
-        } else if self.prng.chance(self.manner.early_answer) {
-            self.answer(conn, ledger);
+        } else if self.prng.chance(self.behaviour.early_answer) {
+            self.answer(conn, oracle);
         }
     }
 
-    /// Whether the request came with the right name, on a connection of that name.
-    fn judge(&self, conn: &Conn, head: &Head, whose: &Whose, ledger: &mut Ledger) {
-        let name = whose.ip.map(|ip| ip.to_string());
+    /// Checks that the request names the right client, and that the connection's PROXY header does too.
+    fn check_identity(
+        &self,
+        conn: &Conn,
+        head: &Head,
+        identity: &ClientIdentity,
+        oracle: &mut Oracle,
+    ) {
+        let name = identity.ip.map(|ip| ip.to_string());
         if head.field("x-forwarded-for").map(str::to_owned) != name {
-            ledger.violate(format!("o{}: {whose:?} goes by another name: {head:?}", self.index));
+            oracle.violate(format!(
+                "o{}: wrong X-Forwarded-For for {identity:?}: {head:?}",
+                self.index
+            ));
         }
-        let Some(told) = conn.told else { return };
-        if !told.is_right(whose) {
-            ledger.violate(format!("o{}: {told:?} got a request of {whose:?}", self.index));
+        let Some(header) = conn.received_header else { return };
+        if !header.is_right_for(identity) {
+            oracle.violate(format!(
+                "o{}: a connection with {header:?} carried a request of {identity:?}",
+                self.index
+            ));
         }
-        ledger.told_again += u64::from(conn.requests > 1 && whose.named.is_some());
+        oracle.header_reuses += u64::from(conn.requests > 1 && identity.header.is_some());
     }
 
-    /// Decides on the answer and how it is to go wrong.
-    fn answer(&mut self, conn: &mut Conn, ledger: &mut Ledger) {
+    /// Decides the response, and what goes wrong with it.
+    fn answer(&mut self, conn: &mut Conn, oracle: &mut Oracle) {
         let Some(request) = &mut conn.request else { return };
         request.answered = true;
-        if self.prng.chance(self.manner.silent) {
-            ledger.trace(|| format!("o{} will not answer r{:?}", self.index, request.id));
+        if self.prng.chance(self.behaviour.silent) {
+            oracle.trace(|| format!("o{} will not answer r{:?}", self.index, request.id));
             conn.out.push_back(Out::Pause(Span::from_secs(100_000)));
             return;
         }
-        if self.prng.chance(self.manner.delayed) {
+        if self.prng.chance(self.behaviour.delayed) {
             conn.out.push_back(Out::Pause(Span::from_millis(1 + self.prng.below(4000))));
         }
         if request.head.field("upgrade").is_some() && request.whole {
             self.accept_tunnel(conn);
             return;
         }
-        while self.prng.chance(self.manner.interim) {
+        while self.prng.chance(self.behaviour.interim) {
             let interim: &[u8] = if self.prng.chance(500_000) {
                 b"HTTP/1.1 100 Continue\r\n\r\n"
             } else {
@@ -415,7 +464,7 @@ impl Origin {
             conn.out.push_back(Out::Bytes(interim.to_vec()));
         }
         let made = self.make_answer(request);
-        self.send_answer(conn, made, ledger);
+        self.send_answer(conn, made, oracle);
     }
 
     fn accept_tunnel(&mut self, conn: &mut Conn) {
@@ -428,14 +477,14 @@ impl Origin {
         conn.tunnel = true;
     }
 
-    fn make_answer(&mut self, request: &Arrived) -> Made {
+    fn make_answer(&mut self, request: &Arrived) -> FramedAnswer {
         let id = request.id.unwrap_or(0);
         let statuses = [200, 200, 200, 200, 404, 500, 204, 304];
         let status = statuses[self.prng.below(statuses.len() as u64) as usize];
         let bodyless = status == 204 || status == 304;
         let count = match bodyless {
             true => 0,
-            false => below_skewed(&mut self.prng, self.manner.answer_bytes_max, 12),
+            false => below_skewed(&mut self.prng, self.behaviour.answer_bytes_max, 12),
         };
         let to_head = request.head.start.starts_with("HEAD ");
         let seed = mix64(id ^ ((self.index as u64) << 40));
@@ -445,15 +494,15 @@ impl Origin {
             1 => Framing::UntilClose,
             _ => Framing::Length(count),
         };
-        let close = framing == Framing::UntilClose || self.prng.chance(self.manner.close_after);
-        let told_id = if self.manner.lie == Some(Lie::Id) { id + 1 } else { id };
+        let close = framing == Framing::UntilClose || self.prng.chance(self.behaviour.close_after);
+        let stated_id = if self.behaviour.lie == Some(Lie::Id) { id + 1 } else { id };
         let mut head =
-            format!("HTTP/1.1 {status} Whatever\r\nx-id: {told_id}\r\nx-body-seed: {seed}\r\n");
+            format!("HTTP/1.1 {status} Whatever\r\nx-id: {stated_id}\r\nx-body-seed: {seed}\r\n");
         if request.whole {
-            let lie = u64::from(self.manner.lie == Some(Lie::Hash));
+            let lie = u64::from(self.behaviour.lie == Some(Lie::Hash));
             head.push_str(&format!("x-request-hash: {}\r\n", request.hash.value() ^ lie));
         }
-        let lie = u64::from(self.manner.lie == Some(Lie::Bytes));
+        let lie = u64::from(self.behaviour.lie == Some(Lie::Bytes));
         head.push_str(&format!("x-answer-bytes: {}\r\n", count + lie));
         match framing {
             Framing::Length(count) => head.push_str(&format!("content-length: {count}\r\n")),
@@ -469,7 +518,7 @@ impl Origin {
         if !to_head && !bodyless {
             self.frame_body(&mut bytes, framing, seed, count);
         }
-        Made { bytes, head_bytes, framing, close }
+        FramedAnswer { bytes, head_bytes, framing, close }
     }
 
     fn frame_body(&mut self, bytes: &mut Vec<u8>, framing: Framing, seed: u64, count: u64) {
@@ -489,21 +538,21 @@ impl Origin {
         bytes.extend(format!("0\r\n{trailer}\r\n").into_bytes());
     }
 
-    /// Puts the answer into the output, whole or cut or spoiled.
-    fn send_answer(&mut self, conn: &mut Conn, made: Made, ledger: &mut Ledger) {
-        let Made { mut bytes, head_bytes, framing, close } = made;
+    /// Queues the response: complete, cut off, or malformed.
+    fn send_answer(&mut self, conn: &mut Conn, made: FramedAnswer, oracle: &mut Oracle) {
+        let FramedAnswer { mut bytes, head_bytes, framing, close } = made;
         let id = conn.request.as_ref().and_then(|request| request.id);
-        if self.prng.chance(self.manner.malformed) {
-            ledger.trace(|| format!("o{} answers r{id:?} malformed", self.index));
+        if self.prng.chance(self.behaviour.malformed) {
+            oracle.trace(|| format!("o{} sends a malformed response to r{id:?}", self.index));
             self.spoil(&mut bytes, head_bytes, framing);
             self.push_pieces(conn, bytes);
             conn.out.push_back(Out::Close);
             return;
         }
-        if self.prng.chance(self.manner.cut) {
-            // An answer that ends with the connection can only be cut by a reset.
+        if self.prng.chance(self.behaviour.cut) {
+            // A response that ends with the connection can only be cut off by a reset.
             let at = self.prng.below(bytes.len() as u64 + 1) as usize;
-            ledger.trace(|| format!("o{} cuts its answer to r{id:?} at {at}", self.index));
+            oracle.trace(|| format!("o{} cuts off its response to r{id:?} at {at}", self.index));
             let whole = at == bytes.len();
             bytes.truncate(at);
             self.push_pieces(conn, bytes);
@@ -511,26 +560,29 @@ impl Origin {
             conn.out.push_back(if by_reset && !whole { Out::Reset } else { Out::Close });
             return;
         }
-        let is_rude = conn.peer.as_ref().is_some_and(Line::is_rude);
-        if is_rude && framing == Framing::UntilClose && self.prng.chance(500_000) {
-            // Or by leaving TLS without a word.
+        let skips = conn.peer.as_ref().is_some_and(Line::skips_close_notify);
+        if skips && framing == Framing::UntilClose && self.prng.chance(500_000) {
+            // Or by ending TLS without close_notify.
             let left = self.prng.below((bytes.len() - head_bytes) as u64 + 1) as usize;
-            ledger.trace(|| format!("o{} leaves in its answer to r{id:?}", self.index));
+            oracle.trace(|| {
+                format!("o{} ends without close_notify in its response to r{id:?}", self.index)
+            });
             bytes.truncate(head_bytes + left);
             self.push_pieces(conn, bytes);
             conn.out.push_back(Out::Close);
             return;
         }
-        if framing != Framing::UntilClose && self.prng.chance(self.manner.trailing_garbage) {
+        if framing != Framing::UntilClose && self.prng.chance(self.behaviour.trailing_garbage) {
             conn.garbled = true;
             bytes.extend(b"\0garbage\r\n\r\n");
         }
-        ledger.trace(|| format!("o{} answers r{id:?} with {} bytes", self.index, bytes.len()));
+        oracle.trace(|| format!("o{} answers r{id:?} with {} bytes", self.index, bytes.len()));
         self.push_pieces(conn, bytes);
-        let silently = self.prng.chance(self.manner.close_after / 2);
+        let silently = self.prng.chance(self.behaviour.close_after / 2);
         conn.out.push_back(if close || silently { Out::Close } else { Out::Answered });
     }
 
+    /// Makes the response malformed.
     fn spoil(&mut self, bytes: &mut Vec<u8>, head_bytes: usize, framing: Framing) {
         let late = framing == Framing::Chunked && bytes.len() > head_bytes;
         if late && self.prng.chance(500_000) {
@@ -551,7 +603,7 @@ impl Origin {
     }
 
     fn push_pieces(&mut self, conn: &mut Conn, bytes: Vec<u8>) {
-        if !self.prng.chance(self.manner.dribble) {
+        if !self.prng.chance(self.behaviour.dribble) {
             conn.out.push_back(Out::Bytes(bytes));
             return;
         }
@@ -567,10 +619,10 @@ impl Origin {
         }
     }
 
-    fn write(&mut self, conn: &mut Conn, ledger: &mut Ledger) -> bool {
+    fn write(&mut self, conn: &mut Conn, oracle: &mut Oracle) -> bool {
         let mut moved = false;
         while let Some(peer) = &conn.peer {
-            if conn.out_at > ledger.now {
+            if conn.out_at > oracle.now {
                 return moved;
             }
             conn.out_at = Moment::ZERO;
@@ -582,7 +634,7 @@ impl Origin {
                     }
                     return moved;
                 }
-                Some(Out::Pause(span)) => conn.out_at = ledger.now.after(span),
+                Some(Out::Pause(span)) => conn.out_at = oracle.now.after(span),
                 Some(Out::Bytes(mut bytes)) => {
                     let sent = peer.send(&bytes);
                     if sent < bytes.len() {
@@ -597,8 +649,8 @@ impl Origin {
                     conn.peer = None;
                 }
                 Some(Out::Answered) => {
-                    conn.idle_since = ledger.now;
-                    self.read(conn, ledger);
+                    conn.idle_since = oracle.now;
+                    self.read(conn, oracle);
                 }
             }
             moved = true;
@@ -607,38 +659,38 @@ impl Origin {
     }
 }
 
-/// An answer's bytes and what is to be known of them.
-struct Made {
+/// The bytes of a complete response, and what `send_answer` needs to know about them.
+struct FramedAnswer {
     bytes: Vec<u8>,
+    /// How many of `bytes` are the head.
     head_bytes: usize,
     framing: Framing,
+    /// The connection closes after it.
     close: bool,
 }
 
 impl Arrived {
-    fn note_data(&mut self, data: &[u8], origin: usize, ledger: &mut Ledger) {
+    fn note_data(&mut self, data: &[u8], origin: usize, oracle: &mut Oracle) {
         let (Some(id), Some(sighting)) = (self.id, self.sighting) else { return };
         if !body::matches(id, self.body_bytes, data) {
             let at = self.body_bytes;
-            ledger.violate(format!(
-                "o{origin}: the body of r{id} is not what was sent, from {at} on"
-            ));
+            oracle.violate(format!("o{origin}: the body of r{id} is wrong from byte {at} on"));
         }
         self.body_bytes += data.len() as u64;
         self.hash.add(data);
-        if let Some(request) = ledger.requests.get_mut(&id) {
+        if let Some(request) = oracle.requests.get_mut(&id) {
             request.seen[sighting].body_bytes = self.body_bytes;
         }
     }
 
-    fn note_end(&mut self, trailers: &[(String, String)], ledger: &mut Ledger) {
+    fn note_end(&mut self, trailers: &[(String, String)], oracle: &mut Oracle) {
         self.whole = true;
         let (Some(id), Some(sighting)) = (self.id, self.sighting) else { return };
-        ledger.trace(|| format!("r{id} is whole at its origin"));
-        ledger.note_whole(id, sighting, self.hash.value());
+        oracle.trace(|| format!("r{id} is complete at its origin"));
+        oracle.note_whole(id, sighting, self.hash.value());
         for (name, value) in trailers {
             if !name.eq_ignore_ascii_case("x-trailer") || *value != id.to_string() {
-                ledger.violate(format!("r{id} has the trailer {name}: {value}"));
+                oracle.violate(format!("r{id} arrived with the trailer {name}: {value}"));
             }
         }
     }

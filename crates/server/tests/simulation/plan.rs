@@ -1,6 +1,6 @@
-//! What a seed stands for: a configuration, origins' manners, clients' scripts, faults, a stop.
+//! Makes a run out of a seed: configuration, origins' behaviour, clients' scripts, faults, a stop.
 //! In: a seed. Out: a `Plan`, the same on every machine.
-//! Never: asks for what the server may not be asked for in good faith, but for marked garbage.
+//! Never: makes an invalid request, except for input that is marked as garbage.
 
 use core::fmt::Write;
 
@@ -9,42 +9,48 @@ use tidegate_reactor::Faults;
 use tidegate_wire::tls::Version;
 
 use crate::client::{Habits, Op, ip_of};
-use crate::ledger::{Request, Wants, Whose};
 use crate::line::WINDOW_BYTES_MIN;
-use crate::opening::{self, Named};
-use crate::origin::Manner;
+use crate::oracle::{ClientIdentity, Expected, Request};
+use crate::origin::Behaviour;
 use crate::peer::body;
+use crate::proxy_header::{self, NamedClient};
 
-/// Bytes of a request's body, where a plan limits them.
+/// The limit of a request's body, in plans that set one.
 pub const BODY_BYTES_MAX: u64 = 20_480;
 
-/// A whole run, decided.
+/// All decisions of a run.
 pub struct Plan {
+    /// The configuration file.
     pub config: String,
     pub workers: usize,
+    /// Bytes under way in one direction of a connection.
     pub window_bytes: usize,
-    /// Clients speak TLS.
+    /// Clients use TLS.
     pub secured: bool,
-    /// By pool: its servers speak TLS.
+    /// For each pool, whether its servers use TLS.
     pub secured_pools: Vec<bool>,
-    /// What is spoken of TLS.
+    /// The highest TLS version.
     pub version_max: Version,
     /// Connections that each worker may hold.
     pub socks_max: usize,
     pub faults: Faults,
     /// Nothing goes wrong in this run, so nothing may fail.
     pub is_calm: bool,
+    /// How often a request may be sent to origins.
     pub tries_max: usize,
-    pub origins: Vec<(Address, Option<Manner>)>,
+    /// `None`: nothing listens at this address.
+    pub origins: Vec<(Address, Option<Behaviour>)>,
     pub clients: Vec<(Vec<Op>, Habits)>,
+    /// All requests of all clients' scripts.
     pub requests: Vec<Request>,
-    /// When every worker is told to stop, and the grace.
+    /// When every worker is told to stop, and the grace period.
     pub stop: Option<(Moment, Span)>,
 }
 
+/// The address of the listener.
 pub const LISTEN: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
 
-/// Whose PROXY headers are heard, where any are: the first eight clients'.
+/// The clients whose PROXY headers are accepted, in plans that accept any: the first eight.
 const TRUSTED: &str = "10.20.0.0/29";
 
 fn is_trusted(client: usize) -> bool {
@@ -75,7 +81,7 @@ impl Plan {
             secured,
             secured_pools: secured_pools.clone(),
             trusts,
-            whose: Whose { ip: None, named: None },
+            identity: ClientIdentity { ip: None, header: None },
             requests: Vec::new(),
             body_limited: false,
         };
@@ -111,7 +117,7 @@ impl Plan {
     }
 }
 
-/// A number below `top`, small ones as likely as large ones: `top` is halved up to `halvings - 1` times.
+/// A number below `top` that favours small numbers: `top` is first halved up to `halvings - 1` times.
 pub fn below_skewed(prng: &mut Prng, top: u64, halvings: u64) -> u64 {
     let bound = top >> prng.below(halvings);
     prng.below(bound.max(1))
@@ -124,22 +130,24 @@ fn calm_faults(prng: &mut Prng) -> Faults {
     Faults { stall_ppm: 0, accept_shortage_ppm: 0, ..Faults::swarm_harmless(prng) }
 }
 
+/// A plan in the making.
 struct Maker {
     prng: Prng,
     is_calm: bool,
     pools: usize,
     secured: bool,
     secured_pools: Vec<bool>,
-    /// The listener hears PROXY headers.
+    /// The listener accepts PROXY headers.
     trusts: bool,
-    /// Of the client that is being made.
-    whose: Whose,
+    /// The client whose script is being made.
+    identity: ClientIdentity,
     requests: Vec<Request>,
+    /// The listener limits bodies to `BODY_BYTES_MAX`.
     body_limited: bool,
 }
 
 impl Maker {
-    fn make_config(&mut self) -> (String, Vec<(Address, Option<Manner>)>, usize) {
+    fn make_config(&mut self) -> (String, Vec<(Address, Option<Behaviour>)>, usize) {
         let mut text = String::new();
         let (ip, port) = LISTEN;
         let _ = writeln!(text, "[[listener]]\nbind = \"{}:{port}\"", core::net::Ipv4Addr::from(ip));
@@ -182,7 +190,7 @@ impl Maker {
         text: &mut String,
         pool: usize,
         retries: u64,
-        origins: &mut Vec<(Address, Option<Manner>)>,
+        origins: &mut Vec<(Address, Option<Behaviour>)>,
     ) {
         let prng = &mut self.prng;
         let balance = [
@@ -209,20 +217,21 @@ impl Maker {
             servers
                 .push(format!("{{ address = \"{name}\", weight = {weight}, maxconn = {limit} }}"));
             let is_down = !self.is_calm && prng.below(8) == 0;
-            let manner = if self.is_calm { calm_manner(prng) } else { swarm_manner(prng) };
-            origins.push((address, (!is_down).then_some(manner)));
+            let behaviour = if self.is_calm { calm_behaviour(prng) } else { swarm_behaviour(prng) };
+            origins.push((address, (!is_down).then_some(behaviour)));
         }
-        let told = ["", "proxy-protocol = \"v1\"\n", "proxy-protocol = \"v2\"\n"]
+        let header_setting = ["", "proxy-protocol = \"v1\"\n", "proxy-protocol = \"v2\"\n"]
             [(prng.below(6) as usize).saturating_sub(3)];
-        // Not drawn, so that a seed's other choices stay as they were.
+        // Not random, so that the other choices of a seed keep their meaning.
         let passes_trailers = pool % 2 == 1;
         let of_pool = origins.len() - servers.len()..;
-        for (_, manner) in &mut origins[of_pool] {
-            if let Some(manner) = manner {
-                manner.told = !told.is_empty();
-                manner.trailers = passes_trailers;
-                manner.secured = self.secured_pools[pool];
-                manner.rude = if self.is_calm { 0 } else { 2 * pick(prng, 500_000) };
+        for (_, behaviour) in &mut origins[of_pool] {
+            if let Some(behaviour) = behaviour {
+                behaviour.expects_header = !header_setting.is_empty();
+                behaviour.trailers = passes_trailers;
+                behaviour.secured = self.secured_pools[pool];
+                behaviour.skip_close_notify =
+                    if self.is_calm { 0 } else { 2 * pick(prng, 500_000) };
             }
         }
         let tls = match self.secured_pools[pool] {
@@ -234,7 +243,7 @@ impl Maker {
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
-             queue-max = {queue}\ntrailers = {passes_trailers}\n{told}{tls}\
+             queue-max = {queue}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
@@ -251,41 +260,44 @@ impl Maker {
     }
 
     fn make_client(&mut self, index: usize) -> (Vec<Op>, Habits) {
-        self.whose = Whose { ip: Some(ip_of(index)), named: None };
+        self.identity = ClientIdentity { ip: Some(ip_of(index)), header: None };
         let header = self.make_opening(index);
         let (mut ops, habits) = self.make_script();
         match header {
             None => {}
             Some(Ok(header)) => self.put_before(&mut ops, header),
-            // Nothing of the script may come through.
-            Some(Err(intrusion)) => ops = intrusion,
+            // The rest of the script must not get through, so it is dropped.
+            Some(Err(steps)) => ops = steps,
         }
         (ops, habits)
     }
 
-    /// A sound header, or the steps of one who is to be refused; `None`: the first request comes first.
+    /// A valid PROXY header, or the steps of a client that must be refused; `None`: the connection begins
+    /// with the first request.
     fn make_opening(&mut self, index: usize) -> Option<Result<Vec<u8>, Vec<Op>>> {
         let prng = &mut self.prng;
         if !self.trusts || !is_trusted(index) {
-            // From anybody else a header is a malformed request.
+            // A header from any other client is a malformed request.
             let strange = !self.is_calm && !self.secured && prng.below(30) == 0;
-            return strange.then(|| Err(vec![Op::Garbage(opening::make(prng, index).0)]));
+            return strange.then(|| Err(vec![Op::Garbage(proxy_header::make(prng, index).0)]));
         }
         if !self.is_calm && prng.below(5) == 0 {
-            return Some(Err(opening::intrude(prng)));
+            return Some(Err(proxy_header::make_invalid(prng)));
         }
-        let (header, named) = opening::make(prng, index);
+        let (header, named) = proxy_header::make(prng, index);
         match named {
-            Named::AsItIs => {}
-            Named::Client(from, to) => {
-                self.whose = Whose { ip: Some(from.ip()), named: Some((from, to)) };
+            NamedClient::Connection => {}
+            NamedClient::Addresses(from, to) => {
+                self.identity = ClientIdentity { ip: Some(from.ip()), header: Some((from, to)) };
             }
-            Named::Nobody => self.whose = Whose { ip: None, named: None },
+            NamedClient::WithoutAddress => {
+                self.identity = ClientIdentity { ip: None, header: None }
+            }
         }
         Some(Ok(header))
     }
 
-    /// Puts the header before the script: with its first bytes, or by itself and some time before.
+    /// Puts the header before the script: joined with its first bytes, or sent separately some time before.
     fn put_before(&mut self, ops: &mut Vec<Op>, mut header: Vec<u8>) {
         if let (Some(Op::Send { bytes, .. }), 0) = (ops.first_mut(), self.prng.below(2))
             && !self.secured
@@ -312,7 +324,7 @@ impl Maker {
         let habits = Habits {
             start_at: Moment::from_nanos(1_000_000_000 + self.prng.below(3_000_000_000)),
             piece_bytes,
-            is_rude: !self.is_calm && self.prng.below(4) == 0,
+            skips_close_notify: !self.is_calm && self.prng.below(4) == 0,
             reads,
         };
         let mut ops = Vec::new();
@@ -342,7 +354,7 @@ impl Maker {
             0 => ops.push(Op::Finish),
             1 => ops.extend([Op::AwaitAnswers, Op::Leave]),
             2 if !self.is_calm => {
-                // Anywhere in the script.
+                // At any point of the script.
                 let at = self.prng.below(ops.len() as u64 + 1) as usize;
                 ops.truncate(at);
                 self.cut_last_send(ops);
@@ -364,12 +376,12 @@ impl Maker {
         }
     }
 
-    /// Adds one request; true when nothing may follow it.
+    /// Adds one request; returns true if nothing may follow it.
     fn add_request(&mut self, ops: &mut Vec<Op>, tiny: bool) -> bool {
         match self.prng.below(10) {
-            0 => self.add_local(ops, "/hello", Wants::Fixed(200, "hello".to_owned()), tiny),
+            0 => self.add_local(ops, "/hello", Expected::Fixed(200, "hello".to_owned()), tiny),
             1 => {
-                let moved = Wants::Fixed(302, "302 Found: see Location\n".to_owned());
+                let moved = Expected::Fixed(302, "302 Found: see Location\n".to_owned());
                 self.add_local(ops, "/moved", moved, tiny);
             }
             2 => {
@@ -377,9 +389,9 @@ impl Maker {
                 let chunks = if self.prng.below(2) == 0 { "" } else { "&k=700" };
                 let delay = self.prng.below(200);
                 let path = format!("/synthetic?s={size}{chunks}&t={delay}");
-                self.add_local(ops, &path, Wants::Bytes(size), tiny);
+                self.add_local(ops, &path, Expected::Bytes(size), tiny);
             }
-            3 => self.add_local(ops, "/nowhere", Wants::Fixed(404, NO_ROUTE.to_owned()), tiny),
+            3 => self.add_local(ops, "/nowhere", Expected::Fixed(404, NO_ROUTE.to_owned()), tiny),
             4 if self.prng.below(3) == 0 => {
                 self.add_tunnel(ops, tiny);
                 return true;
@@ -389,15 +401,15 @@ impl Maker {
         false
     }
 
-    /// Adds a request that is answered here, some of them with a body that nobody wants.
-    fn add_local(&mut self, ops: &mut Vec<Op>, path: &str, wants: Wants, tiny: bool) {
+    /// Adds a request for a local response. Some have a body, which the worker reads and drops.
+    fn add_local(&mut self, ops: &mut Vec<Op>, path: &str, expected: Expected, tiny: bool) {
         let methods = ["GET", "GET", "GET", "HEAD", "POST"];
         let method = methods[self.prng.below(methods.len() as u64) as usize];
         let most = if self.is_calm { 8_000 } else { 150_000 };
         let most = if tiny { 300 } else { most };
         let count = if method == "POST" { below_skewed(&mut self.prng, most, 6) } else { 0 };
         let chunked = self.prng.below(2) == 0;
-        let id = self.note(method, path, count, false, wants);
+        let id = self.note(method, path, count, false, expected);
         let framing = match method {
             "POST" if chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
             "POST" => format!("Content-Length: {count}\r\n"),
@@ -413,7 +425,7 @@ impl Maker {
 
     fn add_tunnel(&mut self, ops: &mut Vec<Op>, tiny: bool) {
         let path = format!("/p{}/up", self.prng.below(self.pools as u64));
-        let id = self.note("GET", &path, 0, false, Wants::Tunnel);
+        let id = self.note("GET", &path, 0, false, Expected::Tunnel);
         let text = format!(
             "GET {path} HTTP/1.1\r\nhost: example\r\nx-id: {id}\r\nconnection: upgrade\r\n\
              upgrade: echo\r\n\r\n"
@@ -435,7 +447,7 @@ impl Maker {
         }
     }
 
-    /// Adds a request for an origin; true when nothing may follow it.
+    /// Adds a request for an origin; returns true if nothing may follow it.
     fn add_proxied(&mut self, ops: &mut Vec<Op>, tiny: bool) -> bool {
         let prng = &mut self.prng;
         let old = prng.below(8) == 0;
@@ -450,7 +462,7 @@ impl Maker {
         let close = prng.below(10) == 0;
         let keep_old = old && prng.below(2) == 0;
         let path = format!("/p{}/{}", prng.below(self.pools as u64), prng.below(50));
-        let id = self.note(method, &path, count, old, Wants::Origin);
+        let id = self.note(method, &path, count, old, Expected::Origin);
         let version = if old { "1.0" } else { "1.1" };
         let mut head = format!("{method} {path} HTTP/{version}\r\nHost: example\r\nx-id: {id}\r\n");
         if chunked {
@@ -505,18 +517,18 @@ impl Maker {
         path: &str,
         body_bytes: u64,
         old_version: bool,
-        wants: Wants,
+        expected: Expected,
     ) -> u64 {
         let id = 1 + self.requests.len() as u64;
         self.requests.push(Request {
             id,
-            whose: self.whose.clone(),
+            identity: self.identity.clone(),
             method,
             path: path.to_owned(),
             body_bytes,
             idempotent: !matches!(method, "POST" | "PATCH"),
             old_version,
-            wants,
+            expected,
             begun: false,
             answered: false,
             seen: Vec::new(),
@@ -540,20 +552,20 @@ impl Maker {
     }
 }
 
-fn calm_manner(prng: &mut Prng) -> Manner {
-    Manner {
+fn calm_behaviour(prng: &mut Prng) -> Behaviour {
+    Behaviour {
         interim: pick(prng, 400_000),
         delayed: pick(prng, 500_000),
         close_after: 0,
         dribble: pick(prng, 800_000),
         answer_bytes_max: 1 + prng.below(300_000),
-        ..Manner::default()
+        ..Behaviour::default()
     }
 }
 
-/// Each vice is off in two of three origins, and else from rare to common.
-fn swarm_manner(prng: &mut Prng) -> Manner {
-    Manner {
+/// Each misbehaviour is off in two of three origins, and from rare to common in the others.
+fn swarm_behaviour(prng: &mut Prng) -> Behaviour {
+    Behaviour {
         drop_at_accept: pick(prng, 300_000),
         early_answer: pick(prng, 900_000),
         interim: pick(prng, 600_000),
@@ -567,15 +579,16 @@ fn swarm_manner(prng: &mut Prng) -> Manner {
         trailing_garbage: pick(prng, 500_000),
         dribble: pick(prng, 900_000),
         answer_bytes_max: 1 + prng.below(300_000),
-        told: false,
+        expects_header: false,
         trailers: false,
         secured: false,
-        rude: 0,
+        skip_close_notify: 0,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
         lie: None,
     }
 }
 
+/// A chance in parts per million: 0 in two of three cases, otherwise up to `top`.
 fn pick(prng: &mut Prng, top: u64) -> u32 {
     if prng.below(3) > 0 {
         return 0;

@@ -1,54 +1,60 @@
-//! One run: workers, origins and clients on one simulated net, until all is over or a bound is hit.
-//! In: a seed, and what a canary spoils. Out: the ledger, or the violation.
-//! Limits: `TURNS_MAX`, `TURNS_AT_ONE_MOMENT_MAX`, `TIME_MAX` of virtual time.
-//! Invariant: after it, no worker holds anything.
+//! One run: workers, origins and clients on one simulated network, until all have ended or a limit is hit.
+//! In: a seed, and for canaries the lie that origins tell. Out: the oracle, or the first violation.
+//! Limits: `TURNS_MAX`, `TURNS_AT_ONE_MOMENT_MAX`, and `TIME_MAX` of virtual time.
+//! Invariant: after the run no worker holds anything.
 
 use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_reactor::{Reactor, SimNet, SimReactor};
 
 use crate::client::Client;
-use crate::ledger::Ledger;
+use crate::oracle::Oracle;
 use crate::origin::{Lie, Origin};
-use crate::peer::seat::Seat;
+use crate::peer::harness::Harness;
 use crate::plan::{LISTEN, Plan};
 use crate::secured::Keys;
 
 const TURNS_MAX: u64 = 3_000_000;
-/// A body of 150 kB through a window of a few bytes takes some 25,000 without the clock moving on.
+/// A body of 150 kB through a window of a few bytes takes about 25,000 turns without the clock advancing.
 const TURNS_AT_ONE_MOMENT_MAX: u64 = 1_000_000;
 const TIME_MAX: Span = Span::from_secs(1200);
-/// What one connection may hold of received bytes: two reads.
+/// Received bytes that one connection may hold: two reads.
 const INPUT_BYTES_MAX: usize = 2 * READ_BUFFER_BYTES;
 
-/// A run in the middle.
+/// A run in progress.
 struct Run {
     net: SimNet,
-    seats: Vec<Seat<SimReactor>>,
+    /// One for each worker.
+    harnesses: Vec<Harness<SimReactor>>,
     origins: Vec<Origin>,
     clients: Vec<Client>,
-    ledger: Ledger,
+    oracle: Oracle,
+    /// Chooses the order of the workers in each step.
     prng: Prng,
+    /// When all workers are told to stop, and with which grace period; `None` afterwards.
     stop: Option<(Moment, Span)>,
+    /// When all workers must have stopped.
     stopped_by: Option<Moment>,
+    /// Steps so far; in each one every worker takes a turn.
     turns: u64,
+    /// Steps since the clock last advanced.
     turns_now: u64,
 }
 
-/// Plays the run of `seed`; the violation it met, if any.
-pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Ledger, String> {
+/// Plays the run of `seed`; an error is its first violation.
+pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Oracle, String> {
     let plan = Plan::new(seed);
     let mut run = Run::new(seed, plan, traces, lie)?;
-    let outcome = run.go();
-    let mut ledger = core::mem::take(&mut run.ledger);
-    ledger.trace_hash = run.net.trace_hash();
-    for seat in &run.seats {
-        let counters = &seat.accounts.counters;
-        ledger.handshakes += counters.tls_handshakes.load();
-        ledger.resumptions += counters.tls_resumptions.load();
-        ledger.truncations += counters.tls_truncations.load();
+    let outcome = run.run_to_end();
+    let mut oracle = core::mem::take(&mut run.oracle);
+    oracle.trace_hash = run.net.trace_hash();
+    for harness in &run.harnesses {
+        let counters = &harness.accounts.counters;
+        oracle.handshakes += counters.tls_handshakes.load();
+        oracle.resumptions += counters.tls_resumptions.load();
+        oracle.truncations += counters.tls_truncations.load();
     }
-    outcome.map(|()| ledger)
+    outcome.map(|()| oracle)
 }
 
 impl Run {
@@ -60,17 +66,17 @@ impl Run {
         let keys = Keys::new(seed, plan.version_max);
         let servers: Vec<usize> = config.pools.iter().map(|pool| pool.servers.len()).collect();
         let tls = keys.plan(plan.secured, &plan.secured_pools, &servers);
-        let seats: Vec<Seat<SimReactor>> = (0..plan.workers as u64)
-            .map(|at| Seat::simulated(&net, &config, plan.socks_max, seed ^ at).secured(&tls))
+        let harnesses: Vec<Harness<SimReactor>> = (0..plan.workers as u64)
+            .map(|at| Harness::simulated(&net, &config, plan.socks_max, seed ^ at).secured(&tls))
             .collect();
         let mut origins = Vec::new();
-        for (index, (address, manner)) in plan.origins.into_iter().enumerate() {
-            let Some(mut manner) = manner else { continue };
-            manner.lie = lie;
-            let server = net.serve(&address).ok_or("two origins at one address")?;
-            let acceptor = manner.secured.then(|| keys.acceptor.clone());
+        for (index, (address, behaviour)) in plan.origins.into_iter().enumerate() {
+            let Some(mut behaviour) = behaviour else { continue };
+            behaviour.lie = lie;
+            let server = net.serve(&address).ok_or("two origins have the same address")?;
+            let acceptor = behaviour.secured.then(|| keys.acceptor.clone());
             let seed = seed ^ (index as u64 + 1000);
-            origins.push(Origin::new(index, server, seed, manner, acceptor));
+            origins.push(Origin::new(index, server, seed, behaviour, acceptor));
         }
         let (ip, port) = LISTEN;
         let listen = Address::Tcp((ip, port).into());
@@ -83,21 +89,21 @@ impl Run {
                 Client::new(at, listen.clone(), script, connector)
             })
             .collect();
-        let mut ledger = Ledger {
+        let mut oracle = Oracle {
             now: net.now(),
             is_calm: plan.is_calm,
             tries_max: plan.tries_max,
             traces,
-            ..Ledger::default()
+            ..Oracle::default()
         };
-        ledger.requests = plan.requests.into_iter().map(|request| (request.id, request)).collect();
-        ledger.trace(|| format!("calm: {}, {:?}\n{}", plan.is_calm, plan.faults, plan.config));
+        oracle.requests = plan.requests.into_iter().map(|request| (request.id, request)).collect();
+        oracle.trace(|| format!("calm: {}, {:?}\n{}", plan.is_calm, plan.faults, plan.config));
         Ok(Self {
             net,
-            seats,
+            harnesses,
             origins,
             clients,
-            ledger,
+            oracle,
             prng: Prng::new(seed ^ 0x72_756e),
             stop: plan.stop,
             stopped_by: None,
@@ -106,51 +112,54 @@ impl Run {
         })
     }
 
-    fn go(&mut self) -> Result<(), String> {
+    fn run_to_end(&mut self) -> Result<(), String> {
         let end = self.net.now().after(TIME_MAX);
         while !self.is_over() {
             let mut moved = self.step_actors();
             self.turn_workers();
             moved |= self.step_actors();
-            if let Some(violation) = self.ledger.violations.first() {
+            if let Some(violation) = self.oracle.violations.first() {
                 return Err(violation.clone());
             }
             if !moved {
                 self.advance()?;
             }
             if self.net.now() > end {
-                return Err(format!("it is not over after {TIME_MAX:?}: {}", self.describe()));
+                return Err(format!(
+                    "the run has not ended after {TIME_MAX:?}: {}",
+                    self.describe()
+                ));
             }
             self.turns += 1;
             self.turns_now += 1;
             if self.turns > TURNS_MAX || self.turns_now > TURNS_AT_ONE_MOMENT_MAX {
-                return Err(format!("it goes in circles: {}", self.describe()));
+                return Err(format!("too many turns without progress: {}", self.describe()));
             }
             if self.turns.is_multiple_of(16) {
                 self.check_bounds()?;
             }
         }
-        self.ledger.trace(|| format!("over after {} turns", self.turns));
+        self.oracle.trace(|| format!("ended after {} turns", self.turns));
         if self.net.open_sockets() > 0 {
-            return Err(format!("{} sockets are open", self.net.open_sockets()));
+            return Err(format!("{} sockets are still open", self.net.open_sockets()));
         }
-        self.seats.iter().find_map(Seat::find_leak).map_or(Ok(()), Err)
+        self.harnesses.iter().find_map(Harness::find_leak).map_or(Ok(()), Err)
     }
 
     fn is_over(&self) -> bool {
         self.clients.iter().all(|client| client.ended)
-            && self.seats.iter().all(|seat| seat.reactor.sock_count() == 0)
+            && self.harnesses.iter().all(|harness| harness.reactor.sock_count() == 0)
             && self.stop.is_none()
     }
 
     fn step_actors(&mut self) -> bool {
-        self.ledger.now = self.net.now();
+        self.oracle.now = self.net.now();
         let mut moved = false;
         for client in &mut self.clients {
-            moved |= client.step(&self.net, &mut self.ledger);
+            moved |= client.step(&self.net, &mut self.oracle);
         }
         for origin in &mut self.origins {
-            moved |= origin.step(&mut self.ledger);
+            moved |= origin.step(&mut self.oracle);
         }
         moved
     }
@@ -159,22 +168,22 @@ impl Run {
         if let Some((at, grace)) = self.stop
             && self.net.now() >= at
         {
-            self.ledger.trace(|| format!("stop, with a grace of {grace:?}"));
+            self.oracle.trace(|| format!("stop, with a grace period of {grace:?}"));
             self.stop = None;
-            // Coarse deadlines, a stall, closing in order: each has its own bound.
+            // 12 s for coarse timers, a stall, and connections that close cleanly; each has its own limit.
             self.stopped_by = Some(self.net.now().after(grace).after(Span::from_secs(12)));
-            for seat in &mut self.seats {
-                seat.stop(grace);
+            for harness in &mut self.harnesses {
+                harness.stop(grace);
             }
         }
-        let first = self.prng.below(self.seats.len() as u64) as usize;
-        let count = self.seats.len();
+        let first = self.prng.below(self.harnesses.len() as u64) as usize;
+        let count = self.harnesses.len();
         for at in 0..count {
-            self.seats[(first + at) % count].turn();
+            self.harnesses[(first + at) % count].turn();
         }
     }
 
-    /// Moves the clock on to whatever happens next.
+    /// Advances the clock to the next event.
     fn advance(&mut self) -> Result<(), String> {
         let now = self.net.now();
         let clients = self.clients.iter().filter_map(|client| client.next_at(now));
@@ -186,7 +195,7 @@ impl Run {
             if self.is_over() {
                 return Ok(());
             }
-            return Err(format!("nothing will ever happen: {}", self.describe()));
+            return Err(format!("deadlock, no event is left: {}", self.describe()));
         };
         if next > now {
             self.turns_now = 0;
@@ -194,21 +203,21 @@ impl Run {
         self.net.advance_to(next);
         if let Some(by) = self.stopped_by
             && self.net.now() > by
-            && let Some(seat) =
-                self.seats.iter().find(|seat| !seat.worker.is_stopped(&seat.reactor))
+            && let Some(harness) =
+                self.harnesses.iter().find(|harness| !harness.worker.is_stopped(&harness.reactor))
         {
-            let left = seat.worker.leftovers();
-            return Err(format!("a worker has not stopped in its time: {left:?}"));
+            let left = harness.worker.leftovers();
+            return Err(format!("a worker did not stop in time: {left:?}"));
         }
         Ok(())
     }
 
     fn check_bounds(&mut self) -> Result<(), String> {
-        for seat in &mut self.seats {
-            let (input, output) = seat.worker.held_bytes_max(&seat.reactor);
+        for harness in &mut self.harnesses {
+            let (input, output) = harness.worker.held_bytes_max(&harness.reactor);
             if input > INPUT_BYTES_MAX || output > OUTPUT_BYTES_MAX {
                 return Err(format!(
-                    "a connection holds {input} bytes of input, {output} of output"
+                    "a connection holds {input} bytes of input and {output} of output"
                 ));
             }
         }
@@ -219,7 +228,8 @@ impl Run {
         let alive: Vec<_> =
             self.clients.iter().enumerate().filter(|(_, client)| !client.ended).collect();
         let names: Vec<usize> = alive.iter().map(|(at, _)| *at).collect();
-        let left: Vec<_> = self.seats.iter().map(|seat| seat.worker.leftovers()).collect();
-        format!("turn {}, clients {names:?} not ended, workers hold {left:?}", self.turns)
+        let left: Vec<_> =
+            self.harnesses.iter().map(|harness| harness.worker.leftovers()).collect();
+        format!("turn {}, clients {names:?} have not ended, workers hold {left:?}", self.turns)
     }
 }

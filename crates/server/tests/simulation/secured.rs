@@ -1,5 +1,5 @@
-//! TLS of a run: keys, certificate and randomness from its seed, so that all of it repeats.
-//! In: a seed, a version. Out: what workers, clients and origins speak it with.
+//! The TLS settings of a run: keys, certificate and randomness from its seed, so that every run repeats.
+//! In: a seed, a TLS version. Out: the acceptors, connectors and plans of workers, clients and origins.
 
 use std::sync::Arc;
 
@@ -12,16 +12,18 @@ use tidegate_wire::tls::{
 
 use crate::peer::keys;
 
+/// The name in the certificate.
 const NAME: &str = "a.example";
-/// When the simulated clock begins.
+/// The time at which the simulated clock starts.
 const UNIX_SECONDS: u64 = 1_700_000_000;
-/// Longer than any handshake through a narrow window takes in a calm run.
+/// Longer than any handshake of a calm run, even through the narrowest window.
 const HANDSHAKE_TIMEOUT: Span = Span::from_secs(10);
 
-/// What everybody of a run begins sessions with.
+/// What workers, clients and origins of a run begin TLS sessions with.
 pub struct Keys {
     pub acceptor: Acceptor,
     pub connector: Connector,
+    /// The clock that TLS reads, set to `UNIX_SECONDS`.
     clock: TlsClock,
 }
 
@@ -39,13 +41,14 @@ impl Keys {
         let settings = ConnectorSettings { roots, version_max, ..Default::default() };
         let connector = Connector::with_randomness(&settings, clock.clone(), randomness);
         Self {
-            acceptor: acceptor.expect("sound settings"),
-            connector: connector.expect("sound settings"),
+            acceptor: acceptor.expect("valid settings"),
+            connector: connector.expect("valid settings"),
             clock,
         }
     }
 
-    /// The plan of a worker whose listener, and whose pools, speak TLS or not.
+    /// The TLS plan of a worker. `listener` and `pools` say which of them use TLS; `servers` holds the number
+    /// of servers of each pool.
     pub fn plan(&self, listener: bool, pools: &[bool], servers: &[usize]) -> TlsPlan {
         let acceptor = self.acceptor.clone();
         let listener =

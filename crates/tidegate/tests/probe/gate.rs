@@ -1,6 +1,6 @@
-//! The server under probe: the binary as an operator would start it, on ports of its own.
-//! In: an origin's address. Out: where its listeners are, and what it costs.
-//! Limits: one worker, so that all vectors meet the same pools and buffers.
+//! The Tidegate process under test: the binary, started as an operator would, on free ports.
+//! In: the origin's address. Out: the listeners' addresses, and the process's use of resources.
+//! Limits: one worker, so that all vectors share the same pools and buffers.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -9,19 +9,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A running server.
+/// A running Tidegate process. Dropping it kills the process and removes its folder.
 pub struct Gate {
-    /// Everything is proxied to the origin.
+    /// Listener whose requests are all proxied to the origin.
     pub proxy: SocketAddr,
-    /// Everything is answered by `respond`.
+    /// Listener whose requests are all answered by `respond`.
     pub respond: SocketAddr,
-    /// `/synthetic`, `/to` (a redirect), `/get` (GET alone).
+    /// Listener with a route for each kind of local response: `/synthetic`, `/to` (a redirect), `/get` (for
+    /// GET only), `/empty`, `/unmodified`, and `/limited`, which is proxied.
     pub local: SocketAddr,
     child: Child,
+    /// Holds the configuration file.
     folder: PathBuf,
 }
 
-/// What the `respond` route says.
+/// The body that the `respond` route sends.
 pub const RESPOND_BODY: &str = "answered here";
 
 impl Gate {
@@ -30,47 +32,49 @@ impl Gate {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tidegate-probe-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).expect("a folder can be made");
+        std::fs::create_dir_all(&folder).expect("the folder can be created");
         let file = folder.join("probe.toml");
-        std::fs::write(&file, configuration(origin)).expect("a file can be written");
+        std::fs::write(&file, configuration(origin)).expect("the file can be written");
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["run", "--workers", "1", "-c"])
             .arg(&file)
             .stderr(Stdio::piped())
             .spawn()
-            .expect("the binary runs");
-        let stderr = child.stderr.take().expect("it is piped");
+            .expect("the binary starts");
+        let stderr = child.stderr.take().expect("stderr is piped");
         let mut lines = BufReader::new(stderr).lines();
         let mut find = |name: &str| -> SocketAddr {
             for line in lines.by_ref() {
                 let line = line.expect("stderr is text");
                 if line.contains(&format!("({name})")) {
-                    let (_, rest) = line.split_once("http://").expect("it prints an address");
-                    let (address, _) = rest.split_once('/').expect("it prints an address");
-                    return address.parse().expect("it prints an address");
+                    let (_, rest) =
+                        line.split_once("http://").expect("the process prints the address");
+                    let (address, _) =
+                        rest.split_once('/').expect("the process prints the address");
+                    return address.parse().expect("the process prints the address");
                 }
             }
-            panic!("it ended before it listened on {name}");
+            panic!("the process ended before it listened on {name}");
         };
         let (proxy, respond, local) = (find("proxy"), find("respond"), find("local"));
         std::thread::spawn(move || lines.for_each(drop));
         Self { proxy, respond, local, child, folder }
     }
 
-    /// The descriptors that its worker has open: the thread with a table of its own has them.
+    /// The open descriptors, summed over all threads, because a worker has a descriptor table of its own.
     pub fn descriptors(&self) -> usize {
         let tasks = format!("/proc/{}/task", self.child.id());
-        let tasks = std::fs::read_dir(tasks).expect("it runs");
+        let tasks = std::fs::read_dir(tasks).expect("the process runs");
         let count = |task: std::fs::DirEntry| {
             std::fs::read_dir(task.path().join("fd")).map_or(0, Iterator::count)
         };
         tasks.flatten().map(count).sum()
     }
 
-    /// CPU time it has used so far.
+    /// The CPU time that the process has used so far.
     pub fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        let stat = stat.expect("it runs");
+        let stat = stat.expect("the process runs");
         let after_name = stat.rsplit(')').next().unwrap_or_default();
         let words: Vec<&str> = after_name.split_whitespace().collect();
         let ticks = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
@@ -81,7 +85,7 @@ impl Gate {
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id()));
-        let statm = statm.expect("it runs");
+        let statm = statm.expect("the process runs");
         let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
         pages.unwrap_or(0) * 4096
     }

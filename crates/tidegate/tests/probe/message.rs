@@ -1,10 +1,10 @@
-//! HTTP/1.1 messages as both ends of the probe read them: strictly, and by a reading of its own.
+//! The probe's own strict reader of HTTP/1.1 messages, used by its client and its origin.
 //! In: a stream. Out: messages with every byte accounted for, or what is wrong with them.
-//! Never: shares code with the server; two readers that share a bug find none.
+//! Never: shares code with Tidegate: a bug shared by both readers would stay hidden.
 
 use std::io::{self, Read};
 
-/// How the end of a body was found.
+/// How the end of a body is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
     None,
@@ -21,7 +21,7 @@ pub struct Message {
     pub framing: Framing,
     pub body: Vec<u8>,
     pub trailers: Vec<(String, String)>,
-    /// The body came to its end.
+    /// The body is complete.
     pub whole: bool,
 }
 
@@ -35,29 +35,30 @@ impl Message {
         self.start.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
     }
 
-    /// Whether a list field has that member, over all its lines.
+    /// Whether any line of a list field contains this member.
     pub fn lists(&self, name: &str, member: &str) -> bool {
         let members = self.values(name).into_iter().flat_map(|value| value.split(','));
         members.map(str::trim).any(|found| found.eq_ignore_ascii_case(member))
     }
 }
 
-/// Why there is no message.
+/// Why no message could be read.
 #[derive(Debug)]
 pub enum Broken {
-    /// The stream ended in order before a first byte.
+    /// The stream ended cleanly before the first byte.
     Ended,
-    /// The stream ended within a head; its beginning is lost.
+    /// The stream ended within a head, whose beginning is discarded.
     Cut,
-    /// The stream was reset, or nothing came for too long.
+    /// The stream was reset, or the read timed out.
     Io(io::ErrorKind),
-    /// What came is no message.
+    /// The bytes are not a valid message.
     Malformed(String),
 }
 
-/// Reads messages off a stream.
+/// Reads messages from a stream.
 pub struct MessageReader<S> {
     pub stream: S,
+    /// Bytes received and not yet part of a message.
     pub buffer: Vec<u8>,
 }
 
@@ -80,7 +81,7 @@ impl<S: Read> MessageReader<S> {
         }
     }
 
-    /// Reads a head; its body is to be read by `read_body`.
+    /// Reads a head; the caller reads the body with `read_body`.
     pub fn read_head(&mut self) -> Result<Message, Broken> {
         let end = loop {
             if let Some(at) = self.buffer.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -101,7 +102,7 @@ impl<S: Read> MessageReader<S> {
         Ok(Message { start, fields, framing, body, trailers, whole: false })
     }
 
-    /// Reads the body of `message`; a body that is cut leaves it not whole.
+    /// Reads the body of `message`. If the stream ends early, `whole` stays false.
     pub fn read_body(&mut self, message: &mut Message, framing: Framing) -> Result<(), Broken> {
         message.framing = framing;
         match framing {
@@ -132,7 +133,7 @@ impl<S: Read> MessageReader<S> {
             let size = usize::from_str_radix(&line, 16)
                 .ok()
                 .filter(|_| line.bytes().all(|byte| byte.is_ascii_hexdigit()))
-                .ok_or_else(|| Broken::Malformed(format!("chunk size {line:?}")))?;
+                .ok_or_else(|| Broken::Malformed(format!("bad chunk size {line:?}")))?;
             if size == 0 {
                 break;
             }
@@ -145,7 +146,7 @@ impl<S: Read> MessageReader<S> {
             message.body.extend(self.buffer.drain(..size));
             let end: Vec<u8> = self.buffer.drain(..2).collect();
             if end != b"\r\n" {
-                return Err(Broken::Malformed(format!("{end:?} after a chunk")));
+                return Err(Broken::Malformed(format!("{end:?} instead of CRLF after a chunk")));
             }
         }
         while let Some(line) = self.read_line()? {
@@ -180,7 +181,7 @@ fn check_line(line: &str) -> Result<(), Broken> {
 
 fn parse_field(line: &str) -> Result<(String, String), Broken> {
     check_line(line)?;
-    let malformed = || Broken::Malformed(format!("field line {line:?}"));
+    let malformed = || Broken::Malformed(format!("bad field line {line:?}"));
     let (name, value) = line.split_once(':').ok_or_else(malformed)?;
     let is_token = |char: char| char.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(char);
     if name.is_empty() || !name.chars().all(is_token) {
@@ -189,7 +190,7 @@ fn parse_field(line: &str) -> Result<(String, String), Broken> {
     Ok((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
 }
 
-/// The framing that a head's fields state; an error where they state two.
+/// The framing that a head's fields state; an error if they are invalid or state two framings.
 pub fn stated_framing(message: &Message) -> Result<Option<Framing>, Broken> {
     let lengths = message.values("content-length");
     let codings = message.values("transfer-encoding");
@@ -200,9 +201,11 @@ pub fn stated_framing(message: &Message) -> Result<Option<Framing>, Broken> {
             let canonical = canonical.filter(|number| number.to_string() == *length);
             canonical
                 .map(|number| Some(Framing::Length(number)))
-                .ok_or_else(|| Broken::Malformed(format!("Content-Length {length:?}")))
+                .ok_or_else(|| Broken::Malformed(format!("bad Content-Length {length:?}")))
         }
         ([], ["chunked"]) => Ok(Some(Framing::Chunked)),
-        _ => Err(Broken::Malformed(format!("Content-Length {lengths:?}, codings {codings:?}"))),
+        _ => Err(Broken::Malformed(format!(
+            "ambiguous framing: Content-Length {lengths:?}, Transfer-Encoding {codings:?}"
+        ))),
     }
 }

@@ -1,6 +1,6 @@
-//! The server behind the proxy: writes down every request it gets, and answers as told.
-//! In: connections. Out: records of what came; scripted answers, byte for byte.
-//! Never: forgives a request that is not canonical: that is a finding.
+//! The origin behind the proxy: records every request that it receives, and sends scripted responses.
+//! In: connections. Out: a record of each request; the scripted responses, byte for byte.
+//! Never: accepts a request that is not canonical: it is recorded as malformed.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -11,44 +11,46 @@ use std::time::{Duration, Instant};
 
 use crate::message::{Broken, Framing, Message, MessageReader, stated_framing};
 
-/// What is not read by then never will be: the test hangs no longer.
+/// Reads and scripts that take longer have failed. The limit keeps a test from hanging.
 const READ_MAX: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// One step of an answer.
+/// One step of a scripted response.
 #[derive(Clone, Debug)]
 pub enum Play {
-    /// Before the request's body is read, where it comes first; else as if it were not there.
+    /// As the first step: answers before the request's body is read. Anywhere else it has no effect.
     Early,
-    /// Bytes, as they are.
+    /// Sends these bytes unchanged.
     Send(Vec<u8>),
-    /// Ends the connection in order.
+    /// Closes the connection cleanly.
     Close,
     /// Resets the connection.
     Reset,
     /// Waits until the proxy ends the connection.
     Hold,
-    /// Waits until the proxy has read what was sent, so that it sees that apart from what follows.
-    Rest,
-    /// Sends back what comes until the other side ends.
+    /// Waits until the proxy has read everything sent so far, so that the next step reaches it separately.
+    WaitRead,
+    /// Sends back everything received until the other side ends.
     Echo,
 }
 
-/// What came over a connection, one by one.
+/// One event on a connection of the origin.
 #[derive(Clone, Debug)]
 pub enum Record {
     Request(Message),
-    /// The connection ended within a request.
+    /// The connection ended in the middle of a request.
     Cut,
-    /// What came is no request that an intermediary may send.
+    /// The bytes received are not a request that an intermediary may send.
     Malformed(String),
 }
 
 #[derive(Default)]
 struct Shared {
+    /// The responses to the next requests, one script each.
     scripts: Mutex<VecDeque<Vec<Play>>>,
+    /// In the order of arrival.
     records: Mutex<Vec<Record>>,
-    /// Scripts begun and not ended.
+    /// Scripts that have begun and not ended.
     playing: AtomicUsize,
 }
 
@@ -73,13 +75,15 @@ impl Origin {
         Self { address, shared }
     }
 
-    /// The next requests are answered by these scripts, later ones plainly.
+    /// Answers the next requests with these scripts, one each; later requests get the plain response.
+    /// Clears the records.
     pub fn set_scripts(&self, scripts: Vec<Vec<Play>>) {
-        *self.shared.scripts.lock().expect("no panic under it") = scripts.into();
-        self.shared.records.lock().expect("no panic under it").clear();
+        *self.shared.scripts.lock().expect("no thread panicked while holding the lock") =
+            scripts.into();
+        self.shared.records.lock().expect("no thread panicked while holding the lock").clear();
     }
 
-    /// Returns once no script is being played: all that its steps send has been sent.
+    /// Waits until no script is being played, that is, until everything that scripts send has been sent.
     pub fn wait_until_played(&self) {
         let began = Instant::now();
         while self.shared.playing.load(Ordering::SeqCst) > 0 {
@@ -89,11 +93,11 @@ impl Origin {
     }
 
     pub fn records(&self) -> Vec<Record> {
-        self.shared.records.lock().expect("no panic under it").clone()
+        self.shared.records.lock().expect("no thread panicked while holding the lock").clone()
     }
 }
 
-/// What a plain answer says.
+/// The body of the plain response to a request for `target`.
 pub fn plain_body(target: &str) -> String {
     format!("answer to {target}")
 }
@@ -101,7 +105,9 @@ pub fn plain_body(target: &str) -> String {
 fn serve(stream: TcpStream, shared: &Shared) {
     let _ = stream.set_nodelay(true);
     let _ = stream.set_read_timeout(Some(Duration::from_secs(30)));
-    let note = |record| shared.records.lock().expect("no panic under it").push(record);
+    let note = |record| {
+        shared.records.lock().expect("no thread panicked while holding the lock").push(record)
+    };
     let mut reader = MessageReader::new(stream);
     loop {
         let mut request = match reader.read_head() {
@@ -118,7 +124,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
         let mut script = if is_plain {
             None
         } else {
-            shared.scripts.lock().expect("no panic under it").pop_front()
+            shared.scripts.lock().expect("no thread panicked while holding the lock").pop_front()
         };
         let early = matches!(script.as_deref(), Some([Play::Early, ..]));
         if !early {
@@ -156,7 +162,8 @@ fn plain_answer(request: &Message) -> Play {
     Play::Send(head.into_bytes())
 }
 
-/// Plays an answer; false when the connection is over. Waiting for the proxy is no playing.
+/// Plays a script; returns false when the connection is over. The steps that wait for the proxy to end the
+/// connection do not count as playing.
 fn play(reader: &mut MessageReader<TcpStream>, script: &[Play], shared: &Shared) -> bool {
     let waits = |step: &Play| matches!(step, Play::Close | Play::Hold | Play::Echo);
     let sends = script.iter().take_while(|step| !waits(step)).count();
@@ -174,7 +181,7 @@ fn play_steps(reader: &mut MessageReader<TcpStream>, script: &[Play]) -> bool {
                     return false;
                 }
             }
-            Play::Rest => wait_until_read(&reader.stream),
+            Play::WaitRead => wait_until_read(&reader.stream),
             Play::Close => {
                 let _ = reader.stream.shutdown(Shutdown::Write);
                 let _ = reader.stream.read_to_end(&mut Vec::new());
@@ -203,25 +210,25 @@ fn play_steps(reader: &mut MessageReader<TcpStream>, script: &[Play]) -> bool {
     true
 }
 
-/// Waits until the other end, on this host, has read all that was sent over `stream`, or is gone.
+/// Waits until the other end, which is on this host, has read everything sent over `stream`, or is gone.
 fn wait_until_read(stream: &TcpStream) {
     let (Ok(own), Ok(other)) = (stream.local_addr(), stream.peer_addr()) else { return };
     let began = Instant::now();
     while queued_bytes(own, other, Queue::Sent) + queued_bytes(other, own, Queue::Received) > 0 {
-        assert!(began.elapsed() < READ_MAX, "what was sent is not read");
+        assert!(began.elapsed() < READ_MAX, "the proxy does not read what was sent");
         std::thread::sleep(LOOK_AGAIN);
     }
 }
 
 #[derive(Clone, Copy)]
 enum Queue {
-    /// Bytes that the other end's kernel has not confirmed.
+    /// Bytes sent that the other end's kernel has not acknowledged.
     Sent,
-    /// Bytes that the program has not read.
+    /// Bytes received that the program has not read.
     Received,
 }
 
-/// What the kernel holds for the end at `local` of a connection (proc(5), /proc/net/tcp).
+/// The bytes that the kernel holds in a queue of the end at `local` of a connection (proc(5), /proc/net/tcp).
 fn queued_bytes(local: SocketAddr, remote: SocketAddr, queue: Queue) -> u64 {
     let hexadecimal = |address: SocketAddr| match address {
         SocketAddr::V4(v4) => {
@@ -233,7 +240,7 @@ fn queued_bytes(local: SocketAddr, remote: SocketAddr, queue: Queue) -> u64 {
     let ends = format!(" {} {} ", hexadecimal(local), hexadecimal(remote));
     let Some((_, rest)) = table.split_once(&ends) else { return 0 };
     let queues = rest.split(' ').nth(1).and_then(|queues| queues.split_once(':'));
-    let (sent, received) = queues.expect("its columns are those of proc(5)");
+    let (sent, received) = queues.expect("the columns are those of proc(5)");
     let held = match queue {
         Queue::Sent => sent,
         Queue::Received => received,
@@ -241,31 +248,33 @@ fn queued_bytes(local: SocketAddr, remote: SocketAddr, queue: Queue) -> u64 {
     u64::from_str_radix(held, 16).expect("a hexadecimal number")
 }
 
-/// What every request of an intermediary must keep, whatever the client sent.
+/// Checks the rules for every request from an intermediary, whatever the client sent.
 fn judge(request: &Message) -> Result<Framing, String> {
     let words: Vec<&str> = request.start.split(' ').collect();
     let [_, target, "HTTP/1.1"] = words.as_slice() else {
-        return Err(format!("request line {:?}", request.start));
+        return Err(format!("bad request line {:?}", request.start));
     };
     if !target.starts_with('/') && *target != "*" {
-        return Err(format!("target {target:?} (RFC 9112 section 3.2.1)"));
+        return Err(format!("bad target {target:?} (RFC 9112 section 3.2.1)"));
     }
     for single in ["host", "content-length", "transfer-encoding", "x-forwarded-for", "forwarded"] {
         if request.values(single).len() > 1 {
-            return Err(format!("{single} more than once"));
+            return Err(format!("{single} occurs more than once"));
         }
     }
     if request.values("host").len() != 1 {
-        return Err("no Host (RFC 9112 section 3.2)".into());
+        return Err("not exactly one Host field (RFC 9112 section 3.2)".into());
     }
     for hop in ["keep-alive", "proxy-connection", "proxy-authorization", "http2-settings"] {
         if !request.values(hop).is_empty() {
-            return Err(format!("{hop} of the client's hop (RFC 9110 section 7.6.1)"));
+            return Err(format!(
+                "{hop}, a hop-by-hop field of the client's connection (RFC 9110 section 7.6.1)"
+            ));
         }
     }
     for option in request.values("connection").into_iter().flat_map(|value| value.split(',')) {
         if !["te", "upgrade"].iter().any(|ours| option.trim().eq_ignore_ascii_case(ours)) {
-            return Err(format!("the connection option {option:?} was passed on"));
+            return Err(format!("the connection option {option:?} was forwarded"));
         }
     }
     for option in ["te", "upgrade"] {

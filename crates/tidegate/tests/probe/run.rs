@@ -1,6 +1,6 @@
-//! Plays vectors one by one, and judges both sides.
-//! In: a table. Out: a line for each vector that failed.
-//! Invariant: after each vector the server answers a plain request on a new connection.
+//! Plays vectors one by one, and checks what the client and the origin saw.
+//! In: a table of vectors. Out: one line for each vector that failed.
+//! Invariant: after each vector Tidegate answers a plain request on a new connection.
 
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,26 +11,29 @@ use crate::message::{Broken, Framing, Message, MessageReader, stated_framing};
 use crate::origin::{Origin, Record, plain_body};
 use crate::vector::{End, Routes, Vector};
 
-/// How the client's bytes are cut.
+/// How the client's bytes are split into sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cut {
     Whole,
-    /// One byte a send.
+    /// One byte per send.
     Bytes,
 }
 
-/// Descriptors of all tables together: the worker's copy of the process's, its listeners, its idle
-/// connections to the origin.
+/// Descriptors that may stay open in all descriptor tables together: the worker's copy of the process's
+/// table, the listeners, and the idle connections to the origin.
 const DESCRIPTORS_MAX: usize = 120;
-/// Far above what the vectors need, far below what a leak of their bodies would leave.
+/// Far above what the vectors need, and far below what leaked bodies would occupy.
 const RESIDENT_BYTES_MAX: u64 = 256 << 20;
 
-/// A server, an origin, and what has failed so far.
+/// A running Tidegate, an origin, and the failures so far.
 pub struct Probe {
     pub gate: Gate,
     pub origin: Origin,
+    /// One line for each failed run.
     failures: Vec<String>,
+    /// Runs so far: a vector counts once for each listener and each way of splitting.
     played: usize,
+    /// Plain requests sent so far to see that a connection still works; each has a target of its own.
     sentinels: usize,
 }
 
@@ -41,12 +44,12 @@ impl Probe {
         Self { gate, origin, failures: Vec::new(), played: 0, sentinels: 0 }
     }
 
-    /// What has failed so far.
+    /// The failures so far, one line each.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }
 
-    /// Plays every vector to every listener it is for, whole and in single bytes.
+    /// Plays every vector at every listener that it is for: in one send, and byte by byte if it is short.
     pub fn play(&mut self, vectors: &[Vector]) {
         for vector in vectors {
             let places: &[(&str, SocketAddr)] = match vector.routes {
@@ -68,14 +71,14 @@ impl Probe {
                         self.failures.push(format!("{name}: {what}"));
                     }
                     if let Err(what) = self.check_alive(address) {
-                        self.failures.push(format!("{name}: afterwards: {what}"));
+                        self.failures.push(format!("{name}: the check after it: {what}"));
                     }
                 }
             }
         }
     }
 
-    /// Fails the test where a vector failed, a descriptor leaked or the server span.
+    /// Fails the test if a vector failed, a descriptor or memory leaked, or the process keeps using CPU time.
     pub fn finish(mut self) {
         self.check_cost();
         let failures = self.failures.join("\n");
@@ -84,30 +87,32 @@ impl Probe {
         assert!(self.played > 0);
     }
 
-    /// Nothing is left open but what waits for use, and nothing span.
+    /// Checks that no descriptor and no memory leaked, and that the process is idle without clients.
     fn check_cost(&mut self) {
-        // Ends that linger are gone after a while: what stays is listeners, idle connections of the
-        // pool and the process's own.
+        // Connections that are still closing go away after a while. The listeners, the pool's idle
+        // connections and the process's own descriptors stay.
         if !comes_true(|| self.gate.descriptors() < DESCRIPTORS_MAX) {
             let open = self.gate.descriptors();
-            self.failures.push(format!("{open} descriptors are open with nobody connected"));
+            self.failures.push(format!("{open} descriptors are open without any client"));
         }
-        // Who has nothing to do uses no CPU time; who spins does between any two looks.
+        // An idle process uses no CPU time; a spinning one uses some between any two looks.
         let mut before = self.gate.cpu_time();
         let rests = || {
             let last = std::mem::replace(&mut before, self.gate.cpu_time());
             last == before
         };
         if !comes_true(rests) {
-            self.failures.push("it never stops using CPU time with nobody connected".to_owned());
+            self.failures.push("the process keeps using CPU time without any client".to_owned());
         }
         let resident = self.gate.resident_bytes();
         if resident > RESIDENT_BYTES_MAX {
-            self.failures.push(format!("{resident} bytes are resident"));
+            self.failures.push(format!(
+                "{resident} bytes of memory are resident, above {RESIDENT_BYTES_MAX}"
+            ));
         }
     }
 
-    /// Both the proxied and the prepared route answer.
+    /// Checks that the proxied and the local route both answer.
     pub fn check_everywhere(&mut self) {
         self.played += 1;
         for address in [self.gate.proxy, self.gate.respond] {
@@ -134,13 +139,13 @@ impl Probe {
         let is_proxied = place == "proxy";
         let mut vector = vector.clone();
         if vector.broken_body && !is_proxied {
-            // Answered before the body was read: the answer stands, and nothing may follow it.
+            // The local response is sent before the body is read: it stays valid, but nothing may follow it.
             vector = vector.one_of(&[200]).ends(End::Any);
             let answer = read_answer(&mut reader, false).map_err(|broken| format!("{broken:?}"))?;
             return if matches!(answer.status(), 200 | 400 | 413 | 431) {
                 check_ends(&mut reader, true)
             } else {
-                Err(format!("answered {answer:?}, not {:?}", vector.statuses))
+                Err(format!("the response is {answer:?}, expected one of {:?}", vector.statuses))
             };
         }
         let vector = &vector;
@@ -157,10 +162,11 @@ impl Probe {
             End::Any => {}
         }
         for check in &vector.client {
-            let last = answers.last().ok_or("there is no answer")?;
-            check.judge(last).map_err(|what| format!("the client: {what}"))?;
+            let last = answers.last().ok_or("there is no response")?;
+            check.judge(last).map_err(|what| format!("at the client: {what}"))?;
         }
-        // A reset of what was refused half-way reaches the origin before this, or never.
+        // If a request was refused after a part of it had been forwarded, its reset reaches the origin
+        // before the check below ends, or never.
         drop(reader);
         self.check_alive(address)?;
         if is_proxied || vector.routes == Routes::Local {
@@ -170,31 +176,32 @@ impl Probe {
         }
     }
 
-    /// The connection carries one more request, and its answer is the right one.
+    /// Checks that the connection carries one more request, and that its response is the right one.
     fn check_keeps(
         &mut self,
         reader: &mut MessageReader<TcpStream>,
         is_proxied: bool,
     ) -> Result<(), String> {
         if !reader.buffer.is_empty() {
-            return Err(format!("more bytes than answers: {}", shown(&reader.buffer)));
+            return Err(format!("bytes after the last response: {}", shown(&reader.buffer)));
         }
         self.sentinels += 1;
         let target = format!("/sentinel-{}", self.sentinels);
         let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
         let _ = reader.stream.write_all(request.as_bytes());
-        let answer = read_answer(reader, false)
-            .map_err(|broken| format!("the connection carries no further request: {broken:?}"))?;
+        let answer = read_answer(reader, false).map_err(|broken| {
+            format!("no response to a further request on the connection: {broken:?}")
+        })?;
         let wanted = if is_proxied { plain_body(&target) } else { RESPOND_BODY.to_owned() };
-        // The local listener has no route for it.
+        // The local listener has no route for this target.
         let unrouted = !is_proxied && answer.status() == 404;
         if answer.body != wanted.as_bytes() && !unrouted {
-            return Err(format!("the next request's answer is {answer:?}"));
+            return Err(format!("the response to the next request is {answer:?}"));
         }
         Ok(())
     }
 
-    /// The server answers on a new connection.
+    /// Checks that the listener answers on a new connection.
     fn check_alive(&mut self, address: SocketAddr) -> Result<(), String> {
         let mut reader = MessageReader::new(connect(address)?);
         self.check_keeps(&mut reader, address == self.gate.proxy)
@@ -208,21 +215,23 @@ impl Probe {
                 Record::Request(request) if request.start.contains("/sentinel") => {}
                 Record::Request(request) => requests.push(request),
                 Record::Cut => {}
-                Record::Malformed(what) => return Err(format!("the origin was sent: {what}")),
+                Record::Malformed(what) => {
+                    return Err(format!("the origin received a malformed request: {what}"));
+                }
             }
         }
         if let Some(seen) = vector.seen.filter(|&seen| seen != requests.len()) {
-            return Err(format!("the origin saw {requests:?}, not {seen} of them"));
+            return Err(format!("the origin saw {requests:?}, expected {seen} requests"));
         }
         for check in &vector.origin {
             let last = requests.last().ok_or("the origin saw no request")?;
-            check.judge(last).map_err(|what| format!("the origin: {what}"))?;
+            check.judge(last).map_err(|what| format!("at the origin: {what}"))?;
         }
         Ok(())
     }
 }
 
-/// Whether `what` comes true; given up only where a working server would long have made it so.
+/// Whether `what` becomes true. It is checked for 30 s, far longer than a working process needs.
 fn comes_true(mut what: impl FnMut() -> bool) -> bool {
     const LOOKS_MAX: usize = 150;
     const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -233,14 +242,15 @@ fn comes_true(mut what: impl FnMut() -> bool) -> bool {
 }
 
 pub fn connect(address: SocketAddr) -> Result<TcpStream, String> {
-    let stream = TcpStream::connect(address).map_err(|error| format!("no connection: {error}"))?;
+    let stream = TcpStream::connect(address)
+        .map_err(|error| format!("cannot connect to {address}: {error}"))?;
     let _ = stream.set_nodelay(true);
     let _ = stream.set_read_timeout(Some(Duration::from_secs(8)));
     let _ = stream.set_write_timeout(Some(Duration::from_secs(8)));
     Ok(stream)
 }
 
-/// Sends what the other side will take; a refusal may end it early.
+/// Sends `bytes`. Stops early if the connection breaks, as it may when the request is refused.
 fn send(mut stream: &TcpStream, bytes: &[u8], cut: Cut) {
     let size = if cut == Cut::Whole { bytes.len().max(1) } else { 1 };
     for piece in bytes.chunks(size) {
@@ -250,7 +260,7 @@ fn send(mut stream: &TcpStream, bytes: &[u8], cut: Cut) {
     }
 }
 
-/// Reads the answers that the vector wants, interim ones before them.
+/// Reads the final responses that the vector expects, and the interim responses before each of them.
 fn read_answers(
     reader: &mut MessageReader<TcpStream>,
     vector: &Vector,
@@ -262,7 +272,7 @@ fn read_answers(
     for wanted in &vector.statuses {
         let answer = loop {
             let answer = read_answer(reader, vector.is_head()).map_err(|broken| {
-                format!("no answer after {} of them: {broken:?}", answers.len())
+                format!("no response after {} responses: {broken:?}", answers.len())
             })?;
             check_answer(&answer, is_proxied)?;
             if answer.status() >= 200 || (answer.status() == 101 && wanted.contains(&101)) {
@@ -272,27 +282,30 @@ fn read_answers(
             let _ = reader.stream.write_all(std::mem::take(&mut owed));
         };
         if !wanted.contains(&answer.status()) {
-            return Err(format!("answered {answer:?}, not {wanted:?}"));
+            return Err(format!("the response is {answer:?}, expected one of {wanted:?}"));
         }
         answers.push(answer);
     }
     if let Some(wanted) = vector.interims.as_ref().filter(|wanted| **wanted != interims) {
-        return Err(format!("interim answers {interims:?}, not {wanted:?}"));
+        return Err(format!("the interim responses are {interims:?}, expected {wanted:?}"));
     }
     let cut = answers.last().is_some_and(|answer| !answer.whole);
     if cut != (vector.end == End::Cut) {
-        return Err(format!("the answer's end is wrong: {:?}", answers.last()));
+        let state = if cut { "incomplete" } else { "complete" };
+        return Err(format!("the last response is unexpectedly {state}: {:?}", answers.last()));
     }
     if vector.end == End::Closes && !vector.statuses.is_empty() {
-        let last = answers.last().ok_or("there is no answer")?;
+        let last = answers.last().ok_or("there is no response")?;
         if !last.lists("connection", "close") {
-            return Err(format!("it closes without saying so (RFC 9112 section 9.6): {last:?}"));
+            return Err(format!(
+                "no Connection: close before the end (RFC 9112 section 9.6): {last:?}"
+            ));
         }
     }
     Ok(answers)
 }
 
-/// Reads one answer, by RFC 9112 section 6.3.
+/// Reads one response, as RFC 9112 section 6.3 defines its length.
 pub fn read_answer(
     reader: &mut MessageReader<TcpStream>,
     is_head: bool,
@@ -306,13 +319,13 @@ pub fn read_answer(
         None => Framing::UntilClose,
     };
     match reader.read_body(&mut answer, framing) {
-        // What was cut by a reset is cut.
+        // A response ended by a reset is an incomplete response, not an error.
         Ok(()) | Err(Broken::Io(std::io::ErrorKind::ConnectionReset)) => Ok(answer),
         Err(broken) => Err(broken),
     }
 }
 
-/// What every answer to a client must keep, whatever the origin said.
+/// Checks the rules for every response to a client, whatever the origin sent.
 fn check_answer(answer: &Message, is_proxied: bool) -> Result<(), String> {
     let status = answer.status();
     let wrong = |what: &str| Err(format!("{what}: {answer:?}"));
@@ -323,36 +336,36 @@ fn check_answer(answer: &Message, is_proxied: bool) -> Result<(), String> {
         && !(answer.values("content-length").is_empty()
             && answer.values("transfer-encoding").is_empty())
     {
-        return wrong("a length where none may be (RFC 9110 section 8.6)");
+        return wrong("a length is not allowed with this status (RFC 9110 section 8.6)");
     }
     if status >= 200 && answer.values("date").len() != 1 {
-        return wrong("not one Date (RFC 9110 section 6.6.1)");
+        return wrong("not exactly one Date field (RFC 9110 section 6.6.1)");
     }
     if answer.values("connection").len() > 1 || answer.values("content-type").len() > 1 {
-        return wrong("a field twice");
+        return wrong("Connection or Content-Type occurs more than once");
     }
     for hop in ["keep-alive", "proxy-connection", "te"] {
         if !answer.values(hop).is_empty() {
-            return wrong("a field of the other hop (RFC 9110 section 7.6.1)");
+            return wrong("a hop-by-hop field of the upstream connection (RFC 9110 section 7.6.1)");
         }
     }
     if status != 101 && status != 426 && !answer.values("upgrade").is_empty() {
-        return wrong("Upgrade of the other hop (RFC 9110 section 7.8)");
+        return wrong("the Upgrade field of the upstream connection (RFC 9110 section 7.8)");
     }
     let answered_here = !answer.values("server").is_empty();
     if is_proxied && !answered_here && !answer.values("via").join(",").ends_with(" tidegate") {
-        return wrong("no Via (RFC 9110 section 7.6.3)");
+        return wrong("no Via entry of Tidegate (RFC 9110 section 7.6.3)");
     }
     Ok(())
 }
 
-/// The connection ends, and nothing came after the last answer.
+/// Checks that the connection ends, and that nothing came after the last response.
 fn check_ends(reader: &mut MessageReader<TcpStream>, may_reset: bool) -> Result<(), String> {
     match reader.read_head() {
         Err(Broken::Ended) => Ok(()),
         Err(Broken::Io(std::io::ErrorKind::ConnectionReset)) if may_reset => Ok(()),
-        Err(broken) => Err(format!("the connection did not end in order: {broken:?}")),
-        Ok(message) => Err(format!("after the last answer came {message:?}")),
+        Err(broken) => Err(format!("the connection did not end cleanly: {broken:?}")),
+        Ok(message) => Err(format!("another message came after the last response: {message:?}")),
     }
 }
 

@@ -1,36 +1,37 @@
-//! A vector: bytes to send, what the client must see, what the server behind may see.
-//! In: rows of the tables. Out: vectors, each with the rule it stands for.
-//! Invariant: a vector says all that is specific; what holds for every message is checked for all.
+//! A vector: the bytes to send, what the client must see, and what the origin may see.
+//! In: rows of the tables. Out: vectors, each with the rule that it tests.
+//! Invariant: a vector states only what is specific to it; the rules for all messages are always checked.
 
 use crate::message::{Framing, Message};
 use crate::origin::Play;
 
-/// Which listeners a vector is sent to.
+/// The listeners that a vector is sent to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Routes {
+    /// `Proxy` and `Respond`.
     Both,
     Proxy,
     Respond,
     Local,
 }
 
-/// What is to be true of a message.
+/// A condition that a message must meet.
 #[derive(Clone, Copy, Debug)]
 pub enum Check {
-    /// The start line is this.
+    /// The start line is exactly this.
     Start(&'static str),
-    /// Exactly one field of that name, with that value.
+    /// There is exactly one field with this name, and it has this value.
     Has(&'static str, &'static str),
-    /// The field's lines, joined by ", ", are this.
+    /// The values of the field's lines, joined by ", ", are exactly this.
     Joined(&'static str, &'static str),
-    /// No field of that name.
+    /// There is no field with this name.
     Lacks(&'static str),
-    /// That many fields of that name.
+    /// There are this many fields with this name.
     Count(&'static str, usize),
     Body(&'static str),
     BodyLength(usize),
     Framed(Framing),
-    /// The trailer fields, as `name: value` joined by "|".
+    /// The trailer fields, each written `name: value` and joined by "|", are exactly this.
     Trailers(&'static str),
 }
 
@@ -52,47 +53,52 @@ impl Check {
         };
         let mut shown = message.clone();
         shown.body.truncate(200);
-        if good { Ok(()) } else { Err(format!("not {self:?} in {shown:?}")) }
+        if good { Ok(()) } else { Err(format!("{self:?} does not hold for {shown:?}")) }
     }
 }
 
-/// What happens to the client's connection.
+/// What must happen to the client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// It carries another request.
+    /// It stays open and carries another request.
     Keeps,
-    /// It is closed after the last answer, in order.
+    /// It is closed cleanly after the last response.
     Closes,
-    /// The last answer is cut: the client can tell that it is not whole.
+    /// It ends in the middle of the last response, and the client can tell that the response is incomplete.
     Cut,
-    /// Nothing is asked: either.
+    /// Not checked.
     Any,
 }
 
-/// One row.
+/// One row of a table.
 #[derive(Clone, Debug)]
 pub struct Vector {
     pub name: &'static str,
-    /// Section and level: "9112 3.2 MUST".
+    /// RFC, section and requirement level, such as "9112 3.2 MUST".
     pub rule: &'static str,
     pub routes: Routes,
+    /// What the client sends.
     pub send: Vec<u8>,
-    /// Sent once the client has seen an interim answer.
+    /// What the client sends after it has received an interim response.
     pub send_after_interim: Vec<u8>,
+    /// The client ends its sending side after `send`.
     pub half_close: bool,
-    /// The statuses of the final answers, each one of these; empty: the connection just ends.
+    /// For each final response the allowed statuses. If empty, the connection ends without a response.
     pub statuses: Vec<Vec<u16>>,
-    /// The statuses of all interim answers before the final ones; `None`: not looked at.
+    /// The statuses of all interim responses, in order; `None`: not checked.
     pub interims: Option<Vec<u16>>,
     pub end: End,
-    /// Requests that the origin sees whole; `None`: not looked at.
+    /// The number of complete requests that the origin sees; `None`: not checked.
     pub seen: Option<usize>,
+    /// Conditions for the last request that the origin sees.
     pub origin: Vec<Check>,
+    /// Conditions for the last response that the client sees.
     pub client: Vec<Check>,
+    /// The origin's responses to the next requests, one script each.
     pub scripts: Vec<Vec<Play>>,
-    /// The connection may also end without an answer.
+    /// The connection may also end without a response.
     pub optional: bool,
-    /// The fault lies in the body: a local answer may have gone out before it was seen.
+    /// The fault is in the body, so a local response may have been sent before Tidegate saw the fault.
     pub broken_body: bool,
 }
 
@@ -132,13 +138,13 @@ impl Vector {
         self
     }
 
-    /// The final answers' statuses, one each.
+    /// Sets the statuses of the final responses, one each.
     pub fn statuses(mut self, statuses: &[u16]) -> Self {
         self.statuses = statuses.iter().map(|&status| vec![status]).collect();
         self
     }
 
-    /// The one final answer has one of these statuses.
+    /// Expects a single final response with one of these statuses.
     pub fn one_of(mut self, statuses: &[u16]) -> Self {
         self.statuses = vec![statuses.to_vec()];
         self
@@ -154,13 +160,13 @@ impl Vector {
         self
     }
 
-    /// How many requests the origin sees is not looked at.
+    /// Does not check how many requests the origin sees.
     pub fn seen_any(mut self) -> Self {
         self.seen = None;
         self
     }
 
-    /// The origin must see this; for the proxied route alone.
+    /// Sets what the origin must see. Restricts the vector to the proxied route.
     pub fn origin(mut self, checks: &[Check]) -> Self {
         self.origin = checks.to_vec();
         self.routes = Routes::Proxy;
@@ -172,14 +178,14 @@ impl Vector {
         self
     }
 
-    /// The origin answers like this; for the proxied route alone.
+    /// Adds a script for the origin's next response. Restricts the vector to the proxied route.
     pub fn plays(mut self, script: &[Play]) -> Self {
         self.scripts.push(script.to_vec());
         self.routes = Routes::Proxy;
         self
     }
 
-    /// The origin answers like this, and with no other script.
+    /// Replaces all scripts of the origin with this one.
     pub fn with_script(mut self, script: &[Play]) -> Self {
         self.scripts = vec![script.to_vec()];
         self
@@ -210,7 +216,8 @@ impl Vector {
     }
 }
 
-/// The request is refused with one of these statuses, its connection ends, and nobody behind sees it.
+/// Expects that the request is refused with one of these statuses, that its connection ends, and that the
+/// origin does not see the request.
 pub fn refuse(
     name: &'static str,
     rule: &'static str,
@@ -220,18 +227,18 @@ pub fn refuse(
     Vector::new(name, rule, send).one_of(statuses).closes().seen(0)
 }
 
-/// The request is taken: 200, and the connection lives on.
-pub fn take(name: &'static str, rule: &'static str, send: impl Into<Vec<u8>>) -> Vector {
+/// Expects that the request is accepted: the status is 200, and the connection stays open.
+pub fn accept(name: &'static str, rule: &'static str, send: impl Into<Vec<u8>>) -> Vector {
     Vector::new(name, rule, send)
 }
 
-/// A plain GET that the origin answers with exactly `answer`, its connection staying open.
+/// A plain GET to which the origin responds with exactly the bytes of `answer`, keeping its connection open.
 pub fn answer(name: &'static str, rule: &'static str, answer: impl Into<Vec<u8>>) -> Vector {
     Vector::new(name, rule, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
         .plays(&[Play::Send(answer.into())])
 }
 
-/// The same, and then the origin ends the connection.
+/// Like `answer`, but the origin then closes the connection.
 pub fn answer_and_end(
     name: &'static str,
     rule: &'static str,
@@ -241,7 +248,8 @@ pub fn answer_and_end(
         .plays(&[Play::Send(answer.into()), Play::Close])
 }
 
-/// A plain GET whose malformed answer becomes a 502 (or, once its head has been relayed, a cut).
+/// A plain GET to which the origin sends a malformed response: expects 502, whatever happens to the
+/// connection.
 pub fn bad_answer(name: &'static str, rule: &'static str, bytes: impl Into<Vec<u8>>) -> Vector {
     answer(name, rule, bytes).statuses(&[502]).ends(End::Any)
 }

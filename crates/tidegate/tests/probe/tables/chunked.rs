@@ -2,7 +2,7 @@
 
 use super::{SMUGGLED, post};
 use crate::message::Framing;
-use crate::vector::{Check, End, Vector, refuse, take};
+use crate::vector::{Check, End, Vector, accept, refuse};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = bad_sizes();
@@ -17,7 +17,8 @@ fn chunked(body: &str) -> String {
     post("Transfer-Encoding: chunked\r\n", body)
 }
 
-/// What a local answer has sent before it sees the fault is not taken back: the connection ends.
+/// A body with a fault. A local response may already have been sent when the fault is seen; then the
+/// connection ends.
 fn bad(name: &'static str, rule: &'static str, body: &str) -> Vector {
     refuse(name, rule, &[400, 413, 431], chunked(&format!("{body}{SMUGGLED}"))).broken_body()
 }
@@ -117,7 +118,7 @@ fn bad_trailers() -> Vec<Vector> {
 
 fn good() -> Vec<Vector> {
     let good =
-        |name, rule, body: &str, checks: &[Check]| take(name, rule, chunked(body)).origin(checks);
+        |name, rule, body: &str, checks: &[Check]| accept(name, rule, chunked(body)).origin(checks);
     let abc = [Check::Body("abc"), Check::Framed(Framing::Chunked), Check::Trailers("")];
     vec![
         good("one chunk", "9112 7.1 MUST", "3\r\nabc\r\n0\r\n\r\n", &abc),
@@ -163,7 +164,7 @@ fn good() -> Vec<Vector> {
             },
             &[Check::Body("abc"), Check::Trailers(""), Check::Has("host", "h")],
         ),
-        take("a broken chunk behind a good answer", "9112 7.1", {
+        accept("a broken chunk after a good one", "9112 7.1", {
             format!("{}0x1\r\na\r\n", chunked("3\r\nabc\r\n"))
         })
         .broken_body()

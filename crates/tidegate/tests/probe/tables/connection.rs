@@ -1,8 +1,8 @@
-//! How long connections live: persistence, pipelining, close, half-close, RFC 9112 section 9.
+//! The lifetime of connections: persistence, pipelining, close, half-close, RFC 9112 section 9.
 
 use super::{SMUGGLED, get, post};
 use crate::origin::Play;
-use crate::vector::{Check, End, Vector, answer, take};
+use crate::vector::{Check, End, Vector, accept, answer};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = persistence();
@@ -17,44 +17,58 @@ fn old(fields: &str) -> String {
 
 fn persistence() -> Vec<Vector> {
     vec![
-        take("HTTP/1.1 keeps", "9112 9.3", get("")).client(&[Check::Lacks("connection")]),
-        take("HTTP/1.1 closes when told", "9112 9.3 MUST", get("Connection: close\r\n"))
+        accept("HTTP/1.1 keeps", "9112 9.3", get("")).client(&[Check::Lacks("connection")]),
+        accept("HTTP/1.1 closes on request", "9112 9.3 MUST", get("Connection: close\r\n"))
             .closes()
             .client(&[Check::Has("connection", "close")]),
-        take("close in any case", "9110 7.6.1 MUST", get("Connection: ClOsE\r\n")).closes(),
-        take("close among others", "9110 7.6.1", get("Connection: a, close ,b\r\n")).closes(),
-        take("close on a second line", "9110 7.6.1", get("Connection: a\r\nConnection: close\r\n"))
-            .closes(),
-        take("close beside keep-alive", "9112 9.3 MUST", get("Connection: keep-alive, close\r\n"))
-            .closes(),
-        take("an option that only begins like close", "9110 7.6.1", get("Connection: closed\r\n")),
-        take("a quoted close is none", "9110 7.6.1", get("Connection: \"close\"\r\n")),
-        take("empty options", "9110 5.6.1", get("Connection: ,, ,\r\n")),
-        take("an empty Connection", "9110 7.6.1", get("Connection:\r\n")),
-        take("keep-alive in HTTP/1.1", "9112 9.3", get("Connection: keep-alive\r\n")),
-        take("Proxy-Connection does not close", "9112 C.2.2", get("Proxy-Connection: close\r\n")),
-        take("HTTP/1.0 closes", "9112 9.3 MUST", old("")).closes(),
-        take("HTTP/1.0 keeps when asked", "9112 9.3 MAY", old("Connection: keep-alive\r\n"))
+        accept("close in any case", "9110 7.6.1 MUST", get("Connection: ClOsE\r\n")).closes(),
+        accept("close among others", "9110 7.6.1", get("Connection: a, close ,b\r\n")).closes(),
+        accept(
+            "close on a second line",
+            "9110 7.6.1",
+            get("Connection: a\r\nConnection: close\r\n"),
+        )
+        .closes(),
+        accept(
+            "close beside keep-alive",
+            "9112 9.3 MUST",
+            get("Connection: keep-alive, close\r\n"),
+        )
+        .closes(),
+        accept(
+            "an option that only begins like close",
+            "9110 7.6.1",
+            get("Connection: closed\r\n"),
+        ),
+        accept("a quoted close has no effect", "9110 7.6.1", get("Connection: \"close\"\r\n")),
+        accept("empty options", "9110 5.6.1", get("Connection: ,, ,\r\n")),
+        accept("an empty Connection", "9110 7.6.1", get("Connection:\r\n")),
+        accept("keep-alive in HTTP/1.1", "9112 9.3", get("Connection: keep-alive\r\n")),
+        accept("Proxy-Connection does not close", "9112 C.2.2", get("Proxy-Connection: close\r\n")),
+        accept("HTTP/1.0 closes", "9112 9.3 MUST", old("")).closes(),
+        accept("HTTP/1.0 keeps on request", "9112 9.3 MAY", old("Connection: keep-alive\r\n"))
             .client(&[Check::Has("connection", "keep-alive")]),
-        take("HTTP/1.0 with both options", "9112 9.3", old("Connection: keep-alive, close\r\n"))
+        accept("HTTP/1.0 with both options", "9112 9.3", old("Connection: keep-alive, close\r\n"))
             .closes(),
-        take("nothing is read behind close", "9112 9.6 MUST NOT", {
+        accept("nothing is read after close", "9112 9.6 MUST NOT", {
             format!("{}{SMUGGLED}", get("Connection: close\r\n"))
         })
         .closes(),
-        take("nothing is read behind HTTP/1.0", "9112 9.3", format!("{}{SMUGGLED}", old("")))
+        accept("nothing is read after HTTP/1.0", "9112 9.3", format!("{}{SMUGGLED}", old("")))
             .closes(),
-        take("a body behind which the connection closes", "9112 9.6", {
+        accept("a body with Connection: close", "9112 9.6", {
             post("Connection: close\r\nContent-Length: 3\r\n", "abc")
         })
         .closes(),
-        take("half-closed after a whole request", "9112 9.6", get("")).half_closed().ends(End::Any),
-        take("half-closed after two requests", "9112 9.6", format!("{}{}", get(""), get("")))
+        accept("half-closed after a whole request", "9112 9.6", get(""))
+            .half_closed()
+            .ends(End::Any),
+        accept("half-closed after two requests", "9112 9.6", format!("{}{}", get(""), get("")))
             .half_closed()
             .statuses(&[200, 200])
             .seen(2)
             .ends(End::Any),
-        take("half-closed after a body", "9112 9.6", post("Content-Length: 3\r\n", "abc"))
+        accept("half-closed after a body", "9112 9.6", post("Content-Length: 3\r\n", "abc"))
             .half_closed()
             .ends(End::Any),
     ]
@@ -63,31 +77,34 @@ fn persistence() -> Vec<Vector> {
 fn pipelining() -> Vec<Vector> {
     let many = get("").repeat(20);
     vec![
-        take("two at once", "9112 9.3.2 MUST", get("").repeat(2)).statuses(&[200, 200]).seen(2),
-        take("twenty at once", "9112 9.3.2 MUST", many).statuses(&[200; 20]).seen(20),
-        take("answers in order", "9112 9.3.2 MUST", {
+        accept("two at once", "9112 9.3.2 MUST", get("").repeat(2)).statuses(&[200, 200]).seen(2),
+        accept("twenty at once", "9112 9.3.2 MUST", many).statuses(&[200; 20]).seen(20),
+        accept("responses in order", "9112 9.3.2 MUST", {
             "GET /1 HTTP/1.1\r\nHost: h\r\n\r\nPOST /2 HTTP/1.1\r\nHost: h\r\n\
              Content-Length: 1\r\n\r\naHEAD /3 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
         })
-        .plays(&[Play::Rest, Play::Send(b"HTTP/1.1 201 A\r\nContent-Length: 1\r\n\r\n1".to_vec())])
+        .plays(&[
+            Play::WaitRead,
+            Play::Send(b"HTTP/1.1 201 A\r\nContent-Length: 1\r\n\r\n1".to_vec()),
+        ])
         .plays(&[Play::Send(b"HTTP/1.1 202 B\r\nContent-Length: 1\r\n\r\n2".to_vec())])
         .plays(&[Play::Send(b"HTTP/1.1 204 C\r\n\r\n".to_vec())])
         .statuses(&[201, 202, 204])
         .seen(3)
         .closes(),
-        take("a bad one behind a good one", "9112 9.3.2", {
+        accept("a bad request after a good one", "9112 9.3.2", {
             format!("{}GET / HTTP/1.1\r\nHost: a b\r\n\r\n{SMUGGLED}", get(""))
         })
         .statuses(&[200, 400])
         .seen(1)
         .closes(),
-        take("close in the middle", "9112 9.6 MUST NOT", {
+        accept("close in the middle", "9112 9.6 MUST NOT", {
             format!("{}{}{SMUGGLED}", get(""), get("Connection: close\r\n"))
         })
         .statuses(&[200, 200])
         .seen(2)
         .closes(),
-        take("a failure in the middle", "9112 9.3.2", {
+        accept("a failure in the middle", "9112 9.3.2", {
             format!("{}{}", post("Content-Length: 1\r\n", "a"), get(""))
         })
         .plays(&[Play::Reset])
@@ -100,23 +117,23 @@ fn upstream_connections() -> Vec<Vector> {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let send = |text: &str| Play::Send(text.as_bytes().to_vec());
     vec![
-        answer("a second answer at once", "9112 9.2", format!("{ok}{ok}"))
+        answer("a second response at once", "9112 9.2", format!("{ok}{ok}"))
             .client(&[Check::Body("ok")]),
-        answer("a second answer later", "9112 9.2 MUST NOT", ok).with_script(&[
+        answer("a second response later", "9112 9.2 MUST NOT", ok).with_script(&[
             send(ok),
-            Play::Rest,
+            Play::WaitRead,
             send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"),
         ]),
-        answer("bytes behind the answer", "9112 9.2 MUST NOT", format!("{ok}evil")),
-        answer("an empty line behind the answer", "9112 9.2", format!("{ok}\r\n")),
-        answer("the origin closes after its answer", "9112 9.6", ok)
+        answer("bytes after the response", "9112 9.2 MUST NOT", format!("{ok}evil")),
+        answer("an empty line after the response", "9112 9.2", format!("{ok}\r\n")),
+        answer("the origin closes after its response", "9112 9.6", ok)
             .with_script(&[send(ok), Play::Close]),
-        answer("the origin resets after its answer", "9112 9.6", ok).with_script(&[
+        answer("the origin resets after its response", "9112 9.6", ok).with_script(&[
             send(ok),
-            Play::Rest,
+            Play::WaitRead,
             Play::Reset,
         ]),
-        answer("the origin says close and stays", "9112 9.6 MUST NOT", {
+        answer("the origin announces close and keeps the connection open", "9112 9.6 MUST NOT", {
             "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
         })
         .with_script(&[
@@ -130,19 +147,23 @@ fn upstream_connections() -> Vec<Vector> {
             "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok"
         })
         .client(&[Check::Has("via", "1.0 tidegate"), Check::Lacks("connection")]),
-        answer("the origin closes without an answer", "9110 15.6.3", ok)
+        answer("the origin closes without a response", "9110 15.6.3", ok)
             .with_script(&[Play::Close])
             .plays(&[Play::Close])
             .statuses(&[502])
             .seen_any(),
-        answer("the origin resets without an answer", "9110 15.6.3", ok)
+        answer("the origin resets without a response", "9110 15.6.3", ok)
             .with_script(&[Play::Reset])
             .plays(&[Play::Reset])
             .statuses(&[502])
             .seen_any(),
-        take("a POST is not sent twice", "9110 9.2.2 MUST NOT", post("Content-Length: 1\r\n", "a"))
-            .plays(&[Play::Close])
-            .statuses(&[502])
-            .seen(1),
+        accept(
+            "a POST is not sent twice",
+            "9110 9.2.2 MUST NOT",
+            post("Content-Length: 1\r\n", "a"),
+        )
+        .plays(&[Play::Close])
+        .statuses(&[502])
+        .seen(1),
     ]
 }

@@ -1,7 +1,7 @@
 //! Field lines: RFC 9112 section 5, RFC 9110 sections 5.1 to 5.6.
 
 use super::{SMUGGLED, get};
-use crate::vector::{Check, Vector, refuse, take};
+use crate::vector::{Check, Vector, accept, refuse};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = bad_lines();
@@ -81,7 +81,7 @@ fn bad_values() -> Vec<Vector> {
 
 fn good_lines() -> Vec<Vector> {
     let good =
-        |name, rule, lines: &str, checks: &[Check]| take(name, rule, get(lines)).origin(checks);
+        |name, rule, lines: &str, checks: &[Check]| accept(name, rule, get(lines)).origin(checks);
     vec![
         good("an unknown field", "9110 5.1 MUST", "X-Odd: y\r\n", &[Check::Has("x-odd", "y")]),
         good("a field without a space", "9112 5.1", "X:y\r\n", &[Check::Has("x", "y")]),
@@ -132,49 +132,49 @@ fn good_lines() -> Vec<Vector> {
             &[Check::Has("cookie", ";;=;a==b;")],
         ),
         good(
-            "authorization goes on",
+            "Authorization is forwarded",
             "9110 11.6.2 MUST NOT",
             "Authorization: Basic YTpi\r\n",
             &[Check::Has("authorization", "Basic YTpi")],
         ),
         good(
-            "conditions go on",
+            "conditions are forwarded",
             "9110 13",
             "If-None-Match: \"a\", W/\"b\"\r\n",
             &[Check::Has("if-none-match", "\"a\", W/\"b\"")],
         ),
         good(
-            "dates go on",
+            "dates are forwarded",
             "9110 13.1.3",
             "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
             &[Check::Has("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT")],
         ),
         good(
-            "ranges go on",
+            "ranges are forwarded",
             "9110 14.2",
             "Range: bytes=0-1,5-\r\nIf-Range: \"e\"\r\n",
             &[Check::Has("range", "bytes=0-1,5-"), Check::Has("if-range", "\"e\"")],
         ),
         good(
-            "negotiation goes on",
+            "content negotiation is forwarded",
             "9110 12",
             "Accept: a/b;q=0.5, */*\r\nAccept-Encoding: br\r\n",
             &[Check::Has("accept", "a/b;q=0.5, */*"), Check::Has("accept-encoding", "br")],
         ),
         good(
-            "cache control goes on",
+            "Cache-Control is forwarded",
             "9111 5.2 MUST",
             "Cache-Control: no-cache, x=\"y\"\r\n",
             &[Check::Has("cache-control", "no-cache, x=\"y\"")],
         ),
         good(
-            "the agent goes on",
+            "User-Agent and Referer are forwarded",
             "9110 10.1.5",
             "User-Agent: a/1 (b; c)\r\nReferer: /d\r\n",
             &[Check::Has("user-agent", "a/1 (b; c)"), Check::Has("referer", "/d")],
         ),
         good(
-            "From and Origin go on",
+            "From and Origin are forwarded",
             "9110 10.1.2",
             "From: a@b\r\nOrigin: null\r\n",
             &[Check::Has("from", "a@b"), Check::Has("origin", "null")],

@@ -1,7 +1,7 @@
-//! What an intermediary changes in requests and what it must not: RFC 9110 sections 7.6, 9.3 and 10.1.
+//! What an intermediary must and must not change in requests: RFC 9110 sections 7.6, 9.3 and 10.1.
 
 use super::get;
-use crate::vector::{Check, Routes, Vector, refuse, take};
+use crate::vector::{Check, Routes, Vector, accept, refuse};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = hop_by_hop();
@@ -12,7 +12,7 @@ pub fn vectors() -> Vec<Vector> {
 }
 
 fn sends(name: &'static str, rule: &'static str, lines: &str, checks: &[Check]) -> Vector {
-    take(name, rule, get(lines)).origin(checks)
+    accept(name, rule, get(lines)).origin(checks)
 }
 
 fn hop_by_hop() -> Vec<Vector> {
@@ -24,19 +24,19 @@ fn hop_by_hop() -> Vec<Vector> {
             &[Check::Lacks("connection")],
         ),
         sends(
-            "a field it names",
+            "a field that it names",
             "9110 7.6.1 MUST",
             "Connection: X-Hop\r\nX-Hop: y\r\nX: z\r\n",
             &[Check::Lacks("x-hop"), Check::Has("x", "z")],
         ),
         sends(
-            "a field it names in another case",
+            "a field that it names in another case",
             "9110 7.6.1 MUST",
             "connection: x-hOp\r\nX-HoP: y\r\n",
             &[Check::Lacks("x-hop")],
         ),
         sends(
-            "all lines of a field it names",
+            "all lines of a field that it names",
             "9110 7.6.1 MUST",
             "X-Hop: 1\r\nConnection: X-Hop\r\nX-Hop: 2\r\n",
             &[Check::Lacks("x-hop")],
@@ -60,7 +60,7 @@ fn hop_by_hop() -> Vec<Vector> {
             &[Check::Lacks("a"), Check::Lacks("b")],
         ),
         sends(
-            "a name that begins alike",
+            "a name that is a prefix",
             "9110 7.6.1",
             "Connection: X-Ho\r\nX-Hop: y\r\n",
             &[Check::Has("x-hop", "y")],
@@ -92,7 +92,7 @@ fn hop_by_hop() -> Vec<Vector> {
             &[Check::Lacks("upgrade")],
         ),
         sends(
-            "h2c is not upgraded to",
+            "no upgrade to h2c",
             "7540 3.2",
             {
                 "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
@@ -104,7 +104,8 @@ fn hop_by_hop() -> Vec<Vector> {
     ]
 }
 
-/// Connection may name anything; what the next server needs must reach it all the same, or go whole.
+/// Connection may name any field. A field that the origin needs is forwarded nevertheless; any other named
+/// field is removed with all its lines.
 fn nominated() -> Vec<Vector> {
     let named = |name, lines: &str, checks: &[Check]| sends(name, "9110 7.6.1", lines, checks);
     vec![
@@ -126,7 +127,7 @@ fn nominated() -> Vec<Vector> {
         named("a field that is not there", "Connection: X-None\r\n", &[Check::Lacks("x-none")]),
         named("no valid name", "Connection: a b, \"c\", d:e\r\nD: 1\r\n", &[Check::Has("d", "1")]),
         named("bytes beyond ASCII", "Connection: \u{e9}\r\n", &[Check::Lacks("connection")]),
-        take("a hundred names", "9110 7.6.1 MUST", {
+        accept("a hundred names", "9110 7.6.1 MUST", {
             let names: Vec<String> = (0..90).map(|n| format!("X{n}")).collect();
             let lines: String = names.iter().map(|name| format!("{name}: y\r\n")).collect();
             get(&format!("Connection: {}\r\n{lines}", names.join(",")))
@@ -140,7 +141,7 @@ fn via_and_hops() -> Vec<Vector> {
         format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{lines}\r\n")
     };
     let limited = |name, method: &str, hops: &str, checks: &[Check]| {
-        take(name, "9110 7.6.2 MUST", with(method, "/x", &format!("Max-Forwards: {hops}\r\n")))
+        accept(name, "9110 7.6.2 MUST", with(method, "/x", &format!("Max-Forwards: {hops}\r\n")))
             .origin(checks)
     };
     vec![
@@ -167,21 +168,21 @@ fn via_and_hops() -> Vec<Vector> {
         ),
         limited("GET does not count", "GET", "0", &[Check::Has("max-forwards", "0")]),
         limited("POST does not count", "POST", "3", &[Check::Has("max-forwards", "3")]),
-        take(
+        accept(
             "OPTIONS ends here",
             "9110 7.6.2 MUST NOT",
             with("OPTIONS", "/x", "Max-Forwards: 0\r\n"),
         )
         .to(Routes::Proxy)
         .seen(0),
-        take(
+        accept(
             "OPTIONS * ends here",
             "9110 7.6.2 MUST NOT",
             with("OPTIONS", "*", "Max-Forwards: 0\r\n"),
         )
         .to(Routes::Proxy)
         .seen(0),
-        take("TRACE ends here", "9110 9.3.8 SHOULD", {
+        accept("TRACE ends here", "9110 9.3.8 SHOULD", {
             with("TRACE", "/x", "Max-Forwards: 0\r\nX: y\r\nCookie: secret\r\n")
         })
         .to(Routes::Proxy)
@@ -190,7 +191,7 @@ fn via_and_hops() -> Vec<Vector> {
             Check::Has("content-type", "message/http"),
             Check::Body("TRACE /x HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\nX: y\r\n\r\n"),
         ]),
-        take("a count that is none", "9110 7.6.2", with("OPTIONS", "/x", "Max-Forwards: x\r\n"))
+        accept("an invalid count", "9110 7.6.2", with("OPTIONS", "/x", "Max-Forwards: x\r\n"))
             .to(Routes::Proxy)
             .one_of(&[400])
             .seen(0),
@@ -207,7 +208,7 @@ fn forwarded() -> Vec<Vector> {
                   Forwarded: for=9.9.9.9;proto=https\r\n";
     vec![
         sends(
-            "the client's address is told",
+            "the client's address is forwarded",
             "7239",
             "",
             &[
@@ -218,7 +219,7 @@ fn forwarded() -> Vec<Vector> {
             ],
         ),
         sends(
-            "claims of a stranger are replaced",
+            "claims of an untrusted client are replaced",
             "7239 8.1",
             claims,
             &[

@@ -1,8 +1,8 @@
-//! How long a request is: Content-Length and Transfer-Encoding in all spellings, RFC 9112 section 6.
+//! The length of a request: Content-Length and Transfer-Encoding in all spellings, RFC 9112 section 6.
 
 use super::{SMUGGLED, post};
 use crate::message::Framing;
-use crate::vector::{Check, Vector, refuse, take};
+use crate::vector::{Check, Vector, accept, refuse};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = lengths();
@@ -17,7 +17,7 @@ const CHUNKS: &str = "1\r\na\r\n0\r\n\r\n";
 
 fn lengths() -> Vec<Vector> {
     let length = |name, fields: &str, body: &str, checks: &[Check]| {
-        take(name, "9110 8.6", post(fields, body)).origin(checks)
+        accept(name, "9110 8.6", post(fields, body)).origin(checks)
     };
     vec![
         length(
@@ -52,33 +52,33 @@ fn lengths() -> Vec<Vector> {
             &[Check::BodyLength(36)],
         ),
         length(
-            "Connection cannot take Content-Length away",
+            "Connection cannot remove Content-Length",
             "Connection: Content-Length\r\nContent-Length: 3\r\n",
             "abc",
             &[Check::Has("content-length", "3"), Check::Body("abc")],
         ),
-        take("a body of a GET", "9110 9.3.1", {
+        accept("a body of a GET", "9110 9.3.1", {
             "GET /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
         })
         .origin(&[Check::Body("abc")]),
-        take("a body of a DELETE", "9110 9.3.5", {
+        accept("a body of a DELETE", "9110 9.3.5", {
             "DELETE /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
         })
         .origin(&[Check::Body("abc")]),
-        take("a body of an OPTIONS", "9110 9.3.7", {
+        accept("a body of an OPTIONS", "9110 9.3.7", {
             "OPTIONS /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
         })
         .origin(&[Check::Body("abc")]),
-        take("a chunked body of a GET", "9110 9.3.1", {
+        accept("a chunked body of a GET", "9110 9.3.1", {
             format!("GET /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{CHUNKS}")
         })
         .origin(&[Check::Body("a"), Check::Framed(Framing::Chunked)]),
-        take("a body of HTTP/1.0", "9112 6.3", {
+        accept("a body of HTTP/1.0", "9112 6.3", {
             "POST /x HTTP/1.0\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
         })
         .closes()
         .origin(&[Check::Body("abc")]),
-        take("HTTP/1.0 without a length has no body", "9112 6.3", {
+        accept("HTTP/1.0 without a length has no body", "9112 6.3", {
             format!("POST /x HTTP/1.0\r\nHost: h\r\n\r\n{SMUGGLED}")
         })
         .closes()
@@ -137,7 +137,7 @@ fn bad_lengths() -> Vec<Vector> {
     ]
 }
 
-/// Spellings with which published attacks hide a Transfer-Encoding from one of two readers.
+/// Spellings that published attacks use to hide a Transfer-Encoding from one of two readers.
 fn bad_codings() -> Vec<Vector> {
     let bad = |name, line: &str| {
         let send = post(&format!("{line}\r\n"), &format!("{CHUNKS}{SMUGGLED}"));
@@ -206,20 +206,20 @@ fn bad_codings() -> Vec<Vector> {
                  Transfer-Encoding: chunked\r\n\r\n{CHUNKS}{SMUGGLED}"
             )
         }),
-        // A name of its own, which only who maps `_` to `-` could mistake for framing.
-        take("an underscore in the name", "9110 5.1", {
+        // A different field name: only software that maps `_` to `-` would take it for framing.
+        accept("an underscore in the name", "9110 5.1", {
             post("Transfer_Encoding: chunked\r\nContent-Length: 3\r\n", "abc")
         })
         .origin(&[Check::Body("abc"), Check::Framed(Framing::Length(3))]),
-        take("chunked in capitals", "9112 7", post("Transfer-Encoding: CHUNKED\r\n", CHUNKS))
+        accept("chunked in capitals", "9112 7", post("Transfer-Encoding: CHUNKED\r\n", CHUNKS))
             .origin(&[Check::Has("transfer-encoding", "chunked"), Check::Body("a")]),
-        take("chunked in mixed case", "9112 7", post("tRANSFER-eNCODING: cHuNkEd\r\n", CHUNKS))
+        accept("chunked in mixed case", "9112 7", post("tRANSFER-eNCODING: cHuNkEd\r\n", CHUNKS))
             .origin(&[Check::Has("transfer-encoding", "chunked"), Check::Body("a")]),
-        take("white space around chunked", "9112 5.1", {
+        accept("white space around chunked", "9112 5.1", {
             post("Transfer-Encoding: \t chunked \t\r\n", CHUNKS)
         })
         .origin(&[Check::Has("transfer-encoding", "chunked"), Check::Body("a")]),
-        take("Connection cannot take Transfer-Encoding away", "9110 7.6.1", {
+        accept("Connection cannot remove Transfer-Encoding", "9110 7.6.1", {
             post("Connection: Transfer-Encoding\r\nTransfer-Encoding: chunked\r\n", CHUNKS)
         })
         .origin(&[Check::Has("transfer-encoding", "chunked"), Check::Body("a")]),
@@ -272,17 +272,17 @@ fn both() -> Vec<Vector> {
 fn bodies() -> Vec<Vector> {
     let next = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
     vec![
-        take("a request behind a body", "9112 9.3.2", {
+        accept("a request behind a body", "9112 9.3.2", {
             format!("{}{next}", post("Content-Length: 3\r\n", "abc"))
         })
         .statuses(&[200, 200])
         .seen(2),
-        take("a request behind chunks", "9112 9.3.2", {
+        accept("a request behind chunks", "9112 9.3.2", {
             format!("{}{next}", post("Transfer-Encoding: chunked\r\n", CHUNKS))
         })
         .statuses(&[200, 200])
         .seen(2),
-        take("a request behind trailers", "9112 7.1.2", {
+        accept("a request behind trailers", "9112 7.1.2", {
             let body = "1\r\na\r\n0\r\nX: y\r\n\r\n";
             format!("{}{next}", post("Transfer-Encoding: chunked\r\n", body))
         })

@@ -1,30 +1,30 @@
-//! Answers made here: RFC 9110 sections 6.6, 8.6, 9.3 and 15 for an origin server.
+//! Responses that Tidegate generates: RFC 9110 sections 6.6, 8.6, 9.3 and 15 for an origin server.
 
 use super::{get, post};
 use crate::message::Framing;
-use crate::vector::{Check, End, Routes, Vector, refuse, take};
+use crate::vector::{Check, End, Routes, Vector, accept, refuse};
 
 pub fn vectors() -> Vec<Vector> {
     let at = |method: &str, target: &str, lines: &str| {
         format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{lines}\r\n")
     };
-    let local = |name, rule, send: String| take(name, rule, send).to(Routes::Local).seen(0);
+    let local = |name, rule, send: String| accept(name, rule, send).to(Routes::Local).seen(0);
     vec![
-        take("a length, a date and content", "9110 8.6", get("")).to(Routes::Respond).client(&[
+        accept("a length, a date and content", "9110 8.6", get("")).to(Routes::Respond).client(&[
             Check::Body("answered here"),
             Check::Has("content-length", "13"),
             Check::Count("date", 1),
         ]),
-        take("HEAD tells GET's length", "9110 9.3.2", at("HEAD", "/", ""))
+        accept("HEAD states the length of GET", "9110 9.3.2", at("HEAD", "/", ""))
             .to(Routes::Respond)
             .client(&[Check::Body(""), Check::Has("content-length", "13")]),
-        take("a body is read and dropped", "9112 9.3", post("Content-Length: 3\r\n", "abc"))
+        accept("a body is read and dropped", "9112 9.3", post("Content-Length: 3\r\n", "abc"))
             .to(Routes::Respond),
-        take("chunks are read and dropped", "9112 9.3", {
+        accept("chunks are read and dropped", "9112 9.3", {
             post("Transfer-Encoding: chunked\r\n", "3\r\nabc\r\n0\r\n\r\n")
         })
         .to(Routes::Respond),
-        take("a long body costs the connection", "9112 9.3 MUST", {
+        accept("a long body closes the connection", "9112 9.3 MUST", {
             post("Content-Length: 1000000\r\n", &"x".repeat(300_000))
         })
         .to(Routes::Respond)
@@ -45,9 +45,10 @@ pub fn vectors() -> Vec<Vector> {
         .statuses(&[204])
         .closes(),
         local("304", "9110 15.4.5 MUST NOT", at("GET", "/unmodified", "")).statuses(&[304]),
-        local("HEAD goes where GET goes", "9110 9.3.2", at("HEAD", "/get", ""))
+        local("HEAD matches a route for GET", "9110 9.3.2", at("HEAD", "/get", ""))
             .client(&[Check::Body("")]),
-        local("another method does not", "9110 9.1", at("POST", "/get", "")).one_of(&[404, 405]),
+        local("another method does not match it", "9110 9.1", at("POST", "/get", ""))
+            .one_of(&[404, 405]),
         local("a redirect", "9110 15.4", at("GET", "/to/a?b", ""))
             .one_of(&[301, 302, 307, 308])
             .client(&[Check::Has("location", "https://h/to/a?b")]),

@@ -1,8 +1,8 @@
-//! Bodies of answers from the origin: RFC 9112 sections 6.3, 7 and 8, RFC 9110 sections 8.6 and 15.
+//! Bodies of the origin's responses: RFC 9112 sections 6.3, 7 and 8, RFC 9110 sections 8.6 and 15.
 
 use crate::message::Framing;
 use crate::origin::Play;
-use crate::vector::{Check, End, Vector, answer, answer_and_end, bad_answer, take};
+use crate::vector::{Check, End, Vector, accept, answer, answer_and_end, bad_answer};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = lengths();
@@ -29,9 +29,9 @@ fn lengths() -> Vec<Vector> {
             .client(&[Check::Has("content-length", "3")]),
         answer("no content", "9112 6.3", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
             .client(&[Check::Has("content-length", "0")]),
-        answer_and_end("until the end", "9112 6.3", "HTTP/1.1 200 OK\r\n\r\nabc")
+        answer_and_end("a body until the end", "9112 6.3", "HTTP/1.1 200 OK\r\n\r\nabc")
             .client(&[Check::Body("abc"), Check::Framed(Framing::Chunked)]),
-        answer_and_end("nothing until the end", "9112 6.3", "HTTP/1.1 200 OK\r\n\r\n")
+        answer_and_end("an empty body until the end", "9112 6.3", "HTTP/1.1 200 OK\r\n\r\n")
             .client(&[Check::Body("")]),
         answer_and_end("HTTP/1.0 until the end", "9112 6.3", "HTTP/1.0 200 OK\r\n\r\nabc")
             .client(&[Check::Body("abc")]),
@@ -39,7 +39,7 @@ fn lengths() -> Vec<Vector> {
             "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n\r\nabc"
         })
         .client(&[Check::Body("abc")]),
-        answer_and_end("an answer inside until the end", "9112 6.3", {
+        answer_and_end("a response inside a body until the end", "9112 6.3", {
             "HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
         })
         .client(&[Check::BodyLength(38)]),
@@ -67,7 +67,7 @@ fn bad_framing() -> Vec<Vector> {
         bad("chunked twice", "Transfer-Encoding: chunked, chunked\r\n"),
         bad("chunked on two lines", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
         bad("gzip alone", "Transfer-Encoding: gzip\r\n"),
-        bad("gzip, chunked unasked", "Transfer-Encoding: gzip, chunked\r\n"),
+        bad("gzip, chunked without a request for it", "Transfer-Encoding: gzip, chunked\r\n"),
         bad("chunked, gzip", "Transfer-Encoding: chunked, gzip\r\n"),
         bad("identity", "Transfer-Encoding: identity\r\n"),
         bad("an empty coding", "Transfer-Encoding:\r\n"),
@@ -81,7 +81,7 @@ fn bad_framing() -> Vec<Vector> {
 
 fn without_body() -> Vec<Vector> {
     let head = |name, rule, lines: &str, checks: &[Check]| {
-        take(name, rule, "HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n")
+        accept(name, rule, "HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n")
             .plays(&[send(&format!("HTTP/1.1 200 OK\r\n{lines}\r\n"))])
             .client(checks)
     };
@@ -95,12 +95,12 @@ fn without_body() -> Vec<Vector> {
         head("HEAD with chunked", "9112 6.1", "Transfer-Encoding: chunked\r\n", &[Check::Body("")]),
         head("HEAD with nothing", "9112 6.3", "", &[Check::Body("")]),
         head(
-            "HEAD with content all the same",
+            "HEAD with content nevertheless",
             "9112 6.3 MUST",
             "Content-Length: 5\r\n\r\nabcde",
             &[Check::Body("")],
         ),
-        take("HEAD with an answer behind", "9112 9.2", "HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n")
+        accept("HEAD with a second response", "9112 9.2", "HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n")
             .plays(&[send(
                 "HTTP/1.1 200 OK\r\nContent-Length: 38\r\n\r\n\
                  HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -126,7 +126,7 @@ fn without_body() -> Vec<Vector> {
             "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"
         })
         .statuses(&[304]),
-        answer("304 with content all the same", "9112 6.3 MUST", {
+        answer("304 with content nevertheless", "9112 6.3 MUST", {
             "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\nabcde"
         })
         .statuses(&[304]),
@@ -141,7 +141,7 @@ fn chunks() -> Vec<Vector> {
     let good = |name, rule, body: &str, checks: &[Check]| {
         answer(name, rule, format!("{CHUNKED}{body}")).client(checks)
     };
-    // Its head may have gone out when the fault is seen: then the body must look cut.
+    // The head may already have been relayed when the fault is seen; then the body must look incomplete.
     let bad =
         |name, body: &str| answer(name, "9112 7.1", format!("{CHUNKED}{body}")).ends(End::Cut);
     let abc = [Check::Body("abc"), Check::Framed(Framing::Chunked), Check::Trailers("")];
@@ -191,22 +191,22 @@ fn cut() -> Vec<Vector> {
         answer("a reset in a body of a length", "9112 8 MUST", "")
             .with_script(&[
                 send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"),
-                Play::Rest,
+                Play::WaitRead,
                 Play::Reset,
             ])
             .ends(End::Cut),
         answer("a reset in chunks", "9112 8 MUST", "")
-            .with_script(&[send(&format!("{CHUNKED}3\r\nabc\r\n")), Play::Rest, Play::Reset])
+            .with_script(&[send(&format!("{CHUNKED}3\r\nabc\r\n")), Play::WaitRead, Play::Reset])
             .ends(End::Cut),
         answer("a reset in a body until the end", "9112 8 MUST", "")
-            .with_script(&[send("HTTP/1.1 200 OK\r\n\r\nabc"), Play::Rest, Play::Reset])
+            .with_script(&[send("HTTP/1.1 200 OK\r\n\r\nabc"), Play::WaitRead, Play::Reset])
             .ends(End::Cut),
     ]
 }
 
 fn old_clients() -> Vec<Vector> {
     let old = |name, rule, text: &str| {
-        take(name, rule, "GET /x HTTP/1.0\r\nHost: h\r\n\r\n").plays(&[send(text)]).closes()
+        accept(name, rule, "GET /x HTTP/1.0\r\nHost: h\r\n\r\n").plays(&[send(text)]).closes()
     };
     let kept = "GET /x HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n";
     vec![
@@ -218,11 +218,11 @@ fn old_clients() -> Vec<Vector> {
             ]),
         old("a length for HTTP/1.0", "9112 6.3", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
             .client(&[Check::Has("content-length", "3"), Check::Body("abc")]),
-        take("chunks for HTTP/1.0 that would stay", "9112 6.1 MUST NOT", kept)
+        accept("chunks for HTTP/1.0 with keep-alive", "9112 6.1 MUST NOT", kept)
             .plays(&[send(&format!("{CHUNKED}3\r\nabc\r\n0\r\n\r\n"))])
             .client(&[Check::Lacks("transfer-encoding"), Check::Body("abc")])
             .closes(),
-        take("a length for HTTP/1.0 that stays", "9112 9.3", kept)
+        accept("a length for HTTP/1.0 with keep-alive", "9112 9.3", kept)
             .plays(&[send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")])
             .client(&[Check::Has("connection", "keep-alive"), Check::Body("abc")]),
     ]
@@ -232,17 +232,21 @@ fn early() -> Vec<Vector> {
     let long = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n";
     let refusal = "HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno";
     vec![
-        take("an answer before the body is in", "9112 9.3", format!("{long}abc"))
+        accept("a response before the body is complete", "9112 9.3", format!("{long}abc"))
             .plays(&[Play::Early, send(refusal), Play::Hold])
             .statuses(&[413])
             .client(&[Check::Body("no")])
             .closes(),
-        take("an answer and an end before the body is in", "9112 9.3", format!("{long}abc"))
-            .plays(&[Play::Early, send(refusal), Play::Close])
-            .statuses(&[413])
-            .client(&[Check::Body("no")])
-            .closes(),
-        take("an answer before the chunks are in", "9112 9.3", {
+        accept(
+            "a response and an end before the body is complete",
+            "9112 9.3",
+            format!("{long}abc"),
+        )
+        .plays(&[Play::Early, send(refusal), Play::Close])
+        .statuses(&[413])
+        .client(&[Check::Body("no")])
+        .closes(),
+        accept("a response before the chunks are complete", "9112 9.3", {
             "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
         })
         .plays(&[Play::Early, send(refusal), Play::Hold])

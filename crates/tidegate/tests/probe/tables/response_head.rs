@@ -1,7 +1,7 @@
-//! Heads of answers from the origin: RFC 9112 sections 4 and 5, RFC 9110 sections 5, 7.6 and 15.
+//! Heads of the origin's responses: RFC 9112 sections 4 and 5, RFC 9110 sections 5, 7.6 and 15.
 
 use crate::origin::Play;
-use crate::vector::{Check, Vector, answer, bad_answer, take};
+use crate::vector::{Check, Vector, accept, answer, bad_answer};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = bad_status_lines();
@@ -47,18 +47,18 @@ fn bad_status_lines() -> Vec<Vector> {
         bad_answer("an LF ends the status line", "9112 2.2", {
             "HTTP/1.1 200 OK\nContent-Length: 2\r\n\r\nok"
         }),
-        bad_answer("LFs all through", "9112 2.2", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
+        bad_answer("LF on every line", "9112 2.2", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
         bad_answer("a CR ends the status line", "9112 2.2 MUST", {
             "HTTP/1.1 200 OK\rContent-Length: 2\r\n\r\nok"
         }),
         bad_answer("garbage", "9112 4", "\x01\x02\x03\r\n\r\n"),
-        bad_answer("an HTTP/0.9 answer", "9112 2.3", "<html>\r\n\r\n</html>"),
+        bad_answer("an HTTP/0.9 response", "9112 2.3", "<html>\r\n\r\n</html>"),
         bad_answer("HTTP/2 frames", "9113 3.4", b"\0\0\0\x04\0\0\0\0\0\r\n\r\n".to_vec()),
         bad_answer("a head that is cut", "9112 8", "HTTP/1.1 200 OK\r\nContent-Le")
             .with_script(&[Play::Send(b"HTTP/1.1 200 OK\r\nContent-Le".to_vec()), Play::Close]),
         bad_answer("a head that is reset", "9112 8", "").with_script(&[
             Play::Send(b"HTTP/1.1 200 OK\r\n".to_vec()),
-            Play::Rest,
+            Play::WaitRead,
             Play::Reset,
         ]),
         bad_answer("a head too large", "9110 5.4", {
@@ -96,7 +96,7 @@ fn statuses() -> Vec<Vector> {
         status("429", 429, "429 Too Many Requests\r\nRetry-After: 5", None),
         status("500", 500, "500 Internal Server Error", None),
         status("503", 503, "503 Service Unavailable", None),
-        answer("an HTTP/1.0 answer", "9110 2.5 MUST", {
+        answer("an HTTP/1.0 response", "9110 2.5 MUST", {
             "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"
         })
         .client(&[Check::Start("HTTP/1.1 200 OK"), Check::Has("via", "1.0 tidegate")]),
@@ -127,7 +127,7 @@ fn bad_fields() -> Vec<Vector> {
         bad("a NUL in the name", "9110 5.1", "X\0: z\r\n"),
         bad("a NUL in the value", "9110 5.5 MUST", "X: a\0b\r\n"),
         bad("a CR in the value", "9110 5.5 MUST", "X: a\rb\r\n"),
-        bad("a CR splits the answer", "9110 5.5 MUST", "X: a\rSet-Cookie: e=1\r\n"),
+        bad("a CR splits the response", "9110 5.5 MUST", "X: a\rSet-Cookie: e=1\r\n"),
         bad("an LF in the value", "9112 2.2", "X: a\nSet-Cookie: e=1\r\n"),
         bad("an LF ends the head", "9112 2.2", "X: a\n\n"),
         bad("an escape in the value", "9110 5.5", "X: \x1b[31m\r\n"),
@@ -177,19 +177,19 @@ fn good_fields() -> Vec<Vector> {
         good("bytes beyond ASCII", "9110 5.5", "X: \u{e9}\r\n", &[Check::Has("x", "\u{c3}\u{a9}")]),
         good("white space around the value", "9112 5.1", "X: \t y \t\r\n", &[Check::Has("x", "y")]),
         good(
-            "a challenge goes on",
+            "a challenge is forwarded",
             "9110 11.6.1",
             "WWW-Authenticate: Basic realm=\"a\", B\r\n",
             &[Check::Has("www-authenticate", "Basic realm=\"a\", B")],
         ),
         good(
-            "a location is not touched",
+            "Location is unchanged",
             "9110 10.2.2",
             "Location: http://o/a#b\r\n",
             &[Check::Has("location", "http://o/a#b")],
         ),
         good(
-            "content fields are not touched",
+            "content fields are unchanged",
             "9110 7.7 MUST NOT",
             {
                 "Content-Type: a/b; c=d\r\nContent-Encoding: gzip\r\nContent-Range: bytes 0-1/2\r\n\
@@ -203,7 +203,7 @@ fn good_fields() -> Vec<Vector> {
             ],
         ),
         good(
-            "cache fields are not touched",
+            "cache fields are unchanged",
             "9111 5.2 MUST",
             "Cache-Control: no-transform, max-age=1\r\nAge: 5\r\nVary: *\r\nExpires: 0\r\n",
             &[
@@ -214,7 +214,7 @@ fn good_fields() -> Vec<Vector> {
             ],
         ),
         good(
-            "Allow is not touched",
+            "Allow is unchanged",
             "9110 10.2.1 MUST NOT",
             "Allow: GET, FOO\r\n",
             &[Check::Has("allow", "GET, FOO")],
@@ -255,7 +255,7 @@ fn hop_by_hop() -> Vec<Vector> {
         ),
         gone("TE", "TE: trailers\r\n", &[Check::Lacks("te")]),
         gone(
-            "Connection cannot take Content-Length away",
+            "Connection cannot remove Content-Length",
             "Connection: Content-Length\r\n",
             &[Check::Has("content-length", "2"), Check::Body("ok")],
         ),
@@ -264,7 +264,7 @@ fn hop_by_hop() -> Vec<Vector> {
             "Connection: Date\r\nDate: x\r\n",
             &[Check::Count("date", 1)],
         ),
-        take("close of the client's own", "9112 9.6 MUST", {
+        accept("the client requested close", "9112 9.6 MUST", {
             "GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
         })
         .plays(&[Play::Send(ok("Connection: keep-alive\r\n").into_bytes())])

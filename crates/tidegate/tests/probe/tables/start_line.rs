@@ -1,7 +1,7 @@
-//! Request lines, versions and what stands before them: RFC 9112 sections 2.2, 2.3 and 3.
+//! Request lines, versions, and bytes before the request line: RFC 9112 sections 2.2, 2.3 and 3.
 
 use super::SMUGGLED;
-use crate::vector::{Check, Vector, refuse, take};
+use crate::vector::{Check, Vector, accept, refuse};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = versions();
@@ -37,16 +37,20 @@ fn versions() -> Vec<Vector> {
         line("version minus one", "9112 2.3 MUST", &[400], "GET / HTTP/-1.1"),
         line("version with a third number", "9112 2.3 MUST", &[400], "GET / HTTP/1.1.1"),
         line("version with a NUL", "9112 3 SHOULD", &[400], "GET / HTTP/1.1\0"),
-        take("a later minor version", "9110 2.5 SHOULD", "GET / HTTP/1.2\r\nHost: h\r\n\r\n")
+        accept("a later minor version", "9110 2.5 SHOULD", "GET / HTTP/1.2\r\nHost: h\r\n\r\n")
             .origin(&[Check::Start("GET / HTTP/1.1")]),
-        take("minor version 9", "9110 2.5 SHOULD", "GET / HTTP/1.9\r\nHost: h\r\n\r\n"),
-        take("an HTTP/1.0 request", "9112 2.3 MUST", "GET / HTTP/1.0\r\nHost: h\r\n\r\n")
+        accept("minor version 9", "9110 2.5 SHOULD", "GET / HTTP/1.9\r\nHost: h\r\n\r\n"),
+        accept("an HTTP/1.0 request", "9112 2.3 MUST", "GET / HTTP/1.0\r\nHost: h\r\n\r\n")
             .closes()
             .origin(&[Check::Start("GET / HTTP/1.1"), Check::Has("via", "1.0 tidegate")]),
-        take("HTTP/1.0 without Host", "9112 3.2 MAY", "GET / HTTP/1.0\r\n\r\n").closes(),
-        take("own version is forwarded", "9110 2.5 MUST", "GET /v HTTP/1.1\r\nHost: h\r\n\r\n")
-            .origin(&[Check::Start("GET /v HTTP/1.1"), Check::Has("via", "1.1 tidegate")])
-            .client(&[Check::Has("via", "1.1 tidegate")]),
+        accept("HTTP/1.0 without Host", "9112 3.2 MAY", "GET / HTTP/1.0\r\n\r\n").closes(),
+        accept(
+            "Tidegate states its own version",
+            "9110 2.5 MUST",
+            "GET /v HTTP/1.1\r\nHost: h\r\n\r\n",
+        )
+        .origin(&[Check::Start("GET /v HTTP/1.1"), Check::Has("via", "1.1 tidegate")])
+        .client(&[Check::Has("via", "1.1 tidegate")]),
     ]
 }
 
@@ -64,7 +68,7 @@ fn line_syntax() -> Vec<Vector> {
         line("a tab at the end", "9112 3 SHOULD", &[400], "GET / HTTP/1.1\t"),
         line("a space at the start", "9112 3 SHOULD", &[400], " GET / HTTP/1.1"),
         line("a tab at the start", "9112 3 SHOULD", &[400], "\tGET / HTTP/1.1"),
-        line("a word too many", "9112 3 SHOULD", &[400], "GET / / HTTP/1.1"),
+        line("an extra word", "9112 3 SHOULD", &[400], "GET / / HTTP/1.1"),
         line("a space in the target", "9112 3.2 SHOULD", &[400], "GET /a b HTTP/1.1"),
         line("no target", "9112 3 SHOULD", &[400], "GET HTTP/1.1"),
         line("an empty target", "9112 3 SHOULD", &[400], "GET  HTTP/1.1"),
@@ -79,9 +83,9 @@ fn line_syntax() -> Vec<Vector> {
         line("a DEL in the target", "9112 3 SHOULD", &[400], "GET /\x7f HTTP/1.1"),
         line("an escape in the target", "9112 3 SHOULD", &[400], "GET /\x1b HTTP/1.1"),
         refuse("bare LF ends the line", "9112 2.2 MAY", &[400], "GET / HTTP/1.1\nHost: h\r\n\r\n"),
-        refuse("bare LFs all through", "9112 2.2 MAY", &[400], "GET / HTTP/1.1\nHost: h\n\n"),
+        refuse("bare LF on every line", "9112 2.2 MAY", &[400], "GET / HTTP/1.1\nHost: h\n\n"),
         refuse("bare CR ends the line", "9112 2.2 MUST", &[400], "GET / HTTP/1.1\rHost: h\r\n\r\n"),
-        refuse("bare CRs all through", "9112 2.2 MUST", &[400], "GET / HTTP/1.1\rHost: h\r\r"),
+        refuse("bare CR on every line", "9112 2.2 MUST", &[400], "GET / HTTP/1.1\rHost: h\r\r"),
         refuse("LF before CR", "9112 2.2 MUST", &[400], "GET / HTTP/1.1\n\rHost: h\r\n\r\n"),
         refuse("garbage", "9112 2.2 MUST", &[400, 505], "\x01\x02\x03\x04 garbage\r\n\r\n"),
         refuse(
@@ -121,21 +125,22 @@ fn line_syntax() -> Vec<Vector> {
 fn methods() -> Vec<Vector> {
     let with = |method: &str| format!("{method} /m HTTP/1.1\r\nHost: h\r\n\r\n");
     vec![
-        take("an unknown method", "9110 9.1", with("BREW"))
+        accept("an unknown method", "9110 9.1", with("BREW"))
             .origin(&[Check::Start("BREW /m HTTP/1.1")]),
-        take("a WebDAV method", "9110 16.1", with("PROPFIND"))
+        accept("a WebDAV method", "9110 16.1", with("PROPFIND"))
             .origin(&[Check::Start("PROPFIND /m HTTP/1.1")]),
-        take("a method of odd token characters", "9110 9.1", with("!#$%&'*+-.^_`|~"))
+        accept("a method of odd token characters", "9110 9.1", with("!#$%&'*+-.^_`|~"))
             .origin(&[Check::Start("!#$%&'*+-.^_`|~ /m HTTP/1.1")]),
-        take("methods are case-sensitive", "9110 9.1 MUST", with("get"))
+        accept("methods are case-sensitive", "9110 9.1 MUST", with("get"))
             .origin(&[Check::Start("get /m HTTP/1.1")]),
-        take("head is not HEAD", "9110 9.1 MUST", with("head")).origin(&[]),
-        take("DELETE", "9110 9.3.5", with("DELETE")).origin(&[Check::Start("DELETE /m HTTP/1.1")]),
-        take("PATCH", "5789", with("PATCH")).origin(&[Check::Start("PATCH /m HTTP/1.1")]),
-        take("PUT", "9110 9.3.4", with("PUT")).origin(&[Check::Start("PUT /m HTTP/1.1")]),
-        take("HEAD", "9110 9.3.2 MUST", with("HEAD"))
+        accept("head is not HEAD", "9110 9.1 MUST", with("head")).origin(&[]),
+        accept("DELETE", "9110 9.3.5", with("DELETE"))
+            .origin(&[Check::Start("DELETE /m HTTP/1.1")]),
+        accept("PATCH", "5789", with("PATCH")).origin(&[Check::Start("PATCH /m HTTP/1.1")]),
+        accept("PUT", "9110 9.3.4", with("PUT")).origin(&[Check::Start("PUT /m HTTP/1.1")]),
+        accept("HEAD", "9110 9.3.2 MUST", with("HEAD"))
             .client(&[Check::Body(""), Check::Count("content-length", 1)]),
-        take("TRACE goes on", "9110 9.3.8", with("TRACE"))
+        accept("TRACE is forwarded", "9110 9.3.8", with("TRACE"))
             .origin(&[Check::Start("TRACE /m HTTP/1.1")]),
         line("a method with a colon", "9110 9.1", &[400, 501], "GE:T / HTTP/1.1"),
         line("a method with a brace", "9110 9.1", &[400, 501], "GE{T / HTTP/1.1"),
@@ -148,7 +153,7 @@ fn methods() -> Vec<Vector> {
         line("CONNECT with a bad port", "9110 9.3.6 MUST", &[400], "CONNECT h:99999 HTTP/1.1"),
         line("CONNECT in origin form", "9112 3.2.3 MUST", &[400], "CONNECT / HTTP/1.1"),
         line("CONNECT in absolute form", "9112 3.2.3", &[400], "CONNECT http://h:1/ HTTP/1.1"),
-        refuse("bytes behind CONNECT", "9110 9.3.6", &[501, 405, 400], {
+        refuse("bytes after CONNECT", "9110 9.3.6", &[501, 405, 400], {
             format!("CONNECT h:443 HTTP/1.1\r\nHost: h\r\n\r\n{SMUGGLED}")
         }),
     ]
@@ -157,16 +162,16 @@ fn methods() -> Vec<Vector> {
 fn before_the_line() -> Vec<Vector> {
     let plain = "GET /b HTTP/1.1\r\nHost: h\r\n\r\n";
     vec![
-        take("an empty line before", "9112 2.2 SHOULD", format!("\r\n{plain}")),
+        accept("an empty line before", "9112 2.2 SHOULD", format!("\r\n{plain}")),
         refuse("an LF before", "9112 2.2", &[400], format!("\n{plain}")),
         refuse("a CR before", "9112 2.2 MUST", &[400], format!("\r{plain}")),
         refuse("a NUL before", "9112 2.2", &[400], format!("\0{plain}")),
         refuse("a byte order mark before", "9112 2.2", &[400], format!("\u{feff}{plain}")),
         refuse("spaces on a line before", "9112 2.2", &[400], format!(" \r\n{plain}")),
-        take("an empty line between requests", "9112 2.2 SHOULD", format!("{plain}\r\n{plain}"))
+        accept("an empty line between requests", "9112 2.2 SHOULD", format!("{plain}\r\n{plain}"))
             .statuses(&[200, 200])
             .seen(2),
-        take(
+        accept(
             "an empty line after a body",
             "9112 2.2 SHOULD",
             format!("POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab\r\n{plain}"),

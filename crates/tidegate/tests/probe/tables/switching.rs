@@ -1,8 +1,8 @@
-//! Expect and Upgrade, and 1xx answers: RFC 9110 sections 7.8, 10.1.1 and 15.2.
+//! Expect, Upgrade and 1xx responses: RFC 9110 sections 7.8, 10.1.1 and 15.2.
 
 use super::{SMUGGLED, get, post};
 use crate::origin::Play;
-use crate::vector::{Check, End, Routes, Vector, answer, refuse, take};
+use crate::vector::{Check, End, Routes, Vector, accept, answer, refuse};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = expectations();
@@ -20,48 +20,48 @@ const EXPECT: &str = "Expect: 100-continue\r\nContent-Length: 3\r\n";
 
 fn expectations() -> Vec<Vector> {
     vec![
-        take("the expectation goes on", "9110 10.1.1 MUST", post(EXPECT, ""))
+        accept("the expectation is forwarded", "9110 10.1.1 MUST", post(EXPECT, ""))
             .after_interim("abc")
             .interims(&[100])
             .origin(&[Check::Has("expect", "100-continue"), Check::Body("abc")]),
-        take("in other letters", "9110 10.1.1", post("eXPECT: 100-Continue\r\nContent-Length: 3\r\n", ""))
+        accept("an expectation in another case", "9110 10.1.1", post("eXPECT: 100-Continue\r\nContent-Length: 3\r\n", ""))
             .after_interim("abc")
             .interims(&[100])
             .origin(&[Check::Body("abc")]),
-        take("with chunks", "9110 10.1.1", {
+        accept("an expectation with chunks", "9110 10.1.1", {
             post("Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n", "")
         })
         .after_interim("3\r\nabc\r\n0\r\n\r\n")
         .interims(&[100])
         .origin(&[Check::Body("abc")]),
-        take("a body that does not wait", "9110 10.1.1", post(EXPECT, "abc"))
+        accept("a body that does not wait", "9110 10.1.1", post(EXPECT, "abc"))
             .origin(&[Check::Body("abc")]),
-        take("a refusal in place of 100", "9110 10.1.1 MUST", post(EXPECT, ""))
+        accept("a refusal in place of 100", "9110 10.1.1 MUST", post(EXPECT, ""))
             .plays(&[Play::Early, send("HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n"), Play::Hold])
             .statuses(&[417])
             .interims(&[])
             .closes(),
-        take("a final answer here", "9110 10.1.1 MUST", post(EXPECT, ""))
+        accept("a local final response", "9110 10.1.1 MUST", post(EXPECT, ""))
             .to(Routes::Respond)
             .interims(&[])
             .closes(),
-        take("a final answer here, chunked", "9110 10.1.1 MUST", {
+        accept("a local final response, chunked", "9110 10.1.1 MUST", {
             post("Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n", "")
         })
         .to(Routes::Respond)
         .interims(&[])
         .closes(),
-        take("without content", "9110 10.1.1", get("Expect: 100-continue\r\n")).interims(&[]),
-        take("HTTP/1.0 has none", "9110 10.1.1 MUST", {
+        accept("an expectation without content", "9110 10.1.1", get("Expect: 100-continue\r\n")).interims(&[]),
+        accept("HTTP/1.0 has no expectations", "9110 10.1.1 MUST", {
             "POST /x HTTP/1.0\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc"
         })
         .interims(&[])
         .closes()
         .origin(&[Check::Lacks("expect"), Check::Body("abc")]),
-        take("an unknown expectation", "9110 10.1.1 MAY", get("Expect: 200-ok\r\n"))
+        accept("an unknown expectation", "9110 10.1.1 MAY", get("Expect: 200-ok\r\n"))
             .one_of(&[200, 417])
             .ends(End::Any),
-        take("produced here after the body", "9110 10.1.1 MUST", {
+        accept("a local response after the body", "9110 10.1.1 MUST", {
             "POST /synthetic?B=3 HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
         })
         .to(Routes::Local)
@@ -76,34 +76,46 @@ fn interims() -> Vec<Vector> {
         answer(name, "9110 15.2 MUST", format!("{interim}{OK}")).interims(statuses)
     };
     vec![
-        after("100 unasked", "HTTP/1.1 100 Continue\r\n\r\n", &[100]),
+        after("100 without an expectation", "HTTP/1.1 100 Continue\r\n\r\n", &[100]),
         after("102", "HTTP/1.1 102 Processing\r\n\r\n", &[102]),
         after("103 with a field", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", &[103]),
-        after("an unknown one", "HTTP/1.1 199 Odd\r\n\r\n", &[199]),
+        after("an unknown interim status", "HTTP/1.1 199 Odd\r\n\r\n", &[199]),
         after(
-            "three of them",
+            "three interim responses",
             "HTTP/1.1 103 A\r\n\r\nHTTP/1.1 102 B\r\n\r\nHTTP/1.1 103 C\r\n\r\n",
             &[103, 102, 103],
         ),
         after(
-            "one with hop fields",
+            "an interim response with hop-by-hop fields",
             "HTTP/1.1 103 A\r\nConnection: X\r\nX: y\r\nKeep-Alive: a\r\n\r\n",
             &[103],
         ),
-        after("one with a length", "HTTP/1.1 103 A\r\nContent-Length: 0\r\n\r\n", &[103]),
-        take("none for HTTP/1.0", "9110 15.2 MUST NOT", "GET /x HTTP/1.0\r\nHost: h\r\n\r\n")
-            .plays(&[send("HTTP/1.1 103 A\r\nLink: a\r\n\r\n"), send(OK)])
-            .interims(&[])
-            .closes(),
-        take("before a HEAD's answer", "9110 15.2", "HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n")
-            .plays(&[send("HTTP/1.1 103 A\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")])
-            .interims(&[103])
-            .client(&[Check::Has("content-length", "2"), Check::Body("")]),
-        answer("nothing behind an interim answer", "9110 15.2", "")
+        after(
+            "an interim response with a length",
+            "HTTP/1.1 103 A\r\nContent-Length: 0\r\n\r\n",
+            &[103],
+        ),
+        accept(
+            "no interim response for HTTP/1.0",
+            "9110 15.2 MUST NOT",
+            "GET /x HTTP/1.0\r\nHost: h\r\n\r\n",
+        )
+        .plays(&[send("HTTP/1.1 103 A\r\nLink: a\r\n\r\n"), send(OK)])
+        .interims(&[])
+        .closes(),
+        accept(
+            "an interim response before the response to HEAD",
+            "9110 15.2",
+            "HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n",
+        )
+        .plays(&[send("HTTP/1.1 103 A\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")])
+        .interims(&[103])
+        .client(&[Check::Has("content-length", "2"), Check::Body("")]),
+        answer("no response after an interim response", "9110 15.2", "")
             .with_script(&[send("HTTP/1.1 103 A\r\n\r\n"), Play::Close])
             .statuses(&[502])
             .interims(&[103]),
-        answer("101 unasked", "9110 7.8 MUST NOT", {
+        answer("101 without Upgrade", "9110 7.8 MUST NOT", {
             "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
         })
         .statuses(&[502]),
@@ -115,52 +127,56 @@ fn upgrades() -> Vec<Vector> {
     let switch =
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     vec![
-        take("a request for another protocol", "9110 7.8", get(asks)).origin(&[
+        accept("a request for another protocol", "9110 7.8", get(asks)).origin(&[
             Check::Has("connection", "upgrade"),
             Check::Has("upgrade", "websocket"),
             Check::Has("sec-websocket-key", "k"),
         ]),
-        take("a refused one stays HTTP", "9110 7.8", format!("{}{}", get(asks), get("")))
+        accept("a declined upgrade stays HTTP", "9110 7.8", format!("{}{}", get(asks), get("")))
             .to(Routes::Proxy)
             .statuses(&[200, 200])
             .seen(2),
-        take("a switch", "9110 7.8 MUST", get(asks))
+        accept("a switch", "9110 7.8 MUST", get(asks))
             .plays(&[send(switch), Play::Hold])
             .statuses(&[101])
             .client(&[Check::Has("upgrade", "websocket"), Check::Has("connection", "upgrade")])
             .ends(End::Any),
-        take("a switch without Upgrade", "9110 15.2.2 MUST", get(asks))
+        accept("a switch without Upgrade", "9110 15.2.2 MUST", get(asks))
             .plays(&[send("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Play::Hold])
             .statuses(&[502])
             .ends(End::Any),
-        take("a switch to what was not asked for", "9110 7.8 MUST NOT", get(asks))
+        accept("a switch to a protocol that was not requested", "9110 7.8 MUST NOT", get(asks))
             .plays(&[
                 send("HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n"),
                 Play::Hold,
             ])
             .statuses(&[502])
             .ends(End::Any),
-        take(
+        accept(
             "several protocols",
             "9110 7.8",
             get("Connection: upgrade\r\nUpgrade: a/1, websocket\r\n"),
         )
         .origin(&[Check::Has("upgrade", "a/1, websocket")]),
-        take("HTTP/1.0 asks in vain", "9110 7.8 MUST", {
+        accept("HTTP/1.0 cannot upgrade", "9110 7.8 MUST", {
             format!("GET /x HTTP/1.0\r\nHost: h\r\n{asks}\r\n")
         })
         .closes()
         .origin(&[Check::Lacks("upgrade")]),
-        take("bytes before the switch are held", "9110 7.8", format!("{}early", get(asks)))
+        accept("bytes before the switch are held", "9110 7.8", format!("{}early", get(asks)))
             .plays(&[send(switch), Play::Hold])
             .statuses(&[101])
             .ends(End::Any),
-        take("a request behind a refused switch", "9110 7.8", format!("{}{SMUGGLED}", get(asks)))
-            .plays(&[send("HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n")])
-            .statuses(&[400, 200])
-            .seen(2),
+        accept(
+            "a request after a declined upgrade",
+            "9110 7.8",
+            format!("{}{SMUGGLED}", get(asks)),
+        )
+        .plays(&[send("HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n")])
+        .statuses(&[400, 200])
+        .seen(2),
         refuse(
-            "bytes behind a refused switch",
+            "bytes after a declined upgrade",
             "9110 7.8",
             &[400],
             format!("{}\x01\x02", get(asks)),
@@ -168,7 +184,7 @@ fn upgrades() -> Vec<Vector> {
         .statuses(&[200, 400])
         .seen(1)
         .to(Routes::Proxy),
-        answer("426 says what to upgrade to", "9110 15.5.22 MUST", {
+        answer("426 keeps its Upgrade field", "9110 15.5.22 MUST", {
             "HTTP/1.1 426 Upgrade Required\r\nUpgrade: HTTP/3.0\r\nConnection: Upgrade\r\n\
              Content-Length: 0\r\n\r\n"
         })

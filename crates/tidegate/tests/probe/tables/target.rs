@@ -1,6 +1,6 @@
 //! Request targets and Host: RFC 9112 sections 3.2 and 3.3, RFC 9110 sections 4.2, 7.1, 7.2 and 7.7.
 
-use crate::vector::{Check, End, Routes, Vector, refuse, take};
+use crate::vector::{Check, End, Routes, Vector, accept, refuse};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = hosts();
@@ -16,7 +16,7 @@ fn with_host(field: &str) -> String {
 
 fn hosts() -> Vec<Vector> {
     let host = |name, value: &'static str| {
-        take(name, "9112 3.2", with_host(&format!("Host: {value}")))
+        accept(name, "9112 3.2", with_host(&format!("Host: {value}")))
             .origin(&[Check::Has("host", value)])
     };
     vec![
@@ -28,16 +28,16 @@ fn hosts() -> Vec<Vector> {
         host("a name in upper case", "EXAMPLE.com"),
         host("an underscore", "a_b.example"),
         host("a trailing dot", "example.com."),
-        take("Host without a space", "9112 5.1", with_host("Host:h"))
+        accept("Host without a space", "9112 5.1", with_host("Host:h"))
             .origin(&[Check::Has("host", "h")]),
-        take("white space around Host's value", "9112 5.1", with_host("Host: \t h \t"))
+        accept("white space around Host's value", "9112 5.1", with_host("Host: \t h \t"))
             .origin(&[Check::Has("host", "h")]),
-        take("Host in any case", "9110 5.1", with_host("hOsT: h"))
+        accept("Host in any case", "9110 5.1", with_host("hOsT: h"))
             .origin(&[Check::Has("host", "h")]),
-        take("Host at the end", "9110 7.2", "GET / HTTP/1.1\r\nX: y\r\nHost: h\r\n\r\n")
+        accept("Host at the end", "9110 7.2", "GET / HTTP/1.1\r\nX: y\r\nHost: h\r\n\r\n")
             .origin(&[Check::Has("host", "h"), Check::Has("x", "y")]),
-        take(
-            "Connection cannot take Host away",
+        accept(
+            "Connection cannot remove Host",
             "9110 7.6.1",
             "GET / HTTP/1.1\r\nHost: h\r\nConnection: Host\r\n\r\n",
         )
@@ -82,7 +82,7 @@ fn bad_hosts() -> Vec<Vector> {
         bad("a Host with half a percent", "Host: a%2"),
         bad("a space before Host's colon", "Host : h"),
         bad("a folded Host", "Host:\r\n h"),
-        bad("a Host that goes on on the next line", "Host: a\r\n b"),
+        bad("a Host continued on the next line", "Host: a\r\n b"),
         refuse("two Hosts in HTTP/1.0", "9112 3.2 MUST", &[400], {
             "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n"
         }),
@@ -106,38 +106,38 @@ fn forms() -> Vec<Vector> {
     let with = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
     let bad = |name, rule, target: &str| refuse(name, rule, &[400], with(target));
     vec![
-        take("absolute form", "9112 3.2.2 MUST", with("http://h/a?b"))
+        accept("absolute form", "9112 3.2.2 MUST", with("http://h/a?b"))
             .origin(&[Check::Start("GET /a?b HTTP/1.1"), Check::Has("host", "h")]),
-        take("the target's host replaces Host", "9112 3.2.2 MUST", with("http://other:81/a"))
+        accept("the target's host replaces Host", "9112 3.2.2 MUST", with("http://other:81/a"))
             .origin(&[Check::Start("GET /a HTTP/1.1"), Check::Has("host", "other:81")]),
-        take("absolute form without a path", "9112 3.2.1 MUST", with("http://h"))
+        accept("absolute form without a path", "9112 3.2.1 MUST", with("http://h"))
             .origin(&[Check::Start("GET / HTTP/1.1")]),
-        take("absolute form with a query alone", "9112 3.2.1 MUST", with("http://h?q"))
+        accept("absolute form with a query alone", "9112 3.2.1 MUST", with("http://h?q"))
             .origin(&[Check::Start("GET /?q HTTP/1.1")]),
-        take("a scheme in upper case", "9110 4.2.3", with("HTTP://h/a"))
+        accept("a scheme in upper case", "9110 4.2.3", with("HTTP://h/a"))
             .origin(&[Check::Start("GET /a HTTP/1.1")]),
-        take("absolute form in HTTP/1.0", "9112 3.2.2", "GET http://h/a HTTP/1.0\r\n\r\n")
+        accept("absolute form in HTTP/1.0", "9112 3.2.2", "GET http://h/a HTTP/1.0\r\n\r\n")
             .closes()
             .origin(&[Check::Start("GET /a HTTP/1.1"), Check::Has("host", "h")]),
-        take("an empty Host beside an absolute target", "9112 3.2.2", {
+        accept("an empty Host beside an absolute target", "9112 3.2.2", {
             "GET http://h/a HTTP/1.1\r\nHost:\r\n\r\n"
         })
         .origin(&[Check::Has("host", "h")]),
-        take("OPTIONS in asterisk form", "9112 3.2.4", "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n")
+        accept("OPTIONS in asterisk form", "9112 3.2.4", "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n")
             .origin(&[Check::Start("OPTIONS * HTTP/1.1")]),
-        take("OPTIONS in absolute form without a path", "9112 3.2.4 MUST", {
+        accept("OPTIONS in absolute form without a path", "9112 3.2.4 MUST", {
             "OPTIONS http://h:8001 HTTP/1.1\r\nHost: h\r\n\r\n"
         })
         .origin(&[Check::Start("OPTIONS * HTTP/1.1"), Check::Has("host", "h:8001")]),
-        take("OPTIONS in absolute form with a path", "9112 3.2.4", {
+        accept("OPTIONS in absolute form with a path", "9112 3.2.4", {
             "OPTIONS http://h/ HTTP/1.1\r\nHost: h\r\n\r\n"
         })
         .origin(&[Check::Start("OPTIONS / HTTP/1.1")]),
-        take("https on a plain connection", "9110 7.4 MUST", with("https://h/a"))
+        accept("https on a plain connection", "9110 7.4 MUST", with("https://h/a"))
             .one_of(&[421, 400])
             .ends(End::Any)
             .seen(0),
-        take("HTTPS in capitals on a plain connection", "9110 7.4 MUST", with("HTTPS://h/a"))
+        accept("HTTPS in capitals on a plain connection", "9110 7.4 MUST", with("HTTPS://h/a"))
             .one_of(&[421, 400])
             .ends(End::Any)
             .seen(0),
@@ -161,10 +161,10 @@ fn forms() -> Vec<Vector> {
     ]
 }
 
-/// RFC 9110 section 7.7: path and query reach the server as they came.
+/// RFC 9110 section 7.7: the path and the query reach the origin unchanged.
 fn kept_targets() -> Vec<Vector> {
     let kept = |name, line: &'static str| {
-        take(name, "9110 7.7 MUST NOT", format!("{line}\r\nHost: h\r\n\r\n"))
+        accept(name, "9110 7.7 MUST NOT", format!("{line}\r\nHost: h\r\n\r\n"))
             .to(Routes::Proxy)
             .origin(&[Check::Start(line)])
     };

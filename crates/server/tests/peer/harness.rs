@@ -1,0 +1,111 @@
+//! A worker ready for a test: on a reactor, listening, with its counters within reach.
+//! In: a configuration, a reactor. Out: turns; what the worker still holds when nothing is connected.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_base::{Address, Span};
+use tidegate_config::model::{Config, ServerAddress};
+use tidegate_reactor::kernel::Kernel;
+use tidegate_reactor::{ListenerId, Loop, Reactor, SimNet, SimReactor};
+use tidegate_secure::{TlsLayer, TlsPlan};
+use tidegate_server::counters::Accounts;
+use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
+
+/// A worker, its reactor and, optionally, its TLS layer.
+pub struct Harness<R> {
+    pub worker: Worker,
+    pub reactor: R,
+    pub accounts: Arc<Accounts>,
+    /// The TLS layer, if the plan has any TLS.
+    layer: Option<TlsLayer<Arc<Accounts>>>,
+    /// The worker's listeners, in the order of the configuration.
+    listeners: Vec<ListenerId>,
+    /// The addresses that the listeners are bound to.
+    pub bound: Vec<Address>,
+}
+
+impl Harness<SimReactor> {
+    /// A worker on a simulated network.
+    pub fn simulated(net: &SimNet, config: &Config, socks_max: usize, seed: u64) -> Self {
+        Self::new(SimReactor::new(net, socks_max), config, socks_max, seed)
+    }
+}
+
+impl<K: Kernel> Harness<Loop<K>> {
+    /// A worker on `reactor`, listening.
+    pub fn new(mut reactor: Loop<K>, config: &Config, socks_max: usize, seed: u64) -> Self {
+        let accounts = Arc::new(Accounts::default());
+        let snapshot = Rc::new(Snapshot::new(config.clone(), addresses(config)));
+        let limits = WorkerLimits { exchanges_max: socks_max, workers: 1, steer_by_cpu: false };
+        let mut worker = Worker::new(snapshot, Arc::clone(&accounts), limits, seed);
+        let listeners = match worker.listen(&mut reactor) {
+            Ok(listeners) => listeners,
+            Err(error) => panic!("{error}"),
+        };
+        let bound = listeners.iter().filter_map(|id| reactor.listener_address(*id)).collect();
+        Self { worker, reactor, accounts, layer: None, listeners, bound }
+    }
+
+    /// Adds the TLS layer that `plan` describes, if it describes any.
+    #[must_use]
+    pub fn secured(mut self, plan: &TlsPlan) -> Self {
+        if !plan.is_empty() {
+            let accounts = Arc::clone(&self.accounts);
+            self.layer = Some(TlsLayer::new(plan, self.listeners.clone(), accounts));
+        }
+        self
+    }
+
+    pub fn turn(&mut self) {
+        match &mut self.layer {
+            None => self.worker.turn(&mut self.reactor, Span::ZERO),
+            Some(layer) => layer.turn(&mut self.reactor, &mut self.worker, Span::ZERO),
+        }
+    }
+
+    pub fn stop(&mut self, grace: Span) {
+        match &mut self.layer {
+            None => self.worker.stop(&mut self.reactor, grace),
+            Some(layer) => {
+                let worker = &mut self.worker;
+                layer.between_turns(&mut self.reactor, worker, |worker, view| {
+                    worker.stop(view, grace);
+                });
+            }
+        }
+    }
+
+    /// What the worker still holds, or counted as a bug. To be called when nothing is connected.
+    pub fn find_leak(&self) -> Option<String> {
+        let left = self.worker.leftovers();
+        let counters = &self.accounts.counters;
+        let gauges = [&counters.downstream_now, &counters.upstream_now, &counters.exchanges_now]
+            .map(|gauge| gauge.load());
+        let (socks, outputs) = (self.reactor.sock_count(), self.reactor.outputs_count());
+        let sessions = self.layer.as_ref().map_or(0, TlsLayer::session_count);
+        let tls_gauge = counters.tls_sessions_now.load();
+        if sessions > 0 || tls_gauge > 0 {
+            return Some(format!("leak: {sessions} TLS sessions, TLS gauge {tls_gauge}"));
+        }
+        if left != Leftovers::default() || gauges != [0; 3] || socks + outputs > 0 {
+            return Some(format!(
+                "leak: {left:?}, gauges {gauges:?}, {socks} sockets, {outputs} outputs"
+            ));
+        }
+        (counters.bugs.load() > 0).then(|| "the worker's `bugs` counter is not 0".to_owned())
+    }
+}
+
+/// The servers' addresses of a configuration that uses no DNS names.
+pub fn addresses(config: &Config) -> Vec<Vec<Vec<Address>>> {
+    let address = |at: &ServerAddress| match at {
+        ServerAddress::Ip(at) => vec![Address::Tcp(*at)],
+        ServerAddress::Unix(path) => vec![Address::Unix(path.clone())],
+        ServerAddress::Name(name, _) => panic!("{name}: the simulator has no DNS"),
+    };
+    let servers = |pool: &tidegate_config::model::Pool| {
+        pool.servers.iter().map(|server| address(&server.address)).collect()
+    };
+    config.pools.iter().map(servers).collect()
+}
