@@ -1,4 +1,5 @@
-//! `tidegate bench` as a separate program, for work on this crate: `cargo run --example bench -- bench floor`.
+//! `tidegate bench` as a separate program, for work on this crate:
+//! `cargo run --example bench -- bench floor`.
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

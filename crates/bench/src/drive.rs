@@ -1,7 +1,8 @@
 //! A complete run on real sockets: the threads, their reactors, and the CPU time that client and server used.
 //! In: a `Job`. Out: an `Outcome`, and a `Tick` a few times a second for the progress display.
 //! Never: starts a run for which descriptors or ports do not suffice.
-//! Limits: `plan::THREADS_MAX`. Invariant: every thread has its own descriptor table where the kernel allows it.
+//! Limits: `plan::THREADS_MAX`. Invariant: every thread has its own descriptor table where the kernel allows
+//! it.
 
 use crate::client::{Client, ClientOutcome, PUBLISH_EVERY, Shared};
 use crate::machine::{self, Spent};
@@ -66,7 +67,7 @@ pub struct Reference {
     pub targets: Vec<Target>,
     /// The TLS settings; `None` if no target uses TLS.
     pub tls: Option<TlsPlan>,
-    /// Requests a second.
+    /// Requests per second.
     pub per_second: f64,
 }
 
@@ -403,8 +404,8 @@ impl<'a> Monitor<'a> {
             (!self.job.server_cpus.is_empty()).then(|| machine::busy_time(&self.job.server_cpus));
     }
 
-    /// Collects the figures that the threads published since the last tick, if any. The length of the interval
-    /// comes from the threads, because this tick may be late.
+    /// Collects the figures that the threads published since the last tick, if any. The length of the
+    /// interval comes from the threads, because this tick may be late.
     fn tick(&mut self, shares: &[Shared], is_last: bool, watch: &mut dyn FnMut(&Tick<'_>)) {
         let mut interval = Interval::default();
         for shared in shares {

@@ -85,8 +85,9 @@ pub fn spent(pid: u32) -> Option<Spent> {
     found.then_some(sum)
 }
 
-/// Fields 14 to 17 of proc(5): utime, stime, and both for children that ended and were waited for. Without the
-/// children, the time of a worker process would be lost when it ends (some servers replace their workers).
+/// Fields 14 to 17 of proc(5): utime, stime, and both for children that ended and were waited for. Without
+/// the children, the time of a worker process would be lost when it ends (some servers replace their
+/// workers).
 fn ticks_with_ended_children(stat: &str) -> u64 {
     let Some((_, rest)) = stat.rsplit_once(')') else {
         return 0;

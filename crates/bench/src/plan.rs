@@ -198,8 +198,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule of `per_second` arrivals per second, growing linearly from 0 during `ramp`. `phase` (below 1) is
-    /// the position of the first evenly spaced arrival.
+    /// A schedule of `per_second` arrivals per second, growing linearly from 0 during `ramp`. `phase` (below
+    /// 1) is the position of the first evenly spaced arrival.
     #[must_use]
     pub fn new(per_second: f64, ramp: Span, arrivals: Arrivals, phase: f64, seed: u64) -> Self {
         let mut schedule = Self {
@@ -224,8 +224,8 @@ impl Schedule {
         Span::from_secs_f64(seconds.min(1e9))
     }
 
-    /// Number of arrivals that are still to come before `end`. For Poisson arrivals: the next one and the number
-    /// expected after it.
+    /// Number of arrivals that are still to come before `end`. For Poisson arrivals: the next one and the
+    /// number expected after it.
     #[must_use]
     pub fn arrivals_before(&self, end: Span) -> u64 {
         let ahead = self.expected_until(end.as_secs_f64()) - self.position;
@@ -247,8 +247,8 @@ impl Schedule {
         };
     }
 
-    /// The time by which `position` arrivals are expected: the inverse of the integrated rate, which is a parabola
-    /// during the ramp and a line after it.
+    /// The time by which `position` arrivals are expected: the inverse of the integrated rate, which is a
+    /// parabola during the ramp and a line after it.
     fn seconds_at(&self, position: f64) -> f64 {
         let in_ramp = self.per_second * self.ramp_s / 2.0;
         if position < in_ramp {

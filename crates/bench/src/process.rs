@@ -257,7 +257,7 @@ fn stop_orphans(started: &Started, patience: Duration) {
         return;
     };
     let begun = Instant::now();
-    let mut asked = Vec::new();
+    let mut terminated = Vec::new();
     wait_until(patience + STOP_MAX, || {
         let orphans = children(&[&started.groups[..], inherited].concat());
         for orphan in &orphans {
@@ -266,9 +266,9 @@ fn stop_orphans(started: &Started, patience: Duration) {
                 let _ = process::waitpid(Some(orphan.pid), WaitOptions::NOHANG);
             } else if begun.elapsed() >= patience {
                 let _ = process::kill_process(orphan.pid, Signal::KILL);
-            } else if !asked.contains(&orphan.pid) {
+            } else if !terminated.contains(&orphan.pid) {
                 let _ = process::kill_process(orphan.pid, Signal::TERM);
-                asked.push(orphan.pid);
+                terminated.push(orphan.pid);
             }
         }
         orphans.is_empty()

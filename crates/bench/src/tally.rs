@@ -69,7 +69,7 @@ pub struct Tally {
     /// Complete responses that arrived before the plan's end. Equal to `requests` if a number of requests
     /// ended the run.
     pub in_time: u64,
-    /// Requests sent.
+    /// Requests that were sent.
     pub issued: u64,
     /// Requests without a response when the run ended.
     pub unanswered: u64,

@@ -238,7 +238,8 @@ impl RequestMix {
     }
 
     /// The authority to which connection number `connection` of `connections` belongs. Authorities share the
-    /// connections by weight; adjacent connections differ, so that each thread and ramp includes all authorities.
+    /// connections by weight; adjacent connections differ, so that each thread and ramp includes all
+    /// authorities.
     #[must_use]
     pub fn authority_of(&self, connection: u32, connections: u32) -> u16 {
         let (Some(&sum), 2..) = (self.weights.last(), self.weights.len()) else {
@@ -306,7 +307,8 @@ impl RequestMix {
     }
 }
 
-/// A step that visits each of `count` places once with large jumps: coprime to `count`, near its golden ratio.
+/// A step that visits each of `count` places once with large jumps: coprime to `count`, near its golden
+/// ratio.
 fn stride(count: u64) -> u64 {
     let divisor = |mut a: u64, mut b: u64| {
         while b > 0 {

@@ -1,4 +1,5 @@
-//! TLS plans in virtual time: handshakes are counted by kind and timed separately, and faults are distinguished.
+//! TLS plans in virtual time: handshakes are counted by kind and timed separately, and faults are
+//! distinguished.
 
 use std::sync::Arc;
 use tidegate_base::{Address, Moment, Span};

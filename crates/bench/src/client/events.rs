@@ -1,6 +1,7 @@
 //! Handles the client's completions: counts responses, classifies failures, reopens connections.
 //! In: `Completion`s. Out: calls on the reactor, counts in the tally.
-//! Invariant: a failure counts once for each request that it affects, or once for a connection without requests.
+//! Invariant: a failure counts once for each request that it affects, or once for a connection without
+//! requests.
 
 use super::Client;
 use super::lane::{Phase, Sent};
@@ -230,7 +231,8 @@ impl Client<'_> {
         self.draining_since.is_none() || self.quota == 0
     }
 
-    /// Notes a 400 that mentions HTTPS: many TLS servers send it in response to plain HTTP, with various texts.
+    /// Notes a 400 that mentions HTTPS: many TLS servers send it in response to plain HTTP, with various
+    /// texts.
     fn note_plain_to_tls(&mut self, number: u32, bytes: &[u8]) {
         let says_so = [&b"HTTPS"[..], b"https://"]
             .iter()

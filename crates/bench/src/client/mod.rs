@@ -2,8 +2,9 @@
 //! In: completions, and the reactor's clock. Out: requests, and a `Tally`.
 //! Never: counts times or response bytes of the warm-up or the ramp; waits forever.
 //! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
-//! Invariant: `outstanding` is the sum of the lengths of all lanes' `pending`. Each request counts once in the
-//! tally: as response, failure or unanswered. If the plan has a number of requests, only these requests count.
+//! Invariant: `outstanding` is the sum of the lengths of all lanes' `pending`. Each request counts once in
+//! the tally: as response, failure or unanswered. If the plan has a number of requests, only these requests
+//! count.
 
 mod events;
 mod lane;
@@ -51,8 +52,9 @@ pub struct Shared {
 pub struct ClientOutcome {
     /// The counts.
     pub tally: Tally,
-    /// Length of the measured time: until sending ended; if a number of requests ended the run, until the last
-    /// response, or until the end if there was none. If the run ended in warm-up or ramp: from its start.
+    /// Length of the measured time: until sending ended; if a number of requests ended the run, until the
+    /// last response, or until the end if there was none. If the run ended in warm-up or ramp: from its
+    /// start.
     pub counted: Span,
     /// Whether the measured time had begun; if not, the tally covers only warm-up and ramp.
     pub has_counted: bool,
@@ -128,7 +130,8 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Creates the client of `share`. The plan begins at `start`; `targets` are the servers of the mix's authorities.
+    /// Creates the client of `share`. The plan begins at `start`; `targets` are the servers of the mix's
+    /// authorities.
     #[must_use]
     pub fn new(
         plan: &'a Plan,
@@ -407,8 +410,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends the next requests of a closed loop and records each send time. All receives of a turn come before
-    /// all sends: alternating between them takes 5 % more CPU time per request.
+    /// Sends the next requests of a closed loop and records each send time. All receives of a turn come
+    /// before all sends: alternating between them takes 5 % more CPU time per request.
     fn serve_ready<R: Reactor>(&mut self, reactor: &mut R) {
         let mut ready = core::mem::take(&mut self.ready);
         for number in ready.drain(..) {

@@ -71,8 +71,8 @@ struct Decoded {
 }
 
 impl Reader {
-    /// Reads `input`. Returns the number of consumed bytes, and the response if it is complete; if it is not, all
-    /// bytes are consumed.
+    /// Reads `input`. Returns the number of consumed bytes, and the response if it is complete; if it is not,
+    /// all bytes are consumed.
     ///
     /// # Errors
     /// The fault after which the connection cannot be used.

@@ -1,5 +1,6 @@
 //! The effect of a flood of TLS handshakes on established connections.
-//! In: contenders with TLS. Out: the p99 of established connections during the flood, divided by the p99 without it.
+//! In: contenders with TLS. Out: the p99 of established connections during the flood, divided by the p99
+//! without it.
 //! Never: lets the flood take CPU time from the measuring client: the flood runs at lower priority.
 //! Limits: `HANDSHAKES`, `FLOOD_MAX`.
 

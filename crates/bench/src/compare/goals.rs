@@ -1,5 +1,6 @@
 //! The project's goal for each work, next to the measured value.
-//! In: records. Out: a table with a line for each goal: the goal, the measured value, and whether it was reached.
+//! In: records. Out: a table with a line for each goal: the goal, the measured value, and whether it was
+//! reached.
 //! Never: excuses a missed goal.
 
 use super::record::Record;

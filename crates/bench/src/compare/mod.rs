@@ -141,7 +141,8 @@ pub struct CompareArgs {
     /// The load generator [default: tidegate; for tls-proxy and tls-bodies wrk, if installed]
     #[arg(long, value_enum)]
     client: Option<Client>,
-    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain; for `client`: the server
+    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain; for `client`: the
+    /// server
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Path of the tidegate binary [default: the running program, or tidegate in its build directory]
@@ -407,8 +408,8 @@ impl Bench {
         }
     }
 
-    /// Rounds of proxies with TLS towards the client. The load comes from wrk, if installed, so that the load's
-    /// TLS library is not Tidegate's.
+    /// Rounds of proxies with TLS towards the client. The load comes from wrk, if installed, so that the
+    /// load's TLS library is not Tidegate's.
     fn secure_proxy(
         &self,
         what: &'static str,
@@ -479,8 +480,8 @@ impl Bench {
     }
 }
 
-/// Finds the project's own programs: the running program, and the `tidegate` binary, which may be the same or in
-/// the directory above.
+/// Finds the project's own programs: the running program, and the `tidegate` binary, which may be the same or
+/// in the directory above.
 fn find_ours(given: Option<PathBuf>) -> Result<Ours, String> {
     let bench = std::env::current_exe()
         .map_err(|error| format!("cannot find the path of this program: {error}"))?;

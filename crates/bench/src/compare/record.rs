@@ -9,8 +9,8 @@ use core::fmt;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
 
-/// Largest fraction of the measured CPUs' busy time that may belong to other work than the contender: enough for
-/// soft interrupts and the timer tick, but not for a second program.
+/// Largest fraction of the measured CPUs' busy time that may belong to other work than the contender: enough
+/// for soft interrupts and the timer tick, but not for a second program.
 const FOREIGN_MAX: f64 = 0.25;
 
 /// The value that decides a comparison. Less is better for all measures.

@@ -1,8 +1,9 @@
-//! The floor is the CPU time that the kernel takes for a request: the least that any server must spend.
+//! The floor is the CPU time that the kernel takes for a small request: the least that a server must spend.
 //! This module is a server that only receives and sends, so measuring it gives the floor of this machine.
 //! In: the address to listen on (and the origin, for the proxy). Out: responses until the process is stopped.
 //! Never: routes, checks or limits requests; it must not be reachable from the internet.
-//! Limits: each thread has `CONNECTIONS_MAX` and its descriptor limit; further connections wait in the backlog.
+//! Limits, for each thread: `CONNECTIONS_MAX` (further connections are closed) and the descriptor limit
+//! (further connections wait in the backlog).
 //! Invariant: no `epoll_ctl` for a connection after its registration.
 
 mod answer;
@@ -84,7 +85,8 @@ impl Floor {
         self.serve_at(&acceptor)
     }
 
-    /// Serves on `threads` threads, each with its own descriptor table and therefore its own descriptor limit.
+    /// Serves on `threads` threads, each with its own descriptor table and therefore its own descriptor
+    /// limit.
     ///
     /// # Errors
     /// The error of the first thread that ends.

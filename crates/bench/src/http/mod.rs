@@ -220,7 +220,8 @@ fn merge(
     }
 }
 
-/// Writes the report in all requested forms. Returns an error message for each form that could not be written.
+/// Writes the report in all requested forms. Returns an error message for each form that could not be
+/// written.
 fn publish(args: &HttpArgs, runs: &[Run]) -> Vec<String> {
     let mut lost = Vec::new();
     let command = std::env::args().collect::<Vec<String>>().join(" ");
@@ -251,8 +252,9 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Vec<String> {
     lost
 }
 
-/// The exit code: 1 if anything failed (including the probe), if no response arrived, if the run was given up,
-/// or if one of the `-n` requests has no response; with `--strict` also if the client limited the figures.
+/// The exit code: 1 if anything failed (including the probe), if no response arrived, if the run was given
+/// up, or if one of the `-n` requests has no response; with `--strict` also if the client limited the
+/// figures.
 fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
     let failed = runs.iter().any(|run| {
         let tally = &run.outcome.tally;

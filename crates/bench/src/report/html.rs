@@ -57,7 +57,8 @@ fn verdict(run: &Run) -> String {
     if !run.outcome.saturated.is_empty() {
         let _ = write!(
             text,
-            "<p class=\"warning\"><b>Client saturated</b> ({}): {}. The server may be faster than these figures show.</p>",
+            "<p class=\"warning\"><b>Client saturated</b> ({}): {}. The server may be faster than \
+             these figures show: give the client more CPU time or lower the load.</p>",
             escape(&run.name),
             escape(&run.outcome.saturated.join("; "))
         );

@@ -16,7 +16,8 @@ pub fn to_text(runs: &[Run]) -> String {
         let reasons = run.outcome.saturated.join("; ");
         let _ = writeln!(
             text,
-            "CLIENT SATURATED{name}: {reasons}. The server may be faster than these figures show."
+            "CLIENT SATURATED{name}: {reasons}. The server may be faster than these figures show: give the client \
+             more CPU time or lower the load."
         );
     }
     for run in runs {
@@ -173,7 +174,7 @@ fn meanings(run: &Run) -> Vec<&'static str> {
         lines.push("connect: until the TCP connection; handshake: from there to the end of the TLS handshake.");
     }
     if run.answered_reference().is_some() {
-        lines.push("reference: the probe during the load, planned send to last byte.");
+        lines.push("reference: the probe during the load, planned send to last byte; added: latency minus reference.");
     }
     lines
 }
