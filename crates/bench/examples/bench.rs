@@ -1,4 +1,5 @@
-//! `tidegate bench` by itself, for work on this crate: `cargo run --example bench -- bench floor`.
+//! `tidegate bench` as a separate program, for work on this crate:
+//! `cargo run --example bench -- bench floor`.
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -7,16 +8,16 @@ use std::process::ExitCode;
 #[command(name = "tidegate")]
 struct Command {
     #[command(subcommand)]
-    command: Door,
+    command: Subcommands,
 }
 
 #[derive(Subcommand)]
-enum Door {
+enum Subcommands {
     /// Load generator
     Bench(tidegate_bench::cli::BenchArgs),
 }
 
 fn main() -> ExitCode {
-    let Door::Bench(args) = Command::parse().command;
+    let Subcommands::Bench(args) = Command::parse().command;
     tidegate_bench::cli::run(args)
 }

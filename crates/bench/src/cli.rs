@@ -1,5 +1,5 @@
-//! The command line of `tidegate bench`: which room a subcommand opens.
-//! In: arguments. Out: an exit code: 0 done, 1 the run found failures, 2 usage.
+//! The command line of `tidegate bench`: runs the module of each subcommand.
+//! In: arguments. Out: an exit code: 0 success, 1 the run found failures, 2 the run could not start.
 //! Never: measures anything itself.
 
 use crate::compare::{self, CompareArgs};
@@ -20,43 +20,43 @@ pub struct BenchArgs {
 
 #[derive(Subcommand, Debug)]
 enum BenchCommand {
-    /// Load an HTTP server; figures that can be believed
+    /// Load an HTTP server and report throughput, latency and CPU time per request
     Http(Box<HttpArgs>),
-    /// What this machine's kernel allows: receive and send, nothing else
+    /// Measure the kernel's floor: the CPU time of a request with receive and send alone
     Floor(FloorArgs),
-    /// Paired rounds against the floor and against the peers that are installed
+    /// Compare Tidegate with the floor and the installed servers (nginx, HAProxy) in paired rounds
     Compare(CompareArgs),
 }
 
 /// Arguments of `tidegate bench floor`.
 #[derive(Args, Debug)]
 pub struct FloorArgs {
-    /// Serve at this address until a signal comes (port 0: any free one, which is printed); without it
-    /// the floor is measured here and now
+    /// Serve at this address until a signal arrives (port 0: any free port, which is printed); without
+    /// this option the floor is measured on this machine
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
     /// Print the measurement as JSON lines
     #[arg(long, conflicts_with = "listen")]
     json: bool,
-    /// Pass bytes on to this origin instead of answering
+    /// Forward all bytes to this origin instead of responding
     #[arg(long, value_name = "IP:PORT", requires = "listen")]
     proxy: Option<SocketAddr>,
-    /// Threads; the descriptor limit holds for each of them
+    /// Number of threads; the descriptor limit applies to each thread
     #[arg(long, value_name = "N", requires = "listen", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
     threads: u16,
     /// Run on this CPU only
     #[arg(long, value_name = "N", requires = "listen")]
     cpu: Option<usize>,
-    /// Answer with the 13-byte plain text of the pipelining case
+    /// Respond with the 13-byte plain text of the pipelining case
     #[arg(long, requires = "listen", conflicts_with_all = ["proxy", "body_bytes"])]
     plaintext: bool,
-    /// Answer with a body of this many bytes
+    /// Respond with a body of this many bytes
     #[arg(long, value_name = "N", requires = "listen", conflicts_with = "proxy")]
     body_bytes: Option<usize>,
 }
 
-/// Runs `tidegate bench` and says how it went.
+/// Runs `tidegate bench` and returns its exit code.
 #[must_use]
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.command {
@@ -66,9 +66,9 @@ pub fn run(args: BenchArgs) -> ExitCode {
     }
 }
 
-/// Tells the operator on stderr why nothing ran.
+/// Prints on stderr why nothing ran.
 fn usage_error(message: &str) -> ExitCode {
-    eprintln!("tidegate bench: {message}");
+    eprintln!("tidegate: {message}");
     ExitCode::from(2)
 }
 
@@ -80,11 +80,11 @@ fn run_floor(args: &FloorArgs) -> ExitCode {
         && let Err(error) = crate::machine::pin(&[cpu])
     {
         return usage_error(&format!(
-            "--cpu {cpu}: {error}; allowed here: {:?}",
+            "--cpu {cpu}: {error}; CPUs that this process may use: {:?}",
             crate::machine::allowed_cpus()
         ));
     }
-    // A limit that cannot be raised holds for each thread: connections above it wait in the backlog.
+    // If the limit cannot be raised it applies to each thread: further connections wait in the backlog.
     let _ = crate::machine::raise_descriptor_limit();
     let role = match (args.proxy, args.body_bytes) {
         (Some(origin), _) => Role::Proxy(origin),
@@ -106,13 +106,13 @@ fn run_floor(args: &FloorArgs) -> ExitCode {
         Err(error) => return usage_error(&format!("--listen {listen}: {error}")),
     };
     let mut stdout = io::stdout();
-    // Nobody may be reading; the server serves all the same.
+    // The reader of stdout may be gone; the server serves nevertheless.
     let _ = writeln!(stdout, "listening on {}", floor.address()).and_then(|()| stdout.flush());
     let served = if args.threads == 1 { floor.serve() } else { floor.serve_on(args.threads) };
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tidegate bench floor: {error}");
+            eprintln!("tidegate: bench floor: {error}");
             ExitCode::FAILURE
         }
     }

@@ -1,9 +1,10 @@
-//! A whole run on real sockets: threads, their reactors, and what was spent meanwhile.
-//! In: a `Job`. Out: an `Outcome`, and a `Tick` a few times a second for those who watch.
-//! Never: starts a run that descriptors or ports do not suffice for.
-//! Limits: `plan::THREADS_MAX`. Invariant: every thread has a descriptor table of its own.
+//! A complete run on real sockets: the threads, their reactors, and the CPU time that client and server used.
+//! In: a `Job`. Out: an `Outcome`, and a `Tick` a few times a second for the progress display.
+//! Never: starts a run for which descriptors or ports do not suffice.
+//! Limits: `plan::THREADS_MAX`. Invariant: every thread has its own descriptor table where the kernel allows
+//! it.
 
-use crate::client::{Carried, Client, PUBLISH_EVERY, Shared};
+use crate::client::{Client, ClientOutcome, PUBLISH_EVERY, Shared};
 use crate::machine::{self, Spent};
 use crate::plan::{Arrivals, Pace, Plan, THREADS_MAX};
 use crate::quantity::counted;
@@ -19,104 +20,104 @@ use tidegate_reactor::worker;
 use tidegate_reactor::{EpollReactor, Waker, make_wakers};
 use tidegate_secure::{TlsLayer, TlsPlan};
 
-/// Descriptors of a thread that are not connections of the plan.
+/// Descriptors that a thread needs besides the connections of the plan.
 const DESCRIPTORS_SPARE: u64 = 64;
-/// A thread that was busy for more than this part of its time limited the figures.
+/// A thread that was busy for more than this fraction of its time limited the figures.
 const BUSY_MAX: f64 = 0.95;
-/// An open loop whose sends were later than this (p99) did not keep its plan.
+/// An open loop whose sends were later than this (p99) did not keep to its plan.
 const LATE_MAX_US: f64 = 1000.0;
-/// An open loop that never sent more than this part of its plan did not keep it, whoever held it up.
+/// An open loop that left more than this fraction of its plan unsent did not keep to it, whatever the cause.
 const UNSENT_MAX: f64 = 0.01;
-/// A run up to this long has a point of its curves with each tick instead of each second.
+/// The curves of a run up to this long have a point for each tick; those of longer runs one for each second.
 const SHORT_MAX: Duration = Duration::from_secs(12);
-/// How long after the threads' beat is looked for what they published.
+/// Time between the threads' publishing and the tick that reads the published figures.
 const TICK_AFTER: Duration = Duration::from_millis(60);
-/// From the threads' start to the plan's start, so that all begin together.
+/// Time from the threads' start to the plan's start, so that all threads begin together.
 const HEAD_START: Duration = Duration::from_millis(2);
-/// The same with TLS: a thread's first random numbers take the library up to a tenth of a second.
+/// The same with TLS: drawing a thread's first random numbers takes the library up to a tenth of a second.
 const TLS_HEAD_START: Duration = Duration::from_millis(250);
 
-/// All that a run needs.
+/// Everything that a run needs.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The load.
     pub plan: Plan,
-    /// What is asked for.
+    /// The requests.
     pub mix: RequestMix,
-    /// Where, by authority of the mix.
+    /// The server of each authority of the mix.
     pub targets: Vec<Target>,
-    /// How TLS is spoken; `None`: nowhere.
+    /// The TLS settings; `None` if no target uses TLS.
     pub tls: Option<TlsPlan>,
-    /// CPUs of the threads, in turn; empty: any.
+    /// CPUs to which the threads are pinned in turn; empty: not pinned.
     pub cpus: Vec<usize>,
-    /// The probe that runs beside the load.
+    /// The probe that runs alongside the load.
     pub reference: Option<Reference>,
-    /// Servers whose CPU time and memory are read.
+    /// Server processes whose CPU time and memory are measured.
     pub server_pids: Vec<u32>,
-    /// CPUs all of whose busy time is the servers'.
+    /// CPUs whose entire busy time is attributed to the servers.
     pub server_cpus: Vec<usize>,
 }
 
-/// A low constant rate straight to another place while the load runs.
+/// A probe: a low constant rate directly to another server while the load runs.
 #[derive(Clone, Debug)]
 pub struct Reference {
-    /// What is asked for.
+    /// The requests.
     pub mix: RequestMix,
-    /// Where, by authority of the mix.
+    /// The server of each authority of the mix.
     pub targets: Vec<Target>,
-    /// How TLS is spoken; `None`: nowhere.
+    /// The TLS settings; `None` if no target uses TLS.
     pub tls: Option<TlsPlan>,
-    /// Requests a second.
+    /// Requests per second.
     pub per_second: f64,
 }
 
-/// What one client thread used.
+/// The time that one client thread used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadUse {
-    /// CPU time, without what was spun through.
+    /// CPU time, without the time spent spinning.
     pub cpu: Duration,
-    /// Time it was ready but had to wait for a CPU.
+    /// Time during which it was ready to run but waited for a CPU.
     pub run_delay: Duration,
-    /// Time it ran.
+    /// Wall-clock time since the plan's start.
     pub wall: Duration,
-    /// Whole answers, warm-up included.
+    /// Complete responses, including those of the warm-up.
     pub answered: u64,
 }
 
-/// A run, done.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What all threads counted.
+    /// The sum of all threads' counts.
     pub tally: Tally,
-    /// What the reference probe counted.
+    /// The counts of the reference probe.
     pub reference: Option<Tally>,
-    /// Time that figures counted for.
+    /// Length of the measured time.
     pub counted: Duration,
-    /// What each thread used.
+    /// The time that each thread used.
     pub threads: Vec<ThreadUse>,
-    /// What the servers spent meanwhile: by process, and by busy CPU.
+    /// CPU time, memory and context switches of the server processes during the measured time.
     pub server: Option<Spent>,
-    /// Busy time of the CPUs that were named.
+    /// Busy time of `Job::server_cpus` during the measured time.
     pub server_busy: Option<Duration>,
-    /// Why the client itself limited the figures; empty: it did not.
+    /// Reasons why the client itself limited the figures; empty if it did not.
     pub saturated: Vec<String>,
-    /// Figures over time: a point each second, or more often in a short run.
+    /// Figures over time: a point for each second, or more in a short run.
     pub points: Vec<Point>,
-    /// Whether the operator ended it.
+    /// Whether the operator ended the run early.
     pub was_stopped: bool,
-    /// Whether figures counted when it ended; else all of them are of warm-up and ramp.
+    /// Whether the run reached its measured time; if not, the figures cover only warm-up and ramp.
     pub has_counted: bool,
 }
 
 impl Outcome {
-    /// Whole answers a second.
+    /// Complete responses per second.
     #[must_use]
     pub fn rate_per_s(&self) -> f64 {
         let seconds = self.counted.as_secs_f64();
         if seconds > 0.0 { self.tally.in_time as f64 / seconds } else { 0.0 }
     }
 
-    /// Takes in another round of the same candidate.
+    /// Adds another round of the same candidate.
     pub fn add(&mut self, other: &Self) {
         self.tally.add(&other.tally);
         self.counted += other.counted;
@@ -145,8 +146,7 @@ impl Outcome {
         self.has_counted &= other.has_counted;
     }
 
-    /// CPU time of the client for each answer, µs; what was spun through is not in it. Without an answer
-    /// there is none.
+    /// CPU time of the client per response, µs, without the time spent spinning. `None` without a response.
     #[must_use]
     pub fn client_cpu_us_per_request(&self) -> Option<f64> {
         let cpu: Duration = self.threads.iter().map(|thread| thread.cpu).sum();
@@ -155,54 +155,54 @@ impl Outcome {
     }
 }
 
-/// A stretch of a run, reduced to what a curve shows.
+/// An interval of a run, reduced to the figures that the curves show.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Its end, seconds since the start.
+    /// End of the interval, seconds since the start.
     pub at_s: f64,
-    /// Answers a second.
+    /// Responses per second.
     pub rate_per_s: f64,
-    /// Failures a second.
+    /// Failures per second.
     pub errors_per_s: f64,
     /// Median latency, µs.
     pub p50_us: f64,
-    /// µs.
+    /// 99th percentile of the latency, µs.
     pub p99_us: f64,
-    /// µs.
+    /// 99.9th percentile of the latency, µs.
     pub p99_9_us: f64,
-    /// µs.
+    /// Largest latency, µs.
     pub max_us: f64,
 }
 
-/// What has happened since the last tick.
+/// The figures since the last tick.
 #[derive(Debug)]
 pub struct Tick<'a> {
-    /// Since the start.
+    /// Time since the start.
     pub at: Duration,
     /// Time since the last tick.
     pub over: Duration,
-    /// What happened in that time.
+    /// The figures of that time.
     pub interval: &'a Interval,
-    /// Whether figures count already.
+    /// Whether the measured time has begun.
     pub is_counting: bool,
-    /// Whether this tick ends a second.
+    /// The figures and the length of the second that this tick ends; `None` within a second.
     pub second: Option<(&'a Interval, Duration)>,
 }
 
-/// Runs `job` to its end; `stop` ends it early, `watch` is called a few times a second.
+/// Runs `job` to its end. Setting `stop` ends it early; `watch` is called a few times a second.
 ///
 /// # Errors
-/// A sentence for the operator, when the run cannot begin.
+/// A message for the operator if the run cannot start.
 pub fn run(
     job: &Job,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(&Tick<'_>),
 ) -> Result<Outcome, String> {
-    check_room(job)?;
+    check_capacity(job)?;
     let plan = &job.plan;
     let shares: Vec<Shared> = (0..=plan.threads).map(|_| Shared::default()).collect();
     let wakers = make_wakers(usize::from(plan.threads) + 1)
-        .map_err(|error| format!("cannot make the threads' wakers: {error}"))?;
+        .map_err(|error| format!("cannot create the threads' wakers: {error}"))?;
     let reference_plan = job.reference.as_ref().map(|reference| reference_plan(plan, reference));
     let (sender, results) = mpsc::channel();
     let is_secure =
@@ -217,8 +217,8 @@ pub fn run(
                     (!job.cpus.is_empty()).then(|| job.cpus[usize::from(number) % job.cpus.len()]);
                 let (mix, targets, tls) = (&job.mix, &job.targets, &job.tls);
                 let load = Load { plan, mix, targets, tls };
-                // The receiver lives until all have sent.
-                let _ = sender.send((false, load.carry(number, shared, start, waker, cpu)));
+                // The receiver lives until all threads have sent.
+                let _ = sender.send((false, load.run(number, shared, start, waker, cpu)));
             });
         }
         if let (Some(reference), Some(plan)) = (&job.reference, &reference_plan) {
@@ -230,15 +230,15 @@ pub fn run(
             scope.spawn(move || {
                 let (mix, targets, tls) = (&reference.mix, &reference.targets, &reference.tls);
                 let load = Load { plan, mix, targets, tls };
-                let _ = sender.send((true, load.carry(0, shared, start, waker, None)));
+                let _ = sender.send((true, load.run(0, shared, start, waker, None)));
             });
         }
         drop(sender);
-        Overseer::new(job, start).oversee(&shares, stop, &results, watch)
+        Monitor::new(job, start).run(&shares, stop, &results, watch)
     })
 }
 
-/// What one thread carries out.
+/// The load of one thread.
 struct Load<'a> {
     plan: &'a Plan,
     mix: &'a RequestMix,
@@ -247,31 +247,32 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    fn carry(
+    fn run(
         &self,
         number: u16,
         shared: &Shared,
         start: Moment,
         waker: Waker,
         cpu: Option<usize>,
-    ) -> Result<(Carried, ThreadUse), String> {
+    ) -> Result<(ClientOutcome, ThreadUse), String> {
         if let Some(cpu) = cpu {
-            worker::pin_to_cpu(cpu).map_err(|error| format!("CPU {cpu}: {error}"))?;
+            worker::pin_to_cpu(cpu)
+                .map_err(|error| format!("cannot pin a thread to CPU {cpu}: {error}"))?;
         }
-        // With a shared table every call on a descriptor costs more, but the run is right.
+        // With a shared table each call on a descriptor costs more, but the run is still correct.
         let _ = worker::unshare_descriptor_table();
         if let Some(plan) = self.tls {
             draw_first_random(plan);
         }
         let share = self.plan.share(number);
-        // As many again may be closing while their successors connect.
+        // As many connections again may be closing while their replacements connect.
         let socks_max = share.connections as usize * 2 + 1024;
         let mut reactor = EpollReactor::new(socks_max, waker)
-            .map_err(|error| format!("no epoll instance: {error}"))?;
+            .map_err(|error| format!("cannot create an epoll instance: {error}"))?;
         let client = Client::new(self.plan, share, self.mix, self.targets, shared, start);
         let cpu_before = machine::thread_cpu_time();
         let delay_before = machine::thread_run_delay();
-        let carried = match self.tls {
+        let finished = match self.tls {
             None => client.run(&mut reactor),
             Some(plan) => {
                 client.run_secured(&mut reactor, &mut TlsLayer::new(plan, Vec::new(), ()))
@@ -279,43 +280,50 @@ impl Load<'_> {
         };
         let cpu = machine::thread_cpu_time().saturating_sub(cpu_before);
         let thread_use = ThreadUse {
-            cpu: cpu.saturating_sub(carried.spun),
+            cpu: cpu.saturating_sub(finished.spun),
             run_delay: machine::thread_run_delay().saturating_sub(delay_before),
-            // What was waited before the plan's start says nothing of how busy the thread was.
+            // The wait before the plan's start is not part of the thread's load.
             wall: monotonic_now().since(start),
-            answered: carried.answered_ever,
+            answered: finished.answered_ever,
         };
-        Ok((carried, thread_use))
+        Ok((finished, thread_use))
     }
 }
 
-/// Begins a session that nobody uses, so that the thread's random numbers are ready before the plan starts.
+/// Begins an unused TLS session, so that the thread's random numbers are ready before the plan starts.
 fn draw_first_random(plan: &TlsPlan) {
     if let Some(pool) = plan.pools.iter().flatten().next()
         && let Some(server) = pool.servers.first()
     {
-        // A connection that needs it finds out what is wrong.
+        // An error is reported by the connections of the plan.
         let _ = pool.connector.connect(&server.name);
     }
 }
 
-type ThreadResult = (bool, Result<(Carried, ThreadUse), String>);
+type ThreadResult = (bool, Result<(ClientOutcome, ThreadUse), String>);
 
-/// Watches a run from outside of its threads.
-struct Overseer<'a> {
+/// Monitors a run from outside its threads.
+struct Monitor<'a> {
     job: &'a Job,
+    /// When the plan begins.
     start: Moment,
+    /// Whether the measured time has begun.
     is_counting: bool,
+    /// The servers' usage when the measured time began.
     server_before: Option<Spent>,
+    /// The busy time of `Job::server_cpus` when the measured time began.
     busy_before: Option<Duration>,
+    /// The figures of the current second.
     second: Interval,
+    /// When the current second began, since the start.
     second_began: Duration,
-    /// End of the last stretch that was taken.
+    /// End of the last interval that was collected, since the start.
     ticked: Duration,
+    /// The points of the curves so far.
     points: Vec<Point>,
 }
 
-impl<'a> Overseer<'a> {
+impl<'a> Monitor<'a> {
     fn new(job: &'a Job, start: Moment) -> Self {
         Self {
             job,
@@ -330,14 +338,14 @@ impl<'a> Overseer<'a> {
         }
     }
 
-    fn oversee(
+    fn run(
         mut self,
         shares: &[Shared],
         stop: &AtomicBool,
         results: &mpsc::Receiver<ThreadResult>,
         watch: &mut dyn FnMut(&Tick<'_>),
     ) -> Result<Outcome, String> {
-        let (mut carried, mut threads) = (Vec::new(), Vec::new());
+        let (mut finished, mut threads) = (Vec::new(), Vec::new());
         let mut reference = None;
         let mut failure = None;
         let mut next_tick = PUBLISH_EVERY + TICK_AFTER;
@@ -355,7 +363,7 @@ impl<'a> Overseer<'a> {
             match results.recv_timeout(next.saturating_sub(now)) {
                 Ok((is_reference, Ok((one, _)))) if is_reference => reference = Some(one.tally),
                 Ok((_, Ok((one, thread_use)))) => {
-                    carried.push(one);
+                    finished.push(one);
                     threads.push(thread_use);
                 }
                 Ok((_, Err(why))) => {
@@ -368,7 +376,7 @@ impl<'a> Overseer<'a> {
                     break;
                 }
             }
-            let load_is_over = carried.len() == usize::from(self.job.plan.threads);
+            let load_is_over = finished.len() == usize::from(self.job.plan.threads);
             if stop.load(Ordering::Relaxed) || load_is_over {
                 was_stopped |= !load_is_over;
                 for shared in shares {
@@ -385,7 +393,7 @@ impl<'a> Overseer<'a> {
         }
         match failure {
             Some(why) => Err(why),
-            None => Ok(self.outcome(carried, threads, reference, was_stopped)),
+            None => Ok(self.outcome(finished, threads, reference, was_stopped)),
         }
     }
 
@@ -396,12 +404,12 @@ impl<'a> Overseer<'a> {
             (!self.job.server_cpus.is_empty()).then(|| machine::busy_time(&self.job.server_cpus));
     }
 
-    /// Takes what the threads published since the last look, if they did. The stretch is as long as they
-    /// say: a look that came late would stretch or squeeze it.
+    /// Collects the figures that the threads published since the last tick, if any. The length of the
+    /// interval comes from the threads, because this tick may be late.
     fn tick(&mut self, shares: &[Shared], is_last: bool, watch: &mut dyn FnMut(&Tick<'_>)) {
         let mut interval = Interval::default();
         for shared in shares {
-            // A thread that panicked leaves numbers that are still right.
+            // The figures of a thread that panicked are still correct.
             let mut taken = match shared.interval.lock() {
                 Ok(taken) => taken,
                 Err(poisoned) => poisoned.into_inner(),
@@ -418,7 +426,7 @@ impl<'a> Overseer<'a> {
         self.second.add(&interval);
         self.second.connections = interval.connections;
         let second_over = now - self.second_began;
-        // What is left at the end is told all the same, so that sums over all seconds are whole.
+        // The rest at the end is reported too, so that the sums over all seconds are complete.
         let ends_second = is_last || second_over + PUBLISH_EVERY / 2 >= Duration::from_secs(1);
         watch(&Tick {
             at: now,
@@ -432,7 +440,7 @@ impl<'a> Overseer<'a> {
             self.points.push(Point::new(&interval, now, over));
         }
         if ends_second {
-            // A rate over a few milliseconds would be a spike that never was.
+            // A rate over a few milliseconds would show a spike that did not happen.
             if !is_short && second_over >= PUBLISH_EVERY / 2 {
                 self.points.push(Point::new(&self.second, now, second_over));
             }
@@ -443,23 +451,23 @@ impl<'a> Overseer<'a> {
 
     fn outcome(
         self,
-        mut carried: Vec<Carried>,
+        mut finished: Vec<ClientOutcome>,
         threads: Vec<ThreadUse>,
         reference: Option<Tally>,
         was_stopped: bool,
     ) -> Outcome {
-        let has_counted = carried.iter().any(|one| one.has_counted);
-        // A thread that was stopped just before its figures counted has none beside those that did.
-        carried.retain(|one| one.has_counted == has_counted);
+        let has_counted = finished.iter().any(|one| one.has_counted);
+        // If some threads reached the measured time, those that were stopped before it are left out.
+        finished.retain(|one| one.has_counted == has_counted);
         let mut tally = Tally::default();
-        for one in &carried {
+        for one in &finished {
             tally.add(&one.tally);
         }
         if self.job.plan.pace == Pace::Closed {
-            // Without a plan for each send both are the same.
+            // A closed loop has no planned send times, so both are the same.
             tally.latency = tally.service.clone();
         }
-        let counted = carried.iter().map(|one| one.counted).max().unwrap_or_default();
+        let counted = finished.iter().map(|one| one.counted).max().unwrap_or_default();
         let server = match (self.server_before, spent_by_all(&self.job.server_pids)) {
             (Some(before), Some(after)) if has_counted => Some(after.since(before)),
             _ => None,
@@ -499,7 +507,7 @@ impl Point {
     }
 }
 
-/// Whether the client itself limited the figures, in words.
+/// The reasons why the client itself limited the figures.
 fn saturation(tally: &Tally, threads: &[ThreadUse], reference: Option<&Tally>) -> Vec<String> {
     let mut reasons = Vec::new();
     for (number, thread) in threads.iter().enumerate() {
@@ -518,12 +526,14 @@ fn saturation(tally: &Tally, threads: &[ThreadUse], reference: Option<&Tally>) -
     }
     let late_us = tally.schedule_error.percentile_us(99.0);
     if late_us > LATE_MAX_US {
-        reasons.push(format!("1 % of the sends were {late_us:.0} µs or more behind their plan"));
+        reasons.push(format!(
+            "1 % of the requests were sent {late_us:.0} µs or more later than planned"
+        ));
     }
     let planned = tally.issued + tally.unsent;
     if tally.unsent as f64 > UNSENT_MAX * planned as f64 {
         reasons.push(format!(
-            "{} of {planned} planned requests were never sent, for want of a free connection: give more \
+            "{} of {planned} planned requests were never sent because no connection was free: use more \
              --connections or a lower --rate",
             tally.unsent
         ));
@@ -531,8 +541,8 @@ fn saturation(tally: &Tally, threads: &[ThreadUse], reference: Option<&Tally>) -
     let late_us = reference.map_or(0.0, |probe| probe.schedule_error.percentile_us(99.0));
     if late_us > LATE_MAX_US {
         reasons.push(format!(
-            "1 % of the probe's sends were {late_us:.0} µs or more behind their plan: what it is compared \
-             with is the client's own delay"
+            "1 % of the probe's requests were sent {late_us:.0} µs or more later than planned, so the reference \
+             latency includes the client's own delay"
         ));
     }
     reasons
@@ -550,7 +560,7 @@ fn spent_by_all(pids: &[u32]) -> Option<Spent> {
     sum
 }
 
-/// The probe's plan: as long as the load's, at its own low rate.
+/// The probe's plan: as long as the load, at its own low rate.
 fn reference_plan(plan: &Plan, reference: &Reference) -> Plan {
     Plan {
         connections: 2,
@@ -564,21 +574,21 @@ fn reference_plan(plan: &Plan, reference: &Reference) -> Plan {
         think: Duration::ZERO,
         pipeline: 1,
         timeout: plan.timeout,
-        // The probe may go to another network than the load.
+        // The probe may go to a different network than the load.
         sources: Vec::new(),
         seed: plan.seed,
     }
 }
 
-/// Says before the run what would break in the middle of it.
-fn check_room(job: &Job) -> Result<(), String> {
+/// Checks before the run that descriptors and ports suffice.
+fn check_capacity(job: &Job) -> Result<(), String> {
     let plan = &job.plan;
     let limit = machine::raise_descriptor_limit();
     let each = u64::from(plan.connections.div_ceil(u32::from(plan.threads.max(1))));
     let needed = each + DESCRIPTORS_SPARE;
     if needed > limit {
         return Err(format!(
-            "{} on {}: a thread needs {needed} descriptors and the limit is {limit}; \
+            "{} on {}: each thread needs {needed} descriptors but the limit is {limit}; \
              {}raise the hard limit (ulimit -Hn {needed})",
             counted(u64::from(plan.connections), "connection"),
             counted(u64::from(plan.threads), "thread"),
@@ -594,7 +604,7 @@ fn check_room(job: &Job) -> Result<(), String> {
     Ok(())
 }
 
-/// Which argument makes do with `limit` descriptors a thread, where one does.
+/// The argument with which `limit` descriptors per thread suffice; empty if there is none.
 fn within_limit(plan: &Plan, limit: u64) -> String {
     let room = limit.saturating_sub(DESCRIPTORS_SPARE);
     if room == 0 {
@@ -606,7 +616,7 @@ fn within_limit(plan: &Plan, limit: u64) -> String {
     }
 }
 
-/// Whether there are as many local ports as `connections` to one address need.
+/// Checks that there are enough local ports for `connections` to one address.
 fn check_ports(plan: &Plan, connections: u64) -> Result<(), String> {
     let ports = machine::local_ports().max(1);
     let sources = plan.sources.len().max(1) as u64;
@@ -615,31 +625,32 @@ fn check_ports(plan: &Plan, connections: u64) -> Result<(), String> {
     }
     let needed = connections.div_ceil(ports);
     Err(format!(
-        "{connections} connections to one address need as many local ports and there are {ports} for each \
-         source address; use --connections {}, give {needed} addresses (--source 127.0.0.2-127.0.0.{} \
-         on loopback, say) or widen net.ipv4.ip_local_port_range",
+        "{connections} connections to one address need as many local ports, but each source address has \
+         {ports}; use --connections {}, use {needed} source addresses (on loopback for example --source \
+         127.0.0.2-127.0.0.{}) or widen net.ipv4.ip_local_port_range",
         ports * sources,
         needed + 1
     ))
 }
 
-/// Tries each source address before the run: connects that fail in the middle of it say less.
+/// Checks each source address before the run, where the error can be specific.
 fn check_sources(sources: &[IpAddr], destination: IpAddr) -> Result<(), String> {
     for &source in sources {
         if source.is_ipv4() != destination.is_ipv4() {
             return Err(format!(
-                "--source {source}: {destination} is of the other IP version; give a source of the same one"
+                "--source {source}: the server's address {destination} has another IP version; give a source \
+                 address of the same version"
             ));
         }
-        // Nothing is sent: a datagram socket shows whether the address is this host's.
+        // Binding a datagram socket shows whether the address belongs to this host, without sending anything.
         std::net::UdpSocket::bind((source, 0)).map_err(|error| {
-            format!("--source {source}: {error}; `ip address` shows the addresses of this host")
+            format!("--source {source}: {error}; `ip address` lists the addresses of this host")
         })?;
     }
     Ok(())
 }
 
-/// The clock of the reactors (CLOCK_MONOTONIC), read without one.
+/// The clock of the reactors (CLOCK_MONOTONIC), read without a reactor.
 fn monotonic_now() -> Moment {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -676,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_requests_is_sent_exactly() {
+    fn planned_number_of_requests_is_sent_exactly() {
         let plan = Plan {
             connections: 7,
             threads: 3,
@@ -706,7 +717,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_where_nobody_listens_ends_with_connect_errors() {
+    fn port_without_listener_gives_connect_errors() {
         let address = crate::process::free_address().unwrap();
         let plan =
             Plan { connections: 2, duration: Some(Duration::from_millis(300)), ..Plan::default() };
@@ -717,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_come_from_the_sources_that_were_given() {
+    fn connections_use_the_given_source_addresses() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let seen = thread::spawn(move || {
@@ -739,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_which_a_part_was_never_sent_is_told_and_its_last_send_is_not() {
+    fn unsent_requests_are_reported_above_one_percent() {
         let left = |issued, unsent| {
             let tally = Tally { issued, unsent, ..Tally::default() };
             saturation(&tally, &[], None)
@@ -750,7 +761,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_not_ours_is_refused_before_the_run() {
+    fn foreign_source_address_is_rejected_before_the_run() {
         for source in ["203.0.113.7", "::1"] {
             let plan = Plan { sources: vec![source.parse().unwrap()], ..Plan::default() };
             let address = crate::process::free_address().unwrap();
@@ -760,7 +771,7 @@ mod tests {
     }
 
     #[test]
-    fn only_arguments_that_would_do_are_proposed_for_too_few_descriptors() {
+    fn proposed_arguments_fit_the_descriptor_limit() {
         let plan = Plan { connections: 100_000, threads: 2, ..Plan::default() };
         for (limit, words) in
             [(1064, "use --threads 100 or "), (164, "use --connections 200 or "), (64, ""), (8, "")]
@@ -770,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_connections_are_refused_with_the_number_that_would_do() {
+    fn too_many_connections_are_rejected_with_a_number_that_fits() {
         let plan = Plan { connections: 3_000_000, ..Plan::default() };
         let address = crate::process::free_address().unwrap();
         let error = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap_err();

@@ -1,14 +1,14 @@
-//! Times, counted into buckets: 0.1 % wide at most, from 1 ns to ten minutes.
-//! In: one time a request. Out: percentiles in microseconds; merges of threads.
-//! Limits: `TIME_MAX`; longer times count as that.
+//! A histogram of times: buckets at most 0.1 % wide, from 1 ns to ten minutes.
+//! In: one time per request. Out: percentiles in microseconds, also over several threads.
+//! Limits: `TIME_MAX`; longer times count as `TIME_MAX`.
 
 use core::time::Duration;
 use hdrhistogram::Histogram;
 
-/// The longest time that is told apart.
+/// The longest time that is recorded exactly.
 pub const TIME_MAX: Duration = Duration::from_secs(600);
 
-/// The percentiles of every report: name in JSON, percent.
+/// The percentiles of every report: their names in JSON, and the percentages.
 pub const PERCENTILES: [(&str, f64); 7] = [
     ("p50", 50.0),
     ("p90", 90.0),
@@ -26,13 +26,13 @@ pub struct Times {
 }
 
 impl Times {
-    /// Three significant digits: for percentiles that are reported.
+    /// A histogram with three significant digits, for the percentiles of the report.
     #[must_use]
     pub fn fine() -> Self {
         Self::with_digits(3)
     }
 
-    /// Two significant digits, a tenth of the memory: for lines and curves over time.
+    /// A histogram with two significant digits and a tenth of the memory, for lines and curves over time.
     #[must_use]
     pub fn coarse() -> Self {
         Self::with_digits(2)
@@ -41,32 +41,34 @@ impl Times {
     fn with_digits(digits: u8) -> Self {
         let highest = u64::try_from(TIME_MAX.as_nanos()).unwrap_or(u64::MAX);
         let histogram = Histogram::new_with_bounds(1, highest, digits)
-            .expect("the bounds are constants that the histogram takes");
+            .expect("the histogram accepts these constant bounds");
         Self { histogram }
     }
 
-    /// Counts one time.
+    /// Records one time.
     pub fn record(&mut self, time: Duration) {
         self.histogram.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Takes in what `other` (of the same kind) counted.
+    /// Adds the times of `other`, which has the same precision.
     pub fn add(&mut self, other: &Self) {
-        self.histogram.add(&other.histogram).expect("histograms of one kind have the same bounds");
+        self.histogram
+            .add(&other.histogram)
+            .expect("histograms of the same precision have the same bounds");
     }
 
-    /// Forgets all.
+    /// Removes all times.
     pub fn clear(&mut self) {
         self.histogram.reset();
     }
 
-    /// How many times were counted.
+    /// Number of recorded times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The time that `percent` of all did not exceed, microseconds; 0 when nothing was counted.
+    /// The time that `percent` of all times did not exceed, microseconds; 0 if the histogram is empty.
     #[must_use]
     pub fn percentile_us(&self, percent: f64) -> f64 {
         if self.histogram.is_empty() {
@@ -75,7 +77,7 @@ impl Times {
         self.histogram.value_at_quantile(percent / 100.0) as f64 / 1000.0
     }
 
-    /// The longest, microseconds; 0 when nothing was counted.
+    /// The longest time, microseconds; 0 if the histogram is empty.
     #[must_use]
     pub fn max_us(&self) -> f64 {
         if self.histogram.is_empty() { 0.0 } else { self.histogram.max() as f64 / 1000.0 }
@@ -94,7 +96,7 @@ impl Times {
         Duration::from_nanos(sum)
     }
 
-    /// The mean, microseconds; 0 when nothing was counted.
+    /// The mean, microseconds; 0 if the histogram is empty.
     #[must_use]
     pub fn mean_us(&self) -> f64 {
         if self.histogram.is_empty() { 0.0 } else { self.histogram.mean() / 1000.0 }
@@ -104,7 +106,7 @@ impl Times {
     #[must_use]
     pub fn curve(&self) -> Vec<(f64, f64)> {
         let mut points = Vec::new();
-        // Ten points in each factor of two of what is left above: 50 %, 75 %, 87.5 % ...
+        // Ten points for each halving of the fraction above the percentile: 50 %, 75 %, 87.5 % ...
         for step in 0..=220 {
             let above = 0.5_f64.powf(f64::from(step) / 10.0);
             if self.count() as f64 * above < 0.5 {
@@ -125,17 +127,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_time_comes_back_within_a_thousandth(nanos in 1_u64..60_000_000_000) {
+        fn recorded_time_is_exact_to_a_thousandth(nanos in 1_u64..60_000_000_000) {
             let mut times = Times::fine();
             times.record(Duration::from_nanos(nanos));
             let back = times.percentile_us(50.0) * 1000.0;
             let error = (back - nanos as f64).abs() / nanos as f64;
-            prop_assert!(error <= 0.001, "{nanos} ns came back as {back}");
+            prop_assert!(error <= 0.001, "{nanos} ns was read back as {back}");
         }
     }
 
     #[test]
-    fn threads_merge_into_the_same_percentiles() {
+    fn merged_histograms_give_the_same_percentiles() {
         let (mut all, mut left, mut right) = (Times::fine(), Times::fine(), Times::fine());
         for micros in 1..=1000 {
             let time = Duration::from_micros(micros);
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_reads_as_zero_and_too_long_as_the_longest() {
+    fn empty_histogram_reads_zero_and_long_times_are_capped() {
         let mut times = Times::fine();
         assert!(times.percentile_us(99.0).abs() < f64::EPSILON);
         times.record(Duration::from_secs(86_400));

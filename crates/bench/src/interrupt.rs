@@ -1,8 +1,8 @@
-//! Ctrl-C, SIGTERM and SIGHUP: a run ends early, and nothing that it started stays behind.
+//! Ctrl-C, SIGTERM and SIGHUP end a run early, together with the programs that it started.
 //! In: signals. Out: a flag, or the end of the process.
-//! Never: blocks a signal: programs that are started would inherit that and could not be ended in order.
-//! Invariant: registered before the first program is started; a signal that must end the process ends its
-//! programs and removes its folders first.
+//! Never: blocks a signal: started programs would inherit the block and could not be stopped by SIGTERM.
+//! Invariant: registered before the first program is started. Before a signal ends the process, the programs
+//! that it started are ended and its directories are removed.
 
 use crate::{process, scratch};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,10 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 static STOP: AtomicBool = AtomicBool::new(false);
-/// Exit code after a signal that ended the process.
+/// Exit code if a signal ended the process.
 const STOPPED: i32 = 1;
 
-/// The flag that the first signal sets; the second one ends the process at once.
+/// Returns the flag that the first signal sets; the second signal ends the process at once.
 pub(crate) fn stop_on_signal() -> &'static AtomicBool {
     watch(|| {
         if STOP.swap(true, Ordering::Relaxed) {
@@ -27,23 +27,23 @@ pub(crate) fn stop_on_signal() -> &'static AtomicBool {
     &STOP
 }
 
-/// The first signal ends the process, in order.
-pub(crate) fn end_on_signal(command: &'static str) {
-    watch(move || {
-        // A hangup may be the end of the terminal that stderr is.
-        let _ = writeln!(io::stderr(), "\n{command}: stopped by a signal");
+/// Makes the first signal end the process after cleaning up.
+pub(crate) fn end_on_signal() {
+    watch(|| {
+        // After a hangup stderr may be a closed terminal.
+        let _ = writeln!(io::stderr(), "\ntidegate: stopped by a signal");
         end(process::STOP_MAX);
     });
 }
 
-/// Calls `act` for each signal, on a thread of its own.
+/// Calls `act` for each signal, on a separate thread.
 fn watch(mut act: impl FnMut() + Send + 'static) {
-    // Without its signals the run ends as the plan says, or as the kernel ends it.
+    // Without signal handlers the default actions apply.
     let Ok(mut signals) = register() else {
         return;
     };
     thread::spawn(move || {
-        // A byte a signal.
+        // One byte per signal.
         while signals.read_exact(&mut [0]).is_ok() {
             act();
         }
@@ -53,7 +53,7 @@ fn watch(mut act: impl FnMut() + Send + 'static) {
 fn register() -> io::Result<UnixStream> {
     let (signals, handler) = UnixStream::pair()?;
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        // nohup(1) ignores it on purpose.
+        // SIGHUP stays ignored under nohup(1).
         if signal != Signal::HUP || !ignores_hangup() {
             pipe::register(signal.as_raw(), handler.try_clone()?)?;
         }
@@ -61,7 +61,7 @@ fn register() -> io::Result<UnixStream> {
     Ok(signals)
 }
 
-/// Whether whoever started this process had SIGHUP ignored (proc(5): SigIgn, bit 0 is signal 1).
+/// Whether this process was started with SIGHUP ignored (proc(5): SigIgn, bit 0 is signal 1).
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

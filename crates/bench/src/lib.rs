@@ -1,6 +1,7 @@
-//! The load generator: plan, client, report, and the comparison with peers.
-//! In: a command line. Out: figures, each with how it was made.
-//! Never: imports `server`, `gate`, `push` or `lua`; believes a figure that the client itself limited.
+//! The load generator: plan, client, report, and the comparison with other servers.
+//! In: a command line. Out: figures, and how each was measured.
+//! Never: imports `server`, `gate`, `push` or `lua`; reports a figure that the client itself limited without
+//! a warning.
 //! Limits: `plan::CONNECTIONS_MAX`, `plan::THREADS_MAX`, `plan::PIPELINE_MAX`.
 #![forbid(unsafe_code)]
 

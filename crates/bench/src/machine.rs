@@ -1,24 +1,24 @@
-//! What this machine says about itself: CPU time, memory, limits, environment.
-//! In: files of /proc and /sys. Out: numbers and short texts; nothing where a file is missing.
-//! Never: changes anything but this thread's CPU and this process's soft descriptor limit.
+//! Facts about this machine from the kernel: CPU time, memory, limits, environment.
+//! In: files of /proc and /sys. Out: numbers and short texts; zero, empty or "unknown" if a file is missing.
+//! Never: changes anything except this thread's CPUs and this process's soft descriptor limit.
 
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 use std::fs;
 use std::time::Duration;
 
-/// Ticks of one second in /proc's times (USER_HZ, fixed at 100 for Linux's user space).
+/// Ticks per second of the times in /proc (USER_HZ, which Linux fixes at 100 for user space).
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Time that `cpus` were not idle since boot: user, nice, system, interrupts and stolen time, whoever
-/// caused it (MEASURE.md). 10 ms resolution.
+/// Time since boot during which `cpus` were not idle: user, nice, system, interrupts and stolen time of all
+/// processes. Resolution: 10 ms.
 #[must_use]
 pub fn busy_time(cpus: &[usize]) -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     ticks(busy_ticks(&text, cpus))
 }
 
-/// The CPUs that are on; empty where the kernel does not say.
+/// The CPUs that are online; empty if /proc/stat cannot be read.
 #[must_use]
 pub fn online_cpus() -> Vec<usize> {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -45,19 +45,19 @@ fn ticks(count: u64) -> Duration {
     Duration::from_millis(count * (1000 / TICKS_PER_SECOND))
 }
 
-/// What a process and its descendants have used.
+/// CPU time, memory and context switches of a process and its descendants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// User and system time of processes that are alive. 10 ms resolution.
+    /// User and system time, including children that ended and were waited for. Resolution: 10 ms.
     pub cpu: Duration,
     /// Resident memory, bytes.
     pub resident_bytes: u64,
-    /// Times a thread gave its CPU up or lost it.
+    /// Number of times that a thread gave up or lost its CPU.
     pub context_switches: u64,
 }
 
 impl Spent {
-    /// The CPU time and switches since `earlier`; memory as it is now.
+    /// The CPU time and context switches since `earlier`, and the present memory.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Spent {
     }
 }
 
-/// What `pid` and all its descendants have used so far; `None` when there is no such process.
+/// The usage of `pid` and all its descendants so far; `None` if there is no such process.
 #[must_use]
 pub fn spent(pid: u32) -> Option<Spent> {
     let mut sum = Spent::default();
@@ -85,13 +85,14 @@ pub fn spent(pid: u32) -> Option<Spent> {
     found.then_some(sum)
 }
 
-/// Fields 14 to 17 of proc(5): utime, stime, and those of children that ended and were waited for. Without
-/// these, what a worker used would vanish when it ends (servers replace theirs after some requests).
+/// Fields 14 to 17 of proc(5): utime, stime, and both for children that ended and were waited for. Without
+/// the children, the time of a worker process would be lost when it ends (some servers replace their
+/// workers).
 fn ticks_with_ended_children(stat: &str) -> u64 {
     let Some((_, rest)) = stat.rsplit_once(')') else {
         return 0;
     };
-    // Counted from the field after the name, which is the third.
+    // Counted from the field after the name, which is field 3.
     let fields = rest.split_ascii_whitespace().skip(11).take(4);
     fields.filter_map(|text| text.parse::<u64>().ok()).sum()
 }
@@ -117,7 +118,7 @@ fn task_ids(pid: u32) -> Vec<String> {
     entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Resident memory of one process, bytes; 0 when it is gone.
+/// Resident memory of one process, bytes; 0 if the process does not exist.
 #[must_use]
 pub fn resident_bytes(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -145,13 +146,13 @@ fn status_number(status: &str, name: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// CPU time of the calling thread. Nanosecond resolution.
+/// CPU time of the calling thread. Resolution: 1 ns.
 #[must_use]
 pub fn thread_cpu_time() -> Duration {
     clock(rustix::time::ClockId::ThreadCPUTime)
 }
 
-/// CPU time of this whole process. Nanosecond resolution.
+/// CPU time of this process. Resolution: 1 ns.
 #[must_use]
 pub fn process_cpu_time() -> Duration {
     clock(rustix::time::ClockId::ProcessCPUTime)
@@ -162,19 +163,19 @@ fn clock(id: rustix::time::ClockId) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// CPU time of child processes that have ended and been waited for.
+/// CPU time of child processes that ended and were waited for.
 #[must_use]
 pub fn children_cpu_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let Some((_, rest)) = stat.rsplit_once(')') else {
         return Duration::ZERO;
     };
-    // Fields 16 and 17 of proc(5), counted from the one after the name: cutime and cstime.
+    // Fields 16 and 17 of proc(5), counted from the field after the name: cutime and cstime.
     let fields = rest.split_ascii_whitespace().skip(13).take(2);
     ticks(fields.filter_map(|text| text.parse::<u64>().ok()).sum())
 }
 
-/// How long the calling thread was ready to run but had to wait for a CPU, since it began.
+/// Time since the calling thread's start during which it was ready to run but waited for a CPU.
 #[must_use]
 pub fn thread_run_delay() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
@@ -182,10 +183,10 @@ pub fn thread_run_delay() -> Duration {
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// Binds the calling thread (and threads and processes it starts from now on) to `cpus`.
+/// Pins the calling thread, and the threads and processes that it starts later, to `cpus`.
 ///
 /// # Errors
-/// When none of them is a CPU that this process may use.
+/// If this process may use none of `cpus`.
 pub fn pin(cpus: &[usize]) -> std::io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -196,7 +197,7 @@ pub fn pin(cpus: &[usize]) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// CPUs that the calling thread may use.
+/// The CPUs that the calling thread may use.
 #[must_use]
 pub fn allowed_cpus() -> Vec<usize> {
     rustix::thread::sched_getaffinity(None).map_or_else(
@@ -205,7 +206,7 @@ pub fn allowed_cpus() -> Vec<usize> {
     )
 }
 
-/// Raises the soft descriptor limit to the hard one and returns it; `u64::MAX` is "no limit".
+/// Raises the soft descriptor limit to the hard limit and returns it; `u64::MAX` means no limit.
 #[must_use]
 pub fn raise_descriptor_limit() -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile);
@@ -217,7 +218,7 @@ pub fn raise_descriptor_limit() -> u64 {
     }
 }
 
-/// Local ports that the kernel picks from for one destination (and source) address.
+/// Number of local ports that the kernel can use for one destination address and one source address.
 #[must_use]
 pub fn local_ports() -> u64 {
     let text = read_line("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
@@ -228,7 +229,7 @@ pub fn local_ports() -> u64 {
     }
 }
 
-/// What a reader of a figure needs to know about the machine, as name and text.
+/// The properties of the machine that matter for its figures, as name and text.
 #[must_use]
 pub fn environment() -> Vec<(&'static str, String)> {
     let mut environment = vec![("kernel", kernel()), ("cpus", cpus()), ("memory", memory())];
@@ -294,7 +295,7 @@ mod tests {
                         cpu1 200 0 0 0 0 0 0 0 0 0\nintr 5\n";
 
     #[test]
-    fn busy_time_is_all_but_idle_and_waiting_for_disks() {
+    fn busy_time_excludes_idle_and_iowait() {
         assert_eq!(busy_ticks(STAT, &[0]), 133);
         assert_eq!(busy_ticks(STAT, &[0, 1]), 333);
         assert_eq!(busy_ticks(STAT, &[7]), 0);
@@ -302,21 +303,21 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_found_with_memory_and_a_missing_one_is_not() {
+    fn usage_is_known_for_existing_processes_only() {
         let spent = spent(std::process::id()).unwrap();
         assert!(spent.resident_bytes > 0);
         assert_eq!(super::spent(u32::MAX), None);
     }
 
     #[test]
-    fn what_ended_children_used_is_in_their_parents_time() {
+    fn time_of_ended_children_counts_for_their_parent() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 9 9 9 9 100 20 3000 400 20 0 1 0 5 6 7\n";
         assert_eq!(ticks_with_ended_children(stat), 3520);
         assert_eq!(ticks_with_ended_children(""), 0);
     }
 
     #[test]
-    fn the_environment_has_no_empty_line() {
+    fn environment_has_no_empty_text() {
         for (name, text) in environment() {
             assert!(!text.is_empty(), "{name}");
         }

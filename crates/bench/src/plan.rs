@@ -1,49 +1,49 @@
-//! The plan of a load: how many connections, when each request is due, when it ends. Pure.
-//! In: what the operator asked. Out: each thread's share of it and its arrival schedule.
-//! Never: a clock or a socket; arrivals are times since the start.
+//! The plan of a load: the number of connections, when each request is due, and when the load ends.
+//! In: the operator's settings. Out: each thread's share and its schedule of send times.
+//! Never: uses a clock or a socket; send times are relative to the start.
 //! Limits: `CONNECTIONS_MAX`, `THREADS_MAX`, `PIPELINE_MAX`, `SOURCES_MAX`.
-//! Invariant: shares add up to the whole; an arrival never lies before the one before it.
+//! Invariant: the shares add up to the whole plan; planned send times never decrease.
 
 use core::net::IpAddr;
 use tidegate_base::{Prng, Span};
 
-/// Connections of one run.
+/// Largest number of connections of one run.
 pub const CONNECTIONS_MAX: u32 = 4_000_000;
-/// Threads of one run.
+/// Largest number of threads of one run.
 pub const THREADS_MAX: u16 = 256;
 /// Requests in flight on one connection.
 pub const PIPELINE_MAX: u16 = 1024;
-/// Source addresses of one run.
+/// Largest number of source addresses of one run.
 pub const SOURCES_MAX: usize = 65_536;
 
-/// A whole load.
+/// The plan of a load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Connections held at once, all threads together.
+    /// Number of simultaneous connections over all threads.
     pub connections: u32,
-    /// Threads; each has connections of its own.
+    /// Number of threads; each has its own connections.
     pub threads: u16,
-    /// Time after the warm-up until no more requests are sent; `None`: `requests` ends it.
+    /// How long requests are sent after warm-up and ramp; `None`: `requests` ends the run.
     pub duration: Option<Span>,
-    /// Requests to send; `None`: `duration` ends it.
+    /// Number of requests to send; `None`: `duration` ends the run.
     pub requests: Option<u64>,
-    /// Time at the start that no figure counts.
+    /// Time at the start that is not measured.
     pub warm_up: Span,
-    /// Time over which connections and rate grow from nothing; no figure counts it.
+    /// Time over which connections and rate grow from zero; it is not measured.
     pub ramp: Span,
     /// When requests are due.
     pub pace: Pace,
-    /// Requests of one connection before it is closed and made anew.
+    /// Number of requests after which a connection is closed and opened again.
     pub requests_per_connection: Option<u64>,
-    /// Rest of a connection after an answer (closed loop only), ±3 %.
+    /// Pause of a connection after a response (closed loop only), ±3 %.
     pub think: Span,
     /// Requests in flight on one connection.
     pub pipeline: u16,
-    /// Time a request or a connect may take.
+    /// Time limit for a request and for a connection attempt.
     pub timeout: Span,
-    /// Local addresses that connections take in turn; empty: the kernel's choice.
+    /// Local addresses that connections use in turn; empty: the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// Seed of all that is random.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -70,48 +70,48 @@ impl Default for Plan {
 /// When requests are due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Each connection sends as soon as its answer is there (and thought over).
+    /// Closed loop: each connection sends its next request after the response (and the pause).
     Closed,
-    /// Open loop: so many a second over all connections, whatever the answers do.
+    /// Open loop: a total rate over all connections, independent of the responses.
     Total {
-        /// Requests a second.
+        /// Requests per second.
         per_second: f64,
         /// How they are spaced.
         arrivals: Arrivals,
     },
-    /// Open loop: so many a second on each connection.
+    /// Open loop: a rate on each connection.
     PerConnection {
-        /// Requests a second.
+        /// Requests per second.
         per_second: f64,
         /// How they are spaced.
         arrivals: Arrivals,
     },
 }
 
-/// How the arrivals of an open loop are spaced.
+/// The spacing of the requests of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     /// Evenly.
     Constant,
-    /// As independent users come: exponential gaps.
+    /// Randomly, as independent users would send: exponential gaps.
     Poisson,
 }
 
 /// One thread's part of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Which thread.
+    /// Number of the thread.
     pub thread: u16,
     /// Number of its first connection among all.
     pub connection_first: u32,
-    /// How many connections.
+    /// Number of connections.
     pub connections: u32,
-    /// How many requests, where the plan says how many.
+    /// Number of requests, if the plan has one.
     pub requests: Option<u64>,
 }
 
 impl Plan {
-    /// The part of thread `thread` (below `threads`).
+    /// The share of thread `thread` (below `threads`).
     #[must_use]
     pub fn share(&self, thread: u16) -> Share {
         let threads = u64::from(self.threads.max(1));
@@ -131,45 +131,45 @@ impl Plan {
         }
     }
 
-    /// When connection number `connection` is opened, since the start.
+    /// When connection number `connection` is opened, relative to the start.
     #[must_use]
     pub fn opened_at(&self, connection: u32) -> Span {
         self.ramp.mul_f64(f64::from(connection) / f64::from(self.connections.max(1)))
     }
 
-    /// The local address of connection number `connection`; the same one each time it is made anew.
+    /// The local address of connection number `connection`; the same each time it is opened again.
     #[must_use]
     pub fn source(&self, connection: u32) -> Option<IpAddr> {
         let at = (connection as usize).checked_rem(self.sources.len())?;
         self.sources.get(at).copied()
     }
 
-    /// When figures begin to count, since the start.
+    /// When measuring begins, relative to the start.
     #[must_use]
     pub fn counted_from(&self) -> Span {
         self.warm_up.max(self.ramp)
     }
 
-    /// When the last request may be sent, since the start.
+    /// When sending ends, relative to the start.
     #[must_use]
     pub fn ends_at(&self) -> Option<Span> {
         self.duration.map(|duration| self.counted_from() + duration)
     }
 
-    /// The schedule of one thread, where the pace is one over all connections.
+    /// The schedule of one thread, if the pace is a total rate.
     #[must_use]
     pub fn schedule(&self, thread: u16) -> Option<Schedule> {
         let Pace::Total { per_second, arrivals } = self.pace else {
             return None;
         };
         let threads = f64::from(self.threads.max(1));
-        // Threads take turns: each sends every `threads`th request of the whole rhythm.
+        // Threads take turns: each sends every `threads`th request of the whole schedule.
         let phase = f64::from(thread) / threads;
         let seed = Prng::new(self.seed ^ u64::from(thread).wrapping_mul(0x9e37)).next_u64();
         Some(Schedule::new(per_second / threads, self.ramp, arrivals, phase, seed))
     }
 
-    /// The schedule of one connection, where the pace is one for each of them.
+    /// The schedule of one connection, if the pace is a rate per connection.
     #[must_use]
     pub fn connection_schedule(&self, connection: u32) -> Option<Schedule> {
         let Pace::PerConnection { per_second, arrivals } = self.pace else {
@@ -177,25 +177,29 @@ impl Plan {
         };
         let mut prng = Prng::new(self.seed ^ u64::from(connection).wrapping_mul(0x0001_0001));
         let seed = prng.next_u64();
-        // Connections start at random places of the rhythm so that they do not beat as one.
+        // Each connection starts at a random phase, so that they do not all send at the same time.
         let phase = prng.below(1 << 20) as f64 / f64::from(1 << 20);
         Some(Schedule::new(per_second, Span::ZERO, arrivals, phase, seed))
     }
 }
 
-/// An endless series of planned send times; `phase` (below 1) is the place of the first in the rhythm.
+/// An endless series of planned send times.
 #[derive(Clone, Debug)]
 pub struct Schedule {
+    /// The rate after the ramp.
     per_second: f64,
+    /// Length of the ramp, seconds.
     ramp_s: f64,
     arrivals: Arrivals,
-    /// Arrivals expected until the last one that was handed out, at a rate that changes in the ramp.
+    /// Place of the next send time, as the number of arrivals expected before it. The rate changes during the
+    /// ramp; this number does not depend on it. Never decreases.
     position: f64,
     prng: Prng,
 }
 
 impl Schedule {
-    /// A schedule of `per_second` arrivals a second, growing in a line from 0 during `ramp`.
+    /// A schedule of `per_second` arrivals per second, growing linearly from 0 during `ramp`. `phase` (below
+    /// 1) is the position of the first evenly spaced arrival.
     #[must_use]
     pub fn new(per_second: f64, ramp: Span, arrivals: Arrivals, phase: f64, seed: u64) -> Self {
         let mut schedule = Self {
@@ -212,20 +216,20 @@ impl Schedule {
         schedule
     }
 
-    /// The next planned send time since the start.
+    /// The next planned send time, relative to the start.
     pub fn next_arrival(&mut self) -> Span {
         let seconds = self.seconds_at(self.position);
         self.step();
-        // About 31 years: later than any run, and safe to turn into a Span.
+        // About 31 years: later than any run, and within the range of Span.
         Span::from_secs_f64(seconds.min(1e9))
     }
 
-    /// How many arrivals are still to come before `end`; of Poisson's, the next and as many as are
-    /// expected after it.
+    /// Number of arrivals that are still to come before `end`. For Poisson arrivals: the next one and the
+    /// number expected after it.
     #[must_use]
     pub fn arrivals_before(&self, end: Span) -> u64 {
         let ahead = self.expected_until(end.as_secs_f64()) - self.position;
-        // Conversions saturate: nothing is ahead of a position that lies behind the end.
+        // The conversion saturates: if the position is past the end, the result is 0.
         match self.arrivals {
             Arrivals::Constant => ahead.ceil() as u64,
             Arrivals::Poisson if ahead > 0.0 => 1 + ahead.round() as u64,
@@ -243,8 +247,8 @@ impl Schedule {
         };
     }
 
-    /// When `position` arrivals are expected to have come: the inverse of the summed rate, which is
-    /// a parabola in the ramp and a line after it.
+    /// The time by which `position` arrivals are expected: the inverse of the integrated rate, which is a
+    /// parabola during the ramp and a line after it.
     fn seconds_at(&self, position: f64) -> f64 {
         let in_ramp = self.per_second * self.ramp_s / 2.0;
         if position < in_ramp {
@@ -254,7 +258,7 @@ impl Schedule {
         }
     }
 
-    /// How many arrivals are expected to have come at `seconds`: the inverse of `seconds_at`.
+    /// The number of arrivals expected by `seconds`: the inverse of `seconds_at`.
     fn expected_until(&self, seconds: f64) -> f64 {
         if seconds < self.ramp_s {
             self.per_second * seconds * seconds / (2.0 * self.ramp_s)
@@ -281,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_rate_is_even() {
+    fn constant_rate_is_even() {
         let mut schedule = Schedule::new(4.0, Span::ZERO, Arrivals::Constant, 0.0, 1);
         let times: Vec<u128> = (0..4).map(|_| schedule.next_arrival().as_millis()).collect();
         assert_eq!(times, [0, 250, 500, 750]);
     }
 
     #[test]
-    fn a_ramp_sends_half_of_the_rate_and_then_all_of_it() {
+    fn ramp_sends_half_the_rate_then_the_full_rate() {
         let ramp = Span::from_secs(10);
         let mut schedule = Schedule::new(100.0, ramp, Arrivals::Constant, 0.0, 1);
         let times = arrivals_until(&mut schedule, Span::from_secs(20));
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_arrivals_keep_the_rate_and_are_not_even() {
+    fn poisson_arrivals_keep_the_rate_with_exponential_gaps() {
         let mut schedule = Schedule::new(1000.0, Span::ZERO, Arrivals::Poisson, 0.0, 7);
         let times = arrivals_until(&mut schedule, Span::from_secs(100));
         let count = times.len() as f64;
@@ -306,30 +310,33 @@ mod tests {
             times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1000.0).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        assert!((variance.sqrt() / mean - 1.0).abs() < 0.05, "exponential gaps vary by their mean");
+        assert!(
+            (variance.sqrt() / mean - 1.0).abs() < 0.05,
+            "the deviation of exponential gaps equals their mean"
+        );
     }
 
     #[test]
-    fn what_is_still_to_come_is_known_without_counting() {
+    fn predicted_arrivals_agree_with_counted_arrivals() {
         let rates = [(7.3, 0), (1000.0, 0), (1000.0, 3), (256.0, 10)];
         for (seconds, (rate, ramp)) in (1..6).flat_map(|at| rates.map(|one| (at, one))) {
             let end = Span::from_secs(seconds);
             for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
                 let mut schedule = Schedule::new(rate, Span::from_secs(ramp), arrivals, 0.3, 5);
-                let told = schedule.arrivals_before(end);
+                let predicted = schedule.arrivals_before(end);
                 let counted = arrivals_until(&mut schedule, end).len() as u64;
                 let room = match arrivals {
                     Arrivals::Constant => 0,
                     Arrivals::Poisson => 2 + 5 * counted.isqrt(),
                 };
                 assert!(
-                    told.abs_diff(counted) <= room,
-                    "{rate} {ramp} {arrivals:?}: {told}, {counted}"
+                    predicted.abs_diff(counted) <= room,
+                    "{rate} {ramp} {arrivals:?}: {predicted}, {counted}"
                 );
                 assert_eq!(
                     schedule.arrivals_before(end),
                     0,
-                    "the last that was handed out is past the end"
+                    "the last arrival returned is past the end"
                 );
             }
         }
@@ -338,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_interleave_into_one_even_rhythm() {
+    fn threads_interleave_into_an_even_schedule() {
         let plan = Plan {
             threads: 4,
             pace: Pace::Total { per_second: 1000.0, arrivals: Arrivals::Constant },
@@ -357,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_open_evenly_over_the_ramp() {
+    fn ramp_opens_connections_evenly() {
         let plan = Plan { connections: 10, ramp: Span::from_secs(5), ..Plan::default() };
         assert_eq!(plan.opened_at(0), Span::ZERO);
         assert_eq!(plan.opened_at(5), Span::from_millis(2500));
@@ -366,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_take_the_sources_in_turn() {
+    fn connections_use_the_sources_in_turn() {
         let sources: Vec<IpAddr> = vec![[127, 0, 0, 2].into(), [127, 0, 0, 3].into()];
         let plan = Plan { sources: sources.clone(), ..Plan::default() };
         let taken: Vec<Option<IpAddr>> = (0..3).map(|number| plan.source(number)).collect();
@@ -376,7 +383,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_add_up_to_the_whole(connections in 1_u32..100_000, threads in 1_u16..64, requests in 0_u64..u64::MAX / 2) {
+        fn shares_add_up_to_the_plan(connections in 1_u32..100_000, threads in 1_u16..64, requests in 0_u64..u64::MAX / 2) {
             let plan = Plan { connections, threads, requests: Some(requests), ..Plan::default() };
             let shares: Vec<Share> = (0..threads).map(|thread| plan.share(thread)).collect();
             prop_assert_eq!(shares.iter().map(|share| share.connections).sum::<u32>(), connections);
@@ -389,7 +396,7 @@ mod tests {
         }
 
         #[test]
-        fn arrivals_never_go_back(per_second in 0.01_f64..1e7, ramp_ms in 0_u64..60_000, poisson: bool, seed: u64) {
+        fn arrivals_never_decrease(per_second in 0.01_f64..1e7, ramp_ms in 0_u64..60_000, poisson: bool, seed: u64) {
             let arrivals = if poisson { Arrivals::Poisson } else { Arrivals::Constant };
             let mut schedule = Schedule::new(per_second, Span::from_millis(ramp_ms), arrivals, 0.5, seed);
             let mut last = Span::ZERO;

@@ -1,11 +1,11 @@
-//! Other programs of a comparison: started on CPUs of their own, waited for, stopped.
-//! In: a command line. Out: a running process that ends with its owner, and with it all that it started.
-//! Never: starts anything on a port that is taken: with SO_REUSEPORT a forgotten server would
-//! silently take a part of the load. Leaves a process behind, however this one ends; a kill (SIGKILL) of this
-//! one ends what setpriv started, but not what that had started itself and does not end.
+//! Programs that a comparison starts on given CPUs, waits for, and stops.
+//! In: a command line. Out: a running process. When its `Running` is dropped, it and all its descendants end.
+//! Never: starts a program on a port that is in use: with SO_REUSEPORT a forgotten server would silently take
+//! a part of the load. Leaves no process behind, however this process ends, with one exception: after SIGKILL
+//! of this process, programs started through setpriv end, but their own children may survive.
 //! Limits: `START_MAX`, `STOP_MAX`.
-//! Invariant: a group stands in `STARTED` from its start until its leader is waited for, both under the lock,
-//! so its number means no other group when it is signalled.
+//! Invariant: a process group is in `STARTED` from its start until its leader is waited for, both under the
+//! lock. Its number therefore cannot belong to another group when it is signalled.
 
 use crate::machine;
 use core::net::SocketAddr;
@@ -22,66 +22,67 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a program may take until it listens.
+/// How long a program may take to listen.
 pub const START_MAX: Duration = Duration::from_secs(15);
-/// How long a program may take to end when it is asked to.
+/// How long a program may take to end after SIGTERM.
 pub const STOP_MAX: Duration = Duration::from_secs(3);
 
 const POLL: Duration = Duration::from_millis(2);
-/// How long a program that listens is watched: one that goes to the background ends its first process then.
+/// How long a listening program is watched: the first process of one that goes to the background ends here.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How long a connection to a port may take until the port counts as silent.
-const KNOCK_MAX: Duration = Duration::from_millis(300);
-/// Answers of the network that nobody is there.
-const SAYS_NOBODY: [io::ErrorKind; 3] = [
+/// How long a connection to a port may take before the port counts as silent.
+const PROBE_MAX: Duration = Duration::from_millis(300);
+/// Errors of connect that mean that nothing listens.
+const NO_LISTENER: [io::ErrorKind; 3] = [
     io::ErrorKind::ConnectionRefused,
     io::ErrorKind::HostUnreachable,
     io::ErrorKind::NetworkUnreachable,
 ];
-static STARTED: Mutex<Started> = Mutex::new(Started { groups: Vec::new(), strangers: None });
+static STARTED: Mutex<Started> = Mutex::new(Started { groups: Vec::new(), inherited: None });
 
-/// A program that runs as long as this value lives, and so do the processes that it starts.
+/// A running program. Dropping this value ends the program and the processes that it started.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
+    /// Its process group; the program is the leader.
     group: Pid,
 }
 
 impl Running {
-    /// Starts `command` on `cpus`, without input and output, in a process group of its own.
+    /// Starts `command` on `cpus`, without input and output, in its own process group.
     ///
     /// # Errors
-    /// When the program or the CPU is not there.
+    /// If the program or the CPU does not exist.
     pub fn start(command: &Command, cpus: &[usize]) -> io::Result<Self> {
         let mut command = ended_with_this_process(command)?;
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Self::spawn(&mut command, cpus)
     }
 
-    /// As `start`, but nothing is between this process and the program: where the time of its start counts.
+    /// As `start`, but without setpriv in between, for measurements of the start time.
     ///
     /// # Errors
-    /// When the program or the CPU is not there.
+    /// If the program or the CPU does not exist.
     pub fn start_directly(command: &mut Command, cpus: &[usize]) -> io::Result<Self> {
         Self::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()), cpus)
     }
 
-    /// Runs `command` on `cpus` to its end: whether it ended well, and what it wrote to stdout and stderr.
+    /// Runs `command` on `cpus` to its end. Returns whether it exited with 0, its stdout and its stderr.
     ///
     /// # Errors
-    /// When the program or the CPU is not there.
+    /// If the program or the CPU does not exist.
     pub fn output(command: &mut Command, cpus: &[usize]) -> io::Result<(bool, String, String)> {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Self::spawn(command, cpus)?;
         let pipes = (running.child.stdout.take(), running.child.stderr.take());
         let (Some(mut stdout_pipe), Some(mut stderr_pipe)) = pipes else {
-            return Err(io::Error::other("a process without pipes"));
+            return Err(io::Error::other("the process has no pipes"));
         };
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         thread::scope(|scope| {
             let reading = scope.spawn(|| stderr_pipe.read_to_end(&mut stderr));
             let read = stdout_pipe.read_to_end(&mut stdout);
-            // What it complained of is for the operator alone.
+            // Its stderr is only shown to the operator, so a failed read is ignored.
             let _ = reading.join();
             read
         })?;
@@ -94,9 +95,9 @@ impl Running {
 
     fn spawn(command: &mut Command, cpus: &[usize]) -> io::Result<Self> {
         let mut started = started();
-        if started.strangers.is_none() {
-            started.strangers = Some(children(&[]).iter().map(|child| child.pid).collect());
-            // Processes whose parents are gone become children of this one and can be found. Without it
+        if started.inherited.is_none() {
+            started.inherited = Some(children(&[]).iter().map(|child| child.pid).collect());
+            // Orphaned processes become children of this process, where they can be found. Without this
             // they end with their group, unless they left it.
             let _ = process::set_child_subreaper(Pid::from_raw(1));
         }
@@ -105,9 +106,10 @@ impl Running {
         let child = command.stdin(Stdio::null()).process_group(0).spawn();
         let unpinned = machine::pin(&before);
         let child = child?;
-        let group = pid_of(&child).ok_or_else(|| io::Error::other("a process without a number"))?;
+        let group =
+            pid_of(&child).ok_or_else(|| io::Error::other("the process has no process id"))?;
         started.groups.push(group);
-        // From here on it ends with this value, which needs the lock for that.
+        // From here on dropping `running` ends the program, which takes the lock.
         drop(started);
         let running = Self { child, group };
         unpinned?;
@@ -123,7 +125,7 @@ impl Running {
     /// Waits until something listens on `address`, or `stop` is set.
     ///
     /// # Errors
-    /// A sentence for the operator, when the program ended, went to the background, or nothing listens
+    /// A message for the operator if the program ended or went to the background, or if nothing listens
     /// after [`START_MAX`].
     pub fn wait_until_listening(
         &self,
@@ -142,7 +144,9 @@ impl Running {
             match listens_since {
                 Some(since) if since.elapsed() > SETTLE => return Ok(()),
                 None if begun.elapsed() > START_MAX => {
-                    return Err(format!("nothing listens on {address} after {START_MAX:?}"));
+                    return Err(format!(
+                        "the program did not listen on {address} within {START_MAX:?}"
+                    ));
                 }
                 _ => thread::sleep(POLL),
             }
@@ -150,21 +154,21 @@ impl Running {
         Ok(())
     }
 
-    /// How it ended, when it has, and what to do about it.
+    /// How the program ended, and what to do about it; `None` while it runs.
     #[must_use]
     pub fn ended(&self) -> Option<String> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = process::waitid(WaitId::Pid(self.group), options).ok()??;
         Some(match (status.exit_status(), status.terminating_signal()) {
-            (Some(0), _) => "it ended by itself (exit status 0); a server in the background can be \
-                             neither watched nor stopped: keep it in the foreground (nginx: -g 'daemon \
-                             off;', haproxy: -db)"
+            (Some(0), _) => "the program exited by itself (exit status 0); a server that goes to the background cannot \
+                             be watched or stopped: keep it in the foreground (nginx: -g 'daemon off;', haproxy: \
+                             -db)"
                 .to_owned(),
             (Some(code), _) => format!(
-                "it ended by itself (exit status {code}); its output is not shown here: run it alone to \
-                 see why"
+                "the program exited by itself (exit status {code}); its output is not shown here: run the command \
+                 alone to see it"
             ),
-            (None, signal) => format!("it ended by itself (signal {})", signal.unwrap_or(0)),
+            (None, signal) => format!("the program was ended by signal {}", signal.unwrap_or(0)),
         })
     }
 }
@@ -181,36 +185,36 @@ impl Drop for Running {
     }
 }
 
-/// Stops all that is running, each in order if it needs no more than `patience`, so that nothing is
-/// started any more: this process is about to end.
+/// Stops all running programs before this process ends: SIGTERM, and SIGKILL after `patience`. No program
+/// can be started afterwards.
 pub fn stop_all(patience: Duration) {
     let started = started();
     stop(&started.groups, patience);
     stop_orphans(&started, patience);
-    // Whoever wants to start or stop a program waits for this lock until the process is over.
+    // Threads that start or stop a program wait for this lock until the process ends.
     core::mem::forget(started);
 }
 
-/// What this process has to do with others.
+/// The child processes of this process.
 struct Started {
-    /// Process groups that are running, by their leaders.
+    /// Running process groups, by the process id of their leader.
     groups: Vec<Pid>,
-    /// Children that were there before the first was started: a shell that became this program by exec
-    /// leaves its own.
-    strangers: Option<Vec<Pid>>,
+    /// Children that existed before the first program was started; a shell that replaced itself with this
+    /// program by exec leaves its own. `None` before the first start.
+    inherited: Option<Vec<Pid>>,
 }
 
 fn started() -> MutexGuard<'static, Started> {
-    // A list of numbers is whole whatever panicked.
+    // The list is complete even if another thread panicked.
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `command` under setpriv, where it is installed (util-linux): the kernel asks the program to end when the
-/// thread that started it ends, in whatever way.
+/// `command` under setpriv (util-linux), where installed: the kernel sends SIGTERM to the program when the
+/// thread that started it ends for any reason.
 fn ended_with_this_process(command: &Command) -> io::Result<Command> {
     let program = command.get_program();
     let found = find_program(program).filter(|path| is_executable(path));
-    // Under setpriv a program that is missing would only be one that ended early.
+    // Under setpriv a missing program would look like a program that exited early.
     let path = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such program"))?;
     let mut watched = match find_program("setpriv") {
         Some(setpriv) => {
@@ -230,11 +234,11 @@ fn ended_with_this_process(command: &Command) -> io::Result<Command> {
     Ok(watched)
 }
 
-/// Asks all processes of `groups` to end, and ends those that have not after `patience`.
+/// Sends SIGTERM to all processes of `groups`, and SIGKILL to those that still run after `patience`.
 fn stop(groups: &[Pid], patience: Duration) {
     let signal_all = |signal| {
         for &group in groups {
-            // A group that is gone needs no signal.
+            // The group may have ended already.
             let _ = process::kill_process_group(group, signal);
         }
     };
@@ -247,33 +251,33 @@ fn stop(groups: &[Pid], patience: Duration) {
     wait_until(STOP_MAX, is_gone);
 }
 
-/// Ends the children of this process that it did not start: what programs left when they ended.
+/// Ends the children of this process that it did not start: orphans of programs that ended.
 fn stop_orphans(started: &Started, patience: Duration) {
-    let Some(strangers) = &started.strangers else {
+    let Some(inherited) = &started.inherited else {
         return;
     };
     let begun = Instant::now();
-    let mut asked = Vec::new();
+    let mut terminated = Vec::new();
     wait_until(patience + STOP_MAX, || {
-        let orphans = children(&[&started.groups[..], strangers].concat());
+        let orphans = children(&[&started.groups[..], inherited].concat());
         for orphan in &orphans {
-            // One that is gone by now needs neither.
+            // The orphan may have ended already.
             if orphan.is_zombie {
                 let _ = process::waitpid(Some(orphan.pid), WaitOptions::NOHANG);
             } else if begun.elapsed() >= patience {
                 let _ = process::kill_process(orphan.pid, Signal::KILL);
-            } else if !asked.contains(&orphan.pid) {
+            } else if !terminated.contains(&orphan.pid) {
                 let _ = process::kill_process(orphan.pid, Signal::TERM);
-                asked.push(orphan.pid);
+                terminated.push(orphan.pid);
             }
         }
         orphans.is_empty()
     });
 }
 
-fn wait_until(patience: Duration, mut is_so: impl FnMut() -> bool) {
+fn wait_until(patience: Duration, mut is_done: impl FnMut() -> bool) {
     let begun = Instant::now();
-    while !is_so() && begun.elapsed() < patience {
+    while !is_done() && begun.elapsed() < patience {
         thread::sleep(POLL);
     }
 }
@@ -291,11 +295,11 @@ struct Process {
     pid: Pid,
     parent: Option<Pid>,
     group: Pid,
-    /// It has ended and is not waited for yet.
+    /// It has ended, and its parent has not waited for it yet.
     is_zombie: bool,
 }
 
-/// All processes that can be seen.
+/// All processes in /proc.
 fn processes() -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -303,7 +307,7 @@ fn processes() -> Vec<Process> {
     let process = |entry: std::fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        // Fields 3 to 5 of proc(5), behind the name: state, parent, process group.
+        // Fields 3 to 5 of proc(5), after the name: state, parent, process group.
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let is_zombie = matches!(fields.next()?, "Z" | "X");
         let mut number = || fields.next()?.parse().ok().and_then(Pid::from_raw);
@@ -317,49 +321,52 @@ fn pid_of(child: &Child) -> Option<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
-/// Whether something listens on `address`, as far as can be seen from outside.
+/// Whether something listens on a port, as seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
-    /// A connection was made.
+pub enum PortState {
+    /// A connection was established.
     Open,
-    /// The port is held, or does not say: its queue of connections may be full.
+    /// The port is in use but gives no connection: its backlog may be full.
     Silent,
-    /// Connections are refused and nobody holds the port.
+    /// Connections are refused and the port can be bound.
     Free,
 }
 
-/// Knocks at `address`.
+/// Finds out whether something listens on `address`.
 #[must_use]
-pub fn knock(address: SocketAddr) -> Door {
-    match TcpStream::connect_timeout(&address, KNOCK_MAX) {
-        // A connect to a free port can meet itself (simultaneous open) and succeed.
-        Ok(stream) if stream.local_addr().ok() != stream.peer_addr().ok() => return Door::Open,
+pub fn probe_port(address: SocketAddr) -> PortState {
+    match TcpStream::connect_timeout(&address, PROBE_MAX) {
+        // A connect to a free port can connect to itself (simultaneous open) and succeed.
+        Ok(stream) if stream.local_addr().ok() != stream.peer_addr().ok() => {
+            return PortState::Open;
+        }
         Ok(_) => {}
-        Err(error) if SAYS_NOBODY.contains(&error.kind()) => {}
-        Err(_) => return Door::Silent,
+        Err(error) if NO_LISTENER.contains(&error.kind()) => {}
+        Err(_) => return PortState::Silent,
     }
-    // The standard library's listener does not share a port (no SO_REUSEPORT).
+    // The standard library does not set SO_REUSEPORT, so binding a port that is in use fails.
     match TcpListener::bind(address) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Door::Silent,
-        _ => Door::Free,
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => PortState::Silent,
+        _ => PortState::Free,
     }
 }
 
-/// Whether something takes connections on `address`.
+/// Whether a connection to `address` can be established.
 fn is_answering(address: SocketAddr) -> bool {
-    TcpStream::connect_timeout(&address, KNOCK_MAX)
+    TcpStream::connect_timeout(&address, PROBE_MAX)
         .is_ok_and(|stream| stream.local_addr().ok() != stream.peer_addr().ok())
 }
 
-/// An address of 127.0.0.1 that nothing listens on.
+/// An address of 127.0.0.1 on which nothing listens.
 ///
 /// # Errors
-/// When the kernel has no port left.
+/// If no port is free.
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
-/// Where `program` lies: itself if it is a path, else in PATH or where systems keep their servers.
+/// The path of `program`: the argument itself if it is a path, otherwise the file in PATH or in the usual
+/// directories of servers (sbin).
 #[must_use]
 pub fn find_program(program: impl AsRef<OsStr>) -> Option<PathBuf> {
     let program = Path::new(program.as_ref());
@@ -377,7 +384,7 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// The first line that `program` prints when asked for its version.
+/// The first line that `program` prints for its version option `flag`.
 #[must_use]
 pub fn version_of(program: &PathBuf, flag: &str) -> String {
     let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
@@ -393,49 +400,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_address_is_seen_and_a_free_one_is_free() {
+    fn only_a_listening_address_accepts_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(is_answering(listener.local_addr().unwrap()));
         assert!(!is_answering(free_address().unwrap()));
     }
 
     #[test]
-    fn a_port_that_is_held_is_not_free_whether_it_answers_or_not() {
+    fn port_with_a_full_backlog_is_silent() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(knock(address), Door::Open);
-        // A queue of one place: the connection that fills it is the last that is answered.
+        assert_eq!(probe_port(address), PortState::Open);
+        // A backlog of one: the connection that fills it is the last to be established.
         rustix::net::listen(&listener, 0).unwrap();
         let mut queued = Vec::new();
-        while let Ok(stream) = TcpStream::connect_timeout(&address, KNOCK_MAX) {
+        while let Ok(stream) = TcpStream::connect_timeout(&address, PROBE_MAX) {
             queued.push(stream);
         }
-        assert_eq!(knock(address), Door::Silent);
+        assert_eq!(probe_port(address), PortState::Silent);
         drop((listener, queued));
-        assert_eq!(knock(free_address().unwrap()), Door::Free);
+        assert_eq!(probe_port(free_address().unwrap()), PortState::Free);
     }
 
     #[test]
-    fn a_port_that_is_bound_without_a_listener_is_not_free() {
+    fn port_bound_without_listener_is_silent() {
         use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
         let held = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&held, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
         let address = SocketAddr::try_from(getsockname(&held).unwrap()).unwrap();
-        assert_eq!(knock(address), Door::Silent);
+        assert_eq!(probe_port(address), PortState::Silent);
     }
 
     #[test]
-    fn a_program_that_ends_early_is_told() {
+    fn program_that_exits_early_is_an_error() {
         let running = Running::start(&Command::new("true"), &machine::allowed_cpus()).unwrap();
         let error = running
             .wait_until_listening(free_address().unwrap(), &AtomicBool::new(false))
             .unwrap_err();
-        assert!(error.contains("ended by itself (exit status 0)"), "{error}");
+        assert!(error.contains("exited by itself (exit status 0)"), "{error}");
         assert!(error.contains("daemon off"), "{error}");
     }
 
     #[test]
-    fn a_running_program_ends_with_its_owner() {
+    fn dropping_running_ends_the_program() {
         let running =
             Running::start(Command::new("sleep").arg("60"), &machine::allowed_cpus()).unwrap();
         let pid = running.pid();

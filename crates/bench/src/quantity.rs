@@ -1,14 +1,14 @@
 //! Quantities as operators write and read them: times, rates, large numbers.
-//! In: text with a unit, or a number. Out: a value, or a sentence that says what may be written.
+//! In: text with a unit, or a number. Out: a value, or an error that states the allowed forms.
 
 use crate::plan::SOURCES_MAX;
 use core::net::IpAddr;
 use core::time::Duration;
 
-/// A time: `10s`, `500ms`, `2m`, `1h`, `50us`; a bare number is seconds.
+/// Parses a time: `10s`, `500ms`, `2m`, `1h`, `50us`; a number without a unit is in seconds.
 ///
 /// # Errors
-/// A sentence with the units that there are.
+/// A message that lists the allowed units.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let unit_from = text.find(|char: char| char.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_from);
@@ -32,10 +32,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64((seconds * seconds_per_unit).min(1e9)))
 }
 
-/// A rate: `20000/s`, `20k/s`, `600/m`; a bare number is a second's.
+/// Parses a rate: `20000/s`, `20k/s`, `600/m`; a number without a unit is per second.
 ///
 /// # Errors
-/// A sentence with what may be written.
+/// A message that states the allowed forms.
 pub fn parse_rate(text: &str) -> Result<f64, String> {
     let wrong = || format!("`{text}` is not a rate; write 20000/s, 20k/s or 600/m");
     let (number, per_seconds) = match text.split_once('/') {
@@ -50,19 +50,19 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     };
     let rate = digits.trim().parse::<f64>().map_err(|_| wrong())? * factor / per_seconds;
     if !(rate > 0.0 && rate <= 1e9) {
-        return Err(format!("`{text}`: a rate lies above 0 and at most at 1000M/s"));
+        return Err(format!("rate `{text}` is out of range; allowed: above 0, up to 1000M/s"));
     }
     Ok(rate)
 }
 
-/// Local addresses, in the order in which they are taken.
+/// Local addresses, in the order in which connections use them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources(pub Vec<IpAddr>);
 
-/// Reads `ADDR`, `ADDR-ADDR` (both ends included) and lists of them with commas.
+/// Parses `ADDR`, `ADDR-ADDR` (both ends included), and comma-separated lists of these.
 ///
 /// # Errors
-/// A sentence that says what was wrong with which part.
+/// A message that names the wrong part.
 pub fn parse_sources(text: &str) -> Result<Sources, String> {
     let mut sources = Vec::new();
     for part in text.split(',') {
@@ -81,16 +81,20 @@ pub fn parse_sources(text: &str) -> Result<Sources, String> {
                 let range = u128::from(first)..=u128::from(last);
                 sources.extend(range.take(SOURCES_MAX + 1).map(|bits| IpAddr::V6(bits.into())));
             }
-            _ => return Err(format!("`{part}` ends before it begins; write LOWEST-HIGHEST")),
+            _ => {
+                return Err(format!(
+                    "range `{part}` is not in ascending order; write LOWEST-HIGHEST"
+                ));
+            }
         }
         if sources.len() > SOURCES_MAX {
-            return Err(format!("more than {SOURCES_MAX} addresses; give fewer"));
+            return Err(format!("more than {SOURCES_MAX} source addresses; give fewer"));
         }
     }
     Ok(Sources(sources))
 }
 
-/// A number with three or four digits and a unit of thousand: `17.9k`, `294k`, `1.20M`.
+/// Writes a number with three digits and a suffix for thousands: `17.9k`, `294k`, `1.20M`.
 #[must_use]
 pub fn short(value: f64) -> String {
     let units = ["", "k", "M", "G", "T"];
@@ -110,7 +114,7 @@ pub fn short(value: f64) -> String {
     format!("{scaled:.digits$}{}", units[unit])
 }
 
-/// A time of so many microseconds, in the unit that reads best.
+/// Writes a time given in microseconds, in µs, ms or s.
 #[must_use]
 pub fn micros(value: f64) -> String {
     let (scaled, unit) = match value {
@@ -128,7 +132,7 @@ pub fn micros(value: f64) -> String {
     format!("{scaled:.digits$} {unit}")
 }
 
-/// A number of things: `1 thread`, `2 threads`.
+/// Writes a count with its noun: `1 thread`, `2 threads`.
 #[must_use]
 pub fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
@@ -139,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_with_their_units() {
+    fn times_are_parsed_with_their_units() {
         for (text, millis) in
             [("10s", 10_000), ("500ms", 500), ("2m", 120_000), ("1.5", 1500), ("1h", 3_600_000)]
         {
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_read_with_their_units() {
+    fn rates_are_parsed_with_their_units() {
         for (text, rate) in [("20000/s", 2e4), ("20k/s", 2e4), ("600/m", 10.0), ("0.5", 0.5)] {
             assert!((parse_rate(text).unwrap() - rate).abs() < 1e-9, "{text}");
         }
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_shortened() {
         for (value, text) in
             [(0.0, "0"), (999.0, "999"), (1000.0, "1.00k"), (17_943.0, "17.9k"), (2.5e9, "2.50G")]
         {

@@ -1,7 +1,8 @@
-//! A folder for the files of a comparison, gone at its end whichever way it ends.
-//! In: nothing. Out: a new folder that only this user writes to and everybody may pass through: servers
-//! drop root's rights and read what lies in it later.
-//! Never: uses what is there already: names in a shared folder can be guessed or made first.
+//! A directory for the files of a comparison, removed when the comparison ends for any reason but SIGKILL.
+//! In: nothing. Out: a new directory that only this user can write, and that all users can traverse: servers
+//! read files in it after they drop root privileges.
+//! Never: uses an existing directory: names in a shared directory can be guessed, and created by another
+//! user.
 //! Limits: `TRIES_MAX`.
 
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -10,29 +11,29 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Names that may be taken before another is tried no more.
+/// Number of attempts to create or to remove a directory.
 const TRIES_MAX: u32 = 8;
-/// Passed through by all, listed and written by the owner.
+/// All users may traverse the directory; only the owner may list and write it.
 const MODE: u32 = 0o711;
 
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A folder of its own, removed when this value goes.
+/// A new directory, removed when this value is dropped.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes a new folder where temporary files belong.
+    /// Creates a new directory in the directory of temporary files.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub fn new() -> Result<Self, String> {
         let parent = std::env::temp_dir();
         let failed = |error: io::Error| {
             format!(
-                "no folder can be made in {}: {error}; TMPDIR chooses another",
+                "cannot create a directory in {}: {error}; set TMPDIR to another directory",
                 parent.display()
             )
         };
@@ -52,7 +53,7 @@ impl Scratch {
         Err(failed(io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// Where it is.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -61,34 +62,34 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A folder that stays behind harms nobody.
+        // A directory that cannot be removed is harmless.
         let _ = fs::remove_dir_all(&self.path);
         let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
         folders.retain(|folder| *folder != self.path);
     }
 }
 
-/// Makes a folder that was not there, with `MODE` whatever the umask is.
+/// Creates a directory with `MODE`, regardless of the umask.
 ///
 /// # Errors
-/// What the system said; also when something has that name.
+/// The error of the system; also if the path exists already.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
     fs::set_permissions(path, Permissions::from_mode(MODE))
 }
 
-/// Removes all folders; this process is about to end, and those who write to them have ended.
+/// Removes all directories before this process ends. The programs that write to them have ended.
 pub fn remove_all() {
     let folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
     for folder in &*folders {
-        // Again, while another thread of this process still finishes a file in it.
+        // Repeated, because another thread of this process may still write a file.
         for _ in 0..TRIES_MAX {
             if fs::remove_dir_all(folder).is_ok() {
                 break;
             }
         }
     }
-    // Whoever wants to make another waits for this lock until the process is over.
+    // Threads that create another directory wait for this lock until the process ends.
     core::mem::forget(folders);
 }
 
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_folder_is_new_can_be_passed_through_and_goes_with_its_owner() {
+    fn scratch_directory_is_new_traversable_and_removed_on_drop() {
         let (one, other) = (Scratch::new().unwrap(), Scratch::new().unwrap());
         assert_ne!(one.path(), other.path());
         let mode = one.path().metadata().unwrap().permissions().mode();
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_somebody_else_made_is_not_used() {
+    fn existing_directory_is_not_used() {
         let scratch = Scratch::new().unwrap();
         let link = scratch.path().join("link");
         std::os::unix::fs::symlink("/tmp", &link).unwrap();

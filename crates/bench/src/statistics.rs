@@ -1,13 +1,13 @@
-//! Medians and how far to trust them: for a handful of paired rounds, not for latencies.
-//! In: numbers of one round each. Out: a median and the spread that resampling shows.
+//! Medians and their uncertainty, for a small number of paired rounds, not for latencies.
+//! In: one number for each round. Out: a median and its spread by resampling.
 //! Never: assumes a normal distribution. Invariant: the same input gives the same output.
 
 use tidegate_base::Prng;
 
-/// Resamples behind one spread: enough for two digits.
+/// Number of resamples for one spread: enough for two digits.
 const RESAMPLES: usize = 2_000;
 
-/// A median and the 95 % interval of medians that resampling the rounds gives.
+/// A median and the 95 % interval of the medians of resampled rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The median.
@@ -18,7 +18,7 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// The median; NaN of nothing.
+/// The median; NaN if `values` is empty.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -54,7 +54,7 @@ pub fn estimate(values: &[f64]) -> Estimate {
     }
 }
 
-/// The ratio `these[i] / those[i]` of each round that both took part in, with its spread.
+/// The median of the ratios `these[i] / those[i]` over all rounds that both completed, with its spread.
 #[must_use]
 pub fn paired_ratio(these: &[f64], those: &[f64]) -> Estimate {
     let ratios: Vec<f64> = these.iter().zip(those).map(|(this, that)| this / that).collect();
@@ -66,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_needs_no_order() {
+    fn median_does_not_depend_on_order() {
         assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
         assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < f64::EPSILON);
         assert!(median(&[]).is_nan());
     }
 
     #[test]
-    fn the_interval_holds_the_median_and_shrinks_with_agreement() {
+    fn interval_contains_the_median_and_shrinks_with_agreement() {
         let loose = estimate(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         let tight = estimate(&[2.9, 3.0, 3.0, 3.0, 3.1]);
         assert!(loose.low <= loose.median && loose.median <= loose.high);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_that_hits_both_leaves_the_paired_ratio_alone() {
+    fn common_drift_does_not_change_the_paired_ratio() {
         let ratio = paired_ratio(&[2.0, 4.0, 8.0], &[1.0, 2.0, 4.0]);
         assert_eq!(ratio, Estimate { median: 2.0, low: 2.0, high: 2.0 });
     }

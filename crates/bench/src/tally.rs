@@ -1,32 +1,33 @@
-//! What one thread counted, and the sum over threads.
+//! The counts of one thread, and their sum over threads.
 //! In: events of the client. Out: numbers for the report.
-//! Invariant: `requests` counts whole answers; a request is in it, or in an error class other than
-//! `status`, or in `unanswered`, and in one of them only.
+//! Invariant: `requests` counts complete responses. Each request counts exactly once: in `requests`, in an
+//! error class other than `status`, or in `unanswered`.
 
 use crate::histogram::Times;
+use crate::quantity::counted;
 use core::time::Duration;
 
-/// What went wrong, by class.
+/// Failures by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Errors {
-    /// Connects that failed.
+    /// Connection attempts that failed.
     pub connect: u64,
-    /// Connections that broke while an answer was due.
+    /// Requests whose connection was reset before the response was complete.
     pub reset: u64,
-    /// Connections that the server closed in order before the whole answer was there.
+    /// Requests whose connection the server closed normally before the response was complete.
     pub closed: u64,
-    /// Requests and connects that took longer than the timeout.
+    /// Requests and connection attempts that took longer than the timeout.
     pub timeout: u64,
-    /// Whole answers with a status of 400 or more; they count as requests as well.
+    /// Complete responses with a status of 400 or more; they also count as requests.
     pub status: u64,
-    /// Answers that are not HTTP, and bytes that nobody asked for.
+    /// Responses that are not valid HTTP, and bytes that belong to no request.
     pub framing: u64,
-    /// TLS handshakes that failed, and connections that TLS ended.
+    /// TLS handshakes that failed, and connections that a TLS error ended.
     pub tls: u64,
 }
 
 impl Errors {
-    /// Name in reports and count of each class.
+    /// The name in reports and the count of each class.
     #[must_use]
     pub fn classes(&self) -> [(&'static str, u64); 7] {
         [
@@ -40,7 +41,7 @@ impl Errors {
         ]
     }
 
-    /// All of them.
+    /// The sum over all classes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.classes().iter().map(|(_, count)| count).sum()
@@ -57,62 +58,62 @@ impl Errors {
     }
 }
 
-/// The first failure of a class, in words for the operator.
+/// A class and a description of its first failure for the operator.
 pub type Note = (&'static str, String);
 
-/// All that one thread counts.
+/// The counts of one thread.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Whole answers.
+    /// Complete responses.
     pub requests: u64,
-    /// Those of them that came in the time that figures count for: before the plan's end, or all where a
-    /// number of requests ended the run.
+    /// Complete responses that arrived before the plan's end. Equal to `requests` if a number of requests
+    /// ended the run.
     pub in_time: u64,
-    /// Requests sent.
+    /// Requests that were sent.
     pub issued: u64,
-    /// Requests that had no answer when the run was over.
+    /// Requests without a response when the run ended.
     pub unanswered: u64,
-    /// Connections of the plan that were still being made for the first time when the run was over.
+    /// Connections of the plan that were still in their first connection attempt when the run ended.
     pub unconnected: u64,
     /// Failures.
     pub errors: Errors,
-    /// Answers by the status' first digit; 0: none of them.
+    /// Responses by the first digit of the status; index 0 is not used by valid statuses.
     pub statuses: [u64; 6],
-    /// Bytes of answers, heads included; what answers a request that does not count is not in it.
+    /// Bytes of responses, heads included, without responses to requests that are not counted.
     pub bytes_received: u64,
-    /// Those of them that came in the time that figures count for, as `in_time`.
+    /// The bytes that arrived in the time of `in_time`.
     pub bytes_in_time: u64,
     /// Bytes of bodies.
     pub body_bytes: u64,
-    /// Connections that were made.
+    /// Connections that were established.
     pub connects: u64,
-    /// From the planned send time to the last byte (open loop only; else it is `service`).
+    /// From the planned send time to the last byte (open loop; a closed loop uses `service`).
     pub latency: Times,
-    /// From the send to the last byte.
+    /// From the actual send to the last byte.
     pub service: Times,
-    /// From the send to the first byte.
+    /// From the actual send to the first byte.
     pub first_byte: Times,
-    /// From connect to connected, without TLS.
+    /// From the start of the connection attempt to the TCP connection, without TLS.
     pub connect: Times,
-    /// From connected to the end of the TLS handshake.
+    /// From the TCP connection to the end of the TLS handshake.
     pub handshake: Times,
-    /// Handshakes that began a session.
+    /// Full handshakes, which begin a new session.
     pub handshakes_full: u64,
-    /// Handshakes that resumed one.
+    /// Handshakes that resumed a session.
     pub handshakes_resumed: u64,
-    /// What the first handshake negotiated.
+    /// Version, cipher suite and ALPN protocol of the first handshake.
     pub negotiated: Option<String>,
-    /// How late requests were sent that a free connection waited for.
+    /// Delay between planned and actual send, for requests that found a free connection.
     pub schedule_error: Times,
-    /// Planned requests that had to wait for a connection, because all were busy.
+    /// Planned requests that were sent late because all connections were busy.
     pub waited_for_connection: u64,
-    /// Planned requests that were not sent when the run was over.
+    /// Planned requests that were not sent when the run ended.
     pub unsent: u64,
-    /// Whether the run ended before its plan because no connection was there for too long.
+    /// Whether the run ended before its plan because no connection was open for too long.
     pub gave_up: bool,
-    /// Requests of the slowest and of the fastest connection.
+    /// Complete responses of the slowest and of the fastest connection.
     pub fairness: Option<(u64, u64)>,
-    /// First failure of each class in words.
+    /// The first failure of each class. At most one entry per class.
     pub notes: Vec<Note>,
 }
 
@@ -149,7 +150,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Takes in what another thread counted.
+    /// Adds the counts of another thread.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.in_time += other.in_time;
@@ -189,7 +190,7 @@ impl Tally {
         }
     }
 
-    /// Each class of which there are failures: its name, how many, and the first of them in words.
+    /// Each class with failures: its name, its count, and the description of its first failure.
     pub fn failures(&self) -> impl Iterator<Item = (&'static str, u64, &str)> {
         self.errors.classes().into_iter().filter(|(_, count)| *count > 0).map(|(class, count)| {
             let words = self.notes.iter().find(|(noted, _)| *noted == class);
@@ -197,32 +198,32 @@ impl Tally {
         })
     }
 
-    /// What was under way when the run was over and is neither an answer nor a failure, in words.
+    /// Sentences about requests and connections that were unfinished when the run ended.
     #[must_use]
     pub fn left_over_in_words(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.unanswered > 0 {
             lines.push(format!(
-                "Unanswered: requests that were sent and had no answer when the run was over: {}.",
-                self.unanswered
+                "Unanswered: {} had no response when the run ended.",
+                counted(self.unanswered, "request")
             ));
         }
         if self.unconnected > 0 {
             lines.push(format!(
-                "Not connected: connections that were still being made when the run was over: {}.",
-                self.unconnected
+                "Not connected: {} could not be established before the run ended.",
+                counted(self.unconnected, "connection")
             ));
         }
         lines
     }
 
-    /// TLS handshakes that came to their end.
+    /// Completed TLS handshakes.
     #[must_use]
     pub fn handshakes(&self) -> u64 {
         self.handshakes_full + self.handshakes_resumed
     }
 
-    /// Keeps `words` when they are the first of their class.
+    /// Keeps `words` if there is no note of this class yet.
     pub fn note(&mut self, class: &'static str, words: impl FnOnce() -> String) {
         if !self.notes.iter().any(|(noted, _)| *noted == class) {
             self.notes.push((class, words()));
@@ -230,22 +231,22 @@ impl Tally {
     }
 }
 
-/// What happened in a short stretch of time, for lines and curves over time.
+/// The counts of a short interval, for lines and curves over time.
 #[derive(Clone, Debug)]
 pub struct Interval {
-    /// End of the stretch, since the start.
+    /// End of the interval, since the start.
     pub until: Duration,
-    /// Whole answers.
+    /// Complete responses.
     pub requests: u64,
     /// Failures.
     pub errors: u64,
     /// Bytes received.
     pub bytes: u64,
-    /// Connections made.
+    /// Connections that were established.
     pub connects: u64,
-    /// Connections that are open at its end.
+    /// Connections that are open at the end of the interval.
     pub connections: u64,
-    /// Answers by the status' first digit.
+    /// Responses by the first digit of the status.
     pub statuses: [u64; 6],
     /// Sum of the times to the first byte.
     pub first_byte_sum: Duration,
@@ -270,7 +271,7 @@ impl Default for Interval {
 }
 
 impl Interval {
-    /// Takes in what another thread, or the next stretch, counted; connections are left alone.
+    /// Adds the counts of another thread or of the next interval, except `connections`.
     pub fn add(&mut self, other: &Self) {
         self.until = self.until.max(other.until);
         self.requests += other.requests;
@@ -284,7 +285,7 @@ impl Interval {
         self.latency.add(&other.latency);
     }
 
-    /// Begins the next stretch.
+    /// Resets all counts for the next interval.
     pub fn clear(&mut self) {
         self.until = Duration::ZERO;
         self.requests = 0;
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adding_keeps_the_slowest_and_the_fastest_and_the_first_note() {
+    fn sum_keeps_slowest_fastest_and_first_note() {
         let mut sum = Tally::default();
         let one = Tally {
             requests: 3,

@@ -1,35 +1,35 @@
-//! What is asked for: URLs, a request mix, and the bytes of each request.
-//! In: text of the operator's. Out: addresses, and request bytes that are sent as they are.
-//! Never: resolves a name in the middle of a run; sends a field that would break the framing.
-//! Limits: `MIX_MAX` requests. Invariant: each request is one whole HTTP/1.1 message.
+//! The requests of a load: URLs, a request mix, and the bytes of each request.
+//! In: text from the operator. Out: addresses, and request bytes that are sent unchanged.
+//! Never: resolves a name during a run; sends a field that would break the framing.
+//! Limits: `MIX_MAX` requests. Invariant: each request is one complete HTTP/1.1 message.
 
 use core::fmt::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use tidegate_base::{Address, Prng};
 
-/// Different requests of one mix.
+/// Largest number of different requests in a mix.
 pub const MIX_MAX: usize = 10_000;
 
-/// An `http:` or `https:` URL, taken apart.
+/// A parsed `http:` or `https:` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// Whether it is `https:`.
     pub is_secure: bool,
     /// Host as written, brackets included.
     pub host: String,
-    /// Port; 80 (443 with TLS) when none was written.
+    /// Port; 80 (443 with TLS) if the URL has none.
     pub port: u16,
-    /// `host` or `host:port` as it belongs into the Host field.
+    /// `host` or `host:port`, as in the Host field.
     pub authority: String,
-    /// Path and query; `/` when none was written.
+    /// Path and query; `/` if the URL has none.
     pub target: String,
 }
 
 impl Url {
-    /// Takes `text` apart.
+    /// Parses `text`.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (is_secure, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
@@ -45,7 +45,9 @@ impl Url {
         let split = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(split);
         if authority.contains('@') {
-            return Err(format!("{text}: user names in URLs are not sent; use --header"));
+            return Err(format!(
+                "{text}: user names in URLs are not supported; use --header 'Authorization: ...'"
+            ));
         }
         let (host, port) = split_port(authority).map_err(|why| format!("{text}: {why}"))?;
         let port = port.unwrap_or(if is_secure { 443 } else { 80 });
@@ -61,23 +63,23 @@ impl Url {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Whether requests to both go over the same connections.
+    /// Whether requests to both URLs go over the same connections.
     fn has_authority_of(&self, other: &Self) -> bool {
         (self.is_secure, self.port) == (other.is_secure, other.port)
             && self.host.eq_ignore_ascii_case(&other.host)
     }
 
-    /// Looks the host up (once, before the run).
+    /// Resolves the host, once before the run.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub fn resolve(&self) -> Result<Address, String> {
         let host = self.host_name();
         let mut found: Vec<SocketAddr> = (host, self.port)
             .to_socket_addrs()
-            .map_err(|error| format!("unknown host `{host}`: {error}"))?
+            .map_err(|error| format!("cannot resolve host `{host}`: {error}"))?
             .collect();
-        // A name like localhost often gives ::1 first while the server listens on 127.0.0.1 alone.
+        // Names such as localhost often give ::1 first although the server listens on 127.0.0.1 only.
         found.sort_by_key(SocketAddr::is_ipv6);
         let first = found.first().ok_or_else(|| format!("host `{host}` has no address"))?;
         Ok(Address::Tcp(*first))
@@ -91,12 +93,12 @@ impl core::fmt::Display for Url {
     }
 }
 
-/// Where connections go.
+/// The server of an authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The address.
     pub address: Address,
-    /// Whether TLS is spoken there.
+    /// Whether it uses TLS.
     pub is_secure: bool,
 }
 
@@ -125,21 +127,21 @@ fn split_port(authority: &str) -> Result<(&str, Option<u16>), String> {
 
 fn check_target(target: &str) -> Result<(), String> {
     match target.chars().find(|char| !char.is_ascii_graphic()) {
-        Some(char) => Err(format!("{char:?} may not stand in a URL; write it percent-encoded")),
+        Some(char) => Err(format!("{char:?} is not allowed in a URL; write it percent-encoded")),
         None => Ok(()),
     }
 }
 
-/// What all requests of a mix have in common.
+/// The options that all requests of a mix share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// Method; empty: GET.
+    /// Method; empty means GET.
     pub method: String,
-    /// Further fields, in order; one named Host replaces ours.
+    /// Additional fields, in order; a Host field replaces the default one.
     pub headers: Vec<(String, String)>,
     /// The content.
     pub body: Vec<u8>,
-    /// Ask the server to close after each answer.
+    /// Ask the server to close the connection after each response.
     pub close: bool,
 }
 
@@ -150,45 +152,46 @@ pub struct Request {
     pub bytes: Vec<u8>,
     /// The message with `Connection: close`.
     pub closing_bytes: Vec<u8>,
-    /// Whether its answer has no body (RFC 9112 section 6.3).
+    /// Whether it is a HEAD request, whose response has no body (RFC 9112 section 6.3).
     pub is_head: bool,
 }
 
-/// Requests, whom they go to, and how often each is sent.
+/// A set of requests, with their servers and weights.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RequestMix {
     requests: Vec<Request>,
-    /// Whom they go to: a connection belongs to one of them.
+    /// A URL of each server. Each connection belongs to one authority.
     authorities: Vec<Url>,
-    /// By authority.
+    /// The requests of each authority; as long as `authorities`.
     choices: Vec<Choices>,
-    /// Sum of the weights up to and with each authority.
+    /// Cumulative weight of the authorities; as long as `authorities`.
     weights: Vec<u64>,
 }
 
 /// The requests to one authority.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 struct Choices {
+    /// Their indices in `RequestMix::requests`.
     numbers: Vec<u16>,
-    /// Sum of the weights up to and with each of them.
+    /// Cumulative weight of the requests; as long as `numbers`.
     weights: Vec<u64>,
 }
 
 impl RequestMix {
-    /// One request.
+    /// A mix of one request.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub fn single(url: &Url, options: &RequestOptions) -> Result<Self, String> {
         let mut mix = Self::default();
         mix.push(1, url, Request::new(&url.authority, &url.target, options)?);
         Ok(mix)
     }
 
-    /// A mix from a file of lines `[WEIGHT] [METHOD] PATH-OR-URL`; `#` begins a comment.
+    /// Parses a mix from lines of `[WEIGHT] [METHOD] PATH-OR-URL`; `#` begins a comment.
     ///
     /// # Errors
-    /// A sentence that names the line.
+    /// A message that names the line.
     pub fn parse(text: &str, url: &Url, options: &RequestOptions) -> Result<Self, String> {
         let mut mix = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -198,13 +201,15 @@ impl RequestMix {
             }
             let at_line = |why: String| format!("line {}: {why}", index + 1);
             if mix.requests.len() == MIX_MAX {
-                return Err(at_line(format!("more than {MIX_MAX} requests")));
+                return Err(at_line(format!("more than {MIX_MAX} requests; remove some lines")));
             }
             let (weight, url, request) = parse_line(line, url, options).map_err(at_line)?;
             mix.push(weight, &url, request);
         }
         if mix.requests.is_empty() {
-            return Err("no request in it; a line is [WEIGHT] [METHOD] PATH".to_owned());
+            return Err(
+                "no requests in the file; write lines of [WEIGHT] [METHOD] PATH-OR-URL".to_owned()
+            );
         }
         Ok(mix)
     }
@@ -226,14 +231,15 @@ impl RequestMix {
         self.requests.push(request);
     }
 
-    /// Whom the requests go to, one URL of each.
+    /// The servers of the requests, with one URL for each.
     #[must_use]
     pub fn authorities(&self) -> &[Url] {
         &self.authorities
     }
 
-    /// The authority that connection number `connection` of `connections` belongs to: each has a part of
-    /// them by its weight, and neighbours differ, so that threads and ramps meet all.
+    /// The authority to which connection number `connection` of `connections` belongs. Authorities share the
+    /// connections by weight; adjacent connections differ, so that each thread and ramp includes all
+    /// authorities.
     #[must_use]
     pub fn authority_of(&self, connection: u32, connections: u32) -> u16 {
         let (Some(&sum), 2..) = (self.weights.last(), self.weights.len()) else {
@@ -246,10 +252,10 @@ impl RequestMix {
         self.weights.partition_point(|&until| until <= point) as u16
     }
 
-    /// How many of `connections` each authority has.
+    /// Number of `connections` that each authority has.
     ///
     /// # Errors
-    /// A sentence for the operator when one has none.
+    /// A message for the operator if an authority has no connection.
     pub fn connections_of(&self, connections: u32) -> Result<Vec<u32>, String> {
         let mut counts = vec![0; self.authorities.len()];
         if let [count] = &mut counts[..] {
@@ -261,15 +267,15 @@ impl RequestMix {
         }
         if let Some(at) = counts.iter().position(|count| *count == 0) {
             return Err(format!(
-                "{connections} connections are too few to give {} one by its weight; use more --connections \
-                 or weights that differ less",
+                "{connections} connections are too few: {} gets none by its weight; use more --connections or \
+                 weights that differ less",
                 self.authorities[at].authority
             ));
         }
         Ok(counts)
     }
 
-    /// The number of the request that is sent next to that authority.
+    /// Picks the next request for that authority, by weight.
     pub fn pick(&self, authority: u16, prng: &mut Prng) -> u16 {
         let choices = &self.choices[usize::from(authority)];
         match (&choices.numbers[..], choices.weights.last()) {
@@ -282,26 +288,27 @@ impl RequestMix {
         }
     }
 
-    /// Request number `number` (as `pick` gave it).
+    /// The request with the number that `pick` returned.
     #[must_use]
     pub fn request(&self, number: u16) -> &Request {
         &self.requests[usize::from(number)]
     }
 
-    /// How many different requests there are.
+    /// Number of different requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether there is none (there always is one).
+    /// Whether the mix is empty; a mix that was created by `single` or `parse` never is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 }
 
-/// A step that visits each of `count` places once and leaps far: prime to it, near its golden section.
+/// A step that visits each of `count` places once with large jumps: coprime to `count`, near its golden
+/// ratio.
 fn stride(count: u64) -> u64 {
     let divisor = |mut a: u64, mut b: u64| {
         while b > 0 {
@@ -322,7 +329,7 @@ fn parse_line(
     let mut weight = 1;
     if let Some(number) = words.first().and_then(|word| word.parse::<u32>().ok()) {
         if number == 0 {
-            return Err("weight 0 is never sent; leave the line out".to_owned());
+            return Err("weight 0 would never be sent; remove the line".to_owned());
         }
         weight = u64::from(number);
         words.remove(0);
@@ -347,17 +354,17 @@ fn parse_line(
 }
 
 impl Request {
-    /// Writes the message for `target` on `authority`.
+    /// Writes the request for `target` on `authority`.
     ///
     /// # Errors
-    /// A sentence for the operator, when a field or the method would break the message.
+    /// A message for the operator if a field or the method would break the framing.
     pub fn new(authority: &str, target: &str, options: &RequestOptions) -> Result<Self, String> {
         let method = if options.method.is_empty() { "GET" } else { &options.method };
         if !is_token(method) {
             return Err(format!("`{method}` is not a method name"));
         }
         if method == "CONNECT" {
-            return Err("CONNECT opens a tunnel; the bench does not send it".to_owned());
+            return Err("CONNECT is not supported, because it opens a tunnel".to_owned());
         }
         let mut head = format!("{method} {target} HTTP/1.1\r\n");
         if !options.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -368,7 +375,7 @@ impl Request {
             check_field(name, value)?;
             let _ = write!(head, "{name}: {value}\r\n");
         }
-        // RFC 9110 section 8.6: these methods anticipate content, so its absence is said.
+        // RFC 9110 section 8.6: these methods anticipate content, so an empty one is stated.
         if !options.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH") {
             let _ = write!(head, "Content-Length: {}\r\n", options.body.len());
         }
@@ -395,12 +402,13 @@ fn check_field(name: &str, value: &str) -> Result<(), String> {
         return Err(format!("`{name}` is not a header name; write --header 'name: value'"));
     }
     if value.bytes().any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f) {
-        return Err(format!("the value of {name} holds a control character"));
+        return Err(format!("control character in the value of --header {name}; remove it"));
     }
     let owned = ["content-length", "transfer-encoding", "connection", "upgrade", "expect"];
     if owned.iter().any(|one| name.eq_ignore_ascii_case(one)) {
         return Err(format!(
-            "{name} is the bench's own: bodies come from --body or --body-file, closing from --close"
+            "--header {name} is not allowed, because the load generator sets it: use --body or --body-file for \
+             content, --close to close connections"
         ));
     }
     Ok(())
@@ -415,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_taken_apart() {
+    fn url_is_parsed() {
         let cases = [
             ("http://a/", "a", 80, "a", "/"),
             ("https://a/", "a", 443, "a", "/"),
@@ -433,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_url_says_what_to_write() {
+    fn wrong_url_names_the_fix() {
         let cases = [
             ("ftp://a/", "unknown scheme `ftp`"),
             ("a:80/x", "write http://a:80/x"),
@@ -450,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_one_whole_message() {
+    fn request_is_one_complete_message() {
         let options = RequestOptions {
             method: "POST".to_owned(),
             headers: vec![("x-a".to_owned(), "1".to_owned())],
@@ -468,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_would_break_the_message_are_refused() {
+    fn fields_that_break_the_framing_are_rejected() {
         for (name, value) in [
             ("a b", "1"),
             ("", "1"),
@@ -485,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_keeps_its_weights() {
+    fn mix_keeps_its_weights() {
         let text = "# three\n9 GET /a\nHEAD /b # rare\n\nhttp://h:1/c\n";
         let mix = RequestMix::parse(text, &url("http://h:1/"), &RequestOptions::default()).unwrap();
         assert_eq!(mix.len(), 3);
@@ -499,14 +507,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_mix_names_its_line() {
+    fn wrong_mix_names_its_line() {
         let base = url("http://h/");
         let options = RequestOptions::default();
         for (text, words) in [
             ("/a\n0 /b", "line 2: weight 0"),
             ("1 2 3 4", "line 1:"),
             ("httq://other/", "line 1: httq://other/: unknown scheme"),
-            ("# nothing\n", "no request in it"),
+            ("# nothing\n", "no requests in the file"),
         ] {
             let error = RequestMix::parse(text, &base, &options).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
@@ -514,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_shared_out_by_weight_among_authorities() {
+    fn authorities_share_connections_by_weight() {
         let text = "6 /a\n3 GET http://other:81/b\nhttps://h/c\n2 /d\n";
         let mix = RequestMix::parse(text, &url("http://h/"), &RequestOptions::default()).unwrap();
         let hosts: Vec<String> = mix.authorities().iter().map(ToString::to_string).collect();
@@ -530,7 +538,7 @@ mod tests {
             assert_eq!((mix.pick(1, &mut prng), mix.pick(2, &mut prng)), (1, 2));
         }
         let error = mix.connections_of(3).unwrap_err();
-        assert!(error.contains("too few to give h one"), "{error}");
+        assert!(error.contains("too few: h gets none"), "{error}");
         let text = String::from_utf8(mix.request(1).bytes.clone()).unwrap();
         assert!(text.contains("Host: other:81\r\n"), "{text}");
     }

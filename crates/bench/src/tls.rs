@@ -1,7 +1,8 @@
-//! How the client speaks TLS: options of the operator's, and the plan of a thread's layer.
-//! In: arguments, files of authorities. Out: a `TlsPlan`, or a sentence that says what to write.
-//! Never: believes any certificate unless an argument says so in words; speaks another protocol than HTTP/1.1.
-//! Limits: `TICKETS_MAX` tickets of each server and thread.
+//! TLS of the client: the operator's options, and the plan of a thread's TLS layer.
+//! In: arguments, CA files. Out: a `TlsPlan`, or an error that states what to write.
+//! Never: accepts an unverified certificate without --accept-any-certificate; offers a protocol that it
+//! cannot speak: only HTTP/1.1 is implemented.
+//! Limits: `TICKETS_MAX` tickets per server and thread.
 
 use crate::target::Url;
 use std::path::PathBuf;
@@ -11,35 +12,35 @@ use tidegate_wire::tls::{
     SetupFault, SetupKind, TlsClock, Version,
 };
 
-/// Tickets that a thread keeps of one server: as many connections may begin at once and all resume.
+/// Largest number of tickets that a thread keeps per server, so that as many connections can resume at once.
 const TICKETS_MAX: usize = 65_536;
 
-/// How TLS is spoken with all `https:` URLs.
+/// The TLS options for all `https:` URLs.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "TLS (https:// URLs)")]
 pub struct TlsOptions {
-    /// Speak this version only [default: 1.3, or 1.2 where the server has no 1.3]
+    /// Use only this TLS version [default: 1.3, or 1.2 if the server does not support 1.3]
     #[arg(long = "tls-version", value_name = "1.2|1.3", value_parser = parse_version)]
     version: Option<Version>,
-    /// Cipher suites by their IANA names, with commas, the preferred one first
+    /// Cipher suites by IANA name, comma-separated, in order of preference
     #[arg(long = "tls-ciphers", value_name = "NAME[,NAME..]", value_delimiter = ',')]
     ciphers: Vec<String>,
-    /// Key exchange groups, with commas, the preferred one first: X25519MLKEM768, X25519, P-256, P-384
+    /// Key exchange groups, comma-separated, in order of preference: X25519MLKEM768, X25519, P-256, P-384
     #[arg(long = "tls-curves", value_name = "NAME[,NAME..]", value_delimiter = ',')]
     curves: Vec<String>,
-    /// Application protocols that are offered, with commas; `none`: none is
+    /// Application protocols to offer, comma-separated; `none` offers no protocol
     #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',', default_value = "http/1.1")]
     alpn: Vec<String>,
-    /// The name that is asked for and verified [default: the URL's host]
+    /// Server name to request and to verify [default: the URL's host]
     #[arg(long = "sni", value_name = "NAME")]
     server_name: Option<String>,
-    /// Believe the authorities in this file (PEM) instead of the system's
+    /// Trust the CA certificates in this file (PEM) instead of the system's
     #[arg(long, value_name = "FILE", conflicts_with = "accept_any_certificate")]
     ca: Option<PathBuf>,
-    /// Believe any certificate, for any name: encrypted, but nobody knows with whom
+    /// Accept any certificate for any name: the connection is encrypted but the server is not verified
     #[arg(long)]
     accept_any_certificate: bool,
-    /// Resume earlier sessions when a connection is made anew
+    /// Resume earlier sessions when connections are opened again
     #[arg(long = "tls-resumption", value_name = "on|off", default_value = "on", value_parser = parse_switch, action = clap::ArgAction::Set)]
     resume: bool,
 }
@@ -60,7 +61,7 @@ impl Default for TlsOptions {
 }
 
 impl TlsOptions {
-    /// Those of a comparison: one cipher suite of TLS 1.3, any certificate, sessions resumed or not.
+    /// The options of a comparison: TLS 1.3 with one cipher suite, any certificate, and resumption as given.
     pub(crate) fn of_comparison(resume: bool) -> Self {
         Self {
             version: Some(Version::Tls13),
@@ -72,16 +73,16 @@ impl TlsOptions {
         }
     }
 
-    /// The same towards another server than the load's: without a name that was meant for that.
+    /// The same options for another server, without the server name of the load.
     #[must_use]
     pub fn without_name(&self) -> Self {
         Self { server_name: None, ..self.clone() }
     }
 
-    /// What a thread's layer needs to reach `authorities`; `None` when none of them speaks TLS.
+    /// The plan of a thread's TLS layer for `authorities`; `None` if no authority uses TLS.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub fn plan(&self, authorities: &[Url], connections: u32) -> Result<Option<TlsPlan>, String> {
         if !authorities.iter().any(|url| url.is_secure) {
             return Ok(None);
@@ -92,7 +93,7 @@ impl TlsOptions {
             let name = self.server_name.as_deref().unwrap_or(url.host_name());
             if url.is_secure && Connector::check_name(name).is_err() {
                 return Err(format!(
-                    "`{name}` is no name that TLS can ask for; give one by --sni NAME"
+                    "`{name}` is not a valid TLS server name; give one with --sni NAME"
                 ));
             }
             servers.push(ServerPlan { name: name.to_owned(), place: url.authority.clone() });
@@ -101,10 +102,10 @@ impl TlsOptions {
         Ok(Some(TlsPlan { listeners: Vec::new(), pools: vec![Some(pool)], clock }))
     }
 
-    /// What begins sessions, and the clock that it looks at.
+    /// The connector that begins sessions, and its clock.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub(crate) fn connector(&self, connections: u32) -> Result<(Connector, TlsClock), String> {
         let clock = TlsClock::default();
         clock.set(unix_seconds());
@@ -116,7 +117,8 @@ impl TlsOptions {
     fn settings(&self, connections: u32) -> Result<ConnectorSettings, String> {
         if self.alpn.iter().any(|name| name.starts_with("h2") || name.starts_with("h3")) {
             return Err(
-                "--alpn: the bench speaks HTTP/1.1 alone; write http/1.1 or none".to_owned()
+                "--alpn: the load generator supports HTTP/1.1 only; write http/1.1 or none"
+                    .to_owned(),
             );
         }
         let roots = match &self.ca {
@@ -142,13 +144,13 @@ impl TlsOptions {
     fn in_words(&self, fault: &SetupFault) -> String {
         match fault.kind {
             SetupKind::CipherUnknown => {
-                format!("--tls-ciphers: {fault}; there are {}", CIPHER_NAMES.join(", "))
+                format!("--tls-ciphers: {fault}; allowed: {}", CIPHER_NAMES.join(", "))
             }
             SetupKind::GroupUnknown => {
-                format!("--tls-curves: {fault}; there are {}", GROUP_NAMES.join(", "))
+                format!("--tls-curves: {fault}; allowed: {}", GROUP_NAMES.join(", "))
             }
             SetupKind::NoSystemRoots => {
-                "the system's authorities were not found: give a file by --ca FILE".to_owned()
+                "the system's CA certificates were not found; give a file with --ca FILE".to_owned()
             }
             _ => match &self.ca {
                 Some(path) => format!("--ca {}: {fault}", path.display()),
@@ -158,7 +160,7 @@ impl TlsOptions {
     }
 }
 
-/// What was negotiated, in words.
+/// The negotiated version, cipher suite and ALPN protocol as text.
 pub(crate) fn facts_in_words(facts: &Facts<'_>) -> String {
     let mut words = format!("{} {}", facts.version.name(), facts.cipher);
     if let Some(alpn) = facts.alpn {
@@ -168,27 +170,27 @@ pub(crate) fn facts_in_words(facts: &Facts<'_>) -> String {
     words
 }
 
-/// Why TLS with a server failed, and what to do about it.
+/// Why TLS with a server failed, and how to fix it.
 pub(crate) fn fault_in_words(fault: Fault) -> String {
-    let mend = match fault {
+    let help = match fault {
         Fault::NotTls | Fault::PlainHttp => {
-            return "the server does not answer in TLS: a port for plain HTTP? then write http://"
+            return "the server did not respond with TLS; if the port expects plain HTTP, use http://"
                 .to_owned();
         }
         Fault::Certificate(CertificateFault::WrongName) => {
-            "; give the name that it is for by --sni NAME, or --accept-any-certificate"
+            "; give the certificate's name with --sni NAME, or use --accept-any-certificate"
         }
         Fault::Certificate(CertificateFault::UnknownIssuer) => {
-            "; give its authority by --ca FILE, or --accept-any-certificate"
+            "; give the issuer's certificate with --ca FILE, or use --accept-any-certificate"
         }
-        Fault::Certificate(_) => "; --accept-any-certificate takes it all the same",
+        Fault::Certificate(_) => "; --accept-any-certificate accepts it nevertheless",
         Fault::Incompatible | Fault::Alert(40 | 70) => {
-            "; look at --tls-version, --tls-ciphers and --tls-curves"
+            "; check --tls-version, --tls-ciphers and --tls-curves"
         }
-        Fault::NoProtocol | Fault::Alert(120) => "; look at --alpn",
+        Fault::NoProtocol | Fault::Alert(120) => "; check --alpn",
         _ => "",
     };
-    format!("{}{mend}", fault.text())
+    format!("{}{help}", fault.text())
 }
 
 fn parse_version(text: &str) -> Result<Version, String> {

@@ -1,4 +1,4 @@
-//! The command on real sockets: exact counts beside foreign clients, and servers that misbehave.
+//! The command on real sockets: exact counts, agreement with other load generators, and faulty servers.
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -11,7 +11,7 @@ use std::thread;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A server that counts whole requests and lets `act` deal with each; false ends the connection.
+/// A server that counts complete requests and calls `act` for each; false ends the connection.
 fn serve(
     act: impl Fn(&mut TcpStream) -> bool + Send + Sync + 'static,
 ) -> (SocketAddr, Arc<AtomicU64>) {
@@ -36,7 +36,7 @@ fn serve_connection(
     counter: &AtomicU64,
     act: &dyn Fn(&mut TcpStream) -> bool,
 ) {
-    // Small answers must not wait for acknowledgements.
+    // Small responses must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let (mut input, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
@@ -58,7 +58,7 @@ fn answer(stream: &mut TcpStream) -> bool {
     stream.write_all(ANSWER).is_ok()
 }
 
-/// The example that is the command; Cargo builds it beside this test.
+/// The example program with the command; Cargo builds it with this test.
 fn program() -> PathBuf {
     let deps = std::env::current_exe().unwrap();
     let program = deps.parent().unwrap().parent().unwrap().join("examples/bench");
@@ -84,7 +84,7 @@ fn url(address: SocketAddr) -> String {
 }
 
 #[test]
-fn counts_are_the_servers_own() {
+fn counts_agree_with_the_server() {
     for arguments in [
         &["-n", "1000", "-c", "7", "-t", "3"][..],
         &["-n", "1000", "-c", "5", "--pipeline", "8"],
@@ -115,7 +115,7 @@ fn counts_agree_with_h2load_and_wrk() {
     assert!(String::from_utf8_lossy(&text).contains("500 succeeded"));
     assert_eq!(requests.swap(0, Ordering::Relaxed), 500);
 
-    // wrk leaves requests in flight when its time is over: at most one on each connection.
+    // wrk ends with requests in flight: up to one on each connection.
     let wrk = Command::new("wrk").args(["-t1", "-c5", "-d1s", &url]).output();
     let text = wrk.expect("wrk is needed: apt-get install wrk").stdout;
     let text = String::from_utf8_lossy(&text);
@@ -126,7 +126,7 @@ fn counts_agree_with_h2load_and_wrk() {
 }
 
 #[test]
-fn scripts_find_the_names_that_they_rely_on() {
+fn json_contains_the_stable_names() {
     let (address, _) = serve(answer);
     let (json, _) = bench_json(&[&url(address), "--requests", "10", "--connections", "2"]);
     for name in ["requests", "errors", "rate_per_s", "client_cpu_us_per_request", "saturated"] {
@@ -143,23 +143,25 @@ fn scripts_find_the_names_that_they_rely_on() {
 }
 
 #[test]
-fn each_misbehaviour_has_its_class_its_words_and_exit_code_1() {
+fn each_failure_has_its_class_message_and_exit_code_1() {
     type Act = fn(&mut TcpStream) -> bool;
     let cases: [(&str, &str, Act); 7] = [
-        ("framing", "not HTTP", |stream| stream.write_all(b"hello there\r\n\r\n").is_ok()),
+        ("framing", "not valid HTTP/1.1", |stream| {
+            stream.write_all(b"hello there\r\n\r\n").is_ok()
+        }),
         ("framing", "larger than this client accepts", |stream| {
             let head = [&b"HTTP/1.1 200 OK\r\nX: "[..], &[b'x'; 200_000]].concat();
             stream.write_all(&head).is_ok()
         }),
-        // A TLS alert, as a TLS port answers plain HTTP.
-        ("framing", "write https://", |stream| {
+        // A TLS alert, the response of a TLS port to plain HTTP.
+        ("framing", "use https://", |stream| {
             let _ = stream.write_all(&[21, 3, 3, 0, 2, 2, 70]);
             false
         }),
-        ("framing", "nobody asked for", |stream| {
+        ("framing", "bytes without a request", |stream| {
             stream.write_all(&[ANSWER, b"more", ANSWER].concat()).is_ok()
         }),
-        ("closed", "instead of answering", |_| false),
+        ("closed", "without a response", |_| false),
         ("timeout", "longer than 300 ms", |_| true),
         ("status", "503", |stream| {
             stream.write_all(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n").is_ok()
@@ -176,13 +178,13 @@ fn each_misbehaviour_has_its_class_its_words_and_exit_code_1() {
 }
 
 #[test]
-fn what_a_short_run_leaves_unanswered_is_said_first() {
+fn unanswered_requests_are_reported_first() {
     let (address, _) = serve(|_| true);
     let run = [&url(address), "-d", "200ms", "-c", "3", "--timeout", "1h"];
     let output = bench(&run);
     let text = String::from_utf8_lossy(&output.stdout);
     let first = text.lines().find(|line| !line.starts_with("CLIENT SATURATED: ")).unwrap();
-    assert!(first.starts_with("Unanswered: ") && first.ends_with("was over: 3."), "{text}");
+    assert!(first.starts_with("Unanswered: 3 requests had no response"), "{text}");
     let (json, code) = bench_json(&run);
     assert_eq!(
         (json["unanswered"].as_u64(), json["errors"]["timeout"].as_u64()),
@@ -192,7 +194,7 @@ fn what_a_short_run_leaves_unanswered_is_said_first() {
 }
 
 #[test]
-fn what_cannot_run_says_why_and_exits_with_2() {
+fn invalid_arguments_exit_with_2_and_a_reason() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let there = url(listener.local_addr().unwrap());
     let secure = there.replace("http://", "https://");
@@ -202,21 +204,21 @@ fn what_cannot_run_says_why_and_exits_with_2() {
         (&[&secure, "--tls-version", "1.1"], "write 1.2 or 1.3"),
         (&[&secure, "--tls-ciphers", "RC4"], "TLS_AES_256_GCM_SHA384"),
         (&[&secure, "--ca", "/nowhere/ca.pem"], "--ca /nowhere/ca.pem"),
-        (&[&secure, "--alpn", "h2"], "HTTP/1.1 alone"),
+        (&[&secure, "--alpn", "h2"], "HTTP/1.1 only"),
         (&[&there, "--handshake-every-request"], "https://"),
-        (&["http://no-such-host.invalid/"], "unknown host"),
+        (&["http://no-such-host.invalid/"], "cannot resolve host"),
         (&[&there, "-c", "3000000"], "use --"),
         (&[&there, "-c", "1", "-t", "2"], "use --threads 1"),
         (&[&there, "--poisson"], "give --rate too"),
         (&[&there, "-R", "10", "-T", "1s"], "--think"),
         (&[&there, "-H", "nonsense"], "write 'name: value'"),
-        (&[&there, "--start", "sleep 1"], "is taken already"),
+        (&[&there, "--start", "sleep 1"], "is already in use"),
         (&[&there, "-n", "0"], "--requests"),
         (&[&there, "-l", "--json"], "'--lines...' cannot be used with '--json'"),
         (&[&there, "--rounds", "2"], "--vs"),
-        (&[&there, "--cpu", "9999"], "--cpu 9999: this machine's CPUs are 0"),
-        (&[&there, "--client-cpus", "9999"], "--client-cpus 9999: this machine's CPUs are 0"),
-        (&[&there, "--body-file", "/dev/zero"], "--body-file /dev/zero: more than 64 MiB"),
+        (&[&there, "--cpu", "9999"], "--cpu 9999: no such CPU; this machine has 0"),
+        (&[&there, "--client-cpus", "9999"], "--client-cpus 9999: no such CPU; this machine has 0"),
+        (&[&there, "--body-file", "/dev/zero"], "--body-file /dev/zero: larger than 64 MiB"),
         (&[&there, "--server-pid", "99999999"], "no such process"),
         (&[&there, "--html", "/nowhere/page.html"], "--html /nowhere/page.html"),
         (&[&there, "--percentiles", "/nowhere/x"], "--percentiles /nowhere/x"),
@@ -231,7 +233,7 @@ fn what_cannot_run_says_why_and_exits_with_2() {
 }
 
 #[test]
-fn a_run_that_cannot_begin_leaves_no_file_and_keeps_what_is_there() {
+fn failed_start_creates_no_file_and_keeps_existing_files() {
     let folder = Site::new("files");
     let (new, old) = (folder.path("new.html"), folder.path("old"));
     std::fs::write(&old, "kept").unwrap();
@@ -242,7 +244,7 @@ fn a_run_that_cannot_begin_leaves_no_file_and_keeps_what_is_there() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_whole_fails_the_run_and_keeps_the_others() {
+fn unwritable_report_fails_the_run_and_keeps_the_other_reports() {
     let (address, _) = serve(answer);
     let folder = Site::new("full");
     let curve = folder.path("curve");
@@ -259,17 +261,17 @@ fn a_report_that_cannot_be_written_whole_fails_the_run_and_keeps_the_others() {
 }
 
 #[test]
-fn a_probe_that_nobody_answers_fails_the_run() {
+fn probe_without_a_response_fails_the_run() {
     let (address, _) = serve(answer);
-    let nobody = url(free_address());
-    let (json, code) = bench_json(&[&url(address), "-d", "300ms", "--reference", &nobody]);
+    let unused = url(free_address());
+    let (json, code) = bench_json(&[&url(address), "-d", "300ms", "--reference", &unused]);
     assert!(json["requests"].as_u64().unwrap() > 0 && json["added_latency_us"].is_null());
     assert!(json["reference_errors"]["connect"].as_u64().unwrap() > 0);
     assert_eq!(code, Some(1));
 }
 
 #[test]
-fn each_second_has_a_line_of_as_many_columns_as_the_heading() {
+fn lines_have_as_many_columns_as_the_header() {
     let (address, _) = serve(answer);
     for option in ["-l", "-ll"] {
         let output = bench(&[&url(address), "-n", "50", option]);
@@ -277,15 +279,15 @@ fn each_second_has_a_line_of_as_many_columns_as_the_heading() {
         let columns: Vec<usize> =
             text.lines().take(2).map(|line| line.split_whitespace().count()).collect();
         assert_eq!(columns, [18, 18], "{option}: {text}");
-        // On a busy machine the report may begin with what it says of the client.
+        // On a busy machine the report may begin with a line about the client.
         let last = text.lines().rfind(|line| line.starts_with(|char: char| char.is_ascii_digit()));
         let last = last.unwrap();
-        assert_eq!(last.split(' ').nth(3), Some("50"), "all requests are in the last sum: {text}");
+        assert_eq!(last.split(' ').nth(3), Some("50"), "the last line counts all requests: {text}");
     }
 }
 
 #[test]
-fn an_interrupt_prints_the_report_so_far() {
+fn interrupt_prints_the_report_so_far() {
     let (address, requests) = serve(answer);
     let rest = interrupt(&["bench", "http", &url(address), "--duration", "1h", "--lines"]);
     assert!(rest.iter().any(|line| line.contains("Stopped early")), "{rest:#?}");
@@ -295,7 +297,7 @@ fn an_interrupt_prints_the_report_so_far() {
 }
 
 #[test]
-fn an_interrupt_in_the_warm_up_says_what_the_figures_are_of() {
+fn interrupt_in_the_warm_up_marks_the_figures() {
     let (address, _) = serve(answer);
     let pid = std::process::id().to_string();
     let rest = interrupt(&[
@@ -312,16 +314,16 @@ fn an_interrupt_in_the_warm_up_says_what_the_figures_are_of() {
     ]);
     assert!(rest.iter().any(|line| line.starts_with("Nothing counted yet")), "{rest:#?}");
     let figures = rest.iter().find(|line| line.trim().starts_with("requests ")).unwrap();
-    assert!(!figures.contains(" 0/s"), "a rate over the time that it is of: {figures}");
+    assert!(!figures.contains(" 0/s"), "the rate covers the warm-up: {figures}");
     let spent = rest.iter().filter(|line| line.trim().starts_with("server"));
-    assert_eq!(spent.count(), 0, "what servers spent is not known: {rest:#?}");
+    assert_eq!(spent.count(), 0, "the servers' usage is unknown: {rest:#?}");
 }
 
-/// Interrupts a run after its first line of figures: what it prints from then on.
+/// Interrupts a run after its first line of figures and returns the output after that line.
 fn interrupt(arguments: &[&str]) -> Vec<String> {
     let mut child = Command::new(program()).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // The first line of figures: the run goes on and signals are waited for.
+    // After the first line of figures the signal handlers are registered.
     assert!(lines.next().unwrap().unwrap().starts_with('#'));
     lines.next().unwrap().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
@@ -332,7 +334,7 @@ fn interrupt(arguments: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_comparison_starts_its_candidates_and_stops_them() {
+fn comparison_starts_and_stops_its_candidates() {
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (one, other) = (free(), free());
     let floor = |address| format!("{} bench floor --listen {address}", program().display());
@@ -363,7 +365,7 @@ fn a_comparison_starts_its_candidates_and_stops_them() {
 }
 
 #[test]
-fn the_page_is_self_contained_and_escapes_what_was_typed() {
+fn page_is_self_contained_and_escapes_arguments() {
     let (address, _) = serve(answer);
     let page = std::env::temp_dir().join(format!("tidegate-bench-{}.html", std::process::id()));
     let typed = format!("http://{address}/<b>?\"q\"");
@@ -377,7 +379,7 @@ fn the_page_is_self_contained_and_escapes_what_was_typed() {
     assert!(!text.contains("NaN") && text.contains("<svg"));
 }
 
-/// A folder with a certificate for localhost (`site.pem`, `site.key`); gone when the test ends.
+/// A directory with a certificate for localhost (`site.pem`, `site.key`), removed when the test ends.
 struct Site(PathBuf);
 
 impl Site {
@@ -405,23 +407,23 @@ impl Drop for Site {
 }
 
 /// A program that is killed when the test ends.
-struct Peer(std::process::Child);
+struct Server(std::process::Child);
 
-impl Peer {
-    /// Starts it and waits until it takes connections.
+impl Server {
+    /// Starts the program and waits until it accepts connections.
     fn start(command: &mut Command, address: SocketAddr) -> Self {
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let mut peer = Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")));
+        let mut server = Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")));
         while TcpStream::connect(address).is_err() {
-            assert!(peer.0.try_wait().unwrap().is_none(), "{command:?} ended");
+            assert!(server.0.try_wait().unwrap().is_none(), "{command:?} ended");
             thread::yield_now();
         }
-        peer
+        server
     }
 }
 
-impl Drop for Peer {
+impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -433,9 +435,9 @@ fn free_address() -> SocketAddr {
 }
 
 #[test]
-fn openssl_as_a_server_is_loaded_over_both_versions_of_tls() {
+fn openssl_server_is_loaded_over_tls_1_2_and_1_3() {
     let (site, address) = (Site::new("openssl"), free_address());
-    let _server = Peer::start(
+    let _server = Server::start(
         Command::new("openssl")
             .args(["s_server", "-www", "-quiet", "-accept", &address.to_string()])
             .args(["-cert", &site.path("site.pem"), "-key", &site.path("site.key")]),
@@ -445,7 +447,7 @@ fn openssl_as_a_server_is_loaded_over_both_versions_of_tls() {
     let ca = site.path("site.pem");
     for (version, name) in [("1.2", "TLSv1.2"), ("1.3", "TLSv1.3")] {
         for (resumption, full) in [("on", 1), ("off", 20)] {
-            // One connection: this server serves one after the other.
+            // One connection: this server serves only one connection at a time.
             let (json, code) = bench_json(&[
                 &url,
                 "-n",
@@ -482,7 +484,7 @@ fn openssl_as_a_server_is_loaded_over_both_versions_of_tls() {
 }
 
 #[test]
-fn nginx_counts_the_same_requests_and_handshakes() {
+fn counts_agree_with_nginx() {
     let (site, address) = (Site::new("nginx"), free_address());
     let config = format!(
         "daemon off; worker_processes 1; pid {dir}/pid; error_log {dir}/error.log; events {{}}\n\
@@ -494,7 +496,7 @@ fn nginx_counts_the_same_requests_and_handshakes() {
         dir = site.0.display()
     );
     std::fs::write(site.path("nginx.conf"), config).unwrap();
-    let server = Peer::start(
+    let server = Server::start(
         Command::new("/usr/sbin/nginx").args([
             "-p",
             &site.path(""),
@@ -510,10 +512,10 @@ fn nginx_counts_the_same_requests_and_handshakes() {
     let (plain, _) = bench_json(&[&url.replace("https", "http"), "-n", "3", "-c", "1"]);
     assert_eq!(plain["errors"]["status"], 3);
     let note = plain["first_error"]["status"].as_str().unwrap();
-    assert!(note.contains("write https://"), "{note}");
+    assert!(note.contains("use https://"), "{note}");
     let pid: i32 = std::fs::read_to_string(site.path("pid")).unwrap().trim().parse().unwrap();
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    // It writes its log before it ends.
+    // nginx writes its log before it ends.
     rustix::process::kill_process(pid, rustix::process::Signal::QUIT).unwrap();
     let mut server = server;
     server.0.wait().unwrap();
@@ -522,13 +524,13 @@ fn nginx_counts_the_same_requests_and_handshakes() {
     let full = log.lines().filter(|line| *line == ".localhost").count();
     assert_eq!(resumed + full, 400, "{log}");
     assert_eq!(json["handshakes_full"], full);
-    // When the last request leaves, connections that are on their way carry none.
+    // Connections that are being established when the last request is sent carry no request.
     let begun = json["handshakes_resumed"].as_u64().unwrap();
     assert!((resumed..=resumed + 4).contains(&(begun as usize)), "{begun}, nginx saw {resumed}");
 }
 
 #[test]
-fn a_file_of_urls_reaches_several_servers() {
+fn urls_file_loads_several_servers() {
     let (one, at_one) = serve(answer);
     let (other, at_other) = serve(answer);
     let file = std::env::temp_dir().join(format!("tidegate-urls-{}", std::process::id()));
@@ -540,12 +542,15 @@ fn a_file_of_urls_reaches_several_servers() {
     assert_eq!((json["requests"].as_u64(), code), (Some(400), Some(0)), "{json:#}");
     let (one, other) = (at_one.load(Ordering::Relaxed), at_other.load(Ordering::Relaxed));
     assert_eq!(one + other, 400);
-    assert!(other > 0 && one > other, "three connections in four go to the first: {one}, {other}");
+    assert!(
+        other > 0 && one > other,
+        "the first server has 3/4 of the connections: {one}, {other}"
+    );
 }
 
 #[test]
-fn threads_and_sources_go_beyond_one_descriptor_table_on_both_sides() {
-    // 300 descriptors a table: 900 connections take four tables here and four there.
+fn threads_multiply_the_descriptor_limit_on_both_sides() {
+    // 300 descriptors per table: 900 connections need four tables on each side.
     let limited = |arguments: &str| {
         let mut command = Command::new("sh");
         let program = program().display().to_string();
@@ -554,7 +559,7 @@ fn threads_and_sources_go_beyond_one_descriptor_table_on_both_sides() {
     };
     let address = free_address();
     let _floor =
-        Peer::start(&mut limited(&format!("floor --listen {address} --threads 4")), address);
+        Server::start(&mut limited(&format!("floor --listen {address} --threads 4")), address);
     let load = "-c 900 -t 4 -n 9000 --source 127.0.0.2-127.0.0.4 --json";
     let output = limited(&format!("http {} {load}", url(address))).output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout)

@@ -1,8 +1,9 @@
-//! TLS plans on virtual time: handshakes counted by kind and timed apart, faults told apart.
+//! TLS plans in virtual time: handshakes are counted by kind and timed separately, and faults are
+//! distinguished.
 
 use std::sync::Arc;
 use tidegate_base::{Address, Moment, Span};
-use tidegate_bench::client::{Carried, Client, Shared};
+use tidegate_bench::client::{Client, ClientOutcome, Shared};
 use tidegate_bench::plan::Plan;
 use tidegate_bench::target::{RequestMix, RequestOptions, Target, Url};
 use tidegate_reactor::sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
@@ -12,7 +13,7 @@ use tidegate_wire::tls::{
     TlsClock, TlsSession, Version,
 };
 
-/// What the simulated reactors show at their start.
+/// The simulated reactors' time at their start, seconds since 1970.
 const NOW: u64 = 1_700_000_000;
 const TICK: Span = Span::from_micros(20);
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -24,11 +25,11 @@ fn clock() -> TlsClock {
     clock
 }
 
-/// A certificate for `a.example`, issued by `name`, that ends in that year, and what vouches for it.
+/// A certificate for `a.example`, issued by `name` and valid until that year, and the CA certificate for it.
 fn issued_by(name: &str, last_year: i32) -> (CertificateFiles, Vec<u8>) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
-    // Each is an authority of its own name.
+    // Each certificate is self-signed, with this name.
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
     params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
@@ -54,23 +55,23 @@ fn plan_of(settings: &ConnectorSettings, name: &str) -> TlsPlan {
     TlsPlan { listeners: Vec::new(), pools: vec![Some(pool)], clock: clock() }
 }
 
-/// How a connection of the server's begins.
+/// The session of a server's connection.
 enum Session {
     Secure(Box<TlsSession>),
-    /// Answers plain HTTP whatever comes.
+    /// Responds in plain HTTP to any input.
     Plain,
 }
 
 struct Connection {
     peer: SimPeer,
     session: Session,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     out: Vec<u8>,
-    /// Nothing leaves before.
+    /// The server sends nothing before this time.
     not_before: Moment,
 }
 
-/// A server that answers each request at once, but begins to speak only after `delay`.
+/// A server that responds to each request at once, but sends nothing on a connection before `delay`.
 struct Server {
     listener: SimServer,
     acceptor: Option<Acceptor>,
@@ -88,8 +89,8 @@ impl Server {
                 None => Session::Plain,
             };
             let not_before = now.after(self.delay);
-            let (heard, out) = (Vec::new(), Vec::new());
-            self.connections.push(Connection { peer, session, heard, out, not_before });
+            let (received, out) = (Vec::new(), Vec::new());
+            self.connections.push(Connection { peer, session, received, out, not_before });
         }
         for connection in &mut self.connections {
             let mut came = connection.peer.receive();
@@ -101,15 +102,15 @@ impl Server {
                 Session::Plain => {}
                 Session::Secure(session) => {
                     let was = session.is_established();
-                    let (heard, out) = (&mut connection.heard, &mut connection.out);
-                    // What the client refuses shows on its side.
-                    let _ = session.handle_bytes(&mut came, heard, out);
+                    let (received, out) = (&mut connection.received, &mut connection.out);
+                    // An alert of the client is checked on the client's side.
+                    let _ = session.handle_bytes(&mut came, received, out);
                     if let (false, Some(facts)) = (was, session.facts()) {
                         let (full, resumed) = &mut self.handshakes;
                         *if facts.resumed { resumed } else { full } += 1;
                     }
-                    while let Some(end) = heard.windows(4).position(|four| four == b"\r\n\r\n") {
-                        heard.drain(..end + 4);
+                    while let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+                        received.drain(..end + 4);
                         self.requests += 1;
                         session.seal(ANSWER, out).unwrap();
                     }
@@ -128,13 +129,13 @@ fn address() -> Address {
     Address::Tcp("10.0.0.1:443".parse().unwrap())
 }
 
-/// Carries `plan` out; gives what was counted, the server's requests, and its handshakes by kind.
-fn carry_out(
+/// Runs `plan`; returns the client's result, the server's count of requests, and its handshakes by kind.
+fn run_plan(
     plan: &Plan,
     tls: &TlsPlan,
     acceptor: Option<Acceptor>,
     delay: Span,
-) -> (Carried, u64, (u64, u64)) {
+) -> (ClientOutcome, u64, (u64, u64)) {
     let net = SimNet::new(plan.seed, Faults::none());
     let listener = net.serve(&address()).unwrap();
     let (connections, requests, handshakes) = (Vec::new(), 0, (0, 0));
@@ -167,7 +168,7 @@ fn requests(requests: u64, per_connection: Option<u64>) -> Plan {
 }
 
 #[test]
-fn handshakes_are_counted_by_kind_and_agree_with_the_server() {
+fn handshake_counts_agree_with_the_server() {
     for version in [Version::Tls12, Version::Tls13] {
         for (resume, per_connection, full, resumed) in [
             (true, None, 8, 0_u64),
@@ -185,9 +186,9 @@ fn handshakes_are_counted_by_kind_and_agree_with_the_server() {
             };
             let tls = plan_of(&settings, "a.example");
             let plan = requests(80, per_connection);
-            let (carried, seen, by_server) =
-                carry_out(&plan, &tls, Some(acceptor(files)), Span::ZERO);
-            let tally = carried.tally;
+            let (outcome, seen, by_server) =
+                run_plan(&plan, &tls, Some(acceptor(files)), Span::ZERO);
+            let tally = outcome.tally;
             assert_eq!(
                 (tally.requests, seen, tally.errors.total()),
                 (80, 80, 0),
@@ -206,13 +207,13 @@ fn handshakes_are_counted_by_kind_and_agree_with_the_server() {
 }
 
 #[test]
-fn the_handshakes_time_is_told_apart_from_the_connect_and_from_the_answer() {
+fn handshake_time_is_separate_from_connect_and_service_time() {
     let (files, pem) = certificate(2040);
     let settings =
         ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
     let tls = plan_of(&settings, "a.example");
-    let (carried, ..) = carry_out(&requests(80, None), &tls, Some(acceptor(files)), MS(30));
-    let tally = carried.tally;
+    let (outcome, ..) = run_plan(&requests(80, None), &tls, Some(acceptor(files)), MS(30));
+    let tally = outcome.tally;
     assert!(tally.connect.max_us() < 1_000.0, "{}", tally.connect.max_us());
     assert!(tally.handshake.percentile_us(1.0) > 29_900.0);
     assert!(tally.handshake.max_us() < 31_000.0, "{}", tally.handshake.max_us());
@@ -220,33 +221,33 @@ fn the_handshakes_time_is_told_apart_from_the_connect_and_from_the_answer() {
 }
 
 #[test]
-fn each_fault_of_a_certificate_and_a_plain_port_has_its_line() {
-    let nobody = issued_by("somebody else", 2040).1;
+fn each_tls_fault_has_its_message() {
+    let other_ca = issued_by("another CA", 2040).1;
     let cases = [
         ("a.example", 2022, false, "has expired"),
         ("b.example", 2040, false, "another name"),
         ("a.example", 2040, true, "issuer"),
     ];
-    for (name, last_year, is_stranger, words) in cases {
+    for (name, last_year, unknown_issuer, words) in cases {
         let (files, pem) = certificate(last_year);
-        let roots = Roots::Authorities(if is_stranger { nobody.clone() } else { pem });
+        let roots = Roots::Authorities(if unknown_issuer { other_ca.clone() } else { pem });
         let settings = ConnectorSettings { roots, ..ConnectorSettings::default() };
         assert_fails(&settings, name, Some(acceptor(files.clone())), words);
-        let anybody = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
-        let tls = plan_of(&anybody, name);
-        let (carried, ..) = carry_out(&requests(20, None), &tls, Some(acceptor(files)), Span::ZERO);
-        assert_eq!((carried.tally.requests, carried.tally.errors.total()), (20, 0), "{words}");
+        let unverified = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+        let tls = plan_of(&unverified, name);
+        let (outcome, ..) = run_plan(&requests(20, None), &tls, Some(acceptor(files)), Span::ZERO);
+        assert_eq!((outcome.tally.requests, outcome.tally.errors.total()), (20, 0), "{words}");
     }
-    let anybody = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
-    assert_fails(&anybody, "a.example", None, "write http://");
+    let unverified = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+    assert_fails(&unverified, "a.example", None, "use http://");
 }
 
 #[track_caller]
 fn assert_fails(settings: &ConnectorSettings, name: &str, acceptor: Option<Acceptor>, words: &str) {
     let tls = plan_of(settings, name);
     let plan = Plan { duration: Some(MS(300)), ..requests(20, None) };
-    let (carried, seen, _) = carry_out(&plan, &tls, acceptor, Span::ZERO);
-    let tally = carried.tally;
+    let (outcome, seen, _) = run_plan(&plan, &tls, acceptor, Span::ZERO);
+    let tally = outcome.tally;
     assert_eq!((tally.requests, tally.issued, seen), (0, 0, 0), "{words}");
     assert!(tally.errors.tls > 0 && tally.errors.total() == tally.errors.tls, "{:?}", tally.errors);
     let [("tls", note)] = &tally.notes[..] else { panic!("{:?}", tally.notes) };
@@ -254,36 +255,36 @@ fn assert_fails(settings: &ConnectorSettings, name: &str, acceptor: Option<Accep
 }
 
 #[test]
-fn a_handshake_that_nobody_answers_times_out() {
+fn handshake_without_a_response_times_out() {
     let (files, pem) = certificate(2040);
     let settings =
         ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
     let tls = plan_of(&settings, "a.example");
     let plan = Plan { duration: Some(MS(900)), ..requests(20, None) };
-    let (carried, ..) = carry_out(&plan, &tls, Some(acceptor(files)), MS(10_000));
-    let tally = carried.tally;
+    let (outcome, ..) = run_plan(&plan, &tls, Some(acceptor(files)), MS(10_000));
+    let tally = outcome.tally;
     assert!(tally.errors.timeout >= 8, "{:?}", tally.errors);
     let [("timeout", note)] = &tally.notes[..] else { panic!("{:?}", tally.notes) };
     assert!(note.contains("TLS handshake took longer than 500 ms"), "{note}");
 }
 
 #[test]
-fn a_run_that_ends_in_the_middle_of_its_handshakes_counts_them() {
+fn unfinished_handshakes_are_counted_as_unconnected() {
     let (files, pem) = certificate(2040);
     let settings =
         ConnectorSettings { roots: Roots::Authorities(pem), ..ConnectorSettings::default() };
     let tls = plan_of(&settings, "a.example");
     let plan = Plan { connections: 8, duration: Some(MS(300)), ..Plan::default() };
     for (delay, unconnected) in [(Span::from_secs(60), 8), (MS(30), 0)] {
-        let (carried, ..) = carry_out(&plan, &tls, Some(acceptor(files.clone())), delay);
-        let tally = carried.tally;
+        let (outcome, ..) = run_plan(&plan, &tls, Some(acceptor(files.clone())), delay);
+        let tally = outcome.tally;
         assert_eq!((tally.unconnected, tally.errors.total()), (unconnected, 0));
         assert_eq!(tally.requests == 0, unconnected > 0);
     }
 }
 
 #[test]
-fn a_handshake_that_hangs_fails_before_the_run_is_given_up() {
+fn hanging_handshake_fails_before_the_run_is_given_up() {
     let plan = Plan { connections: 2, duration: Some(Span::from_secs(40)), ..Plan::default() };
     let net = SimNet::new(1, Faults::none());
     let address = Address::Tcp("10.0.0.1:443".parse().unwrap());
@@ -291,7 +292,7 @@ fn a_handshake_that_hangs_fails_before_the_run_is_given_up() {
     let mix = RequestMix::single(&url, &RequestOptions::default()).unwrap();
     let (targets, shared) =
         ([Target { address: address.clone(), is_secure: true }], Shared::default());
-    // It takes connections and says nothing.
+    // The server accepts connections and sends nothing.
     let _listener = net.serve(&address).unwrap();
     let mut reactor = SimReactor::new(&net, 100);
     let settings = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };

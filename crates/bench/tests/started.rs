@@ -1,4 +1,4 @@
-//! What the command starts, it ends: real processes, ended in every way that an operator or a kernel can.
+//! The command ends all processes that it starts, however the command itself ends.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-/// The example that is the command; Cargo builds it beside this test.
+/// The example program with the command; Cargo builds it with this test.
 fn program() -> PathBuf {
     let deps = std::env::current_exe().unwrap();
     let program = deps.parent().unwrap().parent().unwrap().join("examples/bench");
@@ -40,7 +40,7 @@ fn error_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Processes that run, or that nobody has waited for, and whose command line has all of `words`.
+/// Processes, including zombies, whose command line contains all of `words`.
 fn processes(words: &[&str]) -> Vec<i32> {
     let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
@@ -56,7 +56,7 @@ fn send(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// A folder of one test, gone when it ends.
+/// A directory of one test, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -71,7 +71,7 @@ impl Folder {
         self.0.join(name).display().to_string()
     }
 
-    /// Where a script writes, and a test waits for it, with nobody looking at a clock.
+    /// Creates a named pipe, with which a script and its test synchronise without a clock.
     fn pipe(&self) -> String {
         let path = self.path("pipe");
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -86,7 +86,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn a_server_that_a_shell_started_ends_with_the_run() {
+fn server_started_through_a_shell_ends_with_the_run() {
     let address = free_address();
     let shell = format!("sh -c '{}; true'", floor(address));
     let output = bench(&[&url(address), "--start", &shell, "-n", "100"]).output().unwrap();
@@ -96,9 +96,9 @@ fn a_server_that_a_shell_started_ends_with_the_run() {
 }
 
 #[test]
-fn a_server_that_went_to_the_background_is_refused_and_ended() {
+fn server_that_goes_to_the_background_is_rejected_and_ended() {
     let address = free_address();
-    // It listens once the process that was started has ended, from a session and a group of its own.
+    // The server listens after the started process has ended, in its own session and process group.
     let script = format!(
         "setsid sh -c \"while grep -q State:.[^ZX] /proc/$$/status; do :; done; exec {}\" & exit 0",
         floor(address)
@@ -113,10 +113,10 @@ fn a_server_that_went_to_the_background_is_refused_and_ended() {
 }
 
 #[test]
-fn a_server_that_leaves_its_group_is_ended_all_the_same() {
+fn process_that_leaves_its_group_is_ended() {
     let (address, folder) = (free_address(), Folder::new("group"));
     let (pipe, marker) = (folder.pipe(), folder.path("marker"));
-    // Beside the server there is a daemon; the server starts when that has told that it is there.
+    // A daemon runs besides the server; the server starts after the daemon reports that it runs.
     let daemon = format!("setsid sh -c \"echo > {pipe}; exec tail -f /dev/null {marker}\" 2>&-");
     let shell = format!("sh -c '{daemon} & read line < {pipe}; {}; true'", floor(address));
     let output = bench(&[&url(address), "--start", &shell, "-n", "100"]).output().unwrap();
@@ -125,7 +125,7 @@ fn a_server_that_leaves_its_group_is_ended_all_the_same() {
 }
 
 #[test]
-fn a_server_that_ends_in_the_middle_fails_the_run() {
+fn server_that_ends_during_the_run_fails_it() {
     let (folder, address) = (Folder::new("middle"), free_address());
     let pipe = folder.pipe();
     let shell = format!("sh -c '{} & read line < {pipe}; kill $!; exit 3'", floor(address));
@@ -144,11 +144,14 @@ fn a_server_that_ends_in_the_middle_fails_the_run() {
     let output = child.wait_with_output().unwrap();
     let text = error_text(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("did not stay: it ended by itself (exit status 3)"), "{text}");
+    assert!(
+        text.contains("did not keep running: the program exited by itself (exit status 3)"),
+        "{text}"
+    );
     assert!(report.contains("Stopped early"), "{report}");
 }
 
-/// Reads the heading of the lines and the first of them.
+/// Reads the header and the first line of figures.
 fn await_figures(lines: &mut impl BufRead) {
     for _ in 0..2 {
         assert_ne!(lines.read_line(&mut String::new()).unwrap(), 0);
@@ -156,7 +159,7 @@ fn await_figures(lines: &mut impl BufRead) {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
+fn missing_program_is_named() {
     let address = free_address();
     for program in ["no-such-program", "/etc/passwd"] {
         let output = bench(&[&url(address), "--start", program]).output().unwrap();
@@ -166,7 +169,7 @@ fn a_program_that_is_not_there_is_named() {
     }
 }
 
-/// A comparison whose first candidate is up and whose second one never listens.
+/// A comparison whose first candidate runs and whose second candidate never listens.
 fn starting(folder: &Folder, first: SocketAddr) -> Child {
     let (second, pipe) = (free_address(), folder.pipe());
     let never = format!("sh -c 'echo > {pipe}; exec tail -f /dev/null {}'", folder.path("marker"));
@@ -182,13 +185,13 @@ fn starting(folder: &Folder, first: SocketAddr) -> Child {
     ])
     .spawn()
     .unwrap();
-    // Until the second one is there.
+    // Waits until the second candidate runs.
     fs::read(&pipe).unwrap();
     child
 }
 
 #[test]
-fn a_signal_while_candidates_are_started_ends_them() {
+fn signal_during_the_start_ends_the_candidates() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (folder, first) = (Folder::new("starting"), free_address());
         let child = starting(&folder, first);
@@ -196,19 +199,19 @@ fn a_signal_while_candidates_are_started_ends_them() {
         let output = child.wait_with_output().unwrap();
         let text = error_text(&output);
         assert_eq!(output.status.code(), Some(1), "{signal:?}: {text}");
-        assert!(text.contains("before anything was measured"), "{text}");
+        assert!(text.contains("before the measurement began"), "{text}");
         assert_eq!(processes(&["floor", &first.to_string()]), []);
         assert_eq!(processes(&[&folder.path("marker")]), []);
     }
 }
 
 #[test]
-fn a_second_signal_ends_the_process_and_what_does_not_want_to_end() {
+fn second_signal_kills_servers_that_ignore_sigterm() {
     let address = free_address();
     let deaf = format!("sh -c 'trap \"\" TERM; exec {}'", floor(address));
     let mut child =
         bench(&[&url(address), "--start", &deaf, "-d", "1h", "--lines"]).spawn().unwrap();
-    // The first figures.
+    // Waits for the first figures.
     await_figures(&mut BufReader::new(child.stdout.as_mut().unwrap()));
     while child.try_wait().unwrap().is_none() {
         send(&child, Signal::INT);
@@ -219,12 +222,12 @@ fn a_second_signal_ends_the_process_and_what_does_not_want_to_end() {
 }
 
 #[test]
-fn the_kernel_ends_the_candidates_of_a_process_that_was_killed() {
+fn kernel_ends_the_candidates_of_a_killed_process() {
     let (folder, first) = (Folder::new("killed"), free_address());
     let mut child = starting(&folder, first);
     send(&child, Signal::KILL);
     child.wait().unwrap();
-    // The kernel has asked them to end; when they have is theirs.
+    // The kernel has sent SIGTERM to them; they take some time to end.
     for words in [&["floor", &first.to_string()][..], &[&folder.path("marker")]] {
         while !processes(words).is_empty() {
             thread::yield_now();
@@ -233,7 +236,7 @@ fn the_kernel_ends_the_candidates_of_a_process_that_was_killed() {
 }
 
 #[test]
-fn a_hangup_that_nohup_ignores_is_ignored() {
+fn hangup_is_ignored_under_nohup() {
     let (folder, first) = (Folder::new("nohup"), free_address());
     let marker = folder.path("marker");
     let never = format!("sh -c 'echo > {}; exec tail -f /dev/null {marker}'", folder.pipe());
@@ -257,7 +260,7 @@ fn a_hangup_that_nohup_ignores_is_ignored() {
 }
 
 #[test]
-fn a_signal_ends_the_servers_of_a_comparison_and_removes_their_folder() {
+fn signal_ends_the_servers_of_a_comparison_and_removes_their_directory() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let folder = Folder::new("compare");
         let child = Command::new(program())

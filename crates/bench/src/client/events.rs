@@ -1,6 +1,7 @@
-//! What completions do to a client: answers are counted, failures classed, connections made anew.
+//! Handles the client's completions: counts responses, classifies failures, reopens connections.
 //! In: `Completion`s. Out: calls on the reactor, counts in the tally.
-//! Invariant: a failure is counted once: for each request that it cost, or for the connect.
+//! Invariant: a failure counts once for each request that it affects, or once for a connection without
+//! requests.
 
 use super::Client;
 use super::lane::{Phase, Sent};
@@ -14,15 +15,15 @@ use tidegate_reactor::{CloseReason, Completion, Handler, Reactor, Shortage, Sock
 use tidegate_secure::{LayerHandler, ServerKey};
 use tidegate_wire::tls::{Fault, TlsSession};
 
-/// How often timeouts are looked for, as a part of the timeout itself.
+/// Number of checks for timeouts within one timeout.
 const SWEEPS_PER_TIMEOUT: u32 = 16;
 const SWEEP_MIN: Span = Span::from_millis(5);
-/// The longest time between two looks for timeouts.
+/// Longest time between two checks for timeouts.
 pub(super) const SWEEP_MAX: Span = Span::from_millis(250);
-/// First pause before a failing connection is tried again; doubled up to 64 times as long.
+/// First pause before a failed connection is opened again; it doubles up to 64 times this value.
 const PAUSE_FIRST: Span = Span::from_millis(10);
 
-/// Classes of failures that end a connection; names as in the report.
+/// Classes of failures that end a connection; the names are those of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     Connect,
@@ -33,7 +34,7 @@ enum Failure {
     Tls,
 }
 
-/// How every TLS record of a server's begins: alert, version 3.x (RFC 8446 section 5.1).
+/// The first bytes of a TLS alert record: type alert, version 3.x (RFC 8446 section 5.1).
 const TLS_ALERT: &[u8] = &[21, 3];
 
 impl<R: Reactor> Handler<R> for Client<'_> {
@@ -73,7 +74,7 @@ impl<R: Reactor> Handler<R> for Client<'_> {
     }
 }
 
-/// Above the TLS layer, where a target speaks TLS.
+/// The client above the TLS layer, for targets that use TLS.
 impl LayerHandler for Client<'_> {
     fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>) {
         Handler::handle(self, reactor, completion);
@@ -173,7 +174,7 @@ impl Client<'_> {
                 let excess = rest.len();
                 self.count_bytes(excess);
                 self.fail(number, Failure::Framing, || {
-                    format!("the server sent {excess} bytes that nobody asked for")
+                    format!("the server sent {excess} bytes without a request")
                 });
                 return self.reconnect(reactor, number, now, false);
             };
@@ -205,11 +206,11 @@ impl Client<'_> {
                     }
                     self.fail(number, Failure::Framing, || {
                         if bytes.starts_with(TLS_ALERT) {
-                            return "the server answers in TLS: write https://".to_owned();
+                            return "the server responded with TLS; use https://".to_owned();
                         }
-                        // The decoder's words are a server's.
+                        // The decoder's messages are written for a server.
                         let reason = fault.reason().replace("this server", "this client");
-                        format!("the answer is not HTTP/1.1: {reason}")
+                        format!("the response is not valid HTTP/1.1: {reason}")
                     });
                     return self.reconnect(reactor, number, now, false);
                 }
@@ -225,19 +226,20 @@ impl Client<'_> {
         }
     }
 
-    /// Whether what comes now came in the time that figures count for.
+    /// Whether a response received now counts for `in_time`.
     fn is_in_time(&self) -> bool {
         self.draining_since.is_none() || self.quota == 0
     }
 
-    /// Servers that speak TLS answer plain HTTP with a 400 that says so, each in its own words.
+    /// Notes a 400 that mentions HTTPS: many TLS servers send it in response to plain HTTP, with various
+    /// texts.
     fn note_plain_to_tls(&mut self, number: u32, bytes: &[u8]) {
         let says_so = [&b"HTTPS"[..], b"https://"]
             .iter()
             .any(|word| memchr::memmem::find(bytes, word).is_some());
         if says_so && !self.target(number).is_secure {
             self.tally.note("status", || {
-                "the first of them was a 400 that speaks of https: this port speaks TLS, write https://"
+                "the first such response was a 400 that mentions HTTPS: the port expects TLS; use https://"
                     .to_owned()
             });
         }
@@ -247,7 +249,7 @@ impl Client<'_> {
         &self.targets[usize::from(self.lanes[number as usize].authority)]
     }
 
-    /// Counts a whole answer; false when its connection must not be used again.
+    /// Counts a complete response; false if its connection must not be used again.
     fn count(&mut self, number: u32, answer: Answer, now: Moment) -> bool {
         let lane = &mut self.lanes[number as usize];
         let first_byte_at = core::mem::replace(&mut lane.first_byte_at, Moment::ZERO);
@@ -262,7 +264,7 @@ impl Client<'_> {
         self.outstanding -= 1;
         self.answered_ever += 1;
         self.answered_last = now;
-        // Before figures count, those who watch see them all the same.
+        // During warm-up and ramp all responses are counted too, for the progress display.
         if sent.is_counted || !self.is_counting {
             self.count_figures(sent, first_byte_at, answer, now);
         }
@@ -282,7 +284,7 @@ impl Client<'_> {
         let latency = if is_closed { service } else { now.since(sent.planned) };
         self.tally.requests += 1;
         self.tally.in_time += u64::from(self.is_in_time());
-        // An answer counts when it comes, its time only where none of it was spent in the warm-up.
+        // A response counts when it arrives; its time only if it was planned after the warm-up.
         if sent.planned >= self.times_count_from() {
             self.tally.service.record(service);
             self.tally.first_byte.record(first_byte);
@@ -296,7 +298,8 @@ impl Client<'_> {
         if answer.status >= 400 {
             self.tally.errors.status += 1;
             self.interval.errors += 1;
-            self.tally.note("status", || format!("the first of them was a {}", answer.status));
+            self.tally
+                .note("status", || format!("the first such response had status {}", answer.status));
         }
         self.interval.requests += 1;
         self.interval.statuses[class.min(5)] += 1;
@@ -304,7 +307,7 @@ impl Client<'_> {
         self.interval.latency.record(latency);
     }
 
-    /// After an answer: the next request, at once, after a rest, or when it is planned.
+    /// After a response: sends the next request at once, after the pause, or when it is planned.
     fn go_on<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         if !self.has_room(number) {
             return;
@@ -315,13 +318,13 @@ impl Client<'_> {
         if self.plan.think.is_zero() {
             return self.ready.push(number);
         }
-        // ±3 %, so that connections that began together do not stay together.
+        // ±3 %, so that connections that began together drift apart.
         let jitter = self.prng.below(60_001) as f64 / 1e6 - 0.03;
         let rest = self.plan.think.mul_f64(1.0 + jitter);
         self.wake_at(number, now.after(rest));
     }
 
-    /// The connection ends after a whole answer. What was sent behind it got none.
+    /// Handles a connection that ends after a complete response. Requests sent after it have no response.
     fn end_of_socket<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -332,11 +335,11 @@ impl Client<'_> {
         let unanswered = !self.lanes[number as usize].pending.is_empty();
         if has_excess && !unanswered {
             self.fail(number, Failure::Framing, || {
-                "the server sent bytes after an answer that ends the connection".to_owned()
+                "the server sent bytes after the last response of the connection".to_owned()
             });
         } else if unanswered {
             self.fail(number, Failure::Closed, || {
-                "the server ended the connection with requests unanswered on it".to_owned()
+                "the server closed the connection while requests had no response".to_owned()
             });
         }
         self.reconnect(reactor, number, now, true);
@@ -350,22 +353,22 @@ impl Client<'_> {
         }
         let lane = &mut self.lanes[number as usize];
         if lane.pending.is_empty() {
-            // An idle connection that the server closes is its right; one that never carried
-            // anything is looked at more slowly from time to time.
+            // The server may close an idle connection. If it was never used, it is reopened with
+            // growing pauses.
             if lane.sent_on_socket == 0 {
                 lane.failures += 1;
             }
         } else {
-            let has_heard = self.tally.bytes_received > 0
+            let rules_out_tls = self.tally.bytes_received > 0
                 || self.answered_ever > 0
                 || self.target(number).is_secure;
             self.fail(number, Failure::Closed, || {
                 if has_started {
-                    "the server closed the connection in the middle of an answer".to_owned()
-                } else if has_heard {
-                    "the server closed the connection instead of answering".to_owned()
+                    "the server closed the connection in the middle of a response".to_owned()
+                } else if rules_out_tls {
+                    "the server closed the connection without a response".to_owned()
                 } else {
-                    "the server closed the connection instead of answering; a port for TLS? then write \
+                    "the server closed the connection without a response; if the port expects TLS, use \
                      https://"
                         .to_owned()
                 }
@@ -383,16 +386,16 @@ impl Client<'_> {
             self.fail(number, Failure::Tls, || tls::fault_in_words(fault));
         } else if lane.phase == Phase::Handshaking {
             self.fail(number, Failure::Tls, || {
-                "the server closed the connection in the middle of the TLS handshake".to_owned()
+                "the server closed the connection during the TLS handshake".to_owned()
             });
         } else if lane.phase == Phase::Connecting {
             let address = &self.targets[usize::from(lane.authority)].address;
             self.fail(number, Failure::Connect, || match reason {
                 CloseReason::ConnectRefused => format!("{address} refused the connection"),
-                CloseReason::ConnectUnreachable => format!("there is no way to {address}"),
+                CloseReason::ConnectUnreachable => format!("no route to {address}"),
                 CloseReason::ConnectShortage(shortage) => shortage_in_words(shortage),
                 CloseReason::Reset | CloseReason::Ended => {
-                    format!("{address} broke the connection off while it was made")
+                    format!("{address} closed the connection while it was being established")
                 }
             });
         } else if !lane.pending.is_empty() {
@@ -405,7 +408,7 @@ impl Client<'_> {
         self.connect_later(number, now);
     }
 
-    /// Gives the socket up and makes another one, where more is to be sent.
+    /// Closes the socket and opens another one if there are more requests to send.
     fn reconnect<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment, in_order: bool) {
         let lane = &mut self.lanes[number as usize];
         if lane.phase == Phase::Open {
@@ -432,7 +435,7 @@ impl Client<'_> {
         self.wake_at(number, now.after(pause));
     }
 
-    /// Counts a failure: for each request that it cost, or once for a connect.
+    /// Counts a failure once for each pending request, or once if there is none.
     fn fail(&mut self, number: u32, failure: Failure, words: impl FnOnce() -> String) {
         let lane = &mut self.lanes[number as usize];
         let lost = lane.pending.len() as u64;
@@ -461,7 +464,7 @@ impl Client<'_> {
         }
     }
 
-    /// Gives up what takes longer than the timeout.
+    /// Fails requests and connection attempts that took longer than the timeout.
     pub(super) fn sweep<R: Reactor>(&mut self, reactor: &mut R, now: Moment) {
         let timeout = self.plan.timeout;
         let every = (timeout / SWEEPS_PER_TIMEOUT).clamp(SWEEP_MIN, SWEEP_MAX);
@@ -481,7 +484,7 @@ impl Client<'_> {
                 continue;
             }
             let what = match lane.phase {
-                Phase::Connecting => "connect",
+                Phase::Connecting => "connection attempt",
                 Phase::Handshaking => "TLS handshake",
                 _ => "request",
             };
@@ -504,15 +507,16 @@ fn in_words(span: Duration) -> String {
 fn shortage_in_words(shortage: Shortage) -> String {
     match shortage {
         Shortage::WorkerDescriptors => {
-            "no descriptor left: raise the limit (ulimit -n) or use fewer connections".to_owned()
+            "out of file descriptors: raise the limit (ulimit -n) or use fewer connections"
+                .to_owned()
         }
         Shortage::SystemDescriptors => {
-            "the system has no descriptor left: raise fs.file-max".to_owned()
+            "the system is out of file descriptors: raise fs.file-max".to_owned()
         }
-        Shortage::Memory => "the kernel has no memory left for sockets".to_owned(),
-        Shortage::Ports => "no local port left: widen net.ipv4.ip_local_port_range, use fewer \
-                            connections or keep them longer"
+        Shortage::Memory => "the kernel is out of memory for sockets".to_owned(),
+        Shortage::Ports => "out of local ports: widen net.ipv4.ip_local_port_range, use fewer \
+                            connections or keep them open longer"
             .to_owned(),
-        Shortage::Slots => "more connections are closing than the client has room for".to_owned(),
+        Shortage::Slots => "too many connections are closing at the same time".to_owned(),
     }
 }

@@ -1,5 +1,5 @@
-//! One connection of the plan, through all the sockets it has one after the other.
-//! In: events of its socket. Out: what is in flight on it, and what it has done.
+//! A lane: one connection of the plan, over all the sockets that it uses in succession.
+//! In: events of its socket. Out: its pending requests and its counts.
 //! Limits: `PIPELINE_MAX` requests in flight. Invariant: `pending` is in the order of sending.
 
 use super::reader::Reader;
@@ -8,68 +8,71 @@ use std::collections::VecDeque;
 use tidegate_base::Moment;
 use tidegate_reactor::SockId;
 
-/// Where a connection is on its way.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// No socket; a wake-up will make one.
+    /// No socket; the next wake-up opens one.
     Absent,
-    /// The socket is on its way to the server.
+    /// The TCP connection is being established.
     Connecting,
-    /// The TLS handshake is under way.
+    /// The TLS handshake is in progress.
     Handshaking,
-    /// Requests may be sent.
+    /// Requests can be sent.
     Open,
-    /// Nothing more will be sent.
+    /// No more requests will be sent.
     Over,
 }
 
 /// A request that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// When it was to be sent.
+    /// When it was planned to be sent.
     pub(super) planned: Moment,
     /// When it was sent.
     pub(super) at: Moment,
     /// Its number in the mix.
     pub(super) number: u16,
-    /// Whether figures count what becomes of it.
+    /// Whether its result is counted.
     pub(super) is_counted: bool,
 }
 
 /// One connection of the plan.
 #[derive(Debug)]
 pub(super) struct Lane {
+    /// The current socket; `NONE` if there is none.
     pub(super) sock: SockId,
-    /// Whom it goes to, as the mix numbers them.
+    /// The mix's index of its server.
     pub(super) authority: u16,
     pub(super) phase: Phase,
+    /// Reads the responses of the current socket.
     pub(super) reader: Reader,
+    /// Requests without a complete response, in the order of sending.
     pub(super) pending: VecDeque<Sent>,
-    /// When the first byte of the answer that is coming in came; `ZERO`: none has.
+    /// When the first byte of the current response arrived; `ZERO` if none has.
     pub(super) first_byte_at: Moment,
-    /// When the connect began.
+    /// When the connection attempt began.
     pub(super) connect_at: Moment,
     /// When the TLS handshake began.
     pub(super) handshake_at: Moment,
-    /// Requests that were sent on the present socket.
+    /// Requests that were sent on the current socket.
     pub(super) sent_on_socket: u64,
-    /// Whether it was ever there.
+    /// Whether a connection was ever established.
     pub(super) was_open: bool,
-    /// Whole answers that count.
+    /// Complete responses that are counted.
     pub(super) answered: u64,
-    /// Failures since the last whole answer.
+    /// Failures since the last complete response.
     pub(super) failures: u32,
-    /// Whether it stands in the list of idle connections.
+    /// Whether it is in the list of idle connections. It is never in the list twice.
     pub(super) is_listed: bool,
-    /// Whether a wake-up is on its way.
+    /// Whether a wake-up is pending. There is at most one.
     pub(super) has_wake: bool,
-    /// Its own rhythm, where the pace is one for each connection.
+    /// Its own schedule, if the pace is a rate per connection.
     pub(super) schedule: Option<Box<Schedule>>,
-    /// When that rhythm begins: with the connection, which a ramp may open late.
-    pub(super) rhythm_began: Moment,
-    /// The next planned send time of that rhythm.
+    /// When that schedule begins: when the connection is due to be opened, which a ramp may delay.
+    pub(super) schedule_began: Moment,
+    /// The next planned send time of that schedule.
     pub(super) next_planned: Moment,
-    /// Since when it has room for a request; what was planned before had to wait for it.
+    /// Since when another request can be sent; requests that were planned earlier had to wait.
     pub(super) free_since: Moment,
 }
 
@@ -95,13 +98,13 @@ impl Lane {
             is_listed: false,
             has_wake: false,
             schedule,
-            rhythm_began: opened_at,
+            schedule_began: opened_at,
             next_planned,
             free_since: opened_at,
         }
     }
 
-    /// Forgets the socket and what came in on it.
+    /// Resets all state of the socket.
     pub(super) fn forget_socket(&mut self) {
         self.sock = SockId::NONE;
         self.phase = Phase::Absent;

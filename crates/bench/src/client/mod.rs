@@ -1,9 +1,10 @@
-//! The client of one thread: its share of a plan, carried out over any reactor.
-//! In: completions, and the clock that comes with them. Out: requests, and a `Tally`.
-//! Never: counts a time, or an answer's bytes, that the plan does not count (warm-up, ramp); waits for ever.
+//! The client of one thread: carries out its share of a plan on any reactor.
+//! In: completions, and the reactor's clock. Out: requests, and a `Tally`.
+//! Never: counts times or response bytes of the warm-up or the ramp; waits forever.
 //! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
-//! Invariant: `outstanding` is the sum of all lanes' `pending`; each request sent is answered, failed
-//! or unanswered in the tally, once; where a number of requests is planned, only those are.
+//! Invariant: `outstanding` is the sum of the lengths of all lanes' `pending`. Each request counts once in
+//! the tally: as response, failure or unanswered. If the plan has a number of requests, only these requests
+//! count.
 
 mod events;
 mod lane;
@@ -25,41 +26,41 @@ use tidegate_reactor::{Driver, Reactor, SockId};
 use tidegate_secure::{TlsLayer, TlsObserver};
 use tidegate_wire::tls::Fault;
 
-/// How long answers are waited for after the plan's end. Where a number of requests ended it, each
-/// has the plan's timeout.
+/// How long the client waits for responses after the plan's end. If a number of requests ended the plan, each
+/// request has the plan's timeout instead.
 pub const DRAIN_MAX: Span = Span::from_secs(2);
-/// A run that no connection is there for ends after this time, or after the plan's timeout where
-/// that is longer: a connect that hangs fails before it.
+/// A run without an open connection ends after this time, or after the plan's timeout if that is longer, so
+/// that a hanging connection attempt fails first.
 pub const UNREACHABLE_MAX: Span = Span::from_secs(10);
-/// How often figures are handed to those who show them.
+/// Interval at which a thread publishes its figures for the progress display.
 pub const PUBLISH_EVERY: Span = Span::from_millis(250);
-/// The last stretch before a planned send time that is spun through: waits of the kernel are
-/// counted in milliseconds and end late.
+/// Time before a planned send during which the client spins: the kernel's waits have a resolution of
+/// milliseconds and end late.
 const SPIN: Span = Span::from_millis(2);
 
-/// What the client and those who watch it share.
+/// State that the client shares with the thread that monitors the run.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// Set: send nothing more, wait for what is in flight, end.
+    /// If set, the client sends no more requests, waits for pending responses, and ends.
     pub stop: AtomicBool,
-    /// What happened since it was taken last.
+    /// The figures since the monitor last collected them.
     pub interval: Mutex<Interval>,
 }
 
-/// How a thread's share was carried out.
+/// The result of a thread's share.
 #[derive(Clone, Debug)]
-pub struct Carried {
-    /// What was counted.
+pub struct ClientOutcome {
+    /// The counts.
     pub tally: Tally,
-    /// From when figures counted until the last request was sent; where a number of requests ended the
-    /// run, until the last answer, or its end if there was none. Where the run ended before figures
-    /// counted: from its start.
+    /// Length of the measured time: until sending ended; if a number of requests ended the run, until the
+    /// last response, or until the end if there was none. If the run ended in warm-up or ramp: from its
+    /// start.
     pub counted: Span,
-    /// Whether figures counted at the end; else the tally is of warm-up and ramp.
+    /// Whether the measured time had begun; if not, the tally covers only warm-up and ramp.
     pub has_counted: bool,
-    /// Time that was spun through while waiting for a planned send.
+    /// Time spent spinning while waiting for planned sends.
     pub spun: Span,
-    /// Whole answers, those of warm-up and ramp included.
+    /// Complete responses, including those of warm-up and ramp.
     pub answered_ever: u64,
 }
 
@@ -68,56 +69,69 @@ pub struct Carried {
 pub struct Client<'a> {
     plan: &'a Plan,
     mix: &'a RequestMix,
-    /// By authority of the mix.
+    /// The server of each authority of the mix.
     targets: &'a [Target],
     shared: &'a Shared,
+    /// When the plan begins.
     start: Moment,
+    /// The connections of this thread; other fields refer to them by index.
     lanes: Vec<Lane>,
     /// Number of the first lane among all connections of the plan.
     connection_first: u32,
-    /// Which lane a socket index belongs to.
+    /// The lane of each socket index; `u32::MAX` if there is none.
     lane_by_socket: Vec<u32>,
-    /// Connections that wait for an arrival, longest first.
+    /// Connections that wait for a planned send, the longest waiting first.
     idle: VecDeque<u32>,
-    /// Connections of a closed loop that got their answer in the present turn.
+    /// Connections of a closed loop whose response arrived in the current turn.
     ready: Vec<u32>,
-    /// When a lane has to be looked at: connect, end of a rest, a planned send.
+    /// When a lane needs attention: to connect, after a pause, or for a planned send.
     wakes: BinaryHeap<Reverse<(Moment, u32)>>,
+    /// The thread's schedule, if the pace is a total rate.
     schedule: Option<Schedule>,
+    /// The next planned send of `schedule`; `NEVER` without a schedule.
     next_arrival: Moment,
     /// Requests that may still be sent.
     quota: u64,
-    /// Requests that may be sent once figures count.
+    /// Requests that may be sent in the measured time.
     requests: u64,
+    /// Requests that were sent and are neither answered nor failed.
     outstanding: u64,
+    /// Open connections.
     open: u64,
+    /// The last response head of each request of the mix.
     templates: Vec<Template>,
     prng: Prng,
+    /// The counts since measuring began, or since the start before that.
     tally: Tally,
+    /// The counts since the last publishing.
     interval: Interval,
+    /// Whether the measured time has begun.
     is_counting: bool,
-    /// Set when nothing more is sent.
+    /// When sending ended; `None` before.
     draining_since: Option<Moment>,
-    /// When a connection was there last; before the first: when that one is opened.
+    /// When a connection was last open; before the first connection: when it is due to be opened.
     last_reached: Moment,
+    /// When timeouts are checked next.
     next_sweep: Moment,
+    /// When figures are published next.
     next_publish: Moment,
-    /// Times of turns that waited for nothing and found nothing.
+    /// Lengths of spinning turns: turns that did not wait and had nothing to do.
     spins: Times,
-    /// When the last turn began, when it was such a one.
+    /// When the last turn began, if it was a spinning turn.
     spin_began: Option<Moment>,
-    /// Whole answers, those that do not count included.
+    /// Complete responses, including those that are not counted.
     answered_ever: u64,
-    /// When the last of them came.
+    /// When the last response was complete.
     answered_last: Moment,
-    /// Completions and sends of the present turn.
+    /// Number of completions and sends so far; unchanged over a turn that had nothing to do.
     busy_marks: u64,
-    /// Why TLS ended the connection whose end comes next.
+    /// The TLS fault of the connection that is about to be reported as closed.
     fault: Option<(SockId, Fault)>,
 }
 
 impl<'a> Client<'a> {
-    /// The client of `share`; the plan begins at `start`. `targets` are where the mix's authorities are.
+    /// Creates the client of `share`. The plan begins at `start`; `targets` are the servers of the mix's
+    /// authorities.
     #[must_use]
     pub fn new(
         plan: &'a Plan,
@@ -179,22 +193,22 @@ impl<'a> Client<'a> {
     }
 
     /// Carries the plan out.
-    pub fn run<R: Driver>(mut self, reactor: &mut R) -> Carried {
+    pub fn run<R: Driver>(mut self, reactor: &mut R) -> ClientOutcome {
         while self.step(reactor, Span::MAX) {}
         self.finish(reactor.read_clock())
     }
 
-    /// Carries the plan out with TLS where a target speaks it.
-    pub fn run_secured<R: Driver, L: TlsObserver>(
+    /// Carries the plan out, with TLS for targets that use it.
+    pub fn run_secured<R: Driver, L: Ledger>(
         mut self,
         reactor: &mut R,
         layer: &mut TlsLayer<L>,
-    ) -> Carried {
+    ) -> ClientOutcome {
         while self.step_secured(reactor, layer, Span::MAX) {}
         self.finish(reactor.read_clock())
     }
 
-    /// Does what is due now, then one turn of at most `wait_max`; false when the plan is carried out.
+    /// Does all work that is due, then one turn that waits up to `wait_max`; false once the plan is finished.
     pub fn step<R: Driver>(&mut self, reactor: &mut R, wait_max: Span) -> bool {
         let now = reactor.read_clock();
         self.end_spin(now);
@@ -209,8 +223,8 @@ impl<'a> Client<'a> {
         true
     }
 
-    /// As `step`, through `layer`.
-    pub fn step_secured<R: Driver, L: TlsObserver>(
+    /// As `step`, through the TLS layer `layer`.
+    pub fn step_secured<R: Driver, L: Ledger>(
         &mut self,
         reactor: &mut R,
         layer: &mut TlsLayer<L>,
@@ -234,36 +248,36 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// A turn that waited for nothing and found nothing was one.
+    /// Notes a spinning turn: one that did not wait and had nothing to do.
     fn begin_spin(&mut self, now: Moment, wait: Span, marks_before: u64) {
         if wait.is_zero() && marks_before == self.busy_marks {
             self.spin_began = Some(now);
         }
     }
 
-    /// Closes the books at `now`, after the last step.
+    /// Ends the client at `now`, after the last step, and returns its result.
     #[must_use]
-    pub fn finish(mut self, now: Moment) -> Carried {
+    pub fn finish(mut self, now: Moment) -> ClientOutcome {
         let mut until = self.draining_since.unwrap_or(now);
         if self.quota == 0 {
             until = until.max(if self.answered_ever > 0 { self.answered_last } else { now });
         }
         self.end(now);
-        Carried {
+        ClientOutcome {
             counted: until.since(self.times_count_from()),
             has_counted: self.is_counting,
-            spun: spun_through(&self.spins),
+            spun: spinning_time(&self.spins),
             answered_ever: self.answered_ever,
             tally: self.tally,
         }
     }
 
-    /// From when on times count; before figures do, those who watch see all.
+    /// From when on times are recorded; during warm-up and ramp all are recorded, for the progress display.
     fn times_count_from(&self) -> Moment {
         if self.is_counting { self.start.after(self.plan.counted_from()) } else { self.start }
     }
 
-    /// Does all that is due without a completion.
+    /// Does all due work that does not depend on a completion.
     fn advance<R: Reactor>(&mut self, reactor: &mut R, now: Moment) {
         if !self.is_counting && now >= self.start.after(self.plan.counted_from()) {
             self.begin_counting();
@@ -300,14 +314,14 @@ impl<'a> Client<'a> {
             return;
         }
         let over = self.plan.ends_at().is_some_and(|end| now >= self.start.after(end));
-        let is_told = self.shared.stop.load(Ordering::Relaxed);
+        let is_stopped = self.shared.stop.load(Ordering::Relaxed);
         if self.open > 0 {
             self.last_reached = now;
         }
         let is_unreachable = now.since(self.last_reached) > unreachable_max(self.plan);
-        if over || self.quota == 0 || is_unreachable || is_told {
+        if over || self.quota == 0 || is_unreachable || is_stopped {
             self.draining_since = Some(now);
-            self.tally.gave_up = is_unreachable && !over && self.quota > 0 && !is_told;
+            self.tally.gave_up = is_unreachable && !over && self.quota > 0 && !is_stopped;
         }
     }
 
@@ -318,7 +332,7 @@ impl<'a> Client<'a> {
 
     fn drain_max(&self) -> Span {
         if self.quota == 0 && !self.shared.stop.load(Ordering::Relaxed) {
-            // The sweep fails what has no answer by then.
+            // The sweep fails requests without a response by then.
             return self.plan.timeout.saturating_add(SWEEP_MAX * 2);
         }
         DRAIN_MAX
@@ -327,7 +341,7 @@ impl<'a> Client<'a> {
     fn end(&mut self, now: Moment) {
         self.publish(now);
         if let Some(ends_at) = self.plan.ends_at() {
-            // The end is noticed a little later: what was planned between is not of the plan.
+            // The end is noticed a little late: requests planned after it do not belong to the plan.
             let end = self.draining_since.unwrap_or(now).min(self.start.after(ends_at));
             self.tally.unsent += self.due_before(end).min(self.quota);
         }
@@ -341,13 +355,13 @@ impl<'a> Client<'a> {
         self.tally.fairness = answered.clone().min().zip(answered.max());
     }
 
-    /// Planned requests that are not sent and that the plan has before `end`.
+    /// Number of unsent requests that are planned before `end`.
     fn due_before(&self, end: Moment) -> u64 {
         let due = |schedule: &Schedule, next: Moment, began: Moment| {
             if next < end { 1 + schedule.arrivals_before(end.since(began)) } else { 0 }
         };
         let own = self.lanes.iter().filter_map(|lane| {
-            Some(due(lane.schedule.as_deref()?, lane.next_planned, lane.rhythm_began))
+            Some(due(lane.schedule.as_deref()?, lane.next_planned, lane.schedule_began))
         });
         let common = self.schedule.as_ref();
         own.sum::<u64>() + common.map_or(0, |schedule| due(schedule, self.next_arrival, self.start))
@@ -396,8 +410,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends the next requests of a closed loop, each noted at the moment it leaves. All receives of a
-    /// turn before all sends: taking turns between them costs 5 % more CPU time a request.
+    /// Sends the next requests of a closed loop and records each send time. All receives of a turn come
+    /// before all sends: alternating between them takes 5 % more CPU time per request.
     fn serve_ready<R: Reactor>(&mut self, reactor: &mut R) {
         let mut ready = core::mem::take(&mut self.ready);
         for number in ready.drain(..) {
@@ -407,7 +421,7 @@ impl<'a> Client<'a> {
         self.ready = ready;
     }
 
-    /// Sends on a connection all that its pace allows now, or says when it has to be looked at.
+    /// Sends all requests that the pace allows on a connection now, or schedules its next wake-up.
     fn fill<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         if self.draining_since.is_some() {
             return;
@@ -415,7 +429,7 @@ impl<'a> Client<'a> {
         let issued = self.tally.issued;
         self.fill_by_pace(reactor, number, now);
         if self.tally.issued != issued {
-            // At the turn's end would be later than the time that was noted for it.
+            // Flushed now: at the end of the turn it would be later than the recorded send time.
             reactor.flush(self.lanes[number as usize].sock);
         }
     }
@@ -429,7 +443,7 @@ impl<'a> Client<'a> {
             }
             Pace::Total { .. } => {
                 if self.idle.is_empty() {
-                    // Arrivals that came while every connection was busy.
+                    // Requests that became due while every connection was busy.
                     while self.next_arrival <= now && self.has_room(number) {
                         self.tally.waited_for_connection += 1;
                         self.send(reactor, number, self.next_arrival, now);
@@ -438,11 +452,11 @@ impl<'a> Client<'a> {
                 }
                 self.list_idle(number);
             }
-            Pace::PerConnection { .. } => self.fill_by_own_rhythm(reactor, number, now),
+            Pace::PerConnection { .. } => self.fill_by_own_schedule(reactor, number, now),
         }
     }
 
-    fn fill_by_own_rhythm<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+    fn fill_by_own_schedule<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         while self.has_room(number) {
             let lane = &mut self.lanes[number as usize];
             let planned = lane.next_planned;
@@ -452,8 +466,8 @@ impl<'a> Client<'a> {
             let Some(schedule) = &mut lane.schedule else {
                 return;
             };
-            lane.next_planned = lane.rhythm_began.after(schedule.next_arrival());
-            // The clock is read again: the sends on other connections before this one took their time.
+            lane.next_planned = lane.schedule_began.after(schedule.next_arrival());
+            // The clock is read again, because the sends on other connections took time.
             let now = reactor.read_clock();
             if planned < lane.free_since {
                 self.tally.waited_for_connection += 1;
@@ -483,7 +497,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends the arrivals that are due on connections that wait for them.
+    /// Sends the due requests on idle connections.
     fn serve_arrivals<R: Reactor>(&mut self, reactor: &mut R, now: Moment) {
         if self.schedule.is_none() || self.draining_since.is_some() {
             return;
@@ -496,7 +510,7 @@ impl<'a> Client<'a> {
             if !self.has_room(number) {
                 continue;
             }
-            // The clock is read again: the sends before this one took their time.
+            // The clock is read again, because the earlier sends took time.
             let now = reactor.read_clock();
             self.tally.schedule_error.record(now.since(self.next_arrival));
             self.send(reactor, number, self.next_arrival, now);
@@ -521,7 +535,7 @@ impl<'a> Client<'a> {
         let is_last = self.plan.requests_per_connection == Some(lane.sent_on_socket);
         let bytes = if is_last { &request.closing_bytes } else { &request.bytes };
         reactor.send(lane.sock, bytes);
-        // Of a number of requests those before them are none.
+        // If the plan has a number of requests, those of warm-up and ramp are not counted.
         let is_counted = self.is_counting || self.plan.requests.is_none();
         lane.pending.push_back(Sent { planned, at: now, number: choice, is_counted });
         self.quota -= 1;
@@ -531,13 +545,13 @@ impl<'a> Client<'a> {
     }
 
     fn publish(&mut self, now: Moment) {
-        // On a fixed beat, so that those who look between the beats find one stretch each time.
+        // At fixed times, so that the monitor, which reads in between, finds one interval each time.
         while self.next_publish <= now {
             self.next_publish = self.next_publish.after(PUBLISH_EVERY);
         }
         self.interval.until = now.since(self.start);
         self.interval.connections = self.open;
-        // A watcher that panicked leaves numbers that are still right.
+        // The figures are still correct if the monitor panicked.
         let mut shared = match self.shared.interval.lock() {
             Ok(shared) => shared,
             Err(poisoned) => poisoned.into_inner(),
@@ -549,15 +563,14 @@ impl<'a> Client<'a> {
     }
 }
 
-/// How long a run of `plan` goes on without a connection.
+/// How long a run of `plan` continues without an open connection.
 #[must_use]
 pub fn unreachable_max(plan: &Plan) -> Span {
     UNREACHABLE_MAX.max(plan.timeout.saturating_add(SWEEP_MAX * 2))
 }
 
-/// CPU time of all spins, but for those in which somebody else had the CPU: they lasted much longer
-/// than the others.
-fn spun_through(spins: &Times) -> Span {
+/// CPU time spent spinning. Much longer turns are excluded, because another process had the CPU in them.
+fn spinning_time(spins: &Times) -> Span {
     let usual = Span::from_secs_f64(spins.percentile_us(50.0) / 1e6);
     spins.sum_up_to(usual * 16)
 }

@@ -1,44 +1,47 @@
-//! Answers out of bytes: strict where something is new, one comparison where nothing is.
-//! In: what came in after a request. Out: `Answer`, or a fault (RFC 9112 sections 4 and 6).
-//! Never: believes a head that the strict decoder has not seen byte for byte.
-//! Limits: `HeadLimits`. Invariant: both ways give the same answer for the same bytes.
+//! Reads responses: a new head is decoded strictly, a head equal to the last one only compared.
+//! In: the bytes received after a request. Out: an `Answer`, or a fault (RFC 9112 sections 4 and 6).
+//! Never: accepts a head whose exact bytes the strict decoder has not accepted.
+//! Limits: `HeadLimits`. Invariant: both ways give the same result for the same bytes.
 
 use tidegate_wire::http1::{
     BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, RequestKind,
 };
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Its status.
     pub status: u16,
-    /// Whether the connection may be used again.
+    /// Whether the connection can be used again.
     pub is_persistent: bool,
-    /// Bytes on the wire: head, body and what frames it, interim answers included.
+    /// Bytes on the wire: head, body and framing, interim responses included.
     pub wire_bytes: u64,
     /// Bytes of the body.
     pub body_bytes: u64,
 }
 
-/// The last head that was decoded strictly: an equal one needs no decoding.
+/// The last strictly decoded head. An equal head needs no decoding.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
+    /// The head's bytes; empty if there is no template.
     head: Vec<u8>,
+    /// Its status and persistence; all byte counts are 0.
     answer: Answer,
+    /// Length of the body.
     length: u64,
 }
 
-/// Reads the answers of one connection.
+/// Reads the responses of one connection.
 #[derive(Debug)]
 pub struct Reader {
     state: State,
-    /// Of the answer that is coming in.
+    /// The counts of the response that is being received.
     answer: Answer,
 }
 
 #[derive(Debug)]
 enum State {
-    /// `partial` holds a head's bytes so far, when it came in pieces.
+    /// `partial` contains the bytes so far of a head that arrives in several pieces; otherwise it is empty.
     ExpectHead {
         decoder: HeadDecoder,
         partial: Vec<u8>,
@@ -58,7 +61,7 @@ impl Default for Reader {
     }
 }
 
-/// What a strictly decoded head says.
+/// The result of decoding a head strictly.
 struct Decoded {
     head_bytes: usize,
     status: u16,
@@ -68,11 +71,11 @@ struct Decoded {
 }
 
 impl Reader {
-    /// Reads on. Gives how many bytes it took, and the answer when it is whole; takes all bytes when it
-    /// is not.
+    /// Reads `input`. Returns the number of consumed bytes, and the response if it is complete; if it is not,
+    /// all bytes are consumed.
     ///
     /// # Errors
-    /// The fault that makes the rest of the connection meaningless.
+    /// The fault after which the connection cannot be used.
     pub fn read(
         &mut self,
         input: &[u8],
@@ -101,10 +104,10 @@ impl Reader {
         Ok((taken, None))
     }
 
-    /// The server will send no more: gives the answer when that is what ends it.
+    /// Handles the end of the server's data. Returns the response if the end of the connection completes it.
     ///
     /// # Errors
-    /// The fault when the answer is cut.
+    /// The fault if the response is incomplete.
     pub fn finish(&mut self) -> Result<Option<Answer>, Fault> {
         match &mut self.state {
             State::ExpectHead { .. } => Ok(None),
@@ -116,7 +119,7 @@ impl Reader {
         }
     }
 
-    /// Whether a part of an answer has come in.
+    /// Whether a part of a response was received.
     #[must_use]
     pub fn has_started(&self) -> bool {
         match &self.state {
@@ -125,7 +128,7 @@ impl Reader {
         }
     }
 
-    /// A head that equals the template.
+    /// Reads a head that equals the template.
     fn read_known(
         &mut self,
         input: &[u8],
@@ -133,7 +136,7 @@ impl Reader {
     ) -> Result<(usize, Option<Answer>), Fault> {
         let head_bytes = template.head.len();
         let after = (input.len() - head_bytes) as u64;
-        // Bytes of interim answers that came before, if any.
+        // Includes the bytes of earlier interim responses, if any.
         let wire_bytes = self.answer.wire_bytes + head_bytes as u64;
         if after >= template.length {
             self.answer = Answer::default();
@@ -231,7 +234,7 @@ impl Template {
         self.length = match decoded.length {
             BodyLength::None => 0,
             BodyLength::Length(length) => length,
-            // Without a known end there is nothing to shorten.
+            // The template requires a known body length.
             BodyLength::Chunked | BodyLength::UntilClose => return,
         };
         self.head.extend_from_slice(head);
@@ -279,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn answers_are_the_same_however_they_are_split(
+        fn responses_are_the_same_at_every_split(
             order in prop::collection::vec(0_usize..6, 1..12),
             cuts in prop::collection::vec(0_usize..600, 0..20),
         ) {
@@ -288,11 +291,11 @@ mod tests {
             prop_assert_eq!(whole.len(), order.len());
             prop_assert_eq!(read_all(&input, &cuts), whole.clone());
             let bytes: u64 = whole.iter().map(|answer| answer.wire_bytes).sum();
-            prop_assert_eq!(bytes, input.len() as u64, "each byte belongs to one answer");
+            prop_assert_eq!(bytes, input.len() as u64, "each byte belongs to one response");
         }
 
         #[test]
-        fn no_input_makes_it_panic_or_stand_still(input: Vec<u8>, is_head: bool) {
+        fn any_input_makes_progress_without_panic(input: Vec<u8>, is_head: bool) {
             let (mut reader, mut template) = (Reader::default(), Template::default());
             let mut rest = &input[..];
             while !rest.is_empty() {
@@ -308,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_head_with_another_body_is_still_counted_right() {
+    fn known_head_with_another_body_is_counted() {
         let input = [ANSWERS[0], ANSWERS[5], ANSWERS[0]].concat();
         let answers = read_all(&input, &[]);
         assert_eq!(answers.len(), 3);
@@ -316,16 +319,16 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_length_ends_with_the_connection() {
+    fn response_without_length_ends_with_the_connection() {
         let (mut reader, mut template) = (Reader::default(), Template::default());
         let input = b"HTTP/1.1 200 OK\r\n\r\nsome";
         assert_eq!(reader.read(input, false, &mut template).unwrap(), (input.len(), None));
         assert_eq!(reader.finish().unwrap().unwrap().body_bytes, 4);
-        assert_eq!(reader.finish().unwrap(), None, "and only once");
+        assert_eq!(reader.finish().unwrap(), None, "it is returned only once");
     }
 
     #[test]
-    fn a_cut_answer_is_a_fault() {
+    fn truncated_response_is_a_fault() {
         let (mut reader, mut template) = (Reader::default(), Template::default());
         let input = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsome";
         reader.read(input, false, &mut template).unwrap();
@@ -334,18 +337,22 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_a_fault() {
+    fn bytes_other_than_http_are_a_fault() {
         let (mut reader, mut template) = (Reader::default(), Template::default());
         reader.read(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", false, &mut template).unwrap_err();
     }
 
     #[test]
-    fn an_answer_to_head_has_no_body() {
+    fn response_to_head_has_no_body() {
         let (mut reader, mut template) = (Reader::default(), Template::default());
         let input = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n";
         let (taken, answer) = reader.read(input, true, &mut template).unwrap();
         assert_eq!((taken, answer.unwrap().body_bytes), (input.len(), 0));
         let (taken, answer) = reader.read(input, true, &mut template).unwrap();
-        assert_eq!((taken, answer.unwrap().body_bytes), (input.len(), 0), "by the template too");
+        assert_eq!(
+            (taken, answer.unwrap().body_bytes),
+            (input.len(), 0),
+            "the same with the template"
+        );
     }
 }

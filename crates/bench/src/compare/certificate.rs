@@ -1,6 +1,6 @@
-//! The certificate that contenders show: made anew for each, into its own folder.
-//! In: which kind of key. Out: three files: the certificate, its key, and both in one as HAProxy wants them.
-//! Never: lets another user read it; leaves the comparison's scratch folder.
+//! The certificate of a contender: newly created for each contender, in its own directory.
+//! In: the type of key. Out: three files: the certificate, its key, and both in one file for HAProxy.
+//! Never: lets another user read the files; writes outside the comparison's scratch directory.
 
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use std::fs::OpenOptions;
@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The key of a certificate.
+/// The type of a certificate's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     /// ECDSA P-256
@@ -17,19 +17,22 @@ pub(crate) enum Key {
     Rsa,
 }
 
-/// Where the files of a certificate are.
+/// The paths of a certificate's files.
 pub(crate) struct Files {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
+    /// Certificate and key in one file.
     pub(crate) both: PathBuf,
 }
 
-/// Makes a certificate for this host alone and writes it into `folder`.
+/// Creates a certificate for localhost and 127.0.0.1 and writes it to `folder`.
 ///
 /// # Errors
-/// A sentence for the operator.
+/// A message for the operator.
 pub(crate) fn make(folder: &Path, key: Key) -> Result<Files, String> {
-    let failed = |why: &dyn core::fmt::Display| format!("certificate: {}: {why}", folder.display());
+    let failed = |why: &dyn core::fmt::Display| {
+        format!("cannot create a certificate in {}: {why}", folder.display())
+    };
     let pair = match key {
         Key::Ecdsa => KeyPair::generate(),
         Key::Rsa => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
@@ -50,7 +53,7 @@ pub(crate) fn make(folder: &Path, key: Key) -> Result<Files, String> {
     Ok(files)
 }
 
-/// For this user alone: servers read keys before they drop its rights.
+/// Writes a file that only this user may read: servers read keys before they drop privileges.
 fn write(path: &Path, pem: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options

@@ -1,6 +1,6 @@
-//! Who takes part in a comparison: how each is configured, started and named.
-//! In: which work, which origin. Out: running servers, and why the others are not there.
-//! Never: changes a system's own service; all run from a scratch folder, on free ports.
+//! The contenders of a comparison: how each is configured, started and named.
+//! In: the work, and the origin. Out: running servers, and the reason for each server that is left out.
+//! Never: touches the system's own services; all contenders run from a scratch directory, on free ports.
 
 use super::certificate::{self, Key};
 use crate::process::{self, Running};
@@ -12,16 +12,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the servers of a comparison do.
+/// The work that the servers of a comparison do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Answer with 27 bytes of JSON.
+    /// Respond with 27 bytes of JSON.
     Json,
-    /// Answer with 13 bytes of text.
+    /// Respond with 13 bytes of text.
     Plaintext,
     /// Forward to an origin.
     Proxy(SocketAddr),
-    /// Forward, and tell the origin of the client by the same header fields as Tidegate does.
+    /// Forward, and add the same header fields about the client as Tidegate does.
     ProxyFields(SocketAddr),
     /// `Json` over TLS.
     SecureJson(Key),
@@ -30,7 +30,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Who can do it, in the order of the rounds.
+    /// The contenders that can do it, in the order of the rounds.
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
             Self::Json | Self::Plaintext | Self::Proxy(_) | Self::ProxyFields(_) => &NAMES[..4],
@@ -56,7 +56,7 @@ impl Work {
         }
     }
 
-    /// What `name` does of it: one contender works without TLS beside those with it.
+    /// The work of contender `name`: `plain` works without TLS for comparison with those that use TLS.
     fn of(self, name: &str) -> Self {
         match self {
             Self::SecureProxy(origin) if name == PLAIN => Self::Proxy(origin),
@@ -65,34 +65,34 @@ impl Work {
     }
 }
 
-/// A server that takes part.
+/// A running contender.
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
     pub(crate) version: String,
     pub(crate) address: SocketAddr,
-    /// It speaks TLS.
+    /// Whether it uses TLS.
     pub(crate) is_secure: bool,
     pub(crate) running: Running,
 }
 
-/// Where the programs are that are not peers.
+/// The paths of the project's own programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
-    /// The `tidegate` binary; `None` when it is not built.
+    /// The `tidegate` binary; `None` if it is not built.
     pub(crate) tidegate: Option<PathBuf>,
-    /// The program that runs this code, for `bench floor`.
+    /// The running program, for `bench floor`.
     pub(crate) bench: PathBuf,
 }
 
-/// Names of all that can take part, in the order of the rounds.
+/// The names of all contenders, in the order of the rounds.
 pub(crate) const NAMES: [&str; 5] = ["tidegate", "floor", "nginx", "haproxy", PLAIN];
-/// Tidegate without TLS, beside itself with it.
+/// Tidegate without TLS, for comparison with Tidegate with TLS.
 const PLAIN: &str = "plain";
 
 /// Writes the configuration of `name`, starts it on `cpus` and waits until it listens.
 ///
 /// # Errors
-/// A sentence that says why it does not take part.
+/// A message that states why the contender is left out.
 pub(crate) fn start(
     name: &'static str,
     work: Work,
@@ -111,10 +111,10 @@ pub(crate) fn start(
     Ok(Contender { name, version, address, is_secure, running })
 }
 
-/// Makes the folder of one contender, which an earlier work may have left.
+/// Creates the directory of one contender, unless an earlier work has created it.
 ///
 /// # Errors
-/// What the system said.
+/// The error of the system.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     match scratch::make_folder(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -122,10 +122,10 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Waits for a contender; a signal ends the whole process meanwhile.
+/// Waits until a contender listens; a signal ends the whole process.
 ///
 /// # Errors
-/// A sentence for the operator.
+/// A message for the operator.
 pub(crate) fn wait_until_listening(
     running: &Running,
     name: &str,
@@ -151,19 +151,19 @@ pub(crate) fn command(
     };
     let installed = |program: &str| {
         process::find_program(program)
-            .ok_or_else(|| format!("{name} is not installed: apt-get install {program} brings it"))
+            .ok_or_else(|| format!("{name} is not installed; run apt-get install {program}"))
     };
     match name {
         "tidegate" | PLAIN => {
             let program = ours.tidegate.clone().ok_or(
-                "tidegate is not built (cargo build --release), or give its path with --ours",
+                "tidegate is not built; run cargo build --release, or give its path with --ours",
             )?;
             let file = configuration("tidegate.toml", &TIDEGATE)?;
             let mut command = Command::new(&program);
             command.args(["run", "-c"]).arg(file);
             Ok((command, process::version_of(&program, "--version")))
         }
-        "floor" => Ok((floor(work, ours, address), "receive and send alone".to_owned())),
+        "floor" => Ok((floor(work, ours, address), "receive and send only".to_owned())),
         "nginx" => {
             let program = installed("nginx")?;
             let file = configuration("nginx.conf", &NGINX)?;
@@ -178,7 +178,7 @@ pub(crate) fn command(
             command.arg("-db").arg("-f").arg(file);
             Ok((command, process::version_of(&program, "-v")))
         }
-        _ => Err(format!("unknown contender `{name}`; there are {}", NAMES.join(", "))),
+        _ => Err(format!("unknown contender `{name}`; allowed: {}", NAMES.join(", "))),
     }
 }
 
@@ -214,7 +214,7 @@ fn fill(template: &str, work: Work, folder: &Path, address: SocketAddr) -> Resul
     Ok(text)
 }
 
-/// The configurations of one program.
+/// The configuration templates of one program.
 struct Templates {
     answer: &'static str,
     proxy: &'static str,
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_template_is_filled() {
+    fn templates_have_no_unfilled_placeholders() {
         let scratch = scratch::Scratch::new().unwrap();
         let folder = scratch.path();
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
@@ -278,8 +278,10 @@ mod tests {
                 let text = fill(templates.of(work), work, folder, address).unwrap();
                 assert!(text.contains("127.0.0.1:1"), "{text}");
                 assert_eq!(text.contains("127.0.0.1:2"), work.origin().is_some(), "{text}");
-                for hole in ["{listen}", "{origin}", "{dir}", "{certificate}", "{key}", "{both}"] {
-                    assert!(!text.contains(hole), "{text}");
+                for placeholder in
+                    ["{listen}", "{origin}", "{dir}", "{certificate}", "{key}", "{both}"]
+                {
+                    assert!(!text.contains(placeholder), "{text}");
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! What a flood of handshakes does to those who are connected already.
-//! In: contenders that speak TLS. Out: p99 of established connections meanwhile, over its quiet value.
-//! Never: lets the flood take the CPU from the client that measures: it has a lower priority.
+//! The effect of a flood of TLS handshakes on established connections.
+//! In: contenders with TLS. Out: the p99 of established connections during the flood, divided by the p99
+//! without it.
+//! Never: lets the flood take CPU time from the measuring client: the flood runs at lower priority.
 //! Limits: `HANDSHAKES`, `FLOOD_MAX`.
 
 use super::Bench;
@@ -16,25 +17,27 @@ use core::time::Duration;
 use std::sync::mpsc;
 use std::thread;
 
-/// Handshakes of one flood.
+/// Number of handshakes of one flood.
 const HANDSHAKES: u64 = 5000;
-/// Connections of the flood that are on their way at once.
+/// Number of simultaneous connections of the flood.
 const FLOOD_CONNECTIONS: u32 = 256;
-/// Requests a second on the established connections: far from what any contender can do.
+/// Requests per second on the established connections: far below the capacity of any contender.
 const RATE_PER_S: f64 = 1000.0;
-/// Established connections have this long to come up.
+/// Time for establishing the connections.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// A flood that is not over by then is given up.
+/// Time limit of a flood.
 const FLOOD_MAX: Duration = Duration::from_secs(60);
-/// Niceness of the flood's threads: at the usual one both clients would measure each other, and at the
-/// lowest any other program would stop the flood.
+/// Niceness of the flood's threads. At the default niceness the two clients would disturb each other; at the
+/// highest niceness any other program would stop the flood.
 const FLOOD_NICENESS: i32 = 10;
 
 impl Bench {
-    /// p99 under a flood over p99 without one, of all contenders.
+    /// The p99 during a flood divided by the p99 without it, for all contenders.
     pub(super) fn flood_rounds(&self, connections: u32) -> Result<Record, String> {
         if self.client() != Client::Tidegate {
-            return Err("latency at a fixed rate needs --client tidegate (open loop)".to_owned());
+            return Err(
+                "latency at a fixed rate needs an open loop; use --client tidegate".to_owned()
+            );
         }
         let contenders = self.start_all(Work::SecureJson(Key::Ecdsa))?;
         let mut rows: Vec<Row> = contenders
@@ -81,16 +84,16 @@ impl Bench {
     }
 }
 
-/// What `job` counts while `flood` goes on. A quarter of a second at most is counted before it begins.
+/// Runs `job` during `flood` and returns its counts. They include up to 0.25 s before the flood begins.
 fn measure_during(job: &Job, flood: &Job) -> Result<Counted, String> {
     let is_over = AtomicBool::new(false);
     let over = &is_over;
     let (begin, begun) = mpsc::channel();
     thread::scope(|scope| {
         let flooding = scope.spawn(move || {
-            // Without the signal the measuring client has ended for a reason that it tells itself.
+            // Without the message the measuring client has failed, and it reports the reason itself.
             let came = begun.recv().map(|()| {
-                // Without it the figure is worse than the server is.
+                // If this fails, the figure is worse than the server.
                 let _ = rustix::process::setpriority_process(None, FLOOD_NICENESS);
                 drive::run(flood, &AtomicBool::new(false), &mut |_| {})
             });
@@ -99,16 +102,19 @@ fn measure_during(job: &Job, flood: &Job) -> Result<Counted, String> {
         });
         let outcome = drive::run(job, over, &mut |tick| {
             if tick.is_counting {
-                // Only the first signal is waited for.
+                // Only the first message is received.
                 let _ = begin.send(());
             }
         });
         drop(begin);
-        let flooded = flooding.join().map_err(|_| "the flood's thread ended early".to_owned())?;
+        let flooded = flooding.join().map_err(|_| "the flood's thread panicked".to_owned())?;
         let counted = Counted::of(&outcome?)?;
         let flooded = flooded.ok_or("the flood never began")??.tally;
         if flooded.requests < HANDSHAKES {
-            return Err(format!("the flood had {} of {HANDSHAKES} handshakes", flooded.requests));
+            return Err(format!(
+                "the flood completed only {} of {HANDSHAKES} handshakes",
+                flooded.requests
+            ));
         }
         Ok(counted)
     })

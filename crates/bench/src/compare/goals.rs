@@ -1,25 +1,28 @@
-//! What the project wants of each work, set beside what a comparison found.
-//! In: records. Out: one table, a line for each goal: asked, reached.
-//! Never: decides by itself that a goal was missed for a good reason.
+//! The project's goal for each work, next to the measured value.
+//! In: records. Out: a table with a line for each goal: the goal, the measured value, and whether it was
+//! reached.
+//! Never: excuses a missed goal.
 
 use super::record::Record;
 use core::fmt::Write as _;
 
-/// What a goal is about.
+/// What a goal limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Against {
-    /// Our measure over that contender's, within the rounds.
+    /// Tidegate's measure divided by that contender's, paired by round.
     Contender(&'static str),
-    /// Our measure itself, in this unit.
+    /// Tidegate's measure itself, in this unit.
     Value(&'static str),
-    /// Our resident memory, MB.
+    /// Tidegate's resident memory, MB.
     Resident,
 }
 
-/// The most that the figure may be.
+/// An upper limit for a measured value.
 struct Goal {
+    /// The name of the work, as in `Record::what`.
     what: &'static str,
     against: Against,
+    /// The largest value that reaches the goal.
     most: f64,
 }
 
@@ -27,7 +30,7 @@ const fn goal(what: &'static str, against: Against, most: f64) -> Goal {
     Goal { what, against, most }
 }
 
-/// All of them are upper bounds: "2.5 times the requests per CPU second" is 0.4 times the CPU time.
+/// All goals are upper limits: "2.5 times the requests per CPU second" is 0.4 times the CPU time.
 const GOALS: [Goal; 29] = [
     goal("json", Against::Contender("floor"), 1.15),
     goal("json", Against::Contender("nginx"), 0.78),
@@ -60,18 +63,18 @@ const GOALS: [Goal; 29] = [
     goal("tls-flood", Against::Value("ratio"), 3.0),
 ];
 
-/// The table of all goals of `records`.
+/// The table of all goals for `records`.
 pub(super) fn summary(records: &[Record]) -> String {
     let mut text = format!(
-        "{:<18} {:>11}  {:<38} {:>9} {:>16}",
-        "", "connections", "measure", "asked", "reached"
+        "{:<18} {:>11}  {:<40} {:>9} {:>16}",
+        "", "connections", "measure", "goal", "measured"
     );
     for record in records {
         for goal in GOALS.iter().filter(|goal| goal.what == record.what) {
             // Writing to a String cannot fail.
             let _ = write!(
                 text,
-                "\n{:<18} {:>11}  {:<38} {:>9} {}",
+                "\n{:<18} {:>11}  {:<40} {:>9} {}",
                 record.what,
                 record.connections,
                 goal.measure(record),
@@ -86,7 +89,7 @@ pub(super) fn summary(records: &[Record]) -> String {
 impl Goal {
     fn measure(&self, record: &Record) -> String {
         match self.against {
-            Against::Contender(name) => format!("{}, ours ÷ {name}", record.measure.title()),
+            Against::Contender(name) => format!("{}, tidegate ÷ {name}", record.measure.title()),
             Against::Value(unit) => format!("{} ({unit})", record.measure.title()),
             Against::Resident => "resident memory (MB)".to_owned(),
         }
@@ -108,7 +111,9 @@ impl Goal {
         };
         let (median, half) = match found {
             Ok(found) => found,
-            Err(absent) => return format!("{:>16}  {absent} or tidegate did not take part", "-"),
+            Err(absent) => {
+                return format!("{:>16}  not measured: {absent} or tidegate is missing", "-");
+            }
         };
         let digits = if median < 10.0 { 3 } else { 1 };
         let figure = format!("{median:.digits$} ±{half:.digits$}");
@@ -124,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_goal_of_a_work_is_set_beside_what_was_found() {
+    fn table_shows_goal_and_measured_value() {
         let row = |name, value| {
             let mut row = Row::new(name, "1".to_owned());
             row.resident_bytes = 30_000_000;
@@ -149,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_absent_is_named() {
+    fn missing_contender_is_named() {
         let record = Record {
             what: "json",
             measure: Measure::CpuPerRequest,
@@ -163,6 +168,6 @@ mod tests {
             rows: vec![Row::new("tidegate", String::new()), Row::new("floor", String::new())],
         };
         let table = summary(&[record]);
-        assert!(table.contains("nginx or tidegate did not take part"), "{table}");
+        assert!(table.contains("not measured: nginx or tidegate is missing"), "{table}");
     }
 }

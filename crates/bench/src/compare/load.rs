@@ -1,6 +1,6 @@
-//! One round's load on one server, by our own client or by a foreign one.
-//! In: where, how many connections, how long. Out: what the client counted.
-//! Never: mixes clients within a comparison.
+//! The load of one round on one server, by Tidegate's load generator or by another one.
+//! In: the server, the number of connections, the duration. Out: the client's counts.
+//! Never: mixes load generators within a comparison.
 
 use crate::drive::{self, Job, Outcome};
 use crate::plan::{Arrivals, Pace, Plan};
@@ -13,12 +13,12 @@ use core::time::Duration;
 use std::path::Path;
 use std::process::Command;
 
-/// Who sends the requests.
+/// The load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Client {
     /// `tidegate bench http`
     Tidegate,
-    /// wrk, as the foreign witness
+    /// wrk, as an independent load generator
     Wrk,
     /// h2load --h1 (of nghttp2)
     H2load,
@@ -26,18 +26,18 @@ pub(crate) enum Client {
     Hey,
 }
 
-/// What becomes of a connection after an answer.
+/// What happens to a connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
-    /// It carries the next request.
+    /// The next request uses the same connection.
     Keep,
-    /// The next request has a connection and a TLS session of its own.
+    /// The next request uses a new connection with a new TLS session.
     Full,
-    /// The next request has a connection of its own, which resumes the session.
+    /// The next request uses a new connection that resumes the TLS session.
     Resumed,
 }
 
-/// What a round asks for.
+/// The load of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Round<'a> {
     pub(crate) address: SocketAddr,
@@ -47,10 +47,10 @@ pub(crate) struct Round<'a> {
     pub(crate) connections: u32,
     pub(crate) pipeline: u16,
     pub(crate) duration: Duration,
-    /// Requests a second of an open loop; `None`: a closed loop.
+    /// Requests per second of an open loop; `None`: a closed loop.
     pub(crate) rate_per_s: Option<f64>,
     pub(crate) cpus: &'a [usize],
-    /// For scripts of the foreign client.
+    /// Directory for the scripts of other load generators.
     pub(crate) folder: &'a Path,
 }
 
@@ -60,13 +60,13 @@ impl Round<'_> {
         format!("{scheme}://{}{}", self.address, self.path)
     }
 
-    /// How long a foreign client sends: they know whole seconds only.
-    fn foreign_seconds(&self) -> u64 {
+    /// How long another load generator sends: they accept whole seconds only.
+    fn whole_seconds(&self) -> u64 {
         self.duration.as_secs().max(1)
     }
 }
 
-/// What the client counted.
+/// The client's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) requests: u64,
@@ -82,7 +82,7 @@ pub(crate) struct Counted {
 }
 
 impl Client {
-    /// All clients.
+    /// All load generators.
     pub(crate) fn all() -> [Self; 4] {
         [Self::Tidegate, Self::Wrk, Self::H2load, Self::Hey]
     }
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// The program that must be installed; `None`: this one.
+    /// The program that must be installed; `None` for this program.
     pub(crate) fn program(self) -> Option<&'static str> {
         match self {
             Self::Tidegate => None,
@@ -107,10 +107,13 @@ impl Client {
     /// Loads one server for one round.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub(crate) fn run(self, round: &Round<'_>) -> Result<Counted, String> {
         if round.reuse != Reuse::Keep && self != Self::Tidegate {
-            return Err(format!("{} makes no new connections; use --client tidegate", self.name()));
+            return Err(format!(
+                "{} cannot open a new connection for each request; use --client tidegate",
+                self.name()
+            ));
         }
         match self {
             Self::Tidegate => run_own(round),
@@ -124,16 +127,16 @@ impl Client {
 fn run_own(round: &Round<'_>) -> Result<Counted, String> {
     let cpu_before = machine::process_cpu_time();
     let outcome = drive::run(&round.job()?, &AtomicBool::new(false), &mut |_| {})?;
-    // All that this process used, as for a foreign client; in a closed loop nothing is spun through.
+    // The time of the whole process, as for other load generators; a closed loop does not spin.
     let cpu = machine::process_cpu_time().saturating_sub(cpu_before);
     let mut counted = Counted::of(&outcome)?;
     counted.client_cpu_s = cpu.as_secs_f64();
-    // A closed loop on one CPU is meant to keep it busy; only a plan can be missed.
+    // A closed loop on one CPU is meant to keep it busy; only an open loop can fall behind its plan.
     counted.saturated &= round.rate_per_s.is_some();
     let tally = &outcome.tally;
     if round.reuse == Reuse::Resumed && tally.handshakes_resumed * 5 < tally.handshakes() * 4 {
         return Err(format!(
-            "only {} of {} handshakes were resumed",
+            "only {} of {} handshakes were resumed, too few for this comparison",
             tally.handshakes_resumed,
             tally.handshakes()
         ));
@@ -142,10 +145,10 @@ fn run_own(round: &Round<'_>) -> Result<Counted, String> {
 }
 
 impl Round<'_> {
-    /// The round as our own client carries it out.
+    /// The round as a job of Tidegate's load generator.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub(crate) fn job(&self) -> Result<Job, String> {
         let url = Url::parse(&self.url())?;
         let pace = match self.rate_per_s {
@@ -178,17 +181,17 @@ impl Round<'_> {
 }
 
 impl Counted {
-    /// What our own client counted, but for its CPU time.
+    /// The counts of Tidegate's load generator, without its CPU time.
     ///
     /// # Errors
-    /// When nothing was answered.
+    /// If no response arrived.
     pub(crate) fn of(outcome: &Outcome) -> Result<Self, String> {
         let tally = &outcome.tally;
         if tally.requests == 0 {
             let failures =
                 tally.failures().map(|(class, count, words)| format!("{class} {count}: {words}"));
             let words: Vec<String> = failures.chain(tally.left_over_in_words()).collect();
-            return Err(format!("no request was answered; {}", words.join("; ")));
+            return Err(format!("no response arrived; {}", words.join("; ")));
         }
         Ok(Self {
             requests: tally.requests,
@@ -204,7 +207,7 @@ impl Counted {
     }
 }
 
-/// Prints one line that is easy to take apart; joins requests when a depth is given.
+/// Prints one line that is easy to parse; sends several requests at once if DEPTH is above 1.
 const WRK_SCRIPT: &str = "\
 local depth = tonumber(os.getenv('DEPTH')) or 1
 if depth > 1 then
@@ -225,7 +228,7 @@ end
 
 fn run_wrk(round: &Round<'_>) -> Result<Counted, String> {
     if round.rate_per_s.is_some() {
-        return Err("wrk knows no rate; use --client tidegate".to_owned());
+        return Err("wrk cannot send at a fixed rate; use --client tidegate".to_owned());
     }
     let script = round.folder.join("wrk.lua");
     std::fs::write(&script, WRK_SCRIPT)
@@ -234,13 +237,14 @@ fn run_wrk(round: &Round<'_>) -> Result<Counted, String> {
     command
         .arg("-t1")
         .arg(format!("-c{}", round.connections))
-        .arg(format!("-d{}s", round.foreign_seconds()))
+        .arg(format!("-d{}s", round.whole_seconds()))
         .arg("-s")
         .arg(script)
         .arg(round.url())
         .env("DEPTH", round.pipeline.to_string());
     let (text, client_cpu_s) = output_of(&mut command, round.cpus)?;
-    let mut counted = parse_counted(&text).ok_or_else(|| format!("wrk printed: {text}"))?;
+    let mut counted =
+        parse_counted(&text).ok_or_else(|| format!("cannot parse the output of wrk: {text}"))?;
     counted.client_cpu_s = client_cpu_s;
     Ok(counted)
 }
@@ -251,7 +255,7 @@ fn run_h2load(round: &Round<'_>) -> Result<Counted, String> {
         .args(["--h1", "-t1"])
         .arg(format!("-c{}", round.connections))
         .arg(format!("-m{}", round.pipeline))
-        .arg(format!("-D{}", round.foreign_seconds()))
+        .arg(format!("-D{}", round.whole_seconds()))
         .arg(round.url());
     let (text, client_cpu_s) = output_of(&mut command, round.cpus)?;
     // "requests: 1 total, 1 started, 1 done, 1 succeeded, 0 failed, 0 errored, 0 timeout"
@@ -260,11 +264,12 @@ fn run_h2load(round: &Round<'_>) -> Result<Counted, String> {
         line.and_then(|line| line.split(", ").find_map(|part| part.strip_suffix(word)))
             .and_then(|number| number.trim().parse::<u64>().ok())
     };
-    let requests = number("succeeded").ok_or_else(|| format!("h2load printed: {text}"))?;
+    let requests =
+        number("succeeded").ok_or_else(|| format!("cannot parse the output of h2load: {text}"))?;
     Ok(Counted {
         requests,
         errors: number("failed").unwrap_or(0),
-        seconds: round.foreign_seconds() as f64,
+        seconds: round.whole_seconds() as f64,
         client_cpu_s,
         ..Counted::default()
     })
@@ -275,7 +280,7 @@ fn run_hey(round: &Round<'_>) -> Result<Counted, String> {
     command
         .args(["-cpus", "1"])
         .arg(format!("-c={}", round.connections))
-        .arg(format!("-z={}s", round.foreign_seconds()))
+        .arg(format!("-z={}s", round.whole_seconds()))
         .arg(round.url());
     let (text, client_cpu_s) = output_of(&mut command, round.cpus)?;
     // Lines "  [200]	12345 responses", one for each status.
@@ -286,7 +291,7 @@ fn run_hey(round: &Round<'_>) -> Result<Counted, String> {
         .sum();
     Ok(Counted {
         requests,
-        seconds: round.foreign_seconds() as f64,
+        seconds: round.whole_seconds() as f64,
         client_cpu_s,
         ..Counted::default()
     })
@@ -294,12 +299,12 @@ fn run_hey(round: &Round<'_>) -> Result<Counted, String> {
 
 fn installed(program: &str) -> Result<Command, String> {
     let path = process::find_program(program).ok_or_else(|| {
-        format!("{program} is not installed (Debian packages: wrk, nghttp2-client, hey)")
+        format!("{program} is not installed; install the package wrk, nghttp2-client or hey")
     })?;
     Ok(Command::new(path))
 }
 
-/// What a foreign client printed, and its CPU time in seconds.
+/// Runs another load generator and returns its output and its CPU time in seconds.
 fn output_of(command: &mut Command, cpus: &[usize]) -> Result<(String, f64), String> {
     let children_before = machine::children_cpu_time();
     let (is_well, stdout, stderr) =
@@ -333,7 +338,7 @@ mod tests {
     use crate::floor::{Floor, Role};
 
     #[test]
-    fn a_foreign_client_is_measured_by_the_whole_seconds_that_it_ran() {
+    fn other_clients_run_for_whole_seconds() {
         let role = Role::Answer { content_type: "text/plain".to_owned(), body: b"ok".to_vec() };
         let floor = Floor::listen("127.0.0.1:0".parse().unwrap(), role).unwrap();
         let address = floor.address();
@@ -355,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_the_foreign_client_is_taken_apart() {
+    fn line_of_wrk_is_parsed() {
         let text = "Running 2s test\nCOUNTED 1000 2 2000000 5000 10.0 20.5 30.0\n";
         let counted = parse_counted(text).unwrap();
         assert_eq!((counted.requests, counted.errors, counted.body_bytes), (1000, 2, 5000));

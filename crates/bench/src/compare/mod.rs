@@ -1,12 +1,12 @@
-//! `tidegate bench compare`: paired rounds of one work against its floor and its peers (MEASURE.md).
-//! In: which work. Out: a table, and one JSON line for the record.
-//! Never: decides on requests per second where CPU time per request can be measured.
-//! Limits: `ROUNDS_MAX`. Invariant: all contenders are up during all rounds and take turns; they and the
-//! scratch folder are gone when it is over, also by a signal.
+//! `tidegate bench compare`: compares Tidegate with the floor and other servers in paired rounds of one work.
+//! In: the work. Out: a table, and one JSON line for the record.
+//! Never: decides by requests per second where CPU time per request can be measured.
+//! Limits: `ROUNDS_MAX`. Invariant: all contenders run during all rounds and take turns. When the comparison
+//! ends, also by a signal, the contenders are stopped and the scratch directory is removed.
 
-mod ask;
 mod certificate;
 mod contender;
+mod fetch;
 mod flood;
 mod goals;
 mod load;
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Rounds of one comparison.
+/// Largest number of rounds of one comparison.
 pub const ROUNDS_MAX: u32 = 1000;
 /// Body of the `bodies` case.
 const LARGE_BODY_BYTES: usize = 1024 * 1024;
@@ -40,44 +40,44 @@ const SECURE_BODY_BYTES: usize = 64 * 1024;
 /// Depth of the `pipeline` case.
 const PIPELINE_DEPTH: u16 = 16;
 
-/// The works that are compared.
+/// The works that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
-    /// A 27-byte JSON answer: CPU time per request
+    /// Responses with 27 bytes of JSON: CPU time per request
     Json,
-    /// The same through a proxy with one origin: CPU time per request
+    /// The same responses through a proxy with one origin: CPU time per request
     Proxy,
-    /// `proxy` with peers that add the same header fields as Tidegate always does
+    /// As `proxy`, with nginx and HAProxy adding the header fields that Tidegate always adds
     ProxyFields,
-    /// 1 MiB bodies through a proxy: bytes per CPU second
+    /// 1 MiB bodies through a proxy: CPU time per KiB
     Bodies,
     /// 13 bytes of text, 16 requests in flight on each connection: CPU time per request
     Pipeline,
-    /// p99.9 through a proxy at half of the slowest one's load
+    /// p99.9 through a proxy at half the capacity of the slowest proxy
     Latency,
-    /// Memory for each idle connection that is kept open
+    /// Memory per open idle connection
     Memory,
-    /// Time from the start to the first answer, and memory then
+    /// Time from start to first response, and memory at that time
     Start,
-    /// Clients: requests per client CPU second on the same server
+    /// Load generators on the same server: client CPU time per request
     Client,
-    /// `proxy` over TLS 1.3, and our own plain proxy beside it: CPU time per request
+    /// `proxy` over TLS 1.3, and Tidegate without TLS (`plain`): CPU time per request
     TlsProxy,
-    /// Full TLS 1.3 handshakes, ECDSA P-256: CPU time for each
+    /// Full TLS 1.3 handshakes with ECDSA P-256: CPU time per handshake
     TlsHandshakes,
-    /// The same with RSA-2048
+    /// Full TLS 1.3 handshakes with RSA-2048: CPU time per handshake
     TlsHandshakesRsa,
-    /// Resumed TLS 1.3 handshakes: CPU time for each
+    /// Resumed TLS 1.3 handshakes: CPU time per handshake
     TlsResumed,
-    /// 64 KiB bodies through a proxy with TLS 1.3: bytes per CPU second
+    /// 64 KiB bodies through a proxy with TLS 1.3: CPU time per KiB
     TlsBodies,
-    /// Memory for each idle TLS connection that is kept open
+    /// Memory per open idle TLS connection
     TlsMemory,
-    /// p99 of established TLS connections while handshakes flood in, over its quiet value
+    /// p99 of established TLS connections during a flood of handshakes, divided by the p99 without it
     TlsFlood,
 }
 
-/// Which works are compared.
+/// The works that the command line selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Selection {
     /// `ALL`.
@@ -87,7 +87,7 @@ enum Selection {
     One(What),
 }
 
-/// What `all` runs, and on how many connections; in less than ten minutes with the default rounds.
+/// The works of `all`, with their numbers of connections; less than ten minutes with the default rounds.
 const ALL: [(What, u32); 12] = [
     (What::Json, 64),
     (What::Json, 4000),
@@ -103,7 +103,7 @@ const ALL: [(What, u32); 12] = [
     (What::Client, 4000),
 ];
 
-/// What `tls` runs; together with `ALL` it would take more than ten minutes.
+/// The works of `tls`; together with `ALL` they would take more than ten minutes.
 const TLS: [(What, u32); 7] = [
     (What::TlsProxy, 64),
     (What::TlsHandshakes, 64),
@@ -114,40 +114,41 @@ const TLS: [(What, u32); 7] = [
     (What::TlsFlood, 64),
 ];
 
-/// Whose CPU time decides.
+/// How the server's CPU time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum By {
-    /// All that the server's CPU did while it was not idle: the whole truth on a quiet machine
+    /// All non-idle time of the server's CPU: complete, but needs an otherwise idle machine
     Cpu,
-    /// User and system time of the server's processes: usable beside other programs
+    /// User and system time of the server's processes: usable while other programs run
     Process,
 }
 
 /// Arguments of `tidegate bench compare`.
 #[derive(clap::Args, Debug)]
 pub struct CompareArgs {
-    /// What is compared
+    /// The work to compare
     #[arg(default_value = "all", value_parser = selection())]
     what: Selection,
-    /// Rounds that count, after one that warms up
+    /// Measured rounds, after a warm-up round
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=i64::from(ROUNDS_MAX)))]
     rounds: u32,
-    /// Seconds of a round
+    /// Length of a round in seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Connections; several, with commas, make several tables [default: what suits each work]
+    /// Number of connections; a comma-separated list gives a table for each [default: depends on the work]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<u32>,
-    /// Who sends the requests [default: tidegate; wrk where requests go over kept TLS connections]
+    /// The load generator [default: tidegate; for tls-proxy and tls-bodies wrk, if installed]
     #[arg(long, value_enum)]
     client: Option<Client>,
-    /// Take only these, with commas: tidegate, floor, nginx, haproxy, plain; for `client`: the server that answers
+    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain; for `client`: the
+    /// server
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The tidegate binary [default: the one that runs, or the one beside it]
+    /// Path of the tidegate binary [default: the running program, or tidegate in its build directory]
     #[arg(long, value_name = "PATH")]
     ours: Option<PathBuf>,
-    /// Whose CPU time decides
+    /// How the server's CPU time is measured
     #[arg(long, value_enum, default_value = "cpu")]
     by: By,
     /// CPU of the servers
@@ -156,15 +157,15 @@ pub struct CompareArgs {
     /// CPU of the client and of the origin
     #[arg(long, default_value_t = 1, value_name = "N")]
     client_cpu: usize,
-    /// Folder for the record; one line is appended to WHAT.jsonl in it
+    /// Directory for the record: a line is appended to WHAT.jsonl in it
     #[arg(long, value_name = "FOLDER", default_value = "benches/results")]
     results: PathBuf,
-    /// Print the record instead of the table, and append nothing
+    /// Print the record as JSON instead of the table, and do not append it to the file
     #[arg(long)]
     json: bool,
 }
 
-/// What all cases of a comparison share.
+/// The settings that all works of a comparison share.
 #[derive(Clone)]
 struct Bench {
     ours: Ours,
@@ -181,11 +182,11 @@ struct Bench {
 /// Runs `tidegate bench compare`.
 #[must_use]
 pub fn run(args: &CompareArgs) -> ExitCode {
-    interrupt::end_on_signal("tidegate bench compare");
+    interrupt::end_on_signal();
     let bench = match Bench::new(args) {
         Ok(bench) => bench,
         Err(why) => {
-            eprintln!("tidegate bench compare: {why}");
+            eprintln!("tidegate: {why}");
             return ExitCode::from(2);
         }
     };
@@ -200,24 +201,27 @@ pub fn run(args: &CompareArgs) -> ExitCode {
                 records.push(record);
             }
             Err(why) => {
-                eprintln!("tidegate bench compare: {why}");
+                eprintln!("tidegate: {why}");
                 code = ExitCode::FAILURE;
             }
         }
     }
     if !matches!(args.what, Selection::One(_)) && !args.json {
-        // A reader that went away has what it wanted.
+        // A closed pipe is not a failure: the reader has seen enough.
         let _ = writeln!(io::stdout(), "{}", goals::summary(&records));
     }
     code
 }
 
-/// Measures the floor alone, as an answering server and as a bare proxy, and prints both.
+/// Measures only the floor, as a server that responds itself and as a bare proxy, and prints both.
 #[must_use]
 pub fn measure_floor(json: bool) -> ExitCode {
     let cpus = machine::allowed_cpus();
     let [server_cpu, .., client_cpu] = cpus[..] else {
-        eprintln!("tidegate bench floor: one CPU for the server and one for the client are needed");
+        eprintln!(
+            "tidegate: bench floor needs two CPUs, one for the server and one for the client; allow this \
+             process a second CPU (taskset -c)"
+        );
         return ExitCode::from(2);
     };
     let args = CompareArgs {
@@ -234,7 +238,7 @@ pub fn measure_floor(json: bool) -> ExitCode {
         results: PathBuf::new(),
         json,
     };
-    interrupt::end_on_signal("tidegate bench floor");
+    interrupt::end_on_signal();
     let records = Bench::new(&args).and_then(|bench| {
         let [answering, proxying] = [What::Json, What::Proxy].map(|what| bench.compare(what, 64));
         Ok([answering?, proxying?])
@@ -242,7 +246,7 @@ pub fn measure_floor(json: bool) -> ExitCode {
     let records = match records {
         Ok(records) => records,
         Err(why) => {
-            eprintln!("tidegate bench floor: {why}");
+            eprintln!("tidegate: {why}");
             return ExitCode::FAILURE;
         }
     };
@@ -260,11 +264,11 @@ pub fn measure_floor(json: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// `all`, or the name of one work.
+/// Parses `all`, `tls` or the name of one work.
 fn selection() -> impl TypedValueParser<Value = Selection> {
     let all = PossibleValue::new("all")
-        .help("All of those without TLS, one after the other, and what was asked");
-    let tls = PossibleValue::new("tls").help("All of those with TLS, and what was asked");
+        .help("All works without TLS, one after the other, and a table of goals");
+    let tls = PossibleValue::new("tls").help("All works with TLS, and a table of goals");
     let each = What::value_variants().iter().filter_map(ValueEnum::to_possible_value);
     PossibleValuesParser::new([all, tls].into_iter().chain(each)).map(|name| {
         let every = if name == "tls" { Selection::Tls } else { Selection::All };
@@ -272,17 +276,17 @@ fn selection() -> impl TypedValueParser<Value = Selection> {
     })
 }
 
-/// Each work that is asked for, with its connections.
+/// The selected works, with their numbers of connections.
 fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
-    let is_meant = |what: What| match args.what {
+    let is_selected = |what: What| match args.what {
         Selection::All => ALL.iter().any(|(one, _)| *one == what),
         Selection::Tls => TLS.iter().any(|(one, _)| *one == what),
         Selection::One(only) => only == what,
     };
     let is_one = matches!(args.what, Selection::One(_));
-    let each = ALL.into_iter().chain(TLS).filter(|&(what, _)| is_meant(what));
+    let each = ALL.into_iter().chain(TLS).filter(|&(what, _)| is_selected(what));
     if args.connections.is_empty() {
-        // One work alone is measured in its base case.
+        // A single work is measured in its base case only.
         return each.take(if is_one { 1 } else { usize::MAX }).collect();
     }
     let mut cases = Vec::new();
@@ -308,7 +312,7 @@ fn publish(record: &Record, args: &CompareArgs) -> bool {
     match append(&args.results, record.what, &line.to_string()) {
         Ok(()) => true,
         Err(error) => {
-            eprintln!("tidegate bench compare: {}: {error}", args.results.display());
+            eprintln!("tidegate: cannot append the record in {}: {error}", args.results.display());
             false
         }
     }
@@ -318,7 +322,7 @@ fn append(folder: &Path, what: &str, line: &str) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!("{what}.jsonl"));
     let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
-    // In one piece: a signal may end the process between two.
+    // In one write: a signal may end the process between two writes.
     file.write_all(format!("{line}\n").as_bytes())
 }
 
@@ -327,19 +331,21 @@ impl Bench {
         let allowed = machine::allowed_cpus();
         for cpu in [args.server_cpu, args.client_cpu] {
             if !allowed.contains(&cpu) {
-                return Err(format!("CPU {cpu} is not one that may be used here: {allowed:?}"));
+                return Err(format!(
+                    "CPU {cpu} may not be used; this process may use {allowed:?} (--server-cpu, --client-cpu)"
+                ));
             }
         }
         for name in &args.only {
             if !contender::NAMES.contains(&name.as_str()) {
                 let names = contender::NAMES.join(", ");
-                return Err(format!("unknown contender `{name}`; there are {names}"));
+                return Err(format!("--only: unknown contender `{name}`; allowed: {names}"));
             }
         }
         if !(0.1..=3600.0).contains(&args.seconds) {
-            return Err(format!("--seconds {}: a round takes 0.1 to 3600 seconds", args.seconds));
+            return Err(format!("--seconds {}: out of range; allowed: 0.1 to 3600", args.seconds));
         }
-        // The limit that stays is checked where descriptors are needed.
+        // If this fails, the present limit is checked where descriptors are needed.
         let _ = machine::raise_descriptor_limit();
         Ok(Self {
             ours: find_ours(args.ours.clone())?,
@@ -402,7 +408,8 @@ impl Bench {
         }
     }
 
-    /// Rounds of proxies that speak TLS with the client, loaded by somebody else's TLS where there is one.
+    /// Rounds of proxies with TLS towards the client. The load comes from wrk, if installed, so that the
+    /// load's TLS library is not Tidegate's.
     fn secure_proxy(
         &self,
         what: &'static str,
@@ -419,7 +426,7 @@ impl Bench {
         bench.cpu_rounds(what, Work::SecureProxy(origin.address), "/json", connections, 1)
     }
 
-    /// Rounds of connections that carry a handshake and one request each.
+    /// Rounds of connections with a handshake and one request each.
     fn handshakes(
         &self,
         what: &'static str,
@@ -435,7 +442,7 @@ impl Bench {
         self.client.unwrap_or(Client::Tidegate)
     }
 
-    /// Starts all that can take part; says on stderr who cannot, and why.
+    /// Starts all contenders of `work`; prints on stderr which are left out, and why.
     fn start_all(&self, work: Work) -> Result<Vec<Contender>, String> {
         let mut contenders = Vec::new();
         for &name in work.names() {
@@ -444,11 +451,13 @@ impl Bench {
             }
             match contender::start(name, work, &self.ours, self.folder.path(), &self.server_cpus) {
                 Ok(contender) => contenders.push(contender),
-                Err(why) => eprintln!("not compared: {why}"),
+                Err(why) => eprintln!("tidegate: left out of the comparison: {why}"),
             }
         }
         if contenders.is_empty() {
-            return Err("there is nobody to compare".to_owned());
+            return Err(
+                "no contender could be started; see the messages above and --only".to_owned()
+            );
         }
         Ok(contenders)
     }
@@ -457,7 +466,7 @@ impl Bench {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
 
-    /// Starts the floor server that stands behind the proxies, on the client's CPU.
+    /// Starts the floor server that is the origin of the proxies, on the client's CPU.
     fn start_origin(&self, arguments: &[&str]) -> Result<Contender, String> {
         let failed = |error: io::Error| format!("origin: {error}");
         let address: SocketAddr = crate::process::free_address().map_err(failed)?;
@@ -471,9 +480,11 @@ impl Bench {
     }
 }
 
-/// Our own programs: this one, and the `tidegate` binary, which may be the same or lie beside it.
+/// Finds the project's own programs: the running program, and the `tidegate` binary, which may be the same or
+/// in the directory above.
 fn find_ours(given: Option<PathBuf>) -> Result<Ours, String> {
-    let bench = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
+    let bench = std::env::current_exe()
+        .map_err(|error| format!("cannot find the path of this program: {error}"))?;
     if let Some(path) = given {
         if !path.is_file() {
             return Err(format!("--ours {}: no such file", path.display()));
@@ -503,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_what_runs_when_nothing_is_chosen() {
+    fn default_selection_is_all() {
         assert_eq!(cases_of(""), ALL);
         assert_eq!(cases_of("all"), ALL);
         assert_eq!(cases_of("tls"), TLS);
@@ -514,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn one_work_has_its_own_connections_or_those_that_are_given() {
+    fn connections_default_to_those_of_the_work() {
         assert_eq!(cases_of("bodies"), [(What::Bodies, 16)]);
         assert_eq!(cases_of("json"), [(What::Json, 64)]);
         assert_eq!(cases_of("json --connections 1,512"), [(What::Json, 1), (What::Json, 512)]);

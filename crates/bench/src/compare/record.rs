@@ -1,5 +1,5 @@
-//! The outcome of a comparison: as a table for people, as one JSON line for the record.
-//! In: samples of paired rounds. Out: medians, ratios within the round, and their spread.
+//! The result of a comparison: a table for people, and a JSON line for the record.
+//! In: samples of paired rounds. Out: medians, ratios taken within rounds, and their spread.
 //! Invariant: ratios are taken between samples of the same round, never between medians.
 
 use super::load::Counted;
@@ -9,32 +9,32 @@ use core::fmt;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
 
-/// Part of the watched CPUs' busy time that may be somebody else's: soft interrupts and the tick, not a
-/// second program.
-const STRANGERS_MAX: f64 = 0.25;
+/// Largest fraction of the measured CPUs' busy time that may belong to other work than the contender: enough
+/// for soft interrupts and the timer tick, but not for a second program.
+const FOREIGN_MAX: f64 = 0.25;
 
-/// What decides a comparison; less is better for each of them.
+/// The value that decides a comparison. Less is better for all measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
-    /// Non-idle time of the server's CPU for each request, µs.
+    /// Non-idle time of the server's CPU per request, µs.
     CpuPerRequest,
-    /// The same for each byte of a body, ns.
+    /// Non-idle time of the server's CPU per KiB of body, ns.
     CpuPerByte,
-    /// User and system time of the server for each request, µs.
+    /// User and system time of the server per request, µs.
     ProcessPerRequest,
-    /// The same for each byte of a body, ns.
+    /// User and system time of the server per KiB of body, ns.
     ProcessPerByte,
-    /// User and system time of the client for each request, µs.
+    /// User and system time of the client per request, µs.
     ClientCpuPerRequest,
-    /// Non-idle time of the server's CPU for each connection with its handshake and one request, µs.
+    /// Non-idle time of the server's CPU per connection with a handshake and one request, µs.
     CpuPerHandshake,
-    /// p99.9 in µs.
+    /// The p99.9 of the latency, µs.
     Tail,
-    /// p99 while handshakes come in, over p99 without them.
+    /// The p99 during a flood of handshakes, divided by the p99 without it.
     Flooded,
-    /// User memory for each connection, bytes.
+    /// User memory per connection, bytes.
     MemoryPerConnection,
-    /// Start to first answer, ms.
+    /// Time from start to first response, ms.
     StartTime,
 }
 
@@ -48,9 +48,9 @@ impl Measure {
             Self::ClientCpuPerRequest => "client CPU µs/request",
             Self::CpuPerHandshake => "CPU µs/handshake",
             Self::Tail => "p99.9 µs",
-            Self::Flooded => "p99 flooded ÷ quiet",
+            Self::Flooded => "p99 in flood ÷ quiet",
             Self::MemoryPerConnection => "bytes/connection",
-            Self::StartTime => "ms to first answer",
+            Self::StartTime => "ms to 1st response",
         }
     }
 
@@ -70,13 +70,13 @@ impl Measure {
     }
 }
 
-/// One contender in one round.
+/// The figures of one contender in one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) requests: u64,
     pub(crate) errors: u64,
     pub(crate) rate_per_s: f64,
-    /// Non-idle time of the CPUs that were watched, seconds.
+    /// Non-idle time of the measured CPUs, seconds.
     pub(crate) busy_s: f64,
     /// User and system time of the contender alone, seconds.
     pub(crate) own_s: f64,
@@ -84,8 +84,9 @@ pub(crate) struct Sample {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p99_9_us: f64,
-    /// For measures that are not made of requests.
+    /// The value of a measure that is not computed from requests.
     pub(crate) value: f64,
+    /// Whether the client itself limited the figures.
     pub(crate) saturated: bool,
 }
 
@@ -106,7 +107,7 @@ impl Sample {
         }
     }
 
-    /// The number that decides.
+    /// The value of `measure`.
     fn measure(&self, measure: Measure) -> f64 {
         let requests = self.requests.max(1) as f64;
         match measure {
@@ -122,12 +123,14 @@ impl Sample {
     }
 }
 
-/// One contender over all rounds.
+/// The samples of one contender.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) version: String,
+    /// One sample for each round, in the order of the rounds.
     pub(crate) samples: Vec<Sample>,
+    /// Resident memory after the last round.
     pub(crate) resident_bytes: u64,
 }
 
@@ -144,8 +147,8 @@ impl Row {
         statistics::median(&self.samples.iter().map(of).collect::<Vec<f64>>())
     }
 
-    /// The part of the watched CPUs' busy time that was somebody else's (median of the rounds).
-    fn strangers_part(&self) -> f64 {
+    /// The fraction of the measured CPUs' busy time that was not the contender's (median of the rounds).
+    fn foreign_fraction(&self) -> f64 {
         self.median(|sample| 1.0 - (sample.own_s / sample.busy_s.max(1e-9)).min(1.0))
     }
 
@@ -161,18 +164,18 @@ pub(crate) struct Record {
     pub(crate) measure: Measure,
     pub(crate) connections: u32,
     pub(crate) pipeline: u16,
-    /// Requests a second of an open loop.
+    /// Requests per second of an open loop; `None` for a closed loop.
     pub(crate) rate_per_s: Option<f64>,
     pub(crate) rounds: u32,
     pub(crate) seconds: f64,
     pub(crate) client: &'static str,
-    /// Who answered, where clients are compared.
+    /// The server, if clients are compared.
     pub(crate) server: Option<&'static str>,
     pub(crate) rows: Vec<Row>,
 }
 
 impl Record {
-    /// What the ratios are taken against: the floor where it took part.
+    /// The denominator of the ratios: the floor, if it took part.
     fn base(&self) -> Option<&Row> {
         self.row("floor")
     }
@@ -185,12 +188,12 @@ impl Record {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// Our measure.
+    /// Tidegate's measure.
     pub(crate) fn ours_estimate(&self) -> Option<Estimate> {
         Some(statistics::estimate(&self.ours()?.measures(self.measure)))
     }
 
-    /// Our measure over that of `name`, within the rounds.
+    /// Tidegate's measure divided by that of `name`, paired by round.
     pub(crate) fn ours_over(&self, name: &str) -> Option<Estimate> {
         self.ratio(self.ours(), self.row(name))
     }
@@ -200,7 +203,7 @@ impl Record {
         Some(statistics::paired_ratio(&these.measures(self.measure), &those.measures(self.measure)))
     }
 
-    /// One line for the record.
+    /// The record as JSON.
     pub(crate) fn to_json(&self) -> Value {
         let environment: Map<String, Value> = machine::environment()
             .into_iter()
@@ -250,11 +253,11 @@ impl Record {
         Value::Object(object)
     }
 
-    /// Whether so much of the watched CPUs' time was not the contenders' that ratios mislead.
+    /// Whether the measured CPUs did so much other work that the ratios are unreliable.
     pub(crate) fn is_disturbed(&self) -> bool {
         let of_cpu = [Measure::CpuPerRequest, Measure::CpuPerHandshake, Measure::CpuPerByte];
         of_cpu.contains(&self.measure)
-            && self.rows.iter().any(|row| row.strangers_part() > STRANGERS_MAX)
+            && self.rows.iter().any(|row| row.foreign_fraction() > FOREIGN_MAX)
     }
 
     fn is_of_requests(&self) -> bool {
@@ -276,7 +279,7 @@ fn estimate_to_json(estimate: Estimate) -> Value {
     })
 }
 
-/// Four decimals: more is noise, and files grow.
+/// Rounds to four decimals: more digits are noise.
 fn rounded(value: f64) -> Value {
     json!((value * 1e4).round() / 1e4)
 }
@@ -305,7 +308,7 @@ impl fmt::Display for Record {
             self.measure.title(),
             "spread (95 %)",
             "× floor",
-            "ours ÷ this"
+            "tidegate ÷ this"
         )?;
         if self.is_of_requests() {
             write!(
@@ -323,8 +326,8 @@ impl fmt::Display for Record {
         if self.is_disturbed() {
             write!(
                 f,
-                "\nDISTURBED: other programs used the server's CPU meanwhile, and CPU time counts them too; \
-                 repeat on a quiet machine, or decide with --by process"
+                "\nDISTURBED: other programs used the server's CPU, and their time is part of the CPU time above; \
+                 repeat on an idle machine, or use --by process"
             )?;
         }
         Ok(())
@@ -388,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_paired_and_the_floor_is_their_base() {
+    fn ratios_are_paired_and_relative_to_the_floor() {
         let record = Record {
             what: "json",
             measure: Measure::CpuPerRequest,

@@ -1,4 +1,4 @@
-//! Paired rounds: all contenders are up and take turns, so that the machine's drift hits all alike.
+//! Paired rounds: all contenders run and take turns, so that the machine's drift affects all of them equally.
 //! In: contenders and a load. Out: one sample for each contender and round.
 //! Invariant: sample `i` of every contender was taken in the same round.
 
@@ -12,7 +12,7 @@ use core::time::Duration;
 use std::io::IsTerminal as _;
 
 impl Bench {
-    /// CPU time per request of all contenders for one work.
+    /// The CPU time per request of all contenders for one work.
     pub(super) fn cpu_rounds(
         &self,
         what: &'static str,
@@ -44,14 +44,16 @@ impl Bench {
         Ok(self.record(what, measure, load.connections, rows))
     }
 
-    /// p99.9 of all proxies at one rate: half of what the slowest of them can do.
+    /// The p99.9 of all proxies at the same rate: half the capacity of the slowest proxy.
     pub(super) fn latency_rounds(
         &self,
         origin: SocketAddr,
         connections: u32,
     ) -> Result<Record, String> {
         if self.client() != Client::Tidegate {
-            return Err("latency at a fixed rate needs --client tidegate (open loop)".to_owned());
+            return Err(
+                "latency at a fixed rate needs an open loop; use --client tidegate".to_owned()
+            );
         }
         let mut contenders = self.start_all(Work::Proxy(origin))?;
         let mut slowest = f64::INFINITY;
@@ -68,7 +70,7 @@ impl Bench {
         Ok(record)
     }
 
-    /// Requests per client CPU second of all clients, on the floor server.
+    /// The CPU time per request of all clients, on the floor server.
     pub(super) fn client_rounds(&self, connections: u32) -> Result<Record, String> {
         let chosen =
             contender::NAMES.into_iter().find(|name| self.only.iter().any(|only| only == name));
@@ -84,7 +86,9 @@ impl Bench {
                 Some(program) => {
                     let found = process::find_program(program).is_some();
                     if !found {
-                        eprintln!("not compared: {program} is not installed");
+                        eprintln!(
+                            "tidegate: left out of the comparison: {program} is not installed"
+                        );
                     }
                     found
                 }
@@ -114,7 +118,7 @@ impl Bench {
             .iter()
             .map(|contender| Row::new(contender.name, contender.version.clone()))
             .collect();
-        // Round 0 warms up: caches, connections of the proxies, branch predictors.
+        // Round 0 is the warm-up: caches, connections of the proxies, branch predictors.
         for round in 0..=self.rounds {
             for (contender, row) in contenders.iter_mut().zip(&mut rows) {
                 self.show_progress(round, contender.name);
@@ -134,11 +138,7 @@ impl Bench {
 
     fn load_once(&self, contender: &mut Contender, load: &Load<'_>) -> Result<Counted, String> {
         let counted = self.client().run(&self.round(contender, load)).and_then(|counted| {
-            if counted.requests == 0 {
-                Err("no request was answered".to_owned())
-            } else {
-                Ok(counted)
-            }
+            if counted.requests == 0 { Err("no response arrived".to_owned()) } else { Ok(counted) }
         });
         counted.map_err(|why| {
             let ended =
@@ -198,17 +198,19 @@ impl Bench {
     }
 }
 
-/// The load that every contender gets.
+/// The load for each contender.
 pub(super) struct Load<'a> {
     pub(super) path: &'a str,
     pub(super) connections: u32,
+    /// Requests in flight on each connection.
     pub(super) pipeline: u16,
+    /// Requests per second of an open loop; `None`: a closed loop.
     pub(super) rate_per_s: Option<f64>,
     pub(super) reuse: Reuse,
 }
 
 impl<'a> Load<'a> {
-    /// A closed loop over connections that are kept.
+    /// A closed loop over connections that stay open.
     pub(super) fn new(path: &'a str, connections: u32) -> Self {
         Self { path, connections, pipeline: 1, rate_per_s: None, reuse: Reuse::Keep }
     }

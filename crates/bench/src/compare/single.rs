@@ -1,11 +1,11 @@
-//! Comparisons without a load: memory of idle connections, and the way to the first answer.
+//! Comparisons without a load: the memory of idle connections, and the time from start to first response.
 //! In: contenders. Out: a record of memory or of times.
-//! Never: two contenders at once, so that neither descriptors nor memory mix.
+//! Never: runs two contenders at the same time, so that they do not share descriptors or memory.
 
 use super::Bench;
-use super::ask::ask;
 use super::certificate::Key;
 use super::contender::{self, Contender, Work};
+use super::fetch::fetch;
 use super::record::{Measure, Record, Row, Sample};
 use crate::tls::TlsOptions;
 use crate::{machine, process};
@@ -13,13 +13,13 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-/// Descriptors that this process needs for other things.
+/// Descriptors that this process needs for other purposes.
 const DESCRIPTORS_SPARE: u64 = 200;
-/// How long the server may settle (timers, purges) before its memory is read.
+/// Time for the server to become idle (timers, purges) before its memory is read.
 const SETTLE: Duration = Duration::from_millis(1500);
 
 impl Bench {
-    /// User memory for each kept connection that had one answer and is idle now.
+    /// User memory for each open connection that is idle after one response.
     pub(super) fn memory(&self, connections: u32) -> Result<Record, String> {
         self.memory_of("memory", Work::Json, connections)
     }
@@ -39,14 +39,14 @@ impl Bench {
         let needed = u64::from(connections) + DESCRIPTORS_SPARE;
         if limit < needed {
             return Err(format!(
-                "{connections} connections need {needed} descriptors and the hard limit is {limit}; \
-                 use --connections {} or raise it (ulimit -Hn)",
+                "{connections} connections need {needed} descriptors but the hard limit is {limit}; \
+                 use --connections {} or raise the limit (ulimit -Hn)",
                 limit.saturating_sub(DESCRIPTORS_SPARE)
             ));
         }
         let mut rows = Vec::new();
         for &name in work.names() {
-            // The floor keeps no more than the kernel does; its figure would say nothing.
+            // The floor server needs almost no user memory for a connection, so its figure means nothing.
             if name == "floor" || !self.takes_part(name) {
                 continue;
             }
@@ -54,13 +54,13 @@ impl Bench {
                 contender::start(name, work, &self.ours, self.folder.path(), &self.server_cpus);
             match started {
                 Ok(contender) => rows.push(hold(&contender, connections)?),
-                Err(why) => eprintln!("not compared: {why}"),
+                Err(why) => eprintln!("tidegate: left out of the comparison: {why}"),
             }
         }
         Ok(self.record(what, Measure::MemoryPerConnection, connections, rows))
     }
 
-    /// Time from the start of the process to its first whole answer.
+    /// Time from the start of the process to its first complete response.
     pub(super) fn start_times(&self) -> Result<Record, String> {
         let mut rows: Vec<Row> = Vec::new();
         let mut absent = Vec::new();
@@ -81,10 +81,10 @@ impl Bench {
                     }
                     Ok(_) => {}
                     Err(why) if round == 0 => {
-                        eprintln!("not compared: {why}");
+                        eprintln!("tidegate: left out of the comparison: {why}");
                         absent.push(name);
                     }
-                    // Without this round its later ones would be paired with other rounds of the rest.
+                    // Skipping one contender's round would pair its later rounds with wrong ones.
                     Err(why) => return Err(why),
                 }
             }
@@ -102,9 +102,9 @@ impl Bench {
         let begun = Instant::now();
         let running =
             process::Running::start_directly(&mut command, &self.server_cpus).map_err(failed)?;
-        while ask(address, None).is_err() {
+        while fetch(address, None).is_err() {
             if begun.elapsed() > process::START_MAX {
-                return Err(format!("{name}: no answer after {:?}", process::START_MAX));
+                return Err(format!("{name}: no response within {:?}", process::START_MAX));
             }
             thread::sleep(Duration::from_micros(200));
         }
@@ -114,22 +114,22 @@ impl Bench {
     }
 }
 
-/// Opens `connections` to `contender`, one answer on each, and reads how its memory has grown.
+/// Opens `connections` to `contender`, gets one response on each, and measures how its memory has grown.
 fn hold(contender: &Contender, connections: u32) -> Result<Row, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", contender.name);
-    // Full handshakes, and a request on each.
+    // Each connection has a full handshake.
     let connector = match contender.is_secure {
         true => Some(TlsOptions::of_comparison(false).connector(connections)?.0),
         false => None,
     };
-    let ask = || ask(contender.address, connector.as_ref()).map_err(failed);
-    let first = ask()?;
+    let fetch = || fetch(contender.address, connector.as_ref()).map_err(failed);
+    let first = fetch()?;
     let resident =
         || machine::spent(contender.running.pid()).map_or(0, |spent| spent.resident_bytes);
     let before = resident();
     let mut held = Vec::with_capacity(connections as usize);
     for _ in 0..connections {
-        held.push(ask()?);
+        held.push(fetch()?);
     }
     thread::sleep(SETTLE);
     let after = resident();

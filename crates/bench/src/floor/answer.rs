@@ -1,7 +1,7 @@
-//! The floor's own answers: find the ends of the heads, send the same bytes for each.
-//! In: readiness of a socket. Out: as many answers as requests came in.
-//! Never: looks at a request's target; requests with a body are not understood.
-//! Limits: a request's head that comes in pieces may be as long as one read.
+//! The responses of the floor server: finds the end of each request head and sends the same bytes for each.
+//! In: readiness of a socket. Out: one response for each request.
+//! Never: looks at a request's target; supports requests with a body.
+//! Limits: responses to pipelined requests are joined, up to `JOINED_MAX` or `JOINED_BYTES_MAX`.
 
 use super::{READ_BYTES, Serve, watch};
 use rustix::event::epoll::EventFlags;
@@ -10,29 +10,35 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Answers that are joined into one send for pipelined requests.
+/// Largest number of responses to pipelined requests that are joined into one send.
 const JOINED_MAX: usize = 64;
-/// Bytes up to which answers are joined.
+/// Largest number of bytes that are joined into one send.
 const JOINED_BYTES_MAX: usize = 64 * 1024;
 
+/// One client connection.
 struct Connection {
     socket: OwnedFd,
-    /// How much of `\r\n\r\n` the input ended with, 0 to 3.
+    /// Number of bytes of `\r\n\r\n` that the input so far ends with, 0 to 3.
     end_matched: u8,
-    /// Answers that are owed, the one that is partly sent included.
+    /// Responses that are still to be sent, including a partly sent one.
     owed: usize,
-    /// Bytes of the first owed answer that have left.
+    /// Bytes of the first owed response that were sent. Always less than one response.
     sent: usize,
 }
 
-/// The connections of an answering floor server.
+/// The connections of a floor server that responds itself.
 pub(super) struct Answers {
+    /// By descriptor number.
     connections: Vec<Option<Connection>>,
-    /// `joined` answers in a row.
+    /// The response, repeated `joined` times.
     bytes: Vec<u8>,
+    /// Length of one response.
     answer_bytes: usize,
+    /// Number of responses in `bytes`, at least 1.
     joined: usize,
+    /// Offset of the Date field's value in a response.
     date_at: usize,
+    /// The second since 1970 that the Date field shows.
     date_second: u64,
 }
 
@@ -58,7 +64,7 @@ impl Answers {
         }
     }
 
-    /// Sends what is owed; false when the connection broke.
+    /// Sends the owed responses; false if the connection failed.
     fn send_owed(&mut self, fd: usize) -> bool {
         let Some(Some(connection)) = self.connections.get_mut(fd) else {
             return true;
@@ -83,7 +89,7 @@ impl Answers {
         true
     }
 
-    /// Reads until the socket is empty; false when the connection ended.
+    /// Reads until the socket is empty; false if the connection ended.
     fn receive(&mut self, fd: usize, flags: EventFlags, buffer: &mut [u8]) -> bool {
         let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         loop {
@@ -142,7 +148,7 @@ impl Serve for Answers {
     }
 }
 
-/// How many heads end in `bytes`; `matched` carries a split end mark from read to read.
+/// Counts the heads that end in `bytes`; `matched` carries a split `\r\n\r\n` from read to read.
 fn count_heads(bytes: &[u8], matched: &mut u8) -> usize {
     const END: &[u8; 4] = b"\r\n\r\n";
     let mut heads = 0;
@@ -186,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_counted_however_they_are_split() {
+    fn heads_are_counted_at_every_split() {
         let input = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n";
         for first in 0..=input.len() {
             for second in first..=input.len() {
@@ -201,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_date_of_an_answer_is_replaced_in_place() {
+    fn date_of_a_response_is_replaced_in_place() {
         let mut answers = Answers::new("text/plain", b"x");
         let length = answers.bytes.len();
         answers.begin_turn(784_111_777);

@@ -1,8 +1,10 @@
-//! The floor: what this machine's kernel asks for a request, with nothing but receive and send.
-//! In: where to listen (and the origin, for the proxy). Out: answers until the process is stopped.
-//! Never: routes, checks or limits anything; not a server to stand on the open internet.
-//! Limits: `CONNECTIONS_MAX` and the descriptor limit, a thread; what is above waits in the backlog.
-//! Invariant: no `epoll_ctl` after a connection's first event.
+//! The floor is the CPU time that the kernel takes for a small request: the least that a server must spend.
+//! This module is a server that only receives and sends, so measuring it gives the floor of this machine.
+//! In: the address to listen on (and the origin, for the proxy). Out: responses until the process is stopped.
+//! Never: routes, checks or limits requests; it must not be reachable from the internet.
+//! Limits, for each thread: `CONNECTIONS_MAX` (further connections are closed) and the descriptor limit
+//! (further connections wait in the backlog).
+//! Invariant: no `epoll_ctl` for a connection after its registration.
 
 mod answer;
 mod proxy;
@@ -17,32 +19,32 @@ use std::sync::mpsc;
 use std::thread;
 use tidegate_reactor::worker;
 
-/// Connections of one thread beyond this number are closed as they come.
+/// A thread closes a new connection whose descriptor number is this or higher.
 pub const CONNECTIONS_MAX: usize = 65_536;
-/// Bytes taken from a socket at once.
+/// Largest number of bytes of one receive call.
 const READ_BYTES: usize = 256 * 1024;
-/// Events taken from the kernel at once.
+/// Largest number of events of one wait call.
 const EVENTS_MAX: usize = 512;
-/// The base case of MEASURE.md: 27 bytes.
+/// The body of the base case: 27 bytes.
 pub const JSON_BODY: &str = "{\"message\":\"Hello, World!\"}";
-/// The pipelining case's body: 13 bytes.
+/// The body of the pipelining case: 13 bytes.
 pub const PLAINTEXT_BODY: &str = "Hello, World!";
 
 /// What the floor server sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The same answer to every request.
+    /// The same response to every request.
     Answer {
         /// Its Content-Type.
         content_type: String,
         /// Its body.
         body: Vec<u8>,
     },
-    /// Whatever this origin sends, over one upstream connection for each downstream connection.
+    /// The bytes that this origin sends, over one upstream connection for each downstream connection.
     Proxy(SocketAddr),
 }
 
-/// A floor server that listens already.
+/// A floor server with an open listener.
 pub struct Floor {
     listener: OwnedFd,
     address: SocketAddr,
@@ -50,10 +52,10 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Opens the listener (without SO_REUSEPORT: a taken port is refused).
+    /// Opens the listener, without SO_REUSEPORT: a port that is in use is an error.
     ///
     /// # Errors
-    /// What the kernel says to socket, bind or listen.
+    /// The error of socket, bind or listen.
     pub fn listen(address: SocketAddr, role: Role) -> io::Result<Self> {
         let listener = net::socket_with(
             family(address),
@@ -68,36 +70,37 @@ impl Floor {
         Ok(Self { listener, address, role })
     }
 
-    /// Where it listens (with the real port when port 0 was asked).
+    /// The address of the listener; the actual port if port 0 was requested.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves on this thread until the kernel refuses to poll; a signal ends the process.
+    /// Serves on this thread until polling fails; a signal ends the process.
     ///
     /// # Errors
-    /// What the kernel says to epoll.
+    /// The error of epoll.
     pub fn serve(self) -> io::Result<()> {
-        let door = Door::open(&self.listener, epoll::EventFlags::IN)?;
-        self.serve_at(&door)
+        let acceptor = Acceptor::open(&self.listener, epoll::EventFlags::IN)?;
+        self.serve_at(&acceptor)
     }
 
-    /// Serves on `threads` threads, each with a descriptor table (and so a descriptor limit) of its own.
+    /// Serves on `threads` threads, each with its own descriptor table and therefore its own descriptor
+    /// limit.
     ///
     /// # Errors
-    /// What the kernel says to the first of them that ends.
+    /// The error of the first thread that ends.
     pub fn serve_on(&self, threads: u16) -> io::Result<()> {
         let (report, reports) = mpsc::channel();
         thread::scope(|scope| {
             for _ in 0..threads {
                 let report = report.clone();
                 scope.spawn(move || {
-                    // A thread without a table of its own has a copy of the listener in it all the same.
+                    // The thread's own descriptor table contains a copy of the listener.
                     let ended = worker::unshare_descriptor_table().and_then(|()| {
-                        // Of the threads that wait for one listener, one is woken.
+                        // EXCLUSIVE: a new connection wakes one of the threads that wait for this listener.
                         let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
-                        self.serve_at(&Door::open(&self.listener, flags)?)
+                        self.serve_at(&Acceptor::open(&self.listener, flags)?)
                     });
                     // The receiver lives until the scope ends.
                     let _ = report.send(ended);
@@ -107,28 +110,31 @@ impl Floor {
         })
     }
 
-    fn serve_at(&self, door: &Door<'_>) -> io::Result<()> {
+    fn serve_at(&self, acceptor: &Acceptor<'_>) -> io::Result<()> {
         match &self.role {
             Role::Answer { content_type, body } => {
-                serve_with(door, answer::Answers::new(content_type, body))
+                serve_with(acceptor, answer::Answers::new(content_type, body))
             }
-            Role::Proxy(origin) => serve_with(door, proxy::Pairs::new(*origin, door.epoll.as_fd())),
+            Role::Proxy(origin) => {
+                serve_with(acceptor, proxy::Pairs::new(*origin, acceptor.epoll.as_fd()))
+            }
         }
     }
 }
 
-/// One thread's epoll instance with the listener in it.
-struct Door<'a> {
+/// One thread's epoll instance, with the listener registered in it.
+struct Acceptor<'a> {
     epoll: OwnedFd,
     listener: &'a OwnedFd,
+    /// The events for which the listener is registered.
     flags: epoll::EventFlags,
 }
 
-impl<'a> Door<'a> {
+impl<'a> Acceptor<'a> {
     fn open(listener: &'a OwnedFd, flags: epoll::EventFlags) -> io::Result<Self> {
-        let door = Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, listener, flags };
-        door.watch_listener()?;
-        Ok(door)
+        let acceptor = Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, listener, flags };
+        acceptor.watch_listener()?;
+        Ok(acceptor)
     }
 
     fn watch_listener(&self) -> io::Result<()> {
@@ -136,13 +142,13 @@ impl<'a> Door<'a> {
         Ok(epoll::add(&self.epoll, self.listener, data, self.flags)?)
     }
 
-    /// Takes what waits in the backlog; false when no descriptor is left for it.
+    /// Accepts all connections in the backlog; false if the thread ran out of descriptors.
     fn accept_all(&self, role: &mut impl Serve) -> bool {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         loop {
             match net::accept_with(self.listener, flags) {
                 Ok(socket) if (socket.as_raw_fd() as usize) < CONNECTIONS_MAX => {
-                    // A socket that cannot take the option is about to fail by itself.
+                    // A socket that rejects this option fails on its next use anyway.
                     let _ = net::sockopt::set_tcp_nodelay(&socket, true);
                     role.open(&self.epoll, socket);
                 }
@@ -153,25 +159,25 @@ impl<'a> Door<'a> {
     }
 }
 
-/// What differs between the two roles.
+/// The part of the server that differs between the two roles.
 trait Serve {
-    /// A connection came in.
+    /// Takes over an accepted connection.
     fn open(&mut self, epoll: &OwnedFd, socket: OwnedFd);
-    /// The kernel said that something changed for descriptor `fd`.
+    /// Handles an epoll event of descriptor `fd`.
     fn handle_event(&mut self, fd: usize, flags: epoll::EventFlags, buffer: &mut [u8]);
-    /// A turn begins: `unix_seconds` for the Date field.
+    /// Begins a turn; `unix_seconds` is the time for the Date field.
     fn begin_turn(&mut self, unix_seconds: u64);
 }
 
-fn serve_with(door: &Door<'_>, mut role: impl Serve) -> io::Result<()> {
+fn serve_with(acceptor: &Acceptor<'_>, mut role: impl Serve) -> io::Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     let mut events = Vec::with_capacity(EVENTS_MAX);
-    let listener_fd = door.listener.as_raw_fd() as u64;
-    // Full: the listener is not watched, or its connections would wake this thread for ever.
+    let listener_fd = acceptor.listener.as_raw_fd() as u64;
+    // If no descriptor is left the listener is removed: its backlog would wake this thread forever.
     let mut is_full = false;
     loop {
         events.clear();
-        match epoll::wait(&door.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+        match epoll::wait(&acceptor.epoll, rustix::buffer::spare_capacity(&mut events), None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
@@ -181,20 +187,20 @@ fn serve_with(door: &Door<'_>, mut role: impl Serve) -> io::Result<()> {
             let fd = event.data.u64();
             if fd != listener_fd {
                 role.handle_event(fd as usize, event.flags, &mut buffer);
-            } else if !is_full && !door.accept_all(&mut role) {
+            } else if !is_full && !acceptor.accept_all(&mut role) {
                 is_full = true;
-                epoll::delete(&door.epoll, door.listener)?;
+                epoll::delete(&acceptor.epoll, acceptor.listener)?;
             }
         }
-        // One of those events may have closed a connection.
-        if is_full && door.accept_all(&mut role) {
+        // One of these events may have closed a connection.
+        if is_full && acceptor.accept_all(&mut role) {
             is_full = false;
-            door.watch_listener()?;
+            acceptor.watch_listener()?;
         }
     }
 }
 
-/// Registers `socket` once and for all: both directions, edge-triggered.
+/// Registers `socket` permanently: both directions, edge-triggered.
 fn watch(epoll: impl AsFd, socket: &OwnedFd) -> bool {
     epoll::add(
         epoll,

@@ -1,7 +1,7 @@
-//! The bare proxy: receive, send, receive, send; bytes are passed on as they are.
+//! The bare proxy of the floor: it receives and sends bytes without changing them.
 //! In: readiness of one side of a pair. Out: its bytes, on the other side.
-//! Never: parses, pools or retries; a pair lives and dies together.
-//! Limits: what one side holds back is one read at most, then its partner is not read.
+//! Never: parses, pools or retries. The two sides of a pair are opened and closed together.
+//! Limits: one read is buffered for each side; its partner is not read again until the buffer is sent.
 
 use super::{READ_BYTES, Serve, family, watch};
 use core::net::SocketAddr;
@@ -10,20 +10,23 @@ use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags, SocketType};
 
+/// One of the two connections of a pair.
 struct Side {
     socket: OwnedFd,
+    /// Descriptor number of the other side.
     partner: usize,
-    /// Bytes that the kernel did not take yet, from `pending_from` on.
+    /// Bytes to send on this side; those before `pending_from` are sent.
     pending: Vec<u8>,
     pending_from: usize,
-    /// Input waits that was not read because the partner could not take it.
+    /// This side has unread input, because its partner could not take more.
     readable: bool,
 }
 
-/// The connections of a floor proxy, by descriptor.
+/// The connections of a floor proxy.
 pub(super) struct Pairs<'epoll> {
     origin: SocketAddr,
     epoll: BorrowedFd<'epoll>,
+    /// By descriptor number.
     sides: Vec<Option<Side>>,
 }
 
@@ -53,7 +56,7 @@ impl<'epoll> Pairs<'epoll> {
         }
     }
 
-    /// Sends what `fd` holds back; true when it holds nothing back any more.
+    /// Sends the pending bytes of `fd`; true once none are left.
     fn flush(&mut self, fd: usize) -> Result<bool, Errno> {
         let Some(side) = self.side(fd) else {
             return Ok(false);
@@ -71,7 +74,7 @@ impl<'epoll> Pairs<'epoll> {
         Ok(true)
     }
 
-    /// Passes on what `fd` received until it is empty or its partner is full.
+    /// Forwards the input of `fd` until it is empty or its partner cannot take more.
     fn pump(&mut self, fd: usize, ending: bool, buffer: &mut [u8]) -> Result<(), Errno> {
         loop {
             let Some(side) = self.side(fd) else {
@@ -137,7 +140,7 @@ impl Serve for Pairs<'_> {
         ) else {
             return;
         };
-        // A socket that cannot take the option is about to fail by itself.
+        // A socket that rejects this option fails on its next use anyway.
         let _ = net::sockopt::set_tcp_nodelay(&upstream, true);
         match net::connect(&upstream, &self.origin) {
             Ok(()) | Err(Errno::INPROGRESS) => {}

@@ -1,6 +1,6 @@
-//! The arguments of `tidegate bench http`, and the plan that they make.
-//! In: text. Out: a `Plan`, URLs and request options; or a sentence that says what to write.
-//! Never: a silent default where two arguments contradict each other.
+//! The arguments of `tidegate bench http`, and the plan that they describe.
+//! In: text. Out: a `Plan`, URLs and request options; or an error that states what to write.
+//! Never: resolves contradicting arguments silently.
 
 use crate::plan::{Arrivals, CONNECTIONS_MAX, PIPELINE_MAX, Pace, Plan, THREADS_MAX};
 use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
@@ -10,139 +10,139 @@ use core::time::Duration;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// How long a run lasts when nothing says so.
+/// Default duration of a run.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
-/// How long a round of a comparison lasts when nothing says so.
+/// Default duration of a round of a comparison.
 const ROUND_DEFAULT: Duration = Duration::from_secs(2);
-/// Rounds of a comparison when nothing says so.
+/// Default number of rounds of a comparison.
 const ROUNDS_DEFAULT: u32 = 5;
 
-/// Bytes of a request's content: each request is kept whole, twice.
+/// Largest content of a request. Each request is kept in memory twice.
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Arguments of `tidegate bench http`.
 #[derive(clap::Args, Debug)]
 pub struct HttpArgs {
-    /// What is loaded: http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH
+    /// The URL to load: http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH
     #[arg(value_name = "URL", required_unless_present = "vs", conflicts_with = "vs")]
     url: Option<String>,
-    /// Connections held at once
+    /// Number of connections that are open at the same time
     #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     connections: u32,
-    /// Client threads
+    /// Number of client threads
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
     threads: u16,
-    /// How long: 10s, 500ms, 2m [default: 10s; 2s a round with --vs]
+    /// How long to send requests: 10s, 500ms, 2m [default: 10s; with --vs 2s per round]
     #[arg(short, long, value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// How many requests instead of how long (or whichever ends first)
+    /// How many requests to send, instead of --duration; with both, the first limit reached ends the run
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Open loop: so many requests a second over all connections, as 20000/s
+    /// Open loop: total requests per second over all connections, e.g. 20000/s
     #[arg(short = 'R', long, value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Open loop: so many requests a second on each connection
+    /// Open loop: requests per second on each connection
     #[arg(long, value_parser = parse_rate, conflicts_with = "rate")]
     rate_per_connection: Option<f64>,
-    /// Space the requests of an open loop as independent users would, instead of evenly
+    /// Space the requests of an open loop randomly, as independent users would, instead of evenly
     #[arg(long)]
     poisson: bool,
-    /// Let connections and rate grow over this time; figures count after it
+    /// Increase connections and rate gradually over this time; measuring begins after it
     #[arg(short = 's', long, value_parser = parse_duration, default_value = "0s")]
     ramp: Duration,
-    /// Leave the first stretch out of the figures
+    /// Leave this time at the start out of the figures
     #[arg(long, value_parser = parse_duration, default_value = "0s")]
     warm_up: Duration,
-    /// Close each connection after so many requests and make a new one
+    /// Close each connection after N requests and open a new one
     #[arg(short = 'r', long, value_parser = clap::value_parser!(u64).range(1..))]
     requests_per_connection: Option<u64>,
-    /// A new connection for each request
+    /// Open a new connection for each request
     #[arg(long, conflicts_with = "requests_per_connection")]
     close: bool,
-    /// Rest of a connection after each answer (closed loop), ±3 %
+    /// Pause of a connection after each response (closed loop), ±3 %
     #[arg(short = 'T', long, value_parser = parse_duration, default_value = "0s")]
     think: Duration,
-    /// Requests in flight on each connection
+    /// Number of requests in flight on each connection
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
     pipeline: u16,
-    /// Time a request or a connect may take
+    /// Time limit for a request and for a connection attempt
     #[arg(short = 'w', long, value_parser = parse_duration, default_value = "10s")]
     timeout: Duration,
-    /// Method
+    /// Request method
     #[arg(short, long, default_value = "GET")]
     method: String,
     /// The same as --method HEAD
     #[arg(short = 'I', long, conflicts_with = "method")]
     head: bool,
-    /// A further header field, 'name: value'; may be repeated
+    /// Additional header field, 'name: value'; may be repeated
     #[arg(short = 'H', long, value_name = "FIELD")]
     header: Vec<String>,
-    /// The request's content
+    /// Request content
     #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
     body: Option<String>,
-    /// The request's content, from a file
+    /// Request content, from a file
     #[arg(long, value_name = "FILE")]
     body_file: Option<PathBuf>,
-    /// Requests with weights from a file: lines of [WEIGHT] [METHOD] PATH-OR-URL
+    /// A mix of requests from a file: lines of [WEIGHT] [METHOD] PATH-OR-URL
     #[arg(long = "urls", value_name = "FILE")]
     pub(super) urls_file: Option<PathBuf>,
-    /// Local addresses that connections take in turn: ADDR, ADDR-ADDR, with commas
+    /// Local addresses that connections use in turn: ADDR or ADDR-ADDR, comma-separated
     #[arg(long, value_name = "ADDR[,ADDR..]", value_parser = parse_sources)]
     source: Option<Sources>,
-    /// Seed of all that is random
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// CPUs of the client's threads, in turn, with commas
+    /// CPUs to which the client's threads are pinned in turn, comma-separated
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub(super) client_cpus: Vec<usize>,
-    /// Probe this URL at a low constant rate beside the load (the origin behind a proxy, say)
+    /// Probe this URL at a low constant rate during the load, for example the origin behind a proxy
     #[arg(long, value_name = "URL")]
     pub(super) reference: Option<String>,
-    /// Requests a second of the probe
+    /// Requests per second of the probe
     #[arg(long, value_parser = parse_rate, default_value = "100/s", requires = "reference")]
     pub(super) reference_rate: f64,
-    /// Add what this process spent (and its children); may be repeated
+    /// Report the CPU time and memory of this process and its children; may be repeated
     #[arg(long = "server-pid", value_name = "PID")]
     pub(super) server_pids: Vec<u32>,
-    /// Count all time that this CPU was not idle as the server's; with --start, run it there
+    /// Attribute all non-idle time of this CPU to the server; with --start, run the server on it
     #[arg(long = "cpu", value_delimiter = ',', value_name = "N")]
     pub(super) server_cpus: Vec<usize>,
-    /// Compare: [NAME=]URL of each candidate; rounds take turns
+    /// Compare candidates in alternating rounds: [NAME=]URL of one candidate; repeat for each
     #[arg(long, value_name = "[NAME=]URL")]
     vs: Vec<String>,
-    /// Start the candidate by this command and stop it afterwards; in the order of --vs
+    /// Command that starts a candidate, which is stopped afterwards; in the order of --vs
     #[arg(long, value_name = "COMMAND")]
     pub(super) start: Vec<String>,
-    /// Rounds of a comparison, after one that warms up [default: 5]
+    /// Rounds of a comparison, after a warm-up round [default: 5]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Print a line of raw values each second (-ll is the same)
+    /// Print a line of raw values each second (-ll does the same)
     #[arg(short = 'l', long, action = clap::ArgAction::Count, conflicts_with = "json")]
     pub(super) lines: u8,
     /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Write the report as one self-contained page
+    /// Write the report as a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
-    /// Write the percentile curve for plotting scripts
+    /// Write the percentile curve as text for plotting scripts
     #[arg(long, value_name = "FILE")]
     pub(super) percentiles: Option<PathBuf>,
-    /// Exit with 1 also when the client itself limited the figures
+    /// Exit with 1 also if the client itself limited the figures
     #[arg(long)]
     pub(super) strict: bool,
     #[command(flatten)]
     pub(super) tls: TlsOptions,
-    /// A new connection and TLS handshake for each request: full ones with --tls-resumption off
+    /// New connection and TLS handshake for each request; with --tls-resumption off all handshakes are full
     #[arg(long, conflicts_with_all = ["close", "requests_per_connection"], help_heading = "TLS (https:// URLs)")]
     handshake_every_request: bool,
 }
 
 impl HttpArgs {
-    /// The load.
+    /// The plan of the load.
     ///
     /// # Errors
-    /// A sentence about arguments that contradict each other.
+    /// A message about arguments that contradict each other.
     pub(super) fn plan(&self) -> Result<Plan, String> {
         let arrivals = if self.poisson { Arrivals::Poisson } else { Arrivals::Constant };
         let pace = match (self.rate, self.rate_per_connection) {
@@ -151,21 +151,21 @@ impl HttpArgs {
             (None, None) => Pace::Closed,
         };
         if self.poisson && pace == Pace::Closed {
-            return Err("--poisson spaces the requests of an open loop; give --rate too".to_owned());
+            return Err("--poisson needs an open loop; give --rate too".to_owned());
         }
         if pace != Pace::Closed && !self.think.is_zero() {
             return Err(
-                "--think is of a closed loop; with --rate the plan says when to send".to_owned()
+                "--think applies to a closed loop only; remove it, or remove --rate".to_owned()
             );
         }
         if self.connections < u32::from(self.threads) {
             return Err(format!(
-                "{} connections cannot be shared by {} threads; use --threads {} or fewer",
+                "{} connections are too few for {} threads; use --threads {} or fewer",
                 self.connections, self.threads, self.connections
             ));
         }
         if self.timeout.is_zero() {
-            return Err("--timeout 0 would fail every request".to_owned());
+            return Err("--timeout 0 would fail every request; give a longer time".to_owned());
         }
         let default = if self.vs.len() > 1 { ROUND_DEFAULT } else { DURATION_DEFAULT };
         let duration = match (self.duration, self.requests) {
@@ -173,7 +173,7 @@ impl HttpArgs {
             (given, _) => Some(given.unwrap_or(default)),
         };
         if duration.is_some_and(|duration| duration.is_zero()) {
-            return Err("--duration 0 would send nothing".to_owned());
+            return Err("--duration 0 would send nothing; give a longer time".to_owned());
         }
         Ok(Plan {
             connections: self.connections,
@@ -199,7 +199,7 @@ impl HttpArgs {
     /// URL and name of each candidate.
     ///
     /// # Errors
-    /// A sentence about a URL that cannot be loaded.
+    /// A message about a URL that cannot be loaded.
     pub(super) fn urls(&self) -> Result<Vec<(Url, String)>, String> {
         let mut urls = Vec::new();
         if let Some(text) = &self.url {
@@ -214,34 +214,34 @@ impl HttpArgs {
         }
         if !self.start.is_empty() && self.start.len() != urls.len() {
             return Err(format!(
-                "{} candidates and {} --start; give one --start for each, in the same order, or none",
+                "there are {} candidates and {} --start; give one --start for each candidate, in the same order, \
+                 or none",
                 urls.len(),
                 self.start.len()
             ));
         }
         if self.handshake_every_request && !urls.iter().any(|(url, _)| url.is_secure) {
-            return Err(
-                "--handshake-every-request is for https:// URLs; http:// has --close".to_owned()
-            );
+            return Err("--handshake-every-request needs an https:// URL; for http:// use --close"
+                .to_owned());
         }
         if self.rounds.is_some() && self.vs.is_empty() {
-            return Err("--rounds is for comparisons; give two --vs at least".to_owned());
+            return Err("--rounds applies to comparisons only; give at least two --vs".to_owned());
         }
         if urls.len() == 1 && !self.vs.is_empty() {
-            return Err("a comparison needs two --vs at least".to_owned());
+            return Err("a comparison needs at least two --vs".to_owned());
         }
         Ok(urls)
     }
 
-    /// Rounds that count.
+    /// Number of measured rounds.
     pub(super) fn rounds(&self) -> u32 {
         self.rounds.unwrap_or(ROUNDS_DEFAULT)
     }
 
-    /// What all requests have in common.
+    /// The options that all requests share.
     ///
     /// # Errors
-    /// A sentence about a field that is not `name: value`, or about a file that cannot be read.
+    /// A message about a field that is not `name: value`, or about a file that cannot be read.
     pub(super) fn request_options(&self) -> Result<RequestOptions, String> {
         let mut headers = Vec::new();
         for field in &self.header {
@@ -267,14 +267,14 @@ impl HttpArgs {
     }
 }
 
-/// A request's content from a file, which may have no end (a device, a pipe).
+/// Reads a request's content from a file, which may be endless (a device, a pipe).
 fn read_body(path: &Path) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     file.take(BODY_BYTES_MAX + 1).read_to_end(&mut body).map_err(|error| error.to_string())?;
     if body.len() as u64 > BODY_BYTES_MAX {
         return Err(format!(
-            "more than {} MiB; a request's content may have so many, give a smaller file",
+            "larger than {} MiB, the limit for a request's content; give a smaller file",
             BODY_BYTES_MAX / (1024 * 1024)
         ));
     }

@@ -1,27 +1,28 @@
-//! A server that is loaded: found running, or started for the time of the run.
-//! In: a URL, and perhaps a command line. Out: an address that answers, and whose process it is.
-//! Never: a start beside a stranger on the same port.
+//! A server under load: already running, or started for the run.
+//! In: a URL, and optionally a command line. Out: a server that listens, with its process if it was started.
+//! Never: starts a server on a port that another process uses.
 
 use crate::machine;
-use crate::process::{self, Door, Running};
+use crate::process::{self, PortState, Running};
 use crate::target::Url;
 use core::sync::atomic::AtomicBool;
 use std::process::Command;
 use tidegate_base::Address;
 
-/// One server; a started one is stopped when this goes.
+/// One server under load. If it was started, dropping this value stops it.
 #[derive(Debug)]
 pub(super) struct Candidate {
     name: String,
+    /// The started process; `None` if the server was already running.
     running: Option<Running>,
 }
 
 impl Candidate {
-    /// Finds the server of `url`, or starts it by `command` on `cpus` (empty: any). Where `stop` is set
-    /// meanwhile, nothing is waited for any more.
+    /// Finds the server of `url`, or starts it with `command` on `cpus` (empty: any). Setting `stop` ends the
+    /// wait for the server.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub(super) fn new(
         name: &str,
         url: &Url,
@@ -34,21 +35,21 @@ impl Candidate {
             return Ok(found);
         };
         let Some(command) = command else {
-            // A silent one may be overloaded: the run tells of connects that take too long.
-            if process::knock(address) == Door::Free {
+            // A silent server may be overloaded: the run reports connection attempts that time out.
+            if process::probe_port(address) == PortState::Free {
                 return Err(format!("{name}: nothing listens on {address}"));
             }
             return Ok(found);
         };
-        if process::knock(address) != Door::Free {
+        if process::probe_port(address) != PortState::Free {
             return Err(format!(
-                "{name}: {address} is taken already; stop what listens there, or its share of the load \
-                 would be counted as this candidate's"
+                "{name}: {address} is already in use; stop the program that listens there: its share of the \
+                 load would be counted as this candidate's"
             ));
         }
         let words = split_words(command)?;
         let [program, arguments @ ..] = &words[..] else {
-            return Err(format!("--start for {name} is empty"));
+            return Err(format!("--start for {name} is empty; give the command that starts it"));
         };
         let allowed = machine::allowed_cpus();
         let cpus = if cpus.is_empty() { &allowed[..] } else { cpus };
@@ -60,20 +61,20 @@ impl Candidate {
         Ok(Self { running: Some(running), ..found })
     }
 
-    /// The process that was started.
+    /// The id of the started process.
     pub(super) fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(Running::pid)
     }
 
-    /// How the process that was started ended, if it did.
+    /// How the started process ended; `None` while it runs.
     pub(super) fn ended(&self) -> Option<String> {
         let ended = self.running.as_ref()?.ended()?;
-        Some(format!("{}: what --start started did not stay: {ended}", self.name))
+        Some(format!("{}: the command of --start did not keep running: {ended}", self.name))
     }
 }
 
-/// A command line's words: quotes `'` and `"` hold words together, a backslash takes the next
-/// character as it is.
+/// Splits a command line into words: quotes `'` and `"` group characters, a backslash takes the next
+/// character literally.
 fn split_words(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -103,19 +104,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_line_is_split_as_a_shell_would() {
+    fn command_line_is_split_like_in_a_shell() {
         let words = split_words(r#"nginx -c '/a b/c.conf' -g "daemon \"off\";" x\ y """#).unwrap();
         assert_eq!(words, ["nginx", "-c", "/a b/c.conf", "-g", "daemon \"off\";", "x y", ""]);
         assert!(split_words("a 'b").unwrap_err().contains("not closed"));
     }
 
     #[test]
-    fn a_taken_port_is_refused() {
+    fn port_in_use_is_rejected() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
         let stop = AtomicBool::new(false);
         let error = Candidate::new("a", &url, Some("true"), &[], &stop).unwrap_err();
-        assert!(error.contains("is taken already"), "{error}");
+        assert!(error.contains("is already in use"), "{error}");
         assert!(Candidate::new("a", &url, None, &[], &stop).is_ok());
     }
 }

@@ -1,6 +1,6 @@
-//! `tidegate bench http`: from the command line to runs and their reports.
+//! `tidegate bench http`: turns the command line into runs and their reports.
 //! In: arguments. Out: a report on stdout, progress on stderr, an exit code.
-//! Never: starts a candidate on a taken port; leaves one running, whichever way it ends.
+//! Never: starts a candidate on a port that is in use; leaves a candidate running, however the command ends.
 //! Limits: those of `plan`.
 
 mod args;
@@ -26,7 +26,7 @@ pub fn run(args: &HttpArgs) -> ExitCode {
     match run_all(args) {
         Ok(code) => code,
         Err(why) => {
-            eprintln!("tidegate bench http: {why}");
+            eprintln!("tidegate: {why}");
             ExitCode::from(2)
         }
     }
@@ -41,15 +41,15 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
     for (url, name) in &urls {
         jobs.push((name.clone(), url.clone(), job(args, &plan, url)?));
     }
-    // Before the first candidate is started: a signal from then on stops it.
+    // Registered before the first candidate is started, so that every signal stops the candidates.
     let stop = interrupt::stop_on_signal();
-    // Candidates live until the end of this function, also when a round fails.
+    // Candidates live until the end of this function, even if a round fails.
     let mut candidates = Vec::new();
     for (index, (name, url, job)) in jobs.iter_mut().enumerate() {
         let command = args.start.get(index).map(String::as_str);
         let candidate = Candidate::new(name, url, command, &args.server_cpus, stop)?;
         if stop.load(Ordering::Relaxed) {
-            eprintln!("tidegate bench http: stopped by a signal before anything was measured");
+            eprintln!("tidegate: stopped by a signal before the measurement began");
             return Ok(ExitCode::FAILURE);
         }
         job.server_pids.extend(candidate.pid());
@@ -57,8 +57,8 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
     }
     let rounds = if is_comparison { args.rounds() } else { 1 };
     let mut runs: Vec<Option<Run>> = jobs.iter().map(|_| None).collect();
-    let mut shower = Shower::new(args, &plan);
-    // In a comparison round 0 warms up and does not count.
+    let mut progress = Progress::new(args, &plan);
+    // In a comparison round 0 is the warm-up, which is not measured.
     let first = u32::from(!is_comparison);
     for round in first..=rounds {
         for ((name, url, job), run) in jobs.iter().zip(&mut runs) {
@@ -70,10 +70,10 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
                 0 => format!("{name} warm-up"),
                 _ => format!("{name} {round}/{rounds}"),
             };
-            let outcome = drive::run(job, stop, &mut |tick| shower.show(&label, tick))?;
-            shower.clear();
+            let outcome = drive::run(job, stop, &mut |tick| progress.show(&label, tick))?;
+            progress.clear();
             let is_stopped = stop.load(Ordering::Relaxed);
-            // A round that ended before its figures counted is no part of those that did.
+            // A round that ended in its warm-up or ramp is not added to measured rounds.
             if (round > 0 || is_stopped) && (run.is_none() || outcome.has_counted) {
                 let is_whole_round = is_comparison && round > 0 && !outcome.was_stopped;
                 merge(run, name, url, &plan, outcome, is_whole_round);
@@ -88,25 +88,28 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
     let runs: Vec<Run> = runs.into_iter().flatten().collect();
     let lost = publish(args, &runs);
     for why in lost.iter().chain(&ended) {
-        // The report may have gone where stderr cannot.
-        let _ = writeln!(io::stderr(), "tidegate bench http: {why}");
+        // Even if stderr is closed, the report was written.
+        let _ = writeln!(io::stderr(), "tidegate: {why}");
     }
     let is_well = lost.is_empty() && ended.is_empty();
     Ok(if is_well { exit_code(args, &runs) } else { ExitCode::FAILURE })
 }
 
-/// Refuses what would be found to be nothing only in the report.
+/// Checks arguments whose errors would otherwise show only in the report.
 fn check_names(args: &HttpArgs) -> Result<(), String> {
     for &pid in &args.server_pids {
         if machine::spent(pid).is_none() {
-            return Err(format!("--server-pid {pid}: there is no such process"));
+            return Err(format!("--server-pid {pid}: no such process"));
         }
     }
     let online = machine::online_cpus();
     for (option, cpus) in [("--cpu", &args.server_cpus), ("--client-cpus", &args.client_cpus)] {
         let missing = cpus.iter().find(|cpu| !online.is_empty() && !online.contains(cpu));
         if let Some(cpu) = missing {
-            return Err(format!("{option} {cpu}: this machine's CPUs are {}", ranges(&online)));
+            return Err(format!(
+                "{option} {cpu}: no such CPU; this machine has {}",
+                ranges(&online)
+            ));
         }
     }
     for (option, path) in [("--html", &args.html), ("--percentiles", &args.percentiles)] {
@@ -116,8 +119,8 @@ fn check_names(args: &HttpArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Finds out whether a file can be written. What is there stays until there is something to write, and
-/// nothing new stays behind of a run that cannot begin.
+/// Checks that a file can be written. An existing file keeps its content until the report is written; a new
+/// file is removed again, so that a run that cannot start leaves nothing behind.
 fn try_to_write(path: &Path) -> io::Result<()> {
     let was_there = path.symlink_metadata().is_ok();
     std::fs::OpenOptions::new().create(true).append(true).open(path)?;
@@ -180,7 +183,7 @@ fn targets(mix: &RequestMix) -> Result<Vec<Target>, String> {
     mix.authorities().iter().map(target).collect()
 }
 
-/// Adds one round to what a candidate has so far.
+/// Adds one round to the candidate's earlier rounds.
 fn merge(
     run: &mut Option<Run>,
     name: &str,
@@ -211,13 +214,14 @@ fn merge(
         }
         None => run.insert(one),
     };
-    // Half a round beside a whole one, or a warm-up, would be a ratio of nothing.
+    // A ratio with an incomplete round or a warm-up would be meaningless.
     if is_whole_round {
         all.rounds.push(figures);
     }
 }
 
-/// Gives the report out in all forms that were asked for: those that could not be written, in words.
+/// Writes the report in all requested forms. Returns an error message for each form that could not be
+/// written.
 fn publish(args: &HttpArgs, runs: &[Run]) -> Vec<String> {
     let mut lost = Vec::new();
     let command = std::env::args().collect::<Vec<String>>().join(" ");
@@ -228,9 +232,9 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Vec<String> {
     };
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // A reader that went away has what it wanted.
+        // A closed pipe is not a failure: the reader has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            lost.push(format!("the report on stdout is not whole: {error}"));
+            lost.push(format!("could not write the whole report to stdout: {error}"));
         }
         _ => {}
     }
@@ -248,9 +252,9 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Vec<String> {
     lost
 }
 
-/// 1 when something failed (the probe, too), when nothing was answered or the run was given up, when a run of
-/// a number of requests left one of them without an answer; with `--strict` also when the client limited
-/// the figures.
+/// The exit code: 1 if anything failed (including the probe), if no response arrived, if the run was given
+/// up, or if one of the `-n` requests has no response; with `--strict` also if the client limited the
+/// figures.
 fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
     let failed = runs.iter().any(|run| {
         let tally = &run.outcome.tally;
@@ -264,19 +268,20 @@ fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
     if failed || (args.strict && saturated) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Shows a run while it goes on: lines on stdout, or one living line on stderr.
-struct Shower<'a> {
+/// Shows the progress of a run: a line each second on stdout, or one updated line on stderr.
+struct Progress<'a> {
     args: &'a HttpArgs,
     plan: &'a Plan,
     lines: Lines,
     live: Live,
+    /// Whether the updated line is shown: stderr is a terminal and `--lines` is not given.
     is_live: bool,
 }
 
-impl<'a> Shower<'a> {
+impl<'a> Progress<'a> {
     fn new(args: &'a HttpArgs, plan: &'a Plan) -> Self {
         if args.lines > 0 {
-            // A reader that went away has what it wanted.
+            // A closed pipe is not a failure: the reader has seen enough.
             let _ = writeln!(io::stdout(), "{}", Lines::header());
         }
         Self {
@@ -312,7 +317,7 @@ impl<'a> Shower<'a> {
     }
 }
 
-/// The terminal may be gone (SIGHUP); the report may go elsewhere.
+/// Writes to the terminal. Errors are ignored: the terminal may be gone (SIGHUP), the report goes elsewhere.
 fn show_on_terminal(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

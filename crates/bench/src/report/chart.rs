@@ -1,6 +1,6 @@
 //! Line and bar charts as inline SVG.
-//! In: series of points. Out: SVG text that takes its colours from the page.
-//! Never: a script, a font or a picture from elsewhere.
+//! In: series of points. Out: SVG text that uses the page's colours.
+//! Never: scripts, or fonts and images from other sources.
 
 use core::fmt::Write as _;
 
@@ -10,19 +10,19 @@ const LEFT: f64 = 74.0;
 const RIGHT: f64 = 32.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 44.0;
-/// Points above this number get no label of their own for the pointer.
+/// A series with more points than this has no tooltips.
 const LABELS_MAX: usize = 400;
 
-/// How values of an axis lie on it.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// From zero, evenly.
+    /// Linear from zero to the next round step above the largest value.
     Linear,
-    /// From zero, evenly, and no further than the values go.
+    /// Linear from zero to the largest value.
     Span,
-    /// Decades.
+    /// Logarithmic, in whole decades.
     Log,
-    /// Percentiles: each step of the same width is one more nine.
+    /// Percentiles: each step of equal width adds one nine.
     Nines,
 }
 
@@ -45,13 +45,13 @@ pub(super) enum Stroke {
 /// One line.
 pub(super) struct Series {
     pub(super) name: String,
-    /// Which of the page's colours.
+    /// Index of one of the page's colours.
     pub(super) colour: usize,
     pub(super) stroke: Stroke,
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// A value's place on its axis, 0 to 1.
+/// Maps values to positions on an axis, 0 to 1.
 struct Placing {
     scale: Scale,
     low: f64,
@@ -92,8 +92,8 @@ impl Placing {
         ((at - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    /// What stands beside the tick at `value`. On a linear axis the step decides how many digits are
-    /// needed to tell neighbours apart; elsewhere they differ by much.
+    /// The label of the tick at `value`. On a linear axis the step decides how many digits are needed to
+    /// distinguish neighbouring ticks; on other axes neighbours differ enough.
     fn label(&self, value: f64, axis: &Axis) -> String {
         if !matches!(self.scale, Scale::Linear | Scale::Span) {
             return without_zeros(&(axis.write)(value));
@@ -118,7 +118,7 @@ impl Placing {
         match self.scale {
             Scale::Linear | Scale::Span => {
                 let step = self.step();
-                // A little more, for what the division rounds away.
+                // A little more than the maximum, because of rounding errors.
                 let most = self.high + step / 1000.0;
                 (0..=10).map(|index| f64::from(index) * step).filter(|&at| at < most).collect()
             }
@@ -237,7 +237,7 @@ fn draw(
     if series.points.len() > LABELS_MAX {
         return;
     }
-    // One point makes no line.
+    // A single point has no line, so it is drawn as a visible dot.
     let alone = if series.points.len() == 1 { " alone" } else { "" };
     for &(px, py) in &series.points {
         let _ = write!(
@@ -291,7 +291,7 @@ pub(super) fn bars(
     format!("<figure><h2>{}</h2><div class=\"bars\">{rows}</div></figure>", escape(title))
 }
 
-/// Text that is safe between tags and in attributes.
+/// Escapes text for use between tags and in attributes.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn no_points_make_an_empty_chart_and_not_a_panic() {
+    fn empty_series_gives_an_empty_chart() {
         let axis = Axis { label: "x", scale: Scale::Log, write: |value| format!("{value}") };
         let nothing =
             [Series { name: "<a>".into(), colour: 0, stroke: Stroke::Solid, points: vec![] }];
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_point_is_seen_as_a_dot() {
+    fn single_point_is_drawn_as_a_dot() {
         let axis = Axis { label: "x", scale: Scale::Linear, write: |value| format!("{value}") };
         let of = |points| {
             let series = Series { name: "a".into(), colour: 0, stroke: Stroke::Solid, points };

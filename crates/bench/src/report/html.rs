@@ -1,6 +1,6 @@
 //! The report as one self-contained page.
-//! In: runs. Out: HTML with inline SVG; no script, nothing from elsewhere.
-//! Invariant: whatever an operator typed is escaped.
+//! In: runs. Out: HTML with inline SVG, without scripts and without external resources.
+//! Invariant: all text from the operator or the server is escaped.
 
 use super::chart::{self, Axis, Scale, Series, Stroke, escape};
 use super::{Run, longest, paired_rounds, percentile};
@@ -10,7 +10,7 @@ use crate::quantity::{counted, micros, short};
 use crate::statistics;
 use core::fmt::Write as _;
 
-/// Colours of the page's style that lines may have.
+/// Number of line colours in the page's style.
 const COLOURS: usize = 8;
 
 /// The page.
@@ -57,7 +57,8 @@ fn verdict(run: &Run) -> String {
     if !run.outcome.saturated.is_empty() {
         let _ = write!(
             text,
-            "<p class=\"warning\"><b>Client saturated</b> ({}): {}. The server may be better than these figures.</p>",
+            "<p class=\"warning\"><b>Client saturated</b> ({}): {}. The server may be faster than \
+             these figures show: give the client more CPU time or lower the load.</p>",
             escape(&run.name),
             escape(&run.outcome.saturated.join("; "))
         );
@@ -89,7 +90,7 @@ fn cards(runs: &[Run]) -> String {
             ("median", percentile(latency, 50.0)),
             ("p99", percentile(latency, 99.0)),
             ("p99.9", percentile(latency, 99.9)),
-            ("longest", longest(latency)),
+            ("max", longest(latency)),
         ];
         if let Some(cpu) = run.server_cpu_us_per_request() {
             values.push(("CPU/request", micros(cpu)));
@@ -142,9 +143,10 @@ fn ratios(runs: &[Run]) -> String {
         );
     }
     format!(
-        "<figure><h2>Ratios over {} in {}</h2><div class=\"scroll\"><table><tr><th></th>\
+        "<figure><h2>Ratios to {} in {}</h2><div class=\"scroll\"><table><tr><th></th>\
          <th>server CPU/request</th><th>requests/s</th><th>p50</th><th>p99</th></tr>{rows}</table></div>\
-         <p class=\"note\">Median of the ratios within each round; small: 95 % of resampled medians.</p></figure>",
+         <p class=\"note\">Median of the ratios taken within each round; in small print the 95 % interval of the \
+          resampled medians.</p></figure>",
         escape(&first.name),
         counted(paired_rounds(runs), "paired round")
     )
@@ -178,9 +180,9 @@ fn percentile_chart(runs: &[Run]) -> String {
     };
     let y = Axis { label: "time", scale: Scale::Log, write: micros };
     let clock = if runs.iter().any(Run::is_open_loop) {
-        "Latency counts from the planned send, service time from the actual one."
+        "Latency is measured from the planned send, service time from the actual send."
     } else {
-        "Closed loop: latency counts from the send; what would have been sent during a stall is not in it."
+        "Closed loop: latency is measured from the send. Stalls are hidden, because nothing is sent during a stall."
     };
     format!(
         "{}<p class=\"note\">{clock}</p>",
@@ -188,7 +190,7 @@ fn percentile_chart(runs: &[Run]) -> String {
     )
 }
 
-/// What tells a run's lines from those of others.
+/// The prefix that distinguishes the lines of a run; empty for a single run.
 fn prefix(runs: &[Run], run: &Run) -> String {
     if runs.len() == 1 { String::new() } else { format!("{}: ", run.name) }
 }
@@ -236,7 +238,7 @@ fn latency_chart(runs: &[Run]) -> String {
                 },
                 colour: colour(step),
                 stroke: if runs.len() == 1 { Stroke::Solid } else { stroke },
-                // A stretch without an answer has no latency.
+                // An interval without a response has no latency.
                 points: run
                     .outcome
                     .points
@@ -303,7 +305,7 @@ fn percentile_table(runs: &[Run]) -> String {
         }
     }
     format!(
-        "<figure><h2>Percentiles</h2><div class=\"scroll\"><table><tr><th></th>{head}<th>longest</th></tr>\
+        "<figure><h2>Percentiles</h2><div class=\"scroll\"><table><tr><th></th>{head}<th>max</th></tr>\
          {rows}</table></div></figure>"
     )
 }
@@ -311,7 +313,7 @@ fn percentile_table(runs: &[Run]) -> String {
 fn environment(command: &str) -> String {
     let made_at = httpdate::fmt_http_date(std::time::SystemTime::now());
     let mut rows = format!(
-        "<tr><th>made</th><td class=\"text\">{made_at} by tidegate {}</td></tr>",
+        "<tr><th>created</th><td class=\"text\">{made_at} by tidegate {}</td></tr>",
         env!("CARGO_PKG_VERSION")
     );
     for (name, text) in machine::environment() {

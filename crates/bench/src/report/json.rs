@@ -1,4 +1,4 @@
-//! The report for machines. Names are stable: `requests`, `errors`, `rate_per_s`, `latency_us`,
+//! The report for programs. These names are stable: `requests`, `errors`, `rate_per_s`, `latency_us`,
 //! `service_us`, `client_cpu_us_per_request`, `saturated`.
 //! In: runs. Out: one JSON object; for several candidates, one object each under `candidates`.
 
@@ -129,7 +129,7 @@ fn statuses(run: &Run) -> Value {
 }
 
 fn times_to_json(times: &Times) -> Value {
-    // Of nothing there is no time.
+    // Without a measurement there is no time.
     let figure = |value: f64| if times.count() > 0 { json!(value) } else { Value::Null };
     let mut object = Map::new();
     for (name, percent) in PERCENTILES {
@@ -141,10 +141,10 @@ fn times_to_json(times: &Times) -> Value {
     Value::Object(object)
 }
 
-fn added(through: &Times, straight: &Times) -> Value {
+fn added(proxied: &Times, direct: &Times) -> Value {
     let mut object = Map::new();
     for (name, percent) in PERCENTILES {
-        let difference = through.percentile_us(percent) - straight.percentile_us(percent);
+        let difference = proxied.percentile_us(percent) - direct.percentile_us(percent);
         object.insert(name.to_owned(), json!(difference));
     }
     Value::Object(object)
@@ -168,7 +168,7 @@ fn points(run: &Run) -> Value {
         .collect()
 }
 
-/// Each candidate over the first one, within the round.
+/// The ratio of each candidate to the first one, taken within rounds.
 fn ratios_to_json(runs: &[Run]) -> Value {
     let Some(first) = runs.first() else {
         return Value::Null;

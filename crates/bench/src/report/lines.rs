@@ -1,10 +1,10 @@
-//! One line a second of raw values, in the columns that h1load's `-ll` has, for scripts and plots.
-//! In: ticks of a run. Out: lines. Times are seconds since 1970, latencies are the second's means.
+//! One line of raw values per second, in the columns of h1load's `-ll`, for scripts and plots.
+//! In: ticks of a run. Out: lines. Times are seconds since 1970; latencies are means over the second.
 
 use crate::drive::Tick;
 use core::fmt::Write as _;
 
-/// Makes the lines of one run.
+/// Writes the lines of one run. Its fields are the sums since the start.
 #[derive(Debug, Default)]
 pub struct Lines {
     connects: u64,
@@ -20,7 +20,7 @@ impl Lines {
         "#_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) 1xx 2xx 3xx 4xx 5xx"
     }
 
-    /// The line of the second that `tick` ends, if it ends one; `throttle_percent` is 100 after the
+    /// The line of the second that `tick` ends; `None` within a second. `throttle_percent` is 100 after the
     /// ramp.
     pub fn line(
         &mut self,

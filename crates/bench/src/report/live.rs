@@ -1,5 +1,5 @@
-//! The live view on a terminal: one line, rewritten a few times a second.
-//! In: ticks of a run. Out: text for stderr. Never: shown where stderr is not a terminal.
+//! The live view on a terminal: one line, updated a few times a second.
+//! In: ticks of a run. Out: text for stderr. Never: shown if stderr is not a terminal.
 
 use crate::drive::Tick;
 use crate::plan::Plan;
@@ -7,22 +7,26 @@ use crate::quantity::{micros, short};
 
 const BAR_CELLS: usize = 20;
 
-/// Makes the line.
+/// Writes the line.
 #[derive(Debug, Default)]
 pub struct Live {
+    /// Failures since the start.
     errors: u64,
+    /// Complete responses since the start.
     requests: u64,
+    /// Smoothed rate; 0 before the first tick with a response.
     rate_per_s: f64,
+    /// Percentiles of the last complete second, as text.
     latencies: String,
 }
 
 impl Live {
-    /// The line after `tick`, with the codes that rewrite it.
+    /// The line for `tick`, with the control codes that overwrite the previous line.
     pub fn line(&mut self, name: &str, plan: &Plan, tick: &Tick<'_>) -> String {
         self.requests += tick.interval.requests;
         self.errors += tick.interval.errors;
         let rate = tick.interval.requests as f64 / tick.over.as_secs_f64().max(1e-3);
-        // Smoothed over about a second, so that digits can be read.
+        // Smoothed over about a second, so that the digits are readable.
         self.rate_per_s =
             if self.rate_per_s > 0.0 { self.rate_per_s * 0.7 + rate * 0.3 } else { rate };
         if let Some((second, _)) = tick.second {
@@ -35,7 +39,7 @@ impl Live {
         }
         let phase = if tick.is_counting { "" } else { "  warming up" };
         let name = if name.is_empty() { String::new() } else { format!("{name}  ") };
-        // Without line wrap (DECAWM) meanwhile: what a narrow terminal cuts off must not make a new line.
+        // Line wrap (DECAWM) is off while the line is written, so that a narrow terminal cuts it off.
         format!(
             "\r\x1b[K\x1b[?7l{name}{} {}/s  {} errors  {}{phase}\x1b[?7h",
             bar(self.progress(plan, tick)),
@@ -45,7 +49,7 @@ impl Live {
         )
     }
 
-    /// What removes the line.
+    /// The control codes that remove the line.
     #[must_use]
     pub fn clear() -> &'static str {
         "\r\x1b[K"

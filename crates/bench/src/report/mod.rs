@@ -1,6 +1,6 @@
-//! What a run found, for people and for machines.
+//! The results of a run, for people and for programs.
 //! In: runs. Out: text, one JSON object, lines over time, one HTML page.
-//! Never: shows a latency without saying where its clock started.
+//! Never: shows a latency without stating what it is measured from.
 
 mod chart;
 pub mod html;
@@ -21,42 +21,42 @@ use crate::plan::{Arrivals, Pace, Plan};
 use crate::quantity::{counted, micros, short};
 use crate::tally::Tally;
 
-/// What tables show where nothing was measured.
+/// Shown in tables where nothing was measured.
 const NOTHING: &str = "-";
 
-/// One candidate's run, with what was asked for.
+/// One candidate's run, with its request and load.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What it is called in tables; its URL when it was given no name.
+    /// The name in tables; the URL if no name was given.
     pub name: String,
-    /// What was asked for.
+    /// The requested URL.
     pub url: String,
     /// The load.
     pub plan: Plan,
-    /// What was found.
+    /// The result.
     pub outcome: Outcome,
-    /// Figures of each paired round; empty when there was one run alone.
+    /// The figures of each complete paired round; empty for a single run.
     pub rounds: Vec<RoundFigures>,
 }
 
 /// The figures of one paired round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RoundFigures {
-    /// Answers a second.
+    /// Responses per second.
     pub rate_per_s: f64,
-    /// CPU time of the server for each answer, µs; 0 when it was not watched.
+    /// CPU time of the server per response, µs; 0 if it was not measured.
     pub server_cpu_us: f64,
-    /// µs.
+    /// Median latency, µs.
     pub p50_us: f64,
-    /// µs.
+    /// 99th percentile of the latency, µs.
     pub p99_us: f64,
-    /// µs.
+    /// 99.9th percentile of the latency, µs.
     pub p99_9_us: f64,
 }
 
 impl Run {
-    /// CPU time of the server for each answer, µs: by CPU where CPUs were named, else by process. Without an
-    /// answer there is none.
+    /// CPU time of the server per response, µs: the busy time of the CPUs if `--cpu` was given, otherwise the
+    /// time of the processes. `None` without a response.
     #[must_use]
     pub fn server_cpu_us_per_request(&self) -> Option<f64> {
         let spent = self.outcome.server_busy.or(self.outcome.server.map(|server| server.cpu))?;
@@ -64,33 +64,35 @@ impl Run {
         (requests > 0).then(|| spent.as_secs_f64() * 1e6 / requests as f64)
     }
 
-    /// The probe's figures, where it got an answer.
+    /// The probe's figures, if it got a response.
     #[must_use]
     pub fn answered_reference(&self) -> Option<&Tally> {
         self.outcome.reference.as_ref().filter(|reference| reference.requests > 0)
     }
 
-    /// That the run ended before its plan, where no connection was there any more.
+    /// The sentence about a run that ended early because no connection could be established.
     fn gave_up_in_words(&self) -> Option<String> {
         self.outcome.tally.gave_up.then(|| {
             format!(
-                "Given up: no connection was there for {:.0} s; figures are of the time until then.",
+                "Given up: no connection was open for {:.0} s; the figures cover the time until then.",
                 unreachable_max(&self.plan).as_secs_f64()
             )
         })
     }
 
-    /// What a reader must know before the figures, but for a saturated client: a sentence each.
+    /// Sentences that a reader must see before the figures, except the one about a saturated client.
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.outcome.was_stopped {
-            lines.push("Stopped early: figures are of the time until then.".to_owned());
+            lines.push(
+                "Stopped early: the figures cover the time until the run was stopped.".to_owned(),
+            );
         }
         lines.extend(self.gave_up_in_words());
         if !self.outcome.has_counted {
             lines.push(
-                "Nothing counted yet: the run ended in its warm-up or ramp, which is all that these figures show."
+                "Nothing counted yet: the run ended in its warm-up or ramp, and the figures cover only that time."
                     .to_owned(),
             );
         }
@@ -98,7 +100,7 @@ impl Run {
         lines
     }
 
-    /// Whether latencies count from planned send times.
+    /// Whether latencies are measured from planned send times.
     #[must_use]
     pub fn is_open_loop(&self) -> bool {
         self.plan.pace != Pace::Closed
@@ -129,10 +131,10 @@ impl Run {
             words.push(format!("{} requests in flight on each", plan.pipeline));
         }
         if !plan.think.is_zero() {
-            words.push(format!("{:?} of rest between requests", plan.think));
+            words.push(format!("{:?} pause between requests", plan.think));
         }
         if let Some(requests) = plan.requests_per_connection {
-            words.push(format!("{} a connection", counted(requests, "request")));
+            words.push(format!("{} per connection", counted(requests, "request")));
         }
         words.push(format!("{:.2} s", self.outcome.counted.as_secs_f64()));
         words.join(", ")
@@ -146,17 +148,17 @@ fn arrivals_in_words(arrivals: Arrivals) -> &'static str {
     }
 }
 
-/// Rounds that all candidates took part in to their end.
+/// Number of rounds that all candidates completed.
 fn paired_rounds(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.rounds.len() as u64).min().unwrap_or(0)
 }
 
-/// A percentile as tables show it; of nothing there is none.
+/// A percentile as tables show it; `-` if nothing was measured.
 fn percentile(times: &Times, percent: f64) -> String {
     if times.count() == 0 { NOTHING.to_owned() } else { micros(times.percentile_us(percent)) }
 }
 
-/// The longest, as tables show it.
+/// The longest time, as tables show it.
 fn longest(times: &Times) -> String {
     percentile(times, 100.0)
 }
@@ -197,20 +199,20 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_says_when_the_client_was_saturated() {
+    fn first_line_reports_a_saturated_client() {
         let mut run = run(Pace::Closed);
         assert!(to_text(core::slice::from_ref(&run)).starts_with("one\n"));
         run.outcome.saturated.push("thread 0 was busy 99 % of the time".to_owned());
         let text = to_text(core::slice::from_ref(&run));
         assert!(text.starts_with("CLIENT SATURATED: thread 0 was busy"), "{text}");
-        // Also when it was another than the first candidate that it could not load as it should.
+        // The same if the client was saturated while it loaded another candidate than the first.
         let other = Run { name: "other".to_owned(), ..run.clone() };
         run.outcome.saturated.clear();
         assert!(to_text(&[run, other]).starts_with("CLIENT SATURATED (other): thread 0"));
     }
 
     #[test]
-    fn figures_of_the_warm_up_alone_say_so() {
+    fn warm_up_figures_are_marked() {
         let mut run = run(Pace::Closed);
         run.outcome.has_counted = false;
         assert!(to_text(core::slice::from_ref(&run)).starts_with("Nothing counted yet: "));
@@ -219,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_of_a_rate_keeps_its_case() {
+    fn unit_of_a_rate_keeps_its_case() {
         let pace = Pace::Total { per_second: 2e6, arrivals: Arrivals::Poisson };
         assert!(run(pace).load_in_words().contains("open loop, 2.00M requests/s, poisson"));
     }
 
     #[test]
-    fn a_run_that_was_given_up_says_so() {
+    fn abandoned_run_is_marked() {
         let mut run = run(Pace::Closed);
         run.outcome.tally.gave_up = true;
         assert!(to_text(core::slice::from_ref(&run)).starts_with("Given up: no connection"));
@@ -234,18 +236,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_without_an_answer_stands_before_the_figures() {
+    fn unanswered_requests_are_reported_before_the_figures() {
         let mut run = run(Pace::Closed);
         run.outcome.tally = Tally { unanswered: 7, unconnected: 3, ..Tally::default() };
         run.outcome.reference = Some(Tally { requests: 1, ..Tally::default() });
         let text = to_text(core::slice::from_ref(&run));
         assert!(!text.contains("0.00 µs") && !text.contains("  added"), "{text}");
-        assert!(text.contains("client      0.000 s of CPU time, without an answer"), "{text}");
+        assert!(text.contains("client      0.000 s CPU, no response"), "{text}");
         let first: Vec<&str> = text.lines().take(2).collect();
-        assert!(first[0].starts_with("Unanswered: ") && first[0].ends_with(": 7."), "{text}");
-        assert!(first[1].starts_with("Not connected: ") && first[1].ends_with(": 3."), "{text}");
-        assert!(text.contains("errors      none, but see above"), "{text}");
-        assert!(html::page(core::slice::from_ref(&run), "").contains("when the run was over: 7."));
+        assert!(first[0].starts_with("Unanswered: 7 requests "), "{text}");
+        assert!(first[1].starts_with("Not connected: 3 connections "), "{text}");
+        assert!(text.contains("errors      none; see the first lines"), "{text}");
+        assert!(html::page(core::slice::from_ref(&run), "").contains("Unanswered: 7 requests "));
         let json = to_json(&[run], "");
         assert!(json["latency_us"]["p50"].is_null() && json["added_latency_us"].is_null());
         assert!(json["client_cpu_us_per_request"].is_null());
@@ -254,9 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn each_loop_says_where_its_clock_starts() {
+    fn report_states_what_latency_is_measured_from() {
         let closed = to_text(&[run(Pace::Closed)]);
-        assert!(closed.contains("A closed loop sends nothing while the server stalls"), "{closed}");
+        assert!(closed.contains("a closed loop sends nothing while the server stalls"), "{closed}");
         let pace = Pace::Total { per_second: 50.0, arrivals: Arrivals::Constant };
         let open = to_text(&[run(pace)]);
         assert!(open.contains("planned send to last byte"), "{open}");
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_stands_on_a_hundred_columns() {
+    fn table_fits_a_hundred_columns() {
         let long = |run: &mut Run| {
             let tally = &mut run.outcome.tally;
             tally.handshakes_full = 1;
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_are_told_by_kind_with_what_was_negotiated() {
+    fn handshakes_are_reported_by_kind_with_the_negotiated_suite() {
         let mut run = run(Pace::Closed);
         assert!(!to_text(core::slice::from_ref(&run)).contains("handshake"));
         let tally = &mut run.outcome.tally;
@@ -304,10 +306,10 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_in_words_and_cpu_per_request() {
+    fn errors_and_cpu_per_request_are_reported() {
         let text = to_text(&[run(Pace::Closed)]);
         assert!(text.contains("reset 2: the server reset the connection"), "{text}");
-        assert!(text.contains("server CPUs 5.00 µs a request"), "{text}");
+        assert!(text.contains("server CPUs 5.00 µs per request"), "{text}");
         let json = to_json(&[run(Pace::Closed)], "command");
         assert_eq!(
             (json["errors"]["reset"].as_u64(), json["rate_per_s"].as_f64()),
@@ -317,17 +319,17 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_without_an_answer_is_told_with_its_errors_and_adds_nothing() {
+    fn failed_probe_shows_its_errors_and_no_added_latency() {
         let mut run = run(Pace::Closed);
         let mut probe = Tally::default();
         probe.errors.connect = 3;
-        probe.note("connect", || "nobody there".to_owned());
+        probe.note("connect", || "connection refused".to_owned());
         run.outcome.reference = Some(probe);
         let text = to_text(core::slice::from_ref(&run));
-        assert!(text.contains("reference   connect 3: nobody there"), "{text}");
+        assert!(text.contains("reference   connect 3: connection refused"), "{text}");
         assert!(!text.contains("  added") && !text.contains("reference   0"), "{text}");
         let page = html::page(core::slice::from_ref(&run), "");
-        assert!(page.contains("one (reference): 3 × connect: nobody there"), "{page}");
+        assert!(page.contains("one (reference): 3 × connect: connection refused"), "{page}");
         let json = to_json(&[run], "");
         assert_eq!(json["reference_errors"]["connect"], 3);
         assert!(
@@ -336,15 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_only_the_warm_up_saw_is_no_warning() {
+    fn failure_of_the_warm_up_gives_no_warning() {
         let mut run = run(Pace::Closed);
-        run.outcome.tally.note("status", || "the first of them was a 503".to_owned());
+        run.outcome.tally.note("status", || "the first such response had status 503".to_owned());
         assert!(!html::page(core::slice::from_ref(&run), "").contains("503"));
         assert!(to_json(&[run], "")["first_error"].get("status").is_none());
     }
 
     #[test]
-    fn the_percentile_dump_rises() {
+    fn percentile_dump_is_ascending() {
         let dump = percentile_dump(&[run(Pace::Closed)]);
         let points: Vec<(f64, f64)> = dump
             .lines()
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_percentile_dumps_of_several_are_blocks_with_their_names() {
+    fn percentile_dump_has_a_named_block_for_each_candidate() {
         let mut other = run(Pace::Closed);
         other.name = "other".to_owned();
         let dump = percentile_dump(&[run(Pace::Closed), other]);
@@ -368,10 +370,13 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_counts_the_rounds_that_all_ended() {
+    fn comparison_counts_rounds_that_all_candidates_completed() {
         let (mut one, other) = (run(Pace::Closed), run(Pace::Closed));
         let text = to_text(&[one.clone(), other.clone()]);
-        assert!(text.contains("(0 rounds") && text.contains("none: no round came to"), "{text}");
+        assert!(
+            text.contains("(0 rounds") && text.contains("none: no round was completed"),
+            "{text}"
+        );
         one.rounds = vec![RoundFigures::default(); 2];
         let other = Run { rounds: vec![RoundFigures::default()], ..other };
         let runs = [one, other];
@@ -380,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_are_compared_within_their_rounds() {
+    fn ratios_are_taken_within_rounds() {
         let round = |rate_per_s| RoundFigures { rate_per_s, ..RoundFigures::default() };
         let (mut one, mut other) = (run(Pace::Closed), run(Pace::Closed));
         one.rounds = vec![round(10.0), round(20.0)];
@@ -393,6 +398,6 @@ mod tests {
             2.0
         );
         one.outcome.tally.requests = 0;
-        assert!(to_text(&[one, other]).contains("none: one of both has no answer"));
+        assert!(to_text(&[one, other]).contains("none: one of the two got no response"));
     }
 }

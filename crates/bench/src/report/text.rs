@@ -1,5 +1,5 @@
 //! The report for people, and the percentile dump for plotting scripts.
-//! In: runs. Out: text. Invariant: when the client was saturated, the first line says so.
+//! In: runs. Out: text. Invariant: if the client was saturated, the first line reports it.
 
 use super::{RoundFigures, Run, longest, paired_rounds, percentile};
 use crate::histogram::{PERCENTILES, Times};
@@ -16,7 +16,8 @@ pub fn to_text(runs: &[Run]) -> String {
         let reasons = run.outcome.saturated.join("; ");
         let _ = writeln!(
             text,
-            "CLIENT SATURATED{name}: {reasons}. The server may be better than these figures."
+            "CLIENT SATURATED{name}: {reasons}. The server may be faster than these figures show: give the client \
+             more CPU time or lower the load."
         );
     }
     for run in runs {
@@ -62,7 +63,7 @@ fn write_offered(text: &mut String, run: &Run) -> core::fmt::Result {
     if run.is_open_loop() {
         writeln!(
             text,
-            "  plan        {} sent behind their plan because all connections were busy, {} never sent",
+            "  plan        {} requests sent late because all connections were busy, {} never sent",
             tally.waited_for_connection, tally.unsent
         )?;
     }
@@ -99,7 +100,7 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
     )?;
     if tally.errors.total() == 0 {
         let is_all = tally.left_over_in_words().is_empty();
-        writeln!(text, "  errors      none{}", if is_all { "" } else { ", but see above" })?;
+        writeln!(text, "  errors      none{}", if is_all { "" } else { "; see the first lines" })?;
     }
     for (class, count, words) in tally.failures() {
         writeln!(text, "  errors      {class} {count}: {words}")?;
@@ -109,13 +110,13 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
             writeln!(text, "  reference   {class} {count}: {words}")?;
         }
         if reference.requests == 0 {
-            writeln!(text, "  reference   no answer: what the load adds is not known")?;
+            writeln!(text, "  reference   no response, so the added latency is unknown")?;
         }
     }
     Ok(())
 }
 
-/// The table is 94 columns wide, so that it stands on a terminal of 100; what its rows mean stands below.
+/// Writes the table of percentiles, which fits a terminal of 100 columns, and the meaning of its rows below.
 fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     let tally = &run.outcome.tally;
     write!(text, "  {:<12}", "")?;
@@ -159,21 +160,21 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     Ok(())
 }
 
-/// Where the clocks of the table's rows start.
+/// The meaning of the table's rows: the start and the end of each time.
 fn meanings(run: &Run) -> Vec<&'static str> {
     let mut lines = Vec::new();
     if run.is_open_loop() {
         lines.push("latency: planned send to last byte; service: actual send to last byte;");
-        lines.push("send lag: planned to actual send where a connection was free; first byte: from the send.");
+        lines.push("send lag: planned to actual send if a connection was free; first byte: from the actual send.");
     } else {
-        lines.push("latency: send to last byte (closed loop); first byte: from the send.");
-        lines.push("A closed loop sends nothing while the server stalls, so it hides stalls; --rate shows them.");
+        lines.push("latency: send to last byte; first byte: send to first byte.");
+        lines.push("Stalls are hidden: a closed loop sends nothing while the server stalls; --rate shows them.");
     }
     if run.outcome.tally.handshakes() > 0 {
-        lines.push("handshake: from the TCP connection (connect) to the end of the TLS handshake.");
+        lines.push("connect: until the TCP connection; handshake: from there to the end of the TLS handshake.");
     }
     if run.answered_reference().is_some() {
-        lines.push("reference: the probe beside the load, planned send to last byte.");
+        lines.push("reference: the probe during the load, planned send to last byte; added: latency minus reference.");
     }
     lines
 }
@@ -192,8 +193,8 @@ fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {
         text,
         "  client      {}, busy {:.0} % of its threads' time",
         match outcome.client_cpu_us_per_request() {
-            Some(each) => format!("{each:.2} µs CPU a request"),
-            None => format!("{cpu:.3} s of CPU time, without an answer"),
+            Some(each) => format!("{each:.2} µs CPU per request"),
+            None => format!("{cpu:.3} s CPU, no response"),
         },
         100.0 * cpu / wall.max(1e-9)
     )?;
@@ -204,7 +205,7 @@ fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {
     if let Some(server) = outcome.server {
         writeln!(
             text,
-            "  server      {:.2} µs CPU a request (process), {:.3} context switches a request, {} MiB resident",
+            "  server      {:.2} µs CPU per request (process), {:.3} context switches per request, {} MiB resident",
             server.cpu.as_secs_f64() * 1e6 / requests,
             server.context_switches as f64 / requests,
             server.resident_bytes / (1024 * 1024)
@@ -213,7 +214,7 @@ fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {
     if let Some(busy) = outcome.server_busy {
         writeln!(
             text,
-            "  server CPUs {:.2} µs a request (all that was not idle)",
+            "  server CPUs {:.2} µs per request (all non-idle time)",
             busy.as_secs_f64() * 1e6 / requests
         )?;
     }
@@ -222,14 +223,14 @@ fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {
 
 type Figure = fn(&RoundFigures) -> f64;
 
-/// Each candidate over the first, within the round, with its spread.
+/// Writes the ratio of each candidate to the first one, taken within rounds, with its spread.
 fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     let Some(first) = runs.first() else {
         return Ok(());
     };
     writeln!(
         text,
-        "paired ratios over {} ({}, 95 % spread)",
+        "ratios to {}, paired by round ({}, 95 % spread)",
         first.name,
         counted(paired_rounds(runs), "round")
     )?;
@@ -243,11 +244,11 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     for run in &runs[1..] {
         writeln!(text, "  {}", run.name)?;
         if run.outcome.tally.requests == 0 || first.outcome.tally.requests == 0 {
-            writeln!(text, "    none: one of both has no answer")?;
+            writeln!(text, "    none: one of the two got no response")?;
             continue;
         }
         if run.rounds.is_empty() || first.rounds.is_empty() {
-            writeln!(text, "    none: no round came to its end")?;
+            writeln!(text, "    none: no round was completed")?;
             continue;
         }
         for (name, of) in measures {
@@ -266,8 +267,8 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     Ok(())
 }
 
-/// The percentile curves, one point a line: `#pctl invtail latency_us service_us first_byte_us`. Of several
-/// runs each is a block under its name, two empty lines apart (gnuplot's `index`).
+/// The percentile curves, one point per line: `#pctl invtail latency_us service_us first_byte_us`. Several
+/// runs give one block each under its name, separated by two empty lines (gnuplot's `index`).
 #[must_use]
 pub fn percentile_dump(runs: &[Run]) -> String {
     match runs {

@@ -1,6 +1,7 @@
-//! One request on a connection of its own that stays open, in plain or over TLS, waited for.
-//! In: an address. Out: a connection that has had its answer.
-//! Never: a part of a load: one thread, one connection after the other.
+//! Sends one request on a new connection, plain or with TLS, waits for the response and keeps the connection
+//! open.
+//! In: an address. Out: the open connection.
+//! Never: used for a load: it blocks its thread for each connection.
 //! Limits: `ANSWER_MAX` for each step.
 
 use core::net::SocketAddr;
@@ -9,19 +10,20 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use tidegate_wire::tls::{Connector, TlsSession};
 
+/// Timeout of the connection attempt and of each read.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// A connection that is kept, with its session.
+/// An open connection with its TLS session.
 pub(super) struct Held {
     _stream: TcpStream,
     _session: Option<TlsSession>,
 }
 
-/// Asks for `/json`; with a `connector` over TLS.
+/// Requests `/json`, over TLS if there is a `connector`.
 ///
 /// # Errors
-/// What the kernel, or TLS, said.
-pub(super) fn ask(address: SocketAddr, connector: Option<&Connector>) -> io::Result<Held> {
+/// The error of the kernel or of TLS.
+pub(super) fn fetch(address: SocketAddr, connector: Option<&Connector>) -> io::Result<Held> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(ANSWER_MAX))?;
@@ -36,7 +38,7 @@ pub(super) fn ask(address: SocketAddr, connector: Option<&Connector>) -> io::Res
     Ok(Held { _stream: stream, _session: session })
 }
 
-/// The contenders' answers end in this body, whatever their heads say.
+/// Whether the response is complete: all contenders send the same body.
 fn is_whole(answer: &[u8]) -> bool {
     answer.ends_with(crate::floor::JSON_BODY.as_bytes())
 }
@@ -96,7 +98,7 @@ mod tests {
 
     fn acceptor(key: Key) -> Acceptor {
         let folder =
-            std::env::temp_dir().join(format!("tidegate-ask-{}-{key:?}", std::process::id()));
+            std::env::temp_dir().join(format!("tidegate-fetch-{}-{key:?}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let files = certificate::make(&folder, key).unwrap();
         let read = |path| std::fs::read(path).unwrap();
@@ -108,12 +110,12 @@ mod tests {
         Acceptor::new(&settings, None, TlsClock::default()).unwrap()
     }
 
-    /// Answers one request byte by byte, so that the answer comes in many records.
+    /// Responds to one request byte by byte, so that the response arrives in many records.
     fn serve_once(stream: &mut TcpStream, mut session: TlsSession) {
-        let (mut heard, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
-        while !heard.ends_with(b"\r\n\r\n") {
+        let (mut received, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
+        while !received.ends_with(b"\r\n\r\n") {
             let count = stream.read(&mut buffer).unwrap();
-            session.handle_bytes(&mut buffer[..count], &mut heard, &mut out).unwrap();
+            session.handle_bytes(&mut buffer[..count], &mut received, &mut out).unwrap();
             stream.write_all(&out).unwrap();
             out.clear();
         }
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_over_tls_is_waited_for_whatever_the_key() {
+    fn tls_response_is_received_with_each_key_type() {
         for key in [Key::Ecdsa, Key::Rsa] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
@@ -134,7 +136,7 @@ mod tests {
                 serve_once(&mut stream, acceptor.accept().unwrap());
             });
             let connector = TlsOptions::of_comparison(false).connector(1).unwrap().0;
-            ask(address, Some(&connector)).unwrap();
+            fetch(address, Some(&connector)).unwrap();
             server.join().unwrap();
         }
     }
