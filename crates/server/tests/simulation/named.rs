@@ -230,7 +230,7 @@ fn idle_clients_make_room_for_those_who_ask() {
     let answer = stage.hear(&client, "ok");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(clients.len() > SLOTS / 2, "most idle clients stay: {}", clients.len());
-    assert!(stage.seat.accounts.counters.idle_closes_for_room.load() >= SLOTS as u64);
+    assert!(stage.seat.accounts.counters.idle_evictions.load() >= SLOTS as u64);
     drop((clients, client, origin));
     stage.end();
 }
