@@ -41,6 +41,7 @@ pub enum Pick {
 /// The servers that attempts of one request were made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
+    /// A ring buffer; only the first `count` entries are used.
     servers: [u16; TRIED_MAX],
     /// How many entries of `servers` are used.
     count: u8,
@@ -79,8 +80,11 @@ impl Tried {
     }
 }
 
+/// One server, as one worker sees it.
 struct Server {
+    /// The configured weight.
     weight: u32,
+    /// Exchanges with this server that have started and not ended. At most `in_use_max`.
     in_use: u32,
     /// `connections-max`; `u32::MAX` if there is no limit.
     in_use_max: u32,
@@ -94,7 +98,9 @@ struct Server {
 
 /// One worker's state of a pool.
 pub struct PoolState {
+    /// How servers are picked.
     balance: Balance,
+    /// By index in the pool.
     servers: Vec<Server>,
     /// `shares[i]`: the sum of the weights of servers `0..=i`.
     shares: Vec<u64>,
@@ -136,8 +142,8 @@ impl PoolState {
     }
 
     /// Picks a server for a request. `key_hash` is the hash of the key named by `balance = { hash = ... }`,
-    /// computed with `tidegate_base::prng::hash_bytes`. It is `None` if the request has no such key or the pool
-    /// balances in another way. The picked server counts as in use only after [`Self::note_start`].
+    /// computed with `tidegate_base::prng::hash_bytes`. It is `None` if the request has no such key or the
+    /// pool balances in another way. The picked server counts as in use only after [`Self::note_start`].
     pub fn pick(
         &mut self,
         now: Moment,
@@ -344,8 +350,8 @@ impl PoolState {
         load(a, b) < load(b, a)
     }
 
-    /// The first eligible server clockwise from `hash` on the ring that is below its bounded load. If there is
-    /// none, the first eligible server.
+    /// The first eligible server clockwise from `hash` on the ring that is below its bounded load. If there
+    /// is none, the first eligible server.
     fn walk_ring(
         &self,
         hash: u64,

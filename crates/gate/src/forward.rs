@@ -1,8 +1,10 @@
 //! Forwards heads as an intermediary must: RFC 9110 sections 7.6 to 7.8, RFC 9112 section 3.2.
-//! In: a decoded head and the context of its forwarding. Out: a canonical head, appended to a buffer, or a fault.
+//! In: a decoded head and the context of its forwarding. Out: a canonical head, appended to a buffer, or a
+//! fault.
 //! Never: copies framing fields, Host, Via or X-Forwarded-*; they are rewritten.
 //! Limits: a request that has passed through this proxy `VIA_REPEATS_MAX` times is rejected as a loop.
-//! Invariant: the appended head decodes to the same body length, and has no hop-by-hop field of the other hop.
+//! Invariant: the appended head decodes to the same body length, and has no hop-by-hop field of the other
+//! hop.
 
 use core::net::IpAddr;
 use std::io::Write;
@@ -56,8 +58,8 @@ pub enum ClientCertificate<'a> {
         /// The SHA-256 fingerprint in hexadecimal digits, sent as `X-Client-Cert-Sha256`.
         fingerprint: &'a str,
     },
-    /// A certificate that a proxy in front verified. Only the subject's common name is known (printable ASCII),
-    /// which identifies neither the issuer nor a single certificate. Sent as `X-Client-Cert-Cn`.
+    /// A certificate that a proxy in front verified. Only the subject's common name is known (printable
+    /// ASCII), which identifies neither the issuer nor a single certificate. Sent as `X-Client-Cert-Cn`.
     VerifiedInFront {
         /// The common name.
         common_name: &'a str,
@@ -109,8 +111,9 @@ impl ForwardFault {
 /// - X-Forwarded-For, -Host, -Proto and Forwarded are extended for trusted clients and replaced for other
 ///   clients, whose other X-Forwarded-* fields are omitted.
 ///
-/// A Connection field cannot remove the fields that are rewritten: Host, framing, Via, Max-Forwards, Forwarded
-/// and X-Forwarded-*. All other fields that it names are omitted, as RFC 9110 section 7.6.1 requires.
+/// A Connection field cannot remove the fields that are rewritten: Host, framing, Via, Max-Forwards,
+/// Forwarded and X-Forwarded-*. All other fields that it names are omitted, as RFC 9110 section 7.6.1
+/// requires.
 ///
 /// # Errors
 /// The request must not be forwarded. Nothing has been appended then.
@@ -175,8 +178,8 @@ pub fn has_unexpected_body(head: &RequestHead<'_>) -> bool {
     expects_none && has_body(head.length)
 }
 
-/// Whether the request's Upgrade field is forwarded, so that a server may answer with 101: it names a protocol
-/// other than HTTP or TLS. Those two would bypass the proxy's routes and rules.
+/// Whether the request's Upgrade field is forwarded, so that a server may answer with 101: it names a
+/// protocol other than HTTP or TLS. Those two would bypass the proxy's routes and rules.
 #[must_use]
 pub fn forwards_upgrade(head: &RequestHead<'_>) -> bool {
     head.upgrade && upgrades(head).next().is_some()
@@ -235,14 +238,14 @@ pub struct ResponseContext<'a> {
     pub request_is_head: bool,
     /// How the body is framed.
     pub body: BodyFraming,
-    /// The value of Strict-Transport-Security, which replaces the server's. If it is empty, the server's field is
-    /// forwarded.
+    /// The value of Strict-Transport-Security, which replaces the server's. If it is empty, the server's
+    /// field is forwarded.
     pub hsts: &'a str,
 }
 
-/// Appends the final response head for the client: the status line, the fields and the empty line. Fields of the
-/// server's hop are omitted as for requests. In a response without a body, the server's Content-Length is kept
-/// if it states the length of the response to GET (HEAD, 304).
+/// Appends the final response head for the client: the status line, the fields and the empty line. Fields of
+/// the server's hop are omitted as for requests. In a response without a body, the server's Content-Length is
+/// kept if it states the length of the response to GET (HEAD, 304).
 pub fn encode_downstream_response(
     out: &mut Vec<u8>,
     head: &ResponseHead<'_>,
@@ -285,8 +288,8 @@ pub fn encode_downstream_response(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends an interim response (1xx), including 101 with its Upgrade field. The caller must not relay it to an
-/// HTTP/1.0 client (RFC 9110 section 15.2), and 101 only if [`forwards_upgrade`] was true for the request.
+/// Appends an interim response (1xx), including 101 with its Upgrade field. The caller must not relay it to
+/// an HTTP/1.0 client (RFC 9110 section 15.2), and 101 only if [`forwards_upgrade`] was true for the request.
 pub fn encode_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>, via: &str) {
     encode_status(out, head);
     encode_response_fields(out, head, false, false);
@@ -511,8 +514,8 @@ impl NameHashes {
         hashes
     }
 
-    /// The bits of the fields with that name. If two names have the same hash, both fields are omitted. A client
-    /// that constructs such a pair affects only its own request.
+    /// The bits of the fields with that name. If two names have the same hash, both fields are omitted. A
+    /// client that constructs such a pair affects only its own request.
     fn find(&self, name: &[u8]) -> u128 {
         let hash = hash_lower(name);
         let hashes = &self.sorted[..self.count];
@@ -588,7 +591,8 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
     });
 }
 
-/// Appends a list field: the received values and the one that `add` appends. Omits the field if there is none.
+/// Appends a list field: the received values and the one that `add` appends. Omits the field if there is
+/// none.
 fn encode_list<'a>(
     out: &mut Vec<u8>,
     name: &[u8],
@@ -674,8 +678,8 @@ fn encode_status(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the fields that are forwarded unchanged. With `own_hsts`, the server's Strict-Transport-Security is
-/// omitted, because the proxy adds its own and the field must occur only once (RFC 6797 section 7.1).
+/// Appends the fields that are forwarded unchanged. With `own_hsts`, the server's Strict-Transport-Security
+/// is omitted, because the proxy adds its own and the field must occur only once (RFC 6797 section 7.1).
 fn encode_response_fields(
     out: &mut Vec<u8>,
     head: &ResponseHead<'_>,

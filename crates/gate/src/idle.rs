@@ -16,6 +16,7 @@ struct Idle<T> {
 pub struct IdleConnections<T> {
     /// By server. The connection that has been idle longest is in front.
     servers: Vec<VecDeque<Idle<T>>>,
+    /// The most connections in one list.
     idle_max: usize,
     /// The number of connections in all lists.
     total: usize,

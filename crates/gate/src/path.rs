@@ -4,16 +4,16 @@
 //! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in the path that is matched first.
 //! Invariant: an accepted path with dot segments contains nothing else that servers read differently.
 //!
-//! The rule: a path is forwarded as it was received, so the server parses it again. Routes are reliable only if
-//! the server cannot read the path as that of another route. A path is ambiguous if it contains any of three
-//! things that servers treat differently: empty segments (some merge slashes), characters that some take for a
-//! slash (`%2F`, `%5C`, a backslash), and parameters (some strip `;...`, before or after they decode `%3B`).
-//! An ambiguous path with a dot segment is rejected, even if the dots appear only after slashes are decoded and
-//! parameters stripped, because the effect of ".." depends on the order of these steps. A path with both `%2F`
-//! and `%5C` is rejected, because some servers decode only one of them. Any other ambiguous path is also looked
-//! up in each of the `READINGS`, and rejected if one of them matches an earlier route. The most lenient reading
-//! alone would not suffice: `//a/b%2Fc` matches `/a/{id}` on servers that merge slashes only if they do not
-//! decode `%2F`.
+//! The rule: a path is forwarded as it was received, so the server parses it again. Routes are reliable only
+//! if the server cannot read the path as that of another route. A path is ambiguous if it contains any of
+//! three things that servers treat differently: empty segments (some merge slashes), characters that some
+//! take for a slash (`%2F`, `%5C`, a backslash), and parameters (some strip `;...`, before or after they
+//! decode `%3B`). An ambiguous path with a dot segment is rejected, even if the dots appear only after
+//! slashes are decoded and parameters stripped, because the effect of ".." depends on the order of these
+//! steps. A path with both `%2F` and `%5C` is rejected, because some servers decode only one of them. Any
+//! other ambiguous path is also looked up in each of the `READINGS`, and rejected if one of them matches an
+//! earlier route. The most lenient reading alone would not suffice: `//a/b%2Fc` matches `/a/{id}` on servers
+//! that merge slashes only if they do not decode `%2F`.
 
 /// The result of normalising a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub enum Normalized<'s> {
         /// The path with its dot segments, as a server reads it that does not resolve them.
         literal: &'s str,
     },
-    /// The path climbs above the root, is ambiguous and has dot segments, or is ambiguous in too many ways. The
-    /// text is for the client.
+    /// The path climbs above the root, is ambiguous and has dot segments, or is ambiguous in too many ways.
+    /// The text is for the client.
     Refused(&'static str),
 }
 
@@ -204,8 +204,8 @@ impl Step {
     }
 }
 
-/// Rewrites in place the bytes from `start` on. `step` receives the remaining bytes; it returns the byte to write
-/// (if any) and how many bytes that replaces. Returns whether anything changed.
+/// Rewrites in place the bytes from `start` on. `step` receives the remaining bytes; it returns the byte to
+/// write (if any) and how many bytes that replaces. Returns whether anything changed.
 fn rewrite(
     path: &mut Vec<u8>,
     start: usize,

@@ -22,17 +22,25 @@ impl<T: ?Sized> DenseIndex for Id<T> {
 
 #[derive(Clone, Copy)]
 struct Node<T> {
+    /// The queued id; `None` if this index is not queued.
     id: Option<T>,
+    /// The index of the entry before this one, or `NONE`.
     previous: u32,
+    /// The index of the entry after this one, or `NONE`.
     next: u32,
 }
 
 /// A bounded first-in-first-out queue. Any entry can be removed in constant time.
 pub struct WaitQueue<T> {
+    /// By the index of the id.
     nodes: Vec<Node<T>>,
+    /// The index of the first entry, or `NONE`.
     first: u32,
+    /// The index of the last entry, or `NONE`.
     last: u32,
+    /// The number of entries. At most `length_max`.
     length: usize,
+    /// The most entries.
     length_max: usize,
 }
 

@@ -61,7 +61,8 @@ impl Answers {
 /// A fixed response, complete except for its date.
 pub struct Prepared {
     status: u16,
-    /// Status line, fields, empty line and content, as sent to an HTTP/1.1 client whose connection stays open.
+    /// Status line, fields, empty line and content, as sent to an HTTP/1.1 client whose connection stays
+    /// open.
     whole: Vec<u8>,
     /// The index of the date in `whole`. Date is the last field of the head.
     date_at: usize,
@@ -164,8 +165,8 @@ pub fn encode_redirect(
     redirect.status
 }
 
-/// Appends a redirect of the request `head` to the same URL by https. Returns the status of the response, which
-/// is 400 if the request has no host or its host contains characters that host names do not contain.
+/// Appends a redirect of the request `head` to the same URL by https. Returns the status of the response,
+/// which is 400 if the request has no host or its host contains characters that host names do not contain.
 pub fn encode_https_redirect(
     out: &mut Vec<u8>,
     redirect: HttpsRedirect,

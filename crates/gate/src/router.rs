@@ -1,11 +1,11 @@
 //! Finds the route of a request by listener, host, path, method, header fields and client certificate. The
 //! first match wins.
-//! In: a decoded head, the client's certificate. Out: the route's index. The path is forwarded as it was received
-//! (RFC 9110 section 7.7).
+//! In: a decoded head, the client's certificate. Out: the route's index. The path is forwarded as it was
+//! received (RFC 9110 section 7.7).
 //! Never: allocates (except for `scratch`); lets another spelling or reading of a path bypass a route.
 //! Limits: those of `table`; a path that servers interpret differently is looked up twelve times.
-//! Invariant: the result equals that of testing every route in file order; no reading of the path belongs to an
-//! earlier route that does something else.
+//! Invariant: the result equals that of testing every route in file order; no reading of the path belongs to
+//! an earlier route that does something else.
 
 use std::collections::BTreeMap;
 
@@ -64,8 +64,8 @@ impl Router {
         Self { listeners, same_as: first_equivalent(config) }
     }
 
-    /// Finds the first route of `listener` that matches `head` and the client's `certificate`. `scratch` is used
-    /// for other spellings of the path; its contents are overwritten.
+    /// Finds the first route of `listener` that matches `head` and the client's `certificate`. `scratch` is
+    /// used for other spellings of the path; its contents are overwritten.
     #[must_use]
     pub fn route(
         &self,

@@ -33,8 +33,8 @@ impl Scheme {
 /// The scheme of the request `head`: the scheme of its connection, unless its fields are `trusted` and
 /// X-Forwarded-Proto states the scheme by which the proxy in front received it.
 ///
-/// The first value counts, and it is the one that is forwarded. Some proxies send a WebSocket scheme here (`ws`,
-/// `wss`). Any other value is ignored.
+/// The first value counts, and it is the one that is forwarded. Some proxies send a WebSocket scheme here
+/// (`ws`, `wss`). Any other value is ignored.
 #[must_use]
 pub fn request_scheme(head: &RequestHead<'_>, connection: Scheme, trusted: bool) -> Scheme {
     if !trusted || !head.has(FieldName::XForwardedProto) {

@@ -214,7 +214,8 @@ fn pieces(value: i64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX).clamp(1, PIECE_BYTES_MAX)
 }
 
-/// Parses `-`, digits, then letters that multiply or draw a random number. An empty value is 1 (`?C` is `?C=1`).
+/// Parses `-`, digits, then letters that multiply or draw a random number. An empty value is 1 (`?C` is
+/// `?C=1`).
 fn parse_number(text: &str, prng: &mut Prng) -> Option<i64> {
     if text.is_empty() {
         return Some(1);

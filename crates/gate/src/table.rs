@@ -2,8 +2,9 @@
 //! In: rules in file order; a head with its host and path, the client's certificate. Out: the first rule that
 //! matches.
 //! Never: allocates in a search; returns a rule whose conditions do not match.
-//! Limits: a search looks at up to `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists, and only at those kinds of keys that
-//! some rule has. Rules with the same host and the same literal start of the path are tested one after the other.
+//! Limits: a search looks at up to `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists, and only at those kinds of keys
+//! that some rule has. Rules with the same host and the same literal start of the path are tested one after
+//! the other.
 //! Invariant: the result equals that of testing every rule in order.
 
 use tidegate_config::model::{
@@ -15,17 +16,18 @@ use crate::forward::ClientCertificate;
 
 /// Up to this many rules, testing each one is faster than a lookup.
 const LINEAR_SEARCH_MAX: usize = 8;
-/// The most labels of a pattern such as `*.example.com` that are indexed. A pattern with more labels is tested
-/// for every host.
+/// The most labels of a pattern such as `*.example.com` that are indexed. A pattern with more labels is
+/// tested for every host.
 const LABELS_MAX: u32 = 8;
-/// The most literal segments at the start of a path pattern that are indexed. Further segments are ignored by the
-/// index.
+/// The most literal segments at the start of a path pattern that are indexed. Further segments are ignored by
+/// the index.
 const SEGMENTS_MAX: u32 = 8;
 const HOST_KEYS_MAX: usize = LABELS_MAX as usize + 2;
 const PATH_KEYS_MAX: usize = SEGMENTS_MAX as usize + 2;
 
 /// The conditions of a route.
 pub(crate) struct Rule {
+    /// The index of the route in the configuration.
     pub(crate) route: usize,
     pub(crate) host: Option<HostPattern>,
     pub(crate) path: Option<PathPattern>,
@@ -36,8 +38,11 @@ pub(crate) struct Rule {
 
 /// The parts of a request that conditions test, except for its path, which may have several readings.
 pub(crate) struct RequestParts<'a> {
+    /// The decoded head.
     pub(crate) head: &'a RequestHead<'a>,
+    /// The host name, without port and trailing dot.
     pub(crate) host: &'a str,
+    /// The client's certificate, if it was verified.
     pub(crate) certificate: Option<ClientCertificate<'a>>,
 }
 
@@ -66,7 +71,8 @@ impl Table {
         Self { rules, places, hosts, paths }
     }
 
-    /// The route of the first rule that matches the request. `path` is `None` if the request names no resource.
+    /// The route of the first rule that matches the request. `path` is `None` if the request names no
+    /// resource.
     pub(crate) fn find(&self, request: &RequestParts<'_>, path: Option<&str>) -> Option<usize> {
         if self.rules.len() <= LINEAR_SEARCH_MAX {
             let matching = self.rules.iter().find(|rule| rule.takes(request, path));
@@ -174,8 +180,8 @@ fn header_matches(condition: &HeaderCondition, head: &RequestHead<'_>) -> bool {
     }
 }
 
-/// A certificate verified only by a proxy in front does not count: it is the proxy's claim, and its common name
-/// alone does not identify the client.
+/// A certificate verified only by a proxy in front does not count: it is the proxy's claim, and its common
+/// name alone does not identify the client.
 fn certificate_matches(
     condition: &CertificateCondition,
     certificate: Option<ClientCertificate<'_>>,
@@ -251,7 +257,8 @@ impl HostKinds {
         }
     }
 
-    /// Hashes from the end, so that the hash of each parent domain occurs on the way to that of the whole name.
+    /// Hashes from the end, so that the hash of each parent domain occurs on the way to that of the whole
+    /// name.
     fn keys_of(&self, host: &str) -> Keys<HOST_KEYS_MAX> {
         let mut keys = Keys::new();
         if self.has_any {

@@ -1,4 +1,5 @@
-//! Responses by the proxy itself: fixed, error, redirect, final recipient and synthetic. Each one is decoded again.
+//! Responses by the proxy itself: fixed, error, redirect, final recipient and synthetic. Each one is decoded
+//! again.
 
 use tidegate_base::{Prng, Span};
 use tidegate_config::model::{

@@ -11,6 +11,7 @@ const KEPT_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
 /// The worker's spare buffers.
 #[derive(Default)]
 pub(crate) struct BufferPool {
+    /// Empty buffers with capacity. At most `POOLED_BUFFERS_MAX`.
     spare: Vec<Vec<u8>>,
 }
 

@@ -52,7 +52,8 @@ pub struct TlsLoader {
     /// Ticket keys in use, with the new contents of their files. Applied only if the whole load succeeds.
     changed_tickets: Vec<(Arc<TicketKeys>, TicketKeys)>,
     self_signed: Option<CertificateFiles>,
-    /// At least one pool sends PROXY headers of version 2, which contain the server name that clients request.
+    /// At least one pool sends PROXY headers of version 2, which contain the server name that clients
+    /// request.
     keeps_names: bool,
 }
 

@@ -282,8 +282,9 @@ impl Worker {
         Some(kept)
     }
 
-    /// Keeps an idle connection for the client that its PROXY header named, and closes the connection that was
-    /// kept for that client before. Closes the connection itself if `reuse.idle-max` of that server are kept.
+    /// Keeps an idle connection for the client that its PROXY header named, and closes the connection that
+    /// was kept for that client before. Closes the connection itself if `reuse.idle-max` of that server are
+    /// kept.
     pub(crate) fn keep_for_client<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -2,7 +2,8 @@
 //! In: the reactor's socket ids. Out: the downstream or upstream state of exactly that socket.
 //! Never: holds a buffer while the connection is idle.
 //! Invariant: `slots[sock.index]` belongs to that socket as long as its id is live; a stale id finds nothing.
-//! Limits: a slot is at most 160 bytes (asserted). It is the largest part of an idle connection's user memory.
+//! Limits: a slot is at most 160 bytes (asserted). It is the largest part of an idle connection's user
+//! memory.
 
 use tidegate_base::Id;
 use tidegate_gate::hsts::PolicyId;
@@ -122,8 +123,8 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Creates an empty table with address space reserved (but not touched) for `count` connections. The table
-    /// is therefore never copied while it grows; copies would double the memory of an idle connection.
+    /// Creates an empty table with address space reserved (but not touched) for `count` connections. The
+    /// table is therefore never copied while it grows; copies would double the memory of an idle connection.
     pub(crate) fn with_capacity(count: usize) -> Self {
         const RESERVED_MAX: usize = 1 << 20;
         let slots = Vec::with_capacity(count.min(RESERVED_MAX));

@@ -95,7 +95,8 @@ counters! {
         tls_record_faults,
         /// TLS connections that ended without close_notify; their last message may have been truncated.
         tls_truncations,
-        /// TLS connections closed because their keys reached their usage limit. TLS 1.2 keys cannot be renewed.
+        /// TLS connections closed because their keys reached their usage limit. TLS 1.2 keys cannot be
+        /// renewed.
         tls_keys_used_up,
         /// Broken invariants of this program, each handled by closing the connection.
         bugs,

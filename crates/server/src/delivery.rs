@@ -1,7 +1,8 @@
 //! Delivers a message to every worker, and retries if mailboxes are full.
 //! In: a message. Out: mail; how many workers have not received the newest message yet.
 //! Never: blocks; delivers a message that a newer one has replaced.
-//! Invariant: the newest message is in a worker's mailbox (or was taken from it), or is pending for that worker.
+//! Invariant: the newest message is in a worker's mailbox (or was taken from it), or is pending for that
+//! worker.
 
 use std::sync::Mutex;
 
@@ -9,10 +10,13 @@ use tidegate_reactor::Sender;
 
 /// Delivers one kind of message to several workers.
 pub(crate) struct Delivery<M> {
+    /// The workers, in their order of creation.
     workers: Mutex<Vec<Recipient<M>>>,
 }
 
+/// One worker, and the message that it has not received yet.
 struct Recipient<M> {
+    /// The way to the mailbox of the worker.
     sender: Sender<M>,
     /// The message that did not fit into the mailbox yet.
     pending: Option<M>,

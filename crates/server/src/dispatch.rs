@@ -46,6 +46,8 @@ pub(crate) struct Failure {
 }
 
 impl Worker {
+    /// Begins to proxy the request `head`: encodes it for the server, creates its exchange and picks a
+    /// server.
     pub(crate) fn begin_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -134,8 +136,8 @@ impl Worker {
         }
     }
 
-    /// Picks a server for the exchange, or puts the exchange into the pool's queue. If no server is available,
-    /// the exchange fails with `or_else`.
+    /// Picks a server for the exchange, or puts the exchange into the pool's queue. If no server is
+    /// available, the exchange fails with `or_else`.
     fn dispatch<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let pool_index = exchange.pool;
@@ -460,7 +462,8 @@ impl Worker {
     fn cut_downstream<R: Reactor>(&mut self, reactor: &mut R, down: SockId, framing: Framing) {
         self.accounts.counters.upstream_truncations.add(1);
         if matches!(framing, Framing::Length | Framing::Chunked) {
-            // The missing bytes or the missing last chunk reveal the truncation. The relayed part is delivered.
+            // The missing bytes or the missing last chunk reveal the truncation. The relayed part is
+            // delivered.
             return self.close_downstream(reactor, down);
         }
         self.drop_downstream(reactor, down);
@@ -477,8 +480,8 @@ impl Worker {
         }
     }
 
-    /// Rejects a request whose body is malformed, too long or incomplete. The upstream connection is reset, so
-    /// that the server cannot take the request for complete.
+    /// Rejects a request whose body is malformed, too long or incomplete. The upstream connection is reset,
+    /// so that the server cannot take the request for complete.
     fn reject_request<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -2,8 +2,8 @@
 //! In: bytes and events of downstream connections. Out: responses in their output; new exchanges.
 //! Never: decides framing (wire) or where a request goes (gate).
 //! Limits: up to `DISCARD_BYTES_MAX` of an unwanted body are read to keep the connection. While a client does
-//! not read its responses (`PAUSE_BYTES`), no further request is decoded; only the body of a proxied request in
-//! progress is still read, at the speed of its server.
+//! not read its responses (`PAUSE_BYTES`), no further request is decoded; only the body of a proxied request
+//! in progress is still read, at the speed of its server.
 //! Invariant: the requests of a connection are answered in order: nothing after a request with an exchange is
 //! decoded until that exchange ends.
 
@@ -51,6 +51,7 @@ impl DownstreamState {
 }
 
 impl Worker {
+    /// A listener accepted a connection.
     pub(crate) fn accept<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -92,6 +93,7 @@ impl Worker {
         self.note_new_connection(reactor);
     }
 
+    /// A client sent bytes.
     pub(crate) fn downstream_received<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -314,6 +316,7 @@ impl Worker {
         self.path_scratch = path_scratch;
     }
 
+    /// Redirects a plain request to https.
     fn redirect_to_https<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -328,6 +331,7 @@ impl Worker {
         self.after_answer(reactor, sock, head, status, close);
     }
 
+    /// Sends the fixed response of a route.
     fn respond<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -345,6 +349,7 @@ impl Worker {
         self.after_answer(reactor, sock, head, prepared.status(), close);
     }
 
+    /// Responds to a request that no route matches.
     fn answer_unrouted<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -373,8 +378,8 @@ impl Worker {
         self.after_answer(reactor, sock, head, 200, close);
     }
 
-    /// Sends an error response with a short text. `close` ends the connection even if the client wants to keep
-    /// it.
+    /// Sends an error response with a short text. `close` ends the connection even if the client wants to
+    /// keep it.
     pub(crate) fn answer_error<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -482,8 +487,8 @@ impl Worker {
         self.refuse_with(reactor, sock, fault.status(), fault.reason(), is_head);
     }
 
-    /// Sends an error response for an incomplete or malformed request, and ends the connection. `is_head`: the
-    /// method is HEAD, as far as the bytes show (RFC 9110 section 9.3.2).
+    /// Sends an error response for an incomplete or malformed request, and ends the connection. `is_head`:
+    /// the method is HEAD, as far as the bytes show (RFC 9110 section 9.3.2).
     pub(crate) fn refuse_with<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -534,6 +539,7 @@ impl Worker {
         }
     }
 
+    /// A client ended its direction of the connection.
     pub(crate) fn downstream_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
         down.finished = true;
@@ -562,6 +568,7 @@ impl Worker {
         }
     }
 
+    /// A client connection was reset or ended.
     pub(crate) fn downstream_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         if let Some(down) = self.conns.downstream(sock)
             && !matches!(
@@ -574,6 +581,7 @@ impl Worker {
         self.drop_downstream(reactor, sock);
     }
 
+    /// The blocked output to a client has drained.
     pub(crate) fn downstream_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
         down.blocked = false;
@@ -589,6 +597,7 @@ impl Worker {
         self.resume_downstream(reactor, sock);
     }
 
+    /// The deadline of a client connection expired.
     pub(crate) fn downstream_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
         let counters = &self.accounts.counters;
@@ -652,8 +661,8 @@ fn is_head_request(bytes: &[u8]) -> bool {
     bytes.strip_prefix(b"\r\n").unwrap_or(bytes).starts_with(b"HEAD ")
 }
 
-/// Whether closing the connection is cheaper than discarding the body of this request. A client that waits for
-/// 100 (Continue) may or may not send its body, and a long body costs more than a new connection.
+/// Whether closing the connection is cheaper than discarding the body of this request. A client that waits
+/// for 100 (Continue) may or may not send its body, and a long body costs more than a new connection.
 fn is_cheaper_to_close(head: &RequestHead<'_>) -> bool {
     match head.length {
         BodyLength::None => false,

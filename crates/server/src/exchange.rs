@@ -92,8 +92,8 @@ pub(crate) struct Exchange {
     pub(crate) key_hash: Option<u64>,
     /// Attempts made so far, the current one included. Bounded by the pool's `retries` plus one.
     pub(crate) attempts: u32,
-    /// Servers that attempts were made with. They are not picked again, unless every server was tried and only
-    /// a reused connection had failed; then this is cleared.
+    /// Servers that attempts were made with. They are not picked again, unless every server was tried and
+    /// only a reused connection had failed; then this is cleared.
     pub(crate) tried: Tried,
 
     /// Decodes the body of the request.

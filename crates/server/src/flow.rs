@@ -4,18 +4,20 @@
 //! [`Handler::handle`] below calls the matching method of the worker. Each connection stays on one worker.
 //!
 //! ```text
-//!  client                        downstream.rs                  router (gate)
-//!  Received ────────────────────► decode the request head ─────► choose the route ─┐
-//!                                                                                  │
-//!    ┌─────────────────────────────────────────────────────────────────────────────┘
-//!    ├─ action respond or redirect: downstream.rs encodes the response
-//!    ├─ action synthetic: synthetic.rs generates the response
-//!    └─ action proxy: dispatch.rs picks a server and sends the request upstream
+//! bytes of a client (Received)
+//!   -> downstream.rs: decode the request head
+//!   -> gate::router: find the route, then perform its action:
+//!        respond, redirect   -> downstream.rs: encode the response to the client
+//!        synthetic           -> synthetic.rs: generate the response to the client
+//!        proxy               -> dispatch.rs: pick a server, connect or reuse a connection, send the request
 //!
-//!  server                        upstream.rs                    forward (gate)
-//!  Received ────────────────────► decode the response ─────────► encode it for the client
+//! bytes of a server (Received)
+//!   -> upstream.rs: decode the response head and body
+//!   -> gate::forward: encode the response to the client
 //!
-//!  Closed, Finished, Due: decide who failed, then retry or send an error response: dispatch.rs, upstream.rs
+//! the end of a connection (Closed, Finished) or of a deadline (Due)
+//!   -> downstream.rs, upstream.rs: find out which side failed
+//!   -> dispatch.rs: retry, or send an error response to the client
 //! ```
 //!
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.

@@ -1,7 +1,7 @@
 //! The body of the fuzz target `exchange`. The test that replays the corpus runs it too.
 //! In: any bytes, interpreted as a script of actions of a client and a server. Out: nothing; a violated
-//! property panics. Properties: no panic, no leftover state, bounded buffers, termination, and requests sent to
-//! the server decode.
+//! property panics. Properties: no panic, no leftover state, bounded buffers, termination, and requests sent
+//! to the server decode.
 //! Never: part of the data path.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -33,8 +33,9 @@ const TURNS_MAX: usize = 50_000;
 
 /// Runs the script `data` against a worker on the simulated network. The first byte selects the network's
 /// faults. The steps after it are separated by a byte 0xff, and each step begins with a letter: `c` and `s`
-/// make the client or the server send the rest of the step, `C` and `S` end their direction, `R` and `X` reset
-/// their connection, `n` opens a new client connection, and `t` lets one second pass for each byte of the rest.
+/// make the client or the server send the rest of the step, `C` and `S` end their direction, `R` and `X`
+/// reset their connection, `n` opens a new client connection, and `t` lets one second pass for each byte of
+/// the rest.
 pub fn fuzz_exchange(data: &[u8]) {
     let Some((&first, script)) = data.split_first() else { return };
     let mut harness = Harness::new(first);
@@ -179,8 +180,8 @@ impl Harness {
     }
 }
 
-/// Checks that the bytes sent to a server are a sequence of requests that the strict decoder accepts. Only the
-/// last request may be incomplete.
+/// Checks that the bytes sent to a server are a sequence of requests that the strict decoder accepts. Only
+/// the last request may be incomplete.
 fn check_requests(mut bytes: &[u8]) {
     let limits = HeadLimits { head_bytes_max: 64 * 1024, ..HeadLimits::default() };
     while !bytes.is_empty() {

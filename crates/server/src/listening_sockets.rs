@@ -1,7 +1,8 @@
 //! The listening sockets on an address, of all processes. A stopping process steers new connections to
 //! processes that started later, and must know whether a process that started earlier still listens.
 //! In: an address. Out: the inodes of the sockets that listen on it, from /proc/net/tcp.
-//! Never: runs while requests are served, only at start and stop. If /proc cannot be read, no socket is found.
+//! Never: runs while requests are served, only at start and stop. If /proc cannot be read, no socket is
+//! found.
 //! Limits: reads only the listening sockets of the network namespace, which the kernel lists first.
 
 use std::fs::File;

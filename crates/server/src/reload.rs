@@ -1,7 +1,8 @@
 //! Reloads certificates while the process serves: on SIGHUP, and when a TLS file changes.
 //! In: a signal, changes in the folders of the files. Out: a new `TlsPlan`, mailed to every worker.
 //! Never: leaves a worker without a plan: a broken file is reported; the previous settings stay in force.
-//! Limits: a reload begins `SETTLE_DELAY` after a change, so that a certificate and its key are both complete.
+//! Limits: a reload begins `SETTLE_DELAY` after a change, so that a certificate and its key are both
+//! complete.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -62,7 +63,8 @@ impl Reloader {
         Self { config, loader, delivery: Delivery::new(workers), seen }
     }
 
-    /// Reads all files again and delivers the new plan. If a file is broken, the previous plan stays in force.
+    /// Reads all files again and delivers the new plan. If a file is broken, the previous plan stays in
+    /// force.
     fn reload(&mut self) {
         match self.loader.load(&self.config, unix_seconds(), true) {
             Ok(plan) => {

@@ -234,6 +234,7 @@ struct Prepared {
     bound: Bound,
 }
 
+/// Creates a worker on its own thread: pins it, unshares its descriptor table, opens its listeners.
 fn prepare(
     index: usize,
     cpu: Option<usize>,
@@ -284,6 +285,7 @@ fn with_addresses(config: &Config, bound: &Bound) -> Config {
     config
 }
 
+/// Runs the turns of a worker and handles its mail until it has stopped.
 fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
     let Prepared { reactor, worker, tls, .. } = prepared;
     while !worker.is_stopped(reactor) {
@@ -321,6 +323,7 @@ fn connections_max(plan: &Plan) -> usize {
     usize::try_from(most.min(configured)).unwrap_or(usize::MAX)
 }
 
+/// Whether connections are steered to the worker of the CPU that received them.
 fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
     // The program returns the CPU's number modulo the number of workers. That is the right worker only if the
     // workers run on exactly the CPUs 0..count.
@@ -332,6 +335,7 @@ fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
     }
 }
 
+/// Resolves the names of all servers: `addresses[pool][server]`.
 fn resolve(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, StartError> {
     let resolve_server = |pool: &str, address: &ServerAddress| match address {
         ServerAddress::Ip(address) => Ok(vec![Address::Tcp(*address)]),
@@ -358,6 +362,7 @@ fn resolve(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, StartError> {
 
 /// A unix listener. It is opened once and shared by all workers, because SO_REUSEPORT does not work on paths.
 struct SharedListener {
+    /// Index of the listener in the configuration.
     place: usize,
     address: Address,
     backlog: u32,
@@ -383,8 +388,8 @@ fn open_unix_listeners(config: &Config) -> Result<Vec<SharedListener>, StartErro
 }
 
 /// Duplicates the descriptors of the unix listeners for one worker. The duplicates are made in this thread's
-/// table and copied into the worker's table when it unshares. This thread's copies are closed when the process
-/// ends.
+/// table and copied into the worker's table when it unshares. This thread's copies are closed when the
+/// process ends.
 fn share(listeners: &[SharedListener]) -> Result<Vec<SharedListener>, StartError> {
     let copy = |listener: &SharedListener| {
         let socket = listener.socket.try_clone().map_err(system("sharing a unix listener"))?;
@@ -410,9 +415,10 @@ fn unlink_unix_listeners(config: &Config) {
     }
 }
 
-/// Warns about each TCP address on which another process listens. SO_REUSEPORT lets a second process of the same
-/// user listen on the same port, which is how a new process takes over from an old one. Until the old process
-/// ends, the kernel distributes connections to both, which surprises an operator who forgot the old process.
+/// Warns about each TCP address on which another process listens. SO_REUSEPORT lets a second process of the
+/// same user listen on the same port, which is how a new process takes over from an old one. Until the old
+/// process ends, the kernel distributes connections to both, which surprises an operator who forgot the old
+/// process.
 fn warn_about_shared_ports(config: &Config) {
     for listener in &config.listeners {
         let Bind::Tcp(address) = listener.bind else { continue };
@@ -437,6 +443,7 @@ fn earlier_listeners(config: &Config) -> Vec<Vec<u64>> {
     config.listeners.iter().map(|listener| on(&listener.bind)).collect()
 }
 
+/// Prints one line for each listener.
 fn announce(config: &Config, workers: usize) {
     let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
     for listener in &config.listeners {
@@ -448,6 +455,7 @@ fn announce(config: &Config, workers: usize) {
     }
 }
 
+/// Waits for SIGTERM or SIGINT. SIGHUP rings the bell.
 fn wait_for_stop(bell: Option<&ReloadBell>) {
     loop {
         match signals::wait() {
@@ -463,8 +471,8 @@ fn wait_for_stop(bell: Option<&ReloadBell>) {
 }
 
 /// Which listeners steer new connections to a process that takes over. These are the TCP listeners on whose
-/// address another process listens, if no process that listened before this one still does: only then are this
-/// process's listeners the first ones of the SO_REUSEPORT group.
+/// address another process listens, if no process that listened before this one still does: only then are
+/// this process's listeners the first ones of the SO_REUSEPORT group.
 fn leaving(config: &Config, workers: u32, earlier: &[Vec<u64>]) -> Leaving {
     let own = |(listener, earlier): (&model::Listener, &Vec<u64>)| {
         let Bind::Tcp(address) = listener.bind else { return None };
@@ -477,6 +485,7 @@ fn leaving(config: &Config, workers: u32, earlier: &[Vec<u64>]) -> Leaving {
     config.listeners.iter().zip(earlier).map(own).collect()
 }
 
+/// Tells all workers to stop, and waits until they have ended.
 fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
     for worker in &workers {
         // A full mailbox has room again after the worker's turn.

@@ -1,4 +1,5 @@
-//! Synthetic responses: status, size, delays and chunks as the URL orders, holding at most one piece at a time.
+//! Synthetic responses: status, size, delays and chunks as the URL orders, holding at most one piece at a
+//! time.
 //! In: a request on a synthetic route. Out: its response, as fast as the client reads it.
 //! Never: keeps a body; waits in any other way than by the connection's deadline (for the order's delays, or
 //! for the request body).
@@ -55,6 +56,7 @@ enum Phase {
 }
 
 impl Worker {
+    /// Parses the order in the URL and begins its response.
     pub(crate) fn begin_synthetic<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -174,6 +176,7 @@ impl Worker {
         self.refuse_with(reactor, down, status, text, bodyless);
     }
 
+    /// Begins the delay of the order.
     fn begin_delay<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
         let Some(response) = self.synthetics.get_mut(id) else { return };
         response.phase = Phase::Delay(reactor.now().after(response.order.delay));
@@ -209,6 +212,8 @@ impl Worker {
         self.settle(reactor);
     }
 
+    /// Sends pieces of the body until it is complete, the client is too slow, or the share of the turn is
+    /// used up.
     fn send_pieces<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
         let mut piece = core::mem::take(&mut self.piece);
         let mut share = SHARE_BYTES;
@@ -242,12 +247,14 @@ impl Worker {
         reactor.set_deadline(down, reactor.now().after(listener.timeouts.body));
     }
 
+    /// Begins the pause of the order.
     fn begin_pause<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
         let Some(response) = self.synthetics.get_mut(id) else { return };
         response.phase = Phase::Pause(reactor.now().after(response.order.pause));
         self.pump(reactor, id);
     }
 
+    /// Ends the response, and closes its connection or expects the next request.
     fn end_synthetic<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
         let Some(response) = self.synthetics.remove(id) else { return };
         let down = response.down;

@@ -16,6 +16,7 @@ use crate::exchange::{Exchange, Stage};
 use crate::worker::{Work, Worker};
 
 impl Worker {
+    /// Relays the 101 response and turns the exchange into a tunnel.
     pub(crate) fn begin_tunnel<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -41,6 +42,7 @@ impl Worker {
         self.arm_tunnel(reactor, id);
     }
 
+    /// Relays bytes of the client to the server. Returns how many were processed.
     pub(crate) fn tunnel_to_upstream<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -57,6 +59,7 @@ impl Worker {
         bytes.len()
     }
 
+    /// Relays bytes of the server to the client. Returns how many were processed.
     pub(crate) fn tunnel_to_downstream<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -115,6 +118,7 @@ impl Worker {
         self.reset_tunnel(reactor, id);
     }
 
+    /// Sets the deadlines of both connections to the tunnel timeout.
     fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.tunnel;

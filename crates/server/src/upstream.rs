@@ -2,8 +2,8 @@
 //! In: bytes and events of upstream connections. Out: responses in the output of downstream connections.
 //! Never: derives a response's framing a second time; reuses a connection if the end of its last response is
 //! in doubt.
-//! Invariant: an idle connection (`exchange` is none) is either in its pool's idle list or kept for one client
-//! (client.rs), never both. Any byte received while idle closes it.
+//! Invariant: an idle connection (`exchange` is none) is either in its pool's idle list or kept for one
+//! client (client.rs), never both. Any byte received while idle closes it.
 
 use std::rc::Rc;
 
@@ -23,6 +23,7 @@ use crate::exchange::{Exchange, Framing, Stage};
 use crate::worker::{Work, Worker};
 
 impl Worker {
+    /// A connect succeeded.
     pub(crate) fn upstream_connected<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;
@@ -34,6 +35,7 @@ impl Worker {
         }
     }
 
+    /// A server sent bytes.
     pub(crate) fn upstream_received<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -160,7 +162,7 @@ impl Worker {
         let snapshot = Rc::clone(&self.snapshot);
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, up) = (exchange.down, exchange.up);
-        // RFC 9110 section 15.2: an HTTP/1.0 client knows no interim answers.
+        // RFC 9110 section 15.2: HTTP/1.0 clients do not know interim responses.
         if exchange.client_version == Version::Http11
             && let Some(out) = reactor.output(down)
         {
@@ -173,7 +175,8 @@ impl Worker {
         }
     }
 
-    /// Relays the final head. `more_follows`: bytes follow the head, so a response without a body is too long.
+    /// Relays the final head. `more_follows`: bytes follow the head, so a response without a body is too
+    /// long.
     fn relay_head<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -308,8 +311,8 @@ impl Worker {
         }
     }
 
-    /// Makes an upstream connection idle, or closes it if it may not be reused. A connection that began with a
-    /// PROXY header is kept for its client only, if the client's connection stays open (`down_stays`).
+    /// Makes an upstream connection idle, or closes it if it may not be reused. A connection that began with
+    /// a PROXY header is kept for its client only, if the client's connection stays open (`down_stays`).
     fn keep_idle<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -340,6 +343,7 @@ impl Worker {
         }
     }
 
+    /// A server ended its direction of the connection.
     pub(crate) fn upstream_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;
@@ -356,6 +360,7 @@ impl Worker {
         }
     }
 
+    /// A connection to a server failed, was reset or ended.
     pub(crate) fn upstream_closed<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -423,6 +428,7 @@ impl Worker {
         self.fail(reactor, id, failure);
     }
 
+    /// The blocked output to a server has drained.
     pub(crate) fn upstream_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;
@@ -435,6 +441,7 @@ impl Worker {
         self.work.push(Work::Resume(down));
     }
 
+    /// The deadline of a connection to a server expired.
     pub(crate) fn upstream_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;

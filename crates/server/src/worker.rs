@@ -1,8 +1,8 @@
 //! A worker: all state of one CPU's share of the service, its start, its turns and its stop.
 //! In: completions of its reactor. Out: operations on its reactor, counters.
 //! Never: shares a connection with another worker, or takes a lock while it handles a request. With TLS, a
-//! handshake takes the lock of the ticket keys, and a session's begin and end touch the reference count of the
-//! listener's settings.
+//! handshake takes the lock of the ticket keys, and a session's begin and end touch the reference count of
+//! the listener's settings.
 //! Invariant: `work` is empty between two completions.
 
 use std::rc::Rc;
@@ -273,6 +273,7 @@ impl Worker {
         self.limits.exchanges_max
     }
 
+    /// Whether new connections are steered by CPU.
     fn steers(&self) -> bool {
         self.limits.steer_by_cpu && self.limits.workers > 1
     }

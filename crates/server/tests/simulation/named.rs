@@ -125,7 +125,7 @@ fn a_connect_that_never_ends_is_504_after_its_time() {
     let began = stage.net.now();
     let client = stage.dial();
     client.send(GET);
-    let answer = stage.hear(&client, "in time\n");
+    let answer = stage.hear(&client, "timed out connecting to the server\n");
     assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
     let took = stage.net.now().since(began);
     assert!(took >= Span::from_secs(2) && took < Span::from_secs(5), "{took:?}");
@@ -180,7 +180,7 @@ fn without_a_slot_for_the_server_a_request_is_503_and_not_tried_again() {
     idle.send(b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
     stage.hear(&idle, "hello");
     client.send(GET);
-    let answer = stage.hear(&client, "connections\n");
+    let answer = stage.hear(&client, "for another connection\n");
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     let counters = &stage.seat.accounts.counters;
     assert_eq!((counters.retries.load(), counters.upstream_connects.load()), (0, 1));
@@ -370,7 +370,7 @@ fn a_synthetic_answer_that_waits_for_a_body_is_408_after_its_time() {
     let mut stage = Stage::new("timeouts = { body = \"2s\" }", "");
     let client = stage.dial();
     client.send(SYNTHETIC_POST);
-    let answer = stage.hear(&client, "in time\n");
+    let answer = stage.hear(&client, "timed out reading the request body\n");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert_eq!(stage.seat.accounts.counters.body_timeouts.load(), 1);
     stage.until(|_| client.is_finished_by_other().then_some(()));
