@@ -1,53 +1,56 @@
-//! Which server of a pool takes the next request: random, in turn, least loaded, by hash.
-//! In: load as the worker notes it, random numbers, keys. Out: a server, "all are full", or none.
-//! Never: connects, asks the clock, shares its state with another worker.
-//! Limits: `RING_POINTS_MAX` points of the hash ring, `TRIED_MAX` servers remembered per request.
-//! Invariant: a picked server is up, untried and below its limit; `in_use` counts what was started
-//! and has not ended.
+//! Picks the server of a pool for a request: random, round-robin, least connections or hash.
+//! In: the load as the worker reports it, random numbers, keys. Out: a server, "all are full", or none.
+//! Never: connects, reads the clock, shares its state with another worker.
+//! Limits: `RING_POINTS_MAX` points of the hash ring, `TRIED_MAX` servers remembered for a request.
+//! Invariant: a picked server is up, untried and below its limit; `in_use` counts the exchanges that
+//! have started and not ended.
 
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::{self, Balance, ServerAddress};
 
-/// How long a server is passed over after a failed connect, where another one can serve.
+/// How long a server is avoided after a failed connect, if another server is available.
 pub const AVOID_AFTER_FAILURE: Span = Span::from_secs(1);
-/// Servers that a request remembers having tried; beyond, the oldest is forgotten.
+/// The number of tried servers that a request remembers. Further ones replace the oldest.
 pub const TRIED_MAX: usize = 8;
-/// Points of a pool's hash ring; many servers with uneven weights share them out.
+/// The most points of a pool's hash ring. If the weights ask for more, each server gets proportionally fewer.
 pub const RING_POINTS_MAX: usize = 1 << 16;
 
-/// Points of the ring per unit of weight: with 160 the shares of equal servers differ by a tenth.
+/// Points of the ring for each unit of weight. With 160, the shares of equal servers differ by about a tenth.
 const RING_POINTS_PER_WEIGHT: u64 = 160;
-/// Bounded load: no server is hashed to beyond 5/4 of its fair share of what is in use
+/// Bounded load: a key is not hashed to a server whose load exceeds 5/4 of its fair share
 /// (Mirrokni, Thorup, Zadimoghaddam: "Consistent Hashing with Bounded Loads", 2016).
 const BOUNDED_LOAD_NUMERATOR: u64 = 5;
 const BOUNDED_LOAD_DENOMINATOR: u64 = 4;
-/// Draws until the second choice differs from the first.
+/// The most draws for a second choice that differs from the first.
 const SECOND_DRAWS_MAX: usize = 4;
-/// Steps by which workers' turns are put out of phase.
+/// The most steps by which the rotations of two workers are shifted against each other.
 const PHASE_STEPS_MAX: u64 = 1024;
 
-/// What [`PoolState::pick`] found.
+/// The result of [`PoolState::pick`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// This server, an index into the pool's.
+    /// This server, by its index in the pool.
     Server(usize),
-    /// Servers are up and untried, but each has its `connections-max` in use: queue.
+    /// Untried servers are up, but each has reached its `connections-max`. The request should be queued.
     Full,
-    /// No server is up and untried.
+    /// No untried server is up.
     None,
 }
 
-/// The servers that one request has been sent to without success.
+/// The servers that attempts of one request were made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
+    /// A ring buffer; only the first `count` entries are used.
     servers: [u16; TRIED_MAX],
+    /// How many entries of `servers` are used.
     count: u8,
+    /// The entry that the next server replaces.
     next: u8,
 }
 
 impl Tried {
-    /// Remembers `server`; past [`TRIED_MAX`] the oldest is forgotten.
+    /// Remembers `server`. The oldest server is forgotten if [`TRIED_MAX`] are remembered already.
     pub fn insert(&mut self, server: usize) {
         if self.contains(server) {
             return;
@@ -70,38 +73,48 @@ impl Tried {
         usize::from(self.count).min(TRIED_MAX)
     }
 
-    /// Whether none has been tried.
+    /// Whether no server is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
+/// One server, as one worker sees it.
 struct Server {
+    /// The configured weight.
     weight: u32,
+    /// Exchanges with this server that have started and not ended. At most `in_use_max`.
     in_use: u32,
+    /// `connections-max`; `u32::MAX` if there is no limit.
     in_use_max: u32,
+    /// The result of the last health check; true if there are none.
     up: bool,
+    /// Other servers are preferred until this moment.
     avoid_until: Moment,
-    /// Credit of the smooth weighted turn.
+    /// The server's current weight in smooth weighted round-robin.
     credit: i64,
 }
 
-/// How a pool stands, as one worker sees it.
+/// One worker's state of a pool.
 pub struct PoolState {
+    /// How servers are picked.
     balance: Balance,
+    /// By index in the pool.
     servers: Vec<Server>,
-    /// `shares[i]`: the weights of servers `0..=i` together.
+    /// `shares[i]`: the sum of the weights of servers `0..=i`.
     shares: Vec<u64>,
-    /// Sorted points of the hash ring; empty unless `balance` is by hash.
+    /// The hash ring, as sorted pairs of a point and its server. Empty unless `balance` is by hash.
     ring: Vec<(u64, u16)>,
+    /// Exchanges with all servers; the sum of their `in_use`.
     in_use: u64,
+    /// At least one server has a limit.
     limited: bool,
 }
 
 impl PoolState {
-    /// The state of `pool` with nothing in use and every server up; `seed` puts the turns of several
-    /// workers out of phase.
+    /// Creates the state of `pool` with nothing in use and every server up. `seed` shifts the round-robin
+    /// rotation, so that workers do not all begin with the same server.
     #[must_use]
     pub fn new(pool: &model::Pool, seed: u64) -> Self {
         let servers: Vec<Server> = pool.servers.iter().map(Server::new).collect();
@@ -113,7 +126,7 @@ impl PoolState {
             })
             .collect();
         let ring = match pool.balance {
-            Balance::Hash(_) => ring_of(&pool.servers),
+            Balance::Hash(_) => build_ring(&pool.servers),
             Balance::Random | Balance::RoundRobin | Balance::LeastConnections => Vec::new(),
         };
         let limited = servers.iter().any(|server| server.in_use_max != u32::MAX);
@@ -122,15 +135,15 @@ impl PoolState {
         let period = state.weight_total().clamp(1, PHASE_STEPS_MAX);
         if state.balance == Balance::RoundRobin {
             for _ in 0..mix64(seed) % period {
-                state.take_turn(|_, server| server.weight > 0);
+                state.next_in_rotation(|_, server| server.weight > 0);
             }
         }
         state
     }
 
-    /// Chooses a server for a request. `key_hash` is the hash of what `balance = { hash = ... }` looks
-    /// at (`None` where the request has no such key, and for the other ways); it is `hash_bytes` of
-    /// the key in `tidegate_base::prng`. What is picked is in use only once [`Self::note_start`] says so.
+    /// Picks a server for a request. `key_hash` is the hash of the key named by `balance = { hash = ... }`,
+    /// computed with `tidegate_base::prng::hash_bytes`. It is `None` if the request has no such key or the
+    /// pool balances in another way. The picked server counts as in use only after [`Self::note_start`].
     pub fn pick(
         &mut self,
         now: Moment,
@@ -138,8 +151,8 @@ impl PoolState {
         key_hash: Option<u64>,
         tried: &Tried,
     ) -> Pick {
-        // Best first: those whose last connect did not fail just now, then the others; those of
-        // weight 0 come after all that have one.
+        // In order of preference: servers without a recent connect failure before the others, and servers
+        // of weight 0 after all servers with a weight.
         for (avoid, weighted) in [(true, true), (false, true), (true, false), (false, false)] {
             let eligible = move |index: usize, server: &Server| {
                 server.is_open()
@@ -155,7 +168,7 @@ impl PoolState {
         if self.servers.iter().enumerate().any(waiting) { Pick::Full } else { Pick::None }
     }
 
-    /// An exchange with `server` begins.
+    /// Records that an exchange with `server` begins.
     pub fn note_start(&mut self, server: usize) {
         if let Some(server) = self.servers.get_mut(server) {
             server.in_use += 1;
@@ -163,7 +176,7 @@ impl PoolState {
         }
     }
 
-    /// An exchange with `server` is over, however it ended.
+    /// Records that an exchange with `server` has ended, successfully or not.
     pub fn note_end(&mut self, server: usize) {
         if let Some(server) = self.servers.get_mut(server) {
             debug_assert!(server.in_use > 0, "an exchange ended that never began");
@@ -172,52 +185,52 @@ impl PoolState {
         }
     }
 
-    /// A connect to `server` failed: others are preferred for [`AVOID_AFTER_FAILURE`].
+    /// Records that a connect to `server` failed. Other servers are preferred for [`AVOID_AFTER_FAILURE`].
     pub fn note_connect_failure(&mut self, server: usize, now: Moment) {
         if let Some(server) = self.servers.get_mut(server) {
             server.avoid_until = now.after(AVOID_AFTER_FAILURE);
         }
     }
 
-    /// A connect to `server` succeeded: it is avoided no more.
+    /// Records that a connect to `server` succeeded. The server is no longer avoided.
     pub fn note_connect_success(&mut self, server: usize) {
         if let Some(server) = self.servers.get_mut(server) {
             server.avoid_until = Moment::ZERO;
         }
     }
 
-    /// Marks `server` as able or unable to serve, as its health check says.
+    /// Marks `server` as up or down, according to its health check.
     pub fn set_up(&mut self, server: usize, up: bool) {
         if let Some(server) = self.servers.get_mut(server) {
             server.up = up;
         }
     }
 
-    /// Whether `server` is marked as able to serve.
+    /// Whether `server` is marked as up.
     #[must_use]
     pub fn is_up(&self, server: usize) -> bool {
         self.servers.get(server).is_some_and(|server| server.up)
     }
 
-    /// Exchanges with `server` now.
+    /// The number of exchanges with `server` in progress.
     #[must_use]
     pub fn in_use(&self, server: usize) -> u32 {
         self.servers.get(server).map_or(0, |server| server.in_use)
     }
 
-    /// Exchanges with all servers of the pool now.
+    /// The number of exchanges with all servers of the pool in progress.
     #[must_use]
     pub fn in_use_total(&self) -> u64 {
         self.in_use
     }
 
-    /// Whether some server that is up is below its limit: someone who waits may be served.
+    /// Whether a server that is up is below its limit, so that a queued request may be sent.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.servers.iter().any(Server::is_open)
     }
 
-    /// Whether any server has a limit; without one nobody ever waits.
+    /// Whether any server has a limit. Without a limit no request is ever queued.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.limited
@@ -243,13 +256,14 @@ impl PoolState {
     ) -> Option<usize> {
         match (&self.balance, key_hash) {
             (Balance::Random, _) | (Balance::Hash(_), None) => self.draw_two(prng, eligible),
-            (Balance::RoundRobin, _) => self.take_turn(eligible),
+            (Balance::RoundRobin, _) => self.next_in_rotation(eligible),
             (Balance::LeastConnections, _) => self.least_loaded(prng, eligible),
             (Balance::Hash(_), Some(hash)) => self.walk_ring(hash, eligible),
         }
     }
 
-    /// Two by weight, the less loaded one of them (Mitzenmacher: "The Power of Two Choices", 2001).
+    /// Draws two servers by weight and returns the less loaded one (Mitzenmacher: "The Power of Two Choices",
+    /// 2001).
     fn draw_two(
         &self,
         prng: &mut Prng,
@@ -270,12 +284,12 @@ impl PoolState {
             (Some(a), Some(b)) if self.is_less_loaded(b, a) => Some(b),
             (Some(a), _) => Some(a),
             (None, Some(b)) => Some(b),
-            // Most of the pool is down or full: look at all of it.
+            // Most servers are down or full: look at all of them.
             (None, None) => self.least_loaded(prng, eligible),
         }
     }
 
-    /// One server at random, by weight; `None` where all weights are 0.
+    /// Draws one server at random, by weight. Returns `None` if all weights are 0.
     fn draw(&self, prng: &mut Prng) -> Option<usize> {
         let total = self.weight_total();
         if total == 0 {
@@ -285,15 +299,16 @@ impl PoolState {
         Some(self.shares.partition_point(|&share| share <= point))
     }
 
-    /// Smooth weighted turns: each gains its weight, the richest serves and pays for all.
-    fn take_turn(&mut self, eligible: impl Fn(usize, &Server) -> bool) -> Option<usize> {
+    /// Smooth weighted round-robin: each server's credit grows by its weight; the server with the most credit
+    /// is picked and pays the sum of all weights.
+    fn next_in_rotation(&mut self, eligible: impl Fn(usize, &Server) -> bool) -> Option<usize> {
         let mut total = 0;
         let mut best: Option<(usize, i64)> = None;
         for (index, server) in self.servers.iter_mut().enumerate() {
             if !eligible(index, server) {
                 continue;
             }
-            // Servers of weight 0 come here only when there are no others; then all are alike.
+            // Servers of weight 0 are eligible only if there are no others; then all count the same.
             let weight = i64::from(server.weight.max(1));
             server.credit += weight;
             total += weight;
@@ -306,8 +321,8 @@ impl PoolState {
         Some(index)
     }
 
-    /// The least loaded by weight. The search begins at one drawn by weight: among equals (an idle
-    /// pool) that one serves, and workers do not agree on it.
+    /// The server with the least load relative to its weight. The search begins at a server drawn by weight,
+    /// so that among equally loaded servers (an idle pool) different workers pick different ones.
     fn least_loaded(
         &self,
         prng: &mut Prng,
@@ -328,15 +343,15 @@ impl PoolState {
 
     fn is_less_loaded(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.servers[a], &self.servers[b]);
-        // in_use / weight without a division; weights of 0 meet only each other.
+        // Compares in_use / weight without a division. Weights of 0 are compared only with each other.
         let load = |server: &Server, other: &Server| {
             u64::from(server.in_use) * u64::from(other.weight.max(1))
         };
         load(a, b) < load(b, a)
     }
 
-    /// The first server from `hash` on around the ring that is below its bounded load; the first one
-    /// that is eligible at all where none is.
+    /// The first eligible server clockwise from `hash` on the ring that is below its bounded load. If there
+    /// is none, the first eligible server.
     fn walk_ring(
         &self,
         hash: u64,
@@ -357,7 +372,7 @@ impl PoolState {
         if accepts(&first) {
             return Some(first);
         }
-        // A whole walk is only worth it when it will find someone.
+        // Walk the whole ring only if the walk will find a server.
         if !self.servers.iter().enumerate().any(|(index, server)| accepted(index, server)) {
             return None;
         }
@@ -392,9 +407,10 @@ impl Server {
     }
 }
 
-/// The ring's points, sorted. A server's points depend on its own address (and on how often that
-/// address came before), so that a server added or removed moves only the keys it gains or loses.
-fn ring_of(servers: &[model::Upstream]) -> Vec<(u64, u16)> {
+/// Computes the sorted points of the ring. A server's points depend only on its address (and on how many
+/// earlier servers have the same address), so that adding or removing a server moves only the keys that this
+/// server gains or loses.
+fn build_ring(servers: &[model::Upstream]) -> Vec<(u64, u16)> {
     let unit = servers.iter().fold(0, |unit, server| common_divisor(unit, server.weight)).max(1);
     let points_of = |weight: u16| u64::from(weight / unit) * RING_POINTS_PER_WEIGHT;
     let wanted: u64 = servers.iter().map(|server| points_of(server.weight)).sum();
@@ -411,7 +427,7 @@ fn ring_of(servers: &[model::Upstream]) -> Vec<(u64, u16)> {
         if wanted > RING_POINTS_MAX as u64 {
             points = points * RING_POINTS_MAX as u64 / wanted;
         }
-        // Weight 0 keeps a single point: it is asked only when nobody else may be.
+        // A server of weight 0 keeps a single point. It is used only if no other server is eligible.
         for point in 0..points.max(1) {
             let hash = mix64(mix64(address.wrapping_add(earlier)).wrapping_add(point << 1 | 1));
             ring.push((hash, owner));

@@ -1,8 +1,10 @@
-//! Heads passed on, as an intermediary must: RFC 9110 sections 7.6 to 7.8, RFC 9112 section 3.2.
-//! In: a decoded head and what it is passed on with. Out: a canonical head, appended, or a fault.
-//! Never: passes framing, Host, Via or X-Forwarded-* on as they came; they are written anew.
-//! Limits: `VIA_REPEATS_MAX` times through this server, then it is a loop.
-//! Invariant: what is appended decodes to the same body length and has no field of the other hop.
+//! Forwards heads as an intermediary must: RFC 9110 sections 7.6 to 7.8, RFC 9112 section 3.2.
+//! In: a decoded head and the context of its forwarding. Out: a canonical head, appended to a buffer, or a
+//! fault.
+//! Never: copies framing fields, Host, Via or X-Forwarded-*; they are rewritten.
+//! Limits: a request that has passed through this proxy `VIA_REPEATS_MAX` times is rejected as a loop.
+//! Invariant: the appended head decodes to the same body length, and has no hop-by-hop field of the other
+//! hop.
 
 use core::net::IpAddr;
 use std::io::Write;
@@ -18,66 +20,66 @@ use tidegate_wire::http1::{
 use crate::respond::{HSTS, encode_connection};
 use crate::scheme::Scheme;
 
-/// How often `Via` may name this server before a request is taken to go round in circles (RFC 9110
-/// section 7.6 asks for protection); a chain of servers that share the default name is shorter.
+/// A request is considered a loop if `Via` contains this proxy's name this many times (RFC 9110 section 7.6
+/// requires protection against loops). A legitimate chain of proxies that share the default name is shorter.
 pub const VIA_REPEATS_MAX: usize = 8;
 
-/// Room that the fields of our own take in a head, about.
+/// The approximate size of the fields that the proxy adds to a head.
 const ADDED_BYTES: usize = 512;
 
-/// What a request is passed on with.
+/// The context of forwarding a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContext<'a> {
-    /// The client's address; `None` on a unix socket.
+    /// The client's address; `None` for a unix socket.
     pub peer: Option<IpAddr>,
-    /// The client is one whose X-Forwarded-* and Forwarded fields are believed.
+    /// The client's X-Forwarded-* and Forwarded fields are trusted.
     pub trusted: bool,
-    /// How the client's connection came.
+    /// The scheme of the client's connection.
     pub scheme: Scheme,
-    /// The certificate that the client proved to have; its fields replace any that came.
+    /// The client's verified certificate. Its fields replace received ones.
     pub client_certificate: Option<ClientCertificate<'a>>,
-    /// This server's name in `Via`; empty: none is added.
+    /// This proxy's name in `Via`. No entry is added if it is empty.
     pub via: &'a str,
-    /// What the server sees as Host.
+    /// The Host field for the server.
     pub host: &'a UpstreamHost,
-    /// The server receives the request's trailer fields.
+    /// Trailer fields of the request are forwarded to the server.
     pub trailers: bool,
-    /// The server's connection ends after its response: the request says `Connection: close`.
+    /// The upstream connection ends after the response, so the request contains `Connection: close`.
     pub close: bool,
 }
 
-/// Who a client proved to be, as servers are told.
+/// A client's verified certificate, as it is forwarded to servers.
 #[derive(Clone, Copy, Debug)]
 pub enum ClientCertificate<'a> {
-    /// By a certificate that was verified here.
+    /// A certificate that this process verified.
     Verified {
-        /// Its subject (RFC 4514, printable ASCII): `X-Client-Cert-Subject`.
+        /// The subject (RFC 4514, printable ASCII), sent as `X-Client-Cert-Subject`.
         subject: &'a str,
-        /// SHA-256 of it in hexadecimal digits: `X-Client-Cert-Sha256`.
+        /// The SHA-256 fingerprint in hexadecimal digits, sent as `X-Client-Cert-Sha256`.
         fingerprint: &'a str,
     },
-    /// By one that a proxy in front verified. Of it only the subject's common name is known (printable
-    /// ASCII), which names neither an issuer nor one certificate: `X-Client-Cert-Cn`.
+    /// A certificate that a proxy in front verified. Only the subject's common name is known (printable
+    /// ASCII), which identifies neither the issuer nor a single certificate. Sent as `X-Client-Cert-Cn`.
     VerifiedInFront {
         /// The common name.
         common_name: &'a str,
     },
 }
 
-/// Why a request is not passed on.
+/// Why a request is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardFault {
-    /// OPTIONS or TRACE whose Max-Forwards is 0: it is to be answered here
-    /// (`respond::encode_final_recipient`), whether or not there is a server.
+    /// OPTIONS or TRACE whose Max-Forwards is 0. The proxy must answer the request itself
+    /// (`respond::encode_final_recipient`), whether or not a server is available.
     AnswerHere,
-    /// OPTIONS or TRACE whose Max-Forwards is not a number, or is there twice.
+    /// OPTIONS or TRACE whose Max-Forwards is not a number or occurs twice.
     MaxForwardsInvalid,
-    /// The request has been here [`VIA_REPEATS_MAX`] times.
+    /// The request has passed through this proxy [`VIA_REPEATS_MAX`] times.
     Loop,
 }
 
 impl ForwardFault {
-    /// The status that answers it.
+    /// The status of the response.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -87,33 +89,34 @@ impl ForwardFault {
         }
     }
 
-    /// What the client is told.
+    /// The text of the response.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::AnswerHere => "",
-            Self::MaxForwardsInvalid => "Max-Forwards must be one number",
-            Self::Loop => "the request has passed through this server too often",
+            Self::MaxForwardsInvalid => "Max-Forwards must be a single number",
+            Self::Loop => "the request passed through this proxy too many times",
         }
     }
 }
 
-/// Appends the request as the server is to get it: request line and fields, the empty line included.
+/// Appends the request head for the server: the request line, the fields and the empty line.
 ///
-/// - The target is in origin form (or `*`), the version is our own.
-/// - Host comes first, once. Fields of the client's hop are left out: Connection and what it names,
-///   Keep-Alive, Proxy-Connection, Proxy-Authorization, TE, Transfer-Encoding, Upgrade.
-/// - One framing field, written from the decoded length; `TE: trailers` and an upgrade are asked for
-///   anew where the client did.
-/// - Via is extended, Max-Forwards of OPTIONS and TRACE counted down.
-/// - X-Forwarded-For, -Host, -Proto and Forwarded are extended for trusted clients and replaced for
-///   others, whose further X-Forwarded-* fields are left out.
+/// - The target is in origin form (or `*`), and the version is HTTP/1.1.
+/// - Host is the first field and occurs once. Fields of the client's hop are omitted: Connection and the
+///   fields that it names, Keep-Alive, Proxy-Connection, Proxy-Authorization, TE, Transfer-Encoding, Upgrade.
+/// - One framing field is written from the decoded length. `TE: trailers` and an upgrade are requested from
+///   the server if the client requested them.
+/// - Via is extended. Max-Forwards of OPTIONS and TRACE is decremented.
+/// - X-Forwarded-For, -Host, -Proto and Forwarded are extended for trusted clients and replaced for other
+///   clients, whose other X-Forwarded-* fields are omitted.
 ///
-/// Connection cannot name away what is written anew: Host, framing, Via, Max-Forwards, Forwarded and
-/// X-Forwarded-*. Everything else that it names goes, as RFC 9110 section 7.6.1 demands.
+/// A Connection field cannot remove the fields that are rewritten: Host, framing, Via, Max-Forwards,
+/// Forwarded and X-Forwarded-*. All other fields that it names are omitted, as RFC 9110 section 7.6.1
+/// requires.
 ///
 /// # Errors
-/// The request must not be passed on; nothing has been appended then.
+/// The request must not be forwarded. Nothing has been appended then.
 pub fn encode_upstream_request(
     out: &mut Vec<u8>,
     head: &RequestHead<'_>,
@@ -159,8 +162,8 @@ pub fn encode_upstream_request(
 }
 
 /// Whether the request has a body that a server may leave unread, because its method defines no meaning
-/// for one (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5, 9.3.7 and 9.3.8). A server that keeps its connection
-/// open takes such a body for the next request, so that connection must not carry another one.
+/// for a body (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5, 9.3.7 and 9.3.8). A server that keeps its connection
+/// open may take such a body for the next request, so the connection must not carry another request.
 #[must_use]
 pub fn has_unexpected_body(head: &RequestHead<'_>) -> bool {
     let expects_none = match head.method {
@@ -175,17 +178,17 @@ pub fn has_unexpected_body(head: &RequestHead<'_>) -> bool {
     expects_none && has_body(head.length)
 }
 
-/// Whether the request's upgrade is passed on, so that a server may answer it with 101: it asks for
-/// some other protocol than HTTP or TLS. Those would be spoken past our routes and rules unseen.
+/// Whether the request's Upgrade field is forwarded, so that a server may answer with 101: it names a
+/// protocol other than HTTP or TLS. Those two would bypass the proxy's routes and rules.
 #[must_use]
 pub fn forwards_upgrade(head: &RequestHead<'_>) -> bool {
     head.upgrade && upgrades(head).next().is_some()
 }
 
-/// Whether a 101 switches to what was asked for (RFC 9110 section 7.8): `request` is the head that
-/// [`encode_upstream_request`] appended, with or without what follows it.
+/// Whether a 101 response switches to a requested protocol (RFC 9110 section 7.8). `request` begins with the
+/// head that [`encode_upstream_request`] appended.
 #[must_use]
-pub fn switches_as_asked(request: &[u8], head: &ResponseHead<'_>) -> bool {
+pub fn switches_as_requested(request: &[u8], head: &ResponseHead<'_>) -> bool {
     let mut lines = request.split(|&byte| byte == b'\n').take_while(|line| *line != b"\r");
     let asked = lines.find_map(|line| line.strip_prefix(b"Upgrade: "));
     let Some(asked) = asked else { return false };
@@ -199,49 +202,50 @@ pub fn switches_as_asked(request: &[u8], head: &ResponseHead<'_>) -> bool {
     })
 }
 
-/// Whether Connection names a field of the message, so that it must not be passed on (RFC 9110 section
-/// 7.6.1), not as a trailer either: such a message is passed on without its trailers. What Connection
-/// usually names is never a trailer.
+/// Whether Connection names a field that must not be forwarded (RFC 9110 section 7.6.1), not as a trailer
+/// either: such a message is forwarded without its trailers. The usual options of Connection (such as close
+/// and keep-alive) do not count, because they are never trailers.
 #[must_use]
 pub fn names_fields(fields: Fields<'_>, has_connection: bool) -> bool {
     has_connection && nominations(fields).next().is_some()
 }
 
-/// How a response's body is framed towards the client.
+/// How the body of a response is framed for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// There is none.
+    /// The response has no body.
     None,
     /// By Content-Length.
     Length(u64),
-    /// In chunks; towards HTTP/1.1 alone.
+    /// Chunked transfer coding; for HTTP/1.1 clients only.
     Chunked,
-    /// Until the connection ends.
+    /// The body ends when the connection closes.
     UntilClose,
 }
 
-/// What a response is passed on with.
+/// The context of forwarding a response.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseContext<'a> {
-    /// The client's version.
+    /// The HTTP version of the request.
     pub client_version: Version,
     /// The client's connection stays open after this response.
     pub keep_alive: bool,
-    /// The date now, for responses that have none (RFC 9110 section 6.6.1).
+    /// The current date, for responses without a Date field (RFC 9110 section 6.6.1).
     pub date: &'a [u8; 29],
-    /// This server's name in `Via`; empty: none is added.
+    /// This proxy's name in `Via`. No entry is added if it is empty.
     pub via: &'a str,
-    /// The response answers HEAD.
+    /// The request's method is HEAD.
     pub request_is_head: bool,
-    /// How its body is framed.
+    /// How the body is framed.
     pub body: BodyFraming,
-    /// Value of Strict-Transport-Security, in place of the server's own; empty: that is passed on.
+    /// The value of Strict-Transport-Security, which replaces the server's. If it is empty, the server's
+    /// field is forwarded.
     pub hsts: &'a str,
 }
 
-/// Appends a final response as the client is to get it: status line and fields, the empty line
-/// included. The server's hop is left out as for requests; Content-Length of a response without a
-/// body stays what the server said where it tells about GET's (HEAD, 304).
+/// Appends the final response head for the client: the status line, the fields and the empty line. Fields of
+/// the server's hop are omitted as for requests. In a response without a body, the server's Content-Length is
+/// kept if it states the length of the response to GET (HEAD, 304).
 pub fn encode_downstream_response(
     out: &mut Vec<u8>,
     head: &ResponseHead<'_>,
@@ -249,7 +253,7 @@ pub fn encode_downstream_response(
 ) {
     debug_assert!(
         context.body != BodyFraming::Chunked || context.client_version == Version::Http11,
-        "HTTP/1.0 knows no chunks"
+        "HTTP/1.0 has no chunked coding"
     );
     encode_status(out, head);
     let chunked = context.body == BodyFraming::Chunked;
@@ -273,7 +277,7 @@ pub fn encode_downstream_response(
     encode_via(out, head.fields(), head.version, context.via);
     let close = !context.keep_alive || context.body == BodyFraming::UntilClose;
     match head.find(FieldName::Upgrade) {
-        // RFC 9110 section 15.5.22: 426 says what to upgrade to.
+        // RFC 9110 section 15.5.22: 426 names the required protocols.
         Some(protocols) if head.status == 426 => {
             let options: &[u8] = if close { b"upgrade, close" } else { b"upgrade" };
             encode_field(out, "Connection", options);
@@ -284,8 +288,8 @@ pub fn encode_downstream_response(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends an interim response (1xx), or 101 with its upgrade. The caller relays none to an HTTP/1.0
-/// client (RFC 9110 section 15.2), and 101 only where [`forwards_upgrade`] let it be asked for.
+/// Appends an interim response (1xx), including 101 with its Upgrade field. The caller must not relay it to
+/// an HTTP/1.0 client (RFC 9110 section 15.2), and 101 only if [`forwards_upgrade`] was true for the request.
 pub fn encode_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>, via: &str) {
     encode_status(out, head);
     encode_response_fields(out, head, false, false);
@@ -299,7 +303,7 @@ pub fn encode_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>, via: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Max-Forwards as it is to be passed on; `None` where it plays no part (RFC 9110 section 7.6.2).
+/// The value of Max-Forwards to forward; `None` if the field does not apply (RFC 9110 section 7.6.2).
 fn max_forwards(head: &RequestHead<'_>) -> Result<Option<u64>, ForwardFault> {
     if !head.has(FieldName::MaxForwards) || !matches!(head.method, Method::Options | Method::Trace)
     {
@@ -312,7 +316,7 @@ fn max_forwards(head: &RequestHead<'_>) -> Result<Option<u64>, ForwardFault> {
     if field.value.is_empty() || !field.value.iter().all(u8::is_ascii_digit) {
         return Err(ForwardFault::MaxForwardsInvalid);
     }
-    // More hops than fit into a number are as good as the most that do.
+    // A number of hops that does not fit is treated as the largest number that does.
     let hops = core::str::from_utf8(field.value).unwrap_or_default();
     match hops.parse::<u64>().unwrap_or(u64::MAX).checked_sub(1) {
         Some(left) => Ok(Some(left)),
@@ -334,7 +338,7 @@ fn is_loop(head: &RequestHead<'_>, via: &str) -> bool {
     ours.count() >= VIA_REPEATS_MAX
 }
 
-/// Request line in origin form (RFC 9112 section 3.2.1), or `*` (section 3.2.4).
+/// Appends the request line, with the target in origin form (RFC 9112 section 3.2.1) or `*` (section 3.2.4).
 fn encode_target_line(out: &mut Vec<u8>, head: &RequestHead<'_>) {
     let Some(query) = head.query else {
         return encode_request_line(out, head.method.as_str(), head.path);
@@ -347,7 +351,7 @@ fn encode_target_line(out: &mut Vec<u8>, head: &RequestHead<'_>) {
     out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
-/// RFC 9112 section 3.2: without an authority, Host is there and empty.
+/// Appends Host. It is sent with an empty value if the request has no authority (RFC 9112 section 3.2).
 fn encode_host(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &RequestContext<'_>) {
     let host = match context.host {
         UpstreamHost::Keep => head.host.unwrap_or_default(),
@@ -356,7 +360,7 @@ fn encode_host(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &RequestConte
     encode_field(out, "Host", host.as_bytes());
 }
 
-/// Whether the field is passed on as it came; the others are dropped or written anew.
+/// Whether the field is forwarded unchanged. Other fields are dropped or rewritten.
 fn passes_upstream(
     field: &Field<'_>,
     head: &RequestHead<'_>,
@@ -378,7 +382,7 @@ fn passes_upstream(
         | FieldName::XForwardedFor
         | FieldName::XForwardedHost
         | FieldName::XForwardedProto => false,
-        // The field announces trailers, so it is passed on only where trailers may follow.
+        // The field announces trailers, so it is forwarded only if trailers may follow.
         FieldName::Trailer => context.trailers && head.length == BodyLength::Chunked,
         FieldName::MaxForwards => !matches!(head.method, Method::Options | Method::Trace),
         // HTTP/1.0 has no expectations (RFC 9110 section 10.1.1).
@@ -392,7 +396,7 @@ fn passes_upstream(
     }
 }
 
-/// The one framing field (RFC 9112 section 6.3).
+/// Appends the framing field (RFC 9112 section 6.3).
 fn encode_length(out: &mut Vec<u8>, length: BodyLength) {
     match length {
         BodyLength::None | BodyLength::UntilClose => {}
@@ -405,8 +409,8 @@ fn has_body(length: BodyLength) -> bool {
     !matches!(length, BodyLength::None | BodyLength::Length(0))
 }
 
-/// What this hop asks for: the connection's end, `TE: trailers` and an upgrade, each named in
-/// Connection (RFC 9110 sections 7.6.1, 7.8 and 10.1.4, RFC 9112 section 9.6).
+/// Appends the fields of the upstream hop: close, `TE: trailers` and an upgrade, each listed in Connection
+/// (RFC 9110 sections 7.6.1, 7.8 and 10.1.4, RFC 9112 section 9.6).
 fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>, close: bool) {
     let trailers = head.has(FieldName::Te)
         && head.version == Version::Http11
@@ -439,7 +443,7 @@ fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>, close: bool) {
     }
 }
 
-/// The protocols a client may upgrade to through us.
+/// The requested protocols that a client may upgrade to through the proxy.
 fn upgrades<'a>(head: &RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> {
     elements(head.fields(), FieldName::Upgrade).filter(|protocol| {
         let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
@@ -448,7 +452,7 @@ fn upgrades<'a>(head: &RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> {
     })
 }
 
-/// The members of a list field, over all its lines (RFC 9110 section 5.6.1).
+/// The members of a list field, from all its field lines (RFC 9110 section 5.6.1).
 fn elements(fields: Fields<'_>, id: FieldName) -> impl Iterator<Item = &[u8]> {
     fields
         .filter(move |field| field.id == id)
@@ -457,22 +461,22 @@ fn elements(fields: Fields<'_>, id: FieldName) -> impl Iterator<Item = &[u8]> {
         .filter(|element| !element.is_empty())
 }
 
-/// What Connection names beside what it usually does.
+/// The names in Connection other than its usual options.
 fn nominations(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
     const USUAL: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
     elements(fields, FieldName::Connection)
         .filter(|element| !USUAL.iter().any(|usual| element.eq_ignore_ascii_case(usual)))
 }
 
-/// Which fields of a head Connection names (RFC 9110 section 7.6.1), as a bit for each.
+/// The fields of a head that Connection names (RFC 9110 section 7.6.1), one bit for each field.
 struct Nominated(u128);
 
 const _: () = assert!(HEADER_FIELDS_MAX <= u128::BITS as usize);
 
 impl Nominated {
-    /// Usually Connection names no field that would be passed on, and this costs next to nothing. Else
-    /// names are looked up by hash: to compare each name with each field would let a head of 16 KiB
-    /// cost milliseconds.
+    /// Usually Connection names no field that would be forwarded, and this function does almost nothing.
+    /// Otherwise names are looked up by hash, because comparing each name with each field would take
+    /// milliseconds for a head of 16 KiB.
     fn new(fields: Fields<'_>, has_connection: bool) -> Self {
         let mut nominated = Self(0);
         if !has_connection {
@@ -510,8 +514,8 @@ impl NameHashes {
         hashes
     }
 
-    /// The bits of the fields with that name. Two names with one hash would both go: a client that
-    /// seeks out such a pair takes from its own request alone.
+    /// The bits of the fields with that name. If two names have the same hash, both fields are omitted. A
+    /// client that constructs such a pair affects only its own request.
     fn find(&self, name: &[u8]) -> u128 {
         let hash = hash_lower(name);
         let hashes = &self.sorted[..self.count];
@@ -527,8 +531,8 @@ fn hash_lower(name: &[u8]) -> u64 {
     })
 }
 
-/// Via as it came, and ourselves at its end with the version that we received (RFC 9110
-/// section 7.6.3).
+/// Appends Via: the received entries, then this proxy with the received HTTP version (RFC 9110 section
+/// 7.6.3).
 fn encode_via<'a>(
     out: &mut Vec<u8>,
     fields: impl Iterator<Item = Field<'a>>,
@@ -561,11 +565,11 @@ fn encode_via<'a>(
     }
 }
 
-/// X-Forwarded-For, -Host, -Proto, and Forwarded (RFC 7239).
+/// Appends X-Forwarded-For, -Host and -Proto, and Forwarded (RFC 7239).
 fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &RequestContext<'_>) {
     let before = |id: FieldName| {
-        let believed = context.trusted && head.has(id);
-        let values = head.fields().filter(move |field| believed && field.id == id);
+        let keeps_received = context.trusted && head.has(id);
+        let values = head.fields().filter(move |field| keeps_received && field.id == id);
         values.map(|field| field.value).filter(|value| !value.is_empty())
     };
     let peer = context.peer.map(|address| address.to_canonical());
@@ -574,7 +578,7 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
             encode_address(out, peer);
         }
     });
-    // These two are not lists: who stood in front knows better than we do.
+    // These two are not lists. The value of the proxy in front is closer to the client, so it is kept.
     let first = before(FieldName::XForwardedHost).next();
     if let Some(host) = first.or(head.host.map(str::as_bytes)) {
         encode_field(out, "X-Forwarded-Host", host);
@@ -587,7 +591,8 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
     });
 }
 
-/// A list field: the values it had, and what `add` appends; nothing at all where both are empty.
+/// Appends a list field: the received values and the one that `add` appends. Omits the field if there is
+/// none.
 fn encode_list<'a>(
     out: &mut Vec<u8>,
     name: &[u8],
@@ -613,7 +618,7 @@ fn encode_list<'a>(
     }
 }
 
-/// `for=...;host="...";proto=...` (RFC 7239 sections 4 to 6).
+/// Appends `for=...;host="...";proto=...` (RFC 7239 sections 4 to 6).
 fn encode_forwarded_element(
     out: &mut Vec<u8>,
     peer: Option<IpAddr>,
@@ -631,7 +636,7 @@ fn encode_forwarded_element(
     if matches!(peer, Some(IpAddr::V6(_))) {
         out.extend_from_slice(b"]\"");
     }
-    // Quoted, for a port needs it; what would end the quotes is in no valid host.
+    // The host is quoted because a port requires quotes. A valid host contains no quote or backslash.
     if let Some(host) = host.filter(|host| !host.contains(['"', '\\'])) {
         out.extend_from_slice(b";host=\"");
         out.extend_from_slice(host.as_bytes());
@@ -660,7 +665,7 @@ fn encode_address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// Our own version, the server's status and reason; the standard reason where it gave none.
+/// Appends the status line: HTTP/1.1, and the server's status and reason (or the standard reason).
 fn encode_status(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     let is_text = |byte: &u8| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\t');
     if head.reason.is_empty() || !head.reason.as_bytes().iter().all(is_text) {
@@ -673,8 +678,8 @@ fn encode_status(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The fields that are passed on as they came; `own_hsts`: Strict-Transport-Security is ours to say, and
-/// must be there once (RFC 6797 section 7.1).
+/// Appends the fields that are forwarded unchanged. With `own_hsts`, the server's Strict-Transport-Security
+/// is omitted, because the proxy adds its own and the field must occur only once (RFC 6797 section 7.1).
 fn encode_response_fields(
     out: &mut Vec<u8>,
     head: &ResponseHead<'_>,
@@ -695,7 +700,7 @@ fn encode_response_fields(
             | FieldName::Upgrade
             | FieldName::Via => false,
             FieldName::Trailer => chunked,
-            // Date is needed by caches on the way; a server cannot name it away.
+            // Caches on the way need Date, so a Connection field cannot remove it.
             FieldName::Date => {
                 encode_field(out, field.name, field.value);
                 false
@@ -708,8 +713,8 @@ fn encode_response_fields(
     }
 }
 
-/// Content-Length of a response without a body that tells about the one GET would have (RFC 9110
-/// section 8.6): after HEAD, and in 304. Kept where it is one number.
+/// The server's Content-Length in a response without a body, if it states the length of the response to GET
+/// (RFC 9110 section 8.6): in responses to HEAD, and in 304. Kept only if it is a single number.
 fn stated_length<'a>(head: &ResponseHead<'a>, request_is_head: bool) -> Option<&'a [u8]> {
     let may_state = head.status == 304 || (request_is_head && !matches!(head.status, 204 | 205));
     if !may_state || !head.has(FieldName::ContentLength) {

@@ -1,7 +1,7 @@
-//! Which Strict-Transport-Security an answer carries (RFC 6797): the route's, else the listener's, else none.
-//! In: a configuration, once. Out: a value for each place, by a small number that a connection can keep.
-//! Never: one for a request that left its client in plain (section 7.2).
-//! Limits: one value for each listener and route that sets it.
+//! The Strict-Transport-Security value of a response (RFC 6797): the route's, else the listener's, else none.
+//! In: a configuration. Out: for each listener and route, a small number that identifies the value.
+//! Never: a value for a request that its client sent over plain HTTP (section 7.2).
+//! Limits: one value for each listener and route that sets one.
 
 use core::fmt::Write;
 
@@ -9,19 +9,21 @@ use tidegate_config::model::{Config, Hsts};
 
 use crate::scheme::Scheme;
 
-/// Names a value: 0 is "none is sent".
+/// Identifies a value. 0 means that the field is not sent.
 pub type PolicyId = u16;
 
-/// Every value of a configuration.
+/// All values of a configuration.
 pub struct HstsPolicies {
+    /// By `PolicyId`; the first one is empty.
     values: Vec<String>,
+    /// By listener.
     listeners: Vec<PolicyId>,
-    /// By route; `None`: it leaves it to the listener.
+    /// By route; `None` if the listener's value applies.
     routes: Vec<Option<PolicyId>>,
 }
 
 impl HstsPolicies {
-    /// Writes the values of `config`.
+    /// Encodes the values of `config`.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let mut values = vec![String::new()];
@@ -31,7 +33,7 @@ impl HstsPolicies {
                 values.push(value);
                 values.len() - 1
             });
-            // More than that many different values are as good as none.
+            // More different values than a `PolicyId` can number are not sent.
             PolicyId::try_from(at).unwrap_or(0)
         };
         let listeners = config
@@ -44,7 +46,7 @@ impl HstsPolicies {
         Self { values, listeners, routes }
     }
 
-    /// What answers on that listener carry where no route says otherwise.
+    /// The value for responses on this listener, unless a route sets another one.
     #[must_use]
     pub fn of_listener(&self, listener: usize, scheme: Scheme) -> PolicyId {
         match scheme {
@@ -53,7 +55,7 @@ impl HstsPolicies {
         }
     }
 
-    /// What answers of that route on that listener carry.
+    /// The value for responses of this route on this listener.
     #[must_use]
     pub fn of_route(&self, listener: usize, route: usize, scheme: Scheme) -> PolicyId {
         let own = self.routes.get(route).copied().flatten();
@@ -64,14 +66,14 @@ impl HstsPolicies {
         }
     }
 
-    /// The field's value; empty: none is sent.
+    /// The text of the value. Empty if the field is not sent.
     #[must_use]
     pub fn value(&self, policy: PolicyId) -> &str {
         self.values.get(usize::from(policy)).map_or("", String::as_str)
     }
 }
 
-/// RFC 6797 section 6.1; `preload` is what browsers' lists ask for.
+/// Encodes a value (RFC 6797 section 6.1). `preload` is required by the preload lists of browsers.
 fn value_of(hsts: &Hsts) -> String {
     let mut value = String::new();
     // Writing to a String does not fail.
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_comes_before_its_listener_and_what_came_in_plain_has_none() {
+    fn route_overrides_listener_and_plain_http_has_no_value() {
         let config = tidegate_config::parse(
             "[[listener]]\nbind = \"127.0.0.1:443\"\ntls = \"self-signed\"\nhsts = \"365d\"\n\
              [[listener]]\nbind = \"127.0.0.1:80\"\n\

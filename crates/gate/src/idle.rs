@@ -1,7 +1,7 @@
-//! Idle upstream connections, by server: kept for the next request, the freshest first.
-//! In: connections that fell idle. Out: one to reuse, or the one that must go.
-//! Never: owns a socket or a deadline (the worker does; it takes out what expired or closed).
-//! Limits: `idle_max` per server. Invariant: a connection is kept at most once.
+//! Idle upstream connections, by server. The one that became idle last is reused first.
+//! In: connections that became idle. Out: a connection to reuse, or one that must be closed.
+//! Never: owns a socket or a deadline. The worker does, and removes connections that expired or closed.
+//! Limits: `idle_max` connections for each server. Invariant: a connection is in at most one list, once.
 
 use std::collections::VecDeque;
 
@@ -12,24 +12,26 @@ struct Idle<T> {
     since: Moment,
 }
 
-/// Idle connections of one pool and worker.
+/// The idle connections of one pool and one worker.
 pub struct IdleConnections<T> {
-    /// By server; the longest idle in front.
+    /// By server. The connection that has been idle longest is in front.
     servers: Vec<VecDeque<Idle<T>>>,
+    /// The most connections in one list.
     idle_max: usize,
+    /// The number of connections in all lists.
     total: usize,
 }
 
 impl<T: Copy + PartialEq> IdleConnections<T> {
-    /// Room for `idle_max` idle connections to each of `servers` servers.
+    /// Creates lists for `servers` servers, each with room for `idle_max` idle connections.
     #[must_use]
     pub fn new(servers: usize, idle_max: usize) -> Self {
         let servers = core::iter::repeat_with(VecDeque::new).take(servers).collect();
         Self { servers, idle_max, total: 0 }
     }
 
-    /// Keeps `id`, idle since `now`. Returns the connection that must be closed for it: the longest
-    /// idle one of that server, or `id` itself where none may be kept.
+    /// Adds `id`, idle since `now`. Returns the connection that must be closed for it, if any: the one that
+    /// has been idle longest, or `id` itself if no connection may be kept.
     #[must_use]
     pub fn push(&mut self, server: usize, id: T, now: Moment) -> Option<T> {
         let Some(idle) = self.servers.get_mut(server).filter(|_| self.idle_max > 0) else {
@@ -43,16 +45,16 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
         evicted.map(|evicted| evicted.id)
     }
 
-    /// Takes the connection to `server` that fell idle last: its windows are open and its peer is the
-    /// least likely to be closing it.
+    /// Takes the connection to `server` that became idle last. Its congestion window is open, and its server
+    /// is the least likely to be closing it.
     pub fn pop(&mut self, server: usize) -> Option<T> {
         let idle = self.servers.get_mut(server)?.pop_back()?;
         self.total -= 1;
         Some(idle.id)
     }
 
-    /// Takes out `id` (it expired or its peer closed it). Looks from the longest idle on, which is
-    /// where those that expire are.
+    /// Removes `id`, which expired or was closed by its server. Searches from the connection that has been
+    /// idle longest, because that one expires first. Returns whether `id` was found.
     pub fn remove(&mut self, server: usize, id: T) -> bool {
         let Some(idle) = self.servers.get_mut(server) else {
             return false;
@@ -65,19 +67,19 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
         true
     }
 
-    /// Since when the longest idle connection to `server` has been so.
+    /// Since when the connection to `server` that has been idle longest is idle.
     #[must_use]
     pub fn oldest(&self, server: usize) -> Option<Moment> {
         self.servers.get(server)?.front().map(|idle| idle.since)
     }
 
-    /// How many connections to `server` are idle.
+    /// The number of idle connections to `server`.
     #[must_use]
     pub fn count(&self, server: usize) -> usize {
         self.servers.get(server).map_or(0, VecDeque::len)
     }
 
-    /// How many connections of the pool are idle.
+    /// The number of idle connections of the pool.
     #[must_use]
     pub fn len(&self) -> usize {
         self.total
@@ -97,7 +99,7 @@ mod tests {
     const NOW: Moment = Moment::from_nanos(7);
 
     #[test]
-    fn the_freshest_connection_is_reused_first() {
+    fn most_recently_idle_connection_is_reused_first() {
         let mut idle = IdleConnections::new(2, 4);
         for id in 0..3 {
             assert_eq!(idle.push(0, id, NOW), None);
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_server_gives_up_its_longest_idle_connection() {
+    fn full_list_evicts_the_longest_idle_connection() {
         let mut idle = IdleConnections::new(1, 2);
         assert_eq!(idle.push(0, 'a', NOW), None);
         assert_eq!(idle.push(0, 'b', NOW), None);
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_a_connection_comes_straight_back() {
+    fn connection_is_returned_if_none_may_be_kept() {
         let mut idle = IdleConnections::new(1, 0);
         assert_eq!(idle.push(0, 'a', NOW), Some('a'));
         let mut idle = IdleConnections::new(1, 3);
@@ -130,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_connection_is_never_handed_out() {
+    fn removed_connection_is_never_reused() {
         let mut idle = IdleConnections::new(1, 8);
         for id in 0..5 {
             assert_eq!(idle.push(0, id, NOW), None);
         }
         assert!(idle.remove(0, 3));
-        assert!(!idle.remove(0, 3), "gone already");
+        assert!(!idle.remove(0, 3), "already removed");
         assert!(!idle.remove(1, 2), "no such server");
         let left: Vec<i32> = core::iter::from_fn(|| idle.pop(0)).collect();
         assert_eq!(left, [4, 2, 1, 0]);

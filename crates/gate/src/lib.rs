@@ -1,7 +1,7 @@
-//! Decisions about requests: where they go, what we answer ourselves, how they are passed on.
+//! Decisions about requests: routing, responses of our own, forwarding, balancing, retries.
 //! In: decoded heads, configuration, time and random numbers as arguments. Out: values, and bytes
-//! appended to the caller's buffer. Never: a socket, a clock, a file, the system's randomness.
-//! Invariant: what a peer sent is re-emitted only in canonical form.
+//! appended to the caller's buffer. Never: uses a socket, a clock, a file or the system's randomness.
+//! Invariant: a message is forwarded only in canonical form, never as the bytes that were received.
 #![forbid(unsafe_code)]
 
 pub mod balance;

@@ -1,56 +1,57 @@
-//! One spelling for each path, so that no route is dodged by another one. RFC 3986 section 6.2.2.
-//! In: a path as sent. Out: the same, an equivalent one to match by, both readings of its dot segments,
-//! or a refusal; and each way in which servers may read what is odd in it.
-//! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in what is matched first.
-//! Invariant: a path with dot segments that is not refused has nothing else that servers read differently.
+//! Normalises paths to one spelling, so that another spelling cannot bypass a route. RFC 3986 section 6.2.2.
+//! In: a path as sent. Out: the same path, an equivalent one for matching, both readings of its dot segments,
+//! or an error; and each way in which servers may read an ambiguous path.
+//! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in the path that is matched first.
+//! Invariant: an accepted path with dot segments contains nothing else that servers read differently.
 //!
-//! The rule. A path goes on as it came, so the server behind reads it once more, and routes hold only if it
-//! cannot find another route's path there. Three things in a path are odd, for servers differ about them:
-//! empty segments (some merge slashes), what some take for a slash (`%2F`, `%5C`, a backslash), and parameters
-//! (some cut `;...` off, before or after they decode `%3B`). An odd path with a dot segment in it is refused,
-//! also where the dots show only once slashes are decoded and parameters cut, for what ".." takes away depends
-//! on the order of all this. So is one with both `%2F` and `%5C`, of which some servers decode one alone. Any
-//! other odd path is looked up in each of the `READINGS` too, and refused if one of them is an earlier
-//! route's. The most lenient reading alone would not do: `//a/b%2Fc` is `/a/{id}` to those who merge slashes
-//! only if they decode none.
+//! The rule: a path is forwarded as it was received, so the server parses it again. Routes are reliable only
+//! if the server cannot read the path as that of another route. A path is ambiguous if it contains any of
+//! three things that servers treat differently: empty segments (some merge slashes), characters that some
+//! take for a slash (`%2F`, `%5C`, a backslash), and parameters (some strip `;...`, before or after they
+//! decode `%3B`). An ambiguous path with a dot segment is rejected, even if the dots appear only after
+//! slashes are decoded and parameters stripped, because the effect of ".." depends on the order of these
+//! steps. A path with both `%2F` and `%5C` is rejected, because some servers decode only one of them. Any
+//! other ambiguous path is also looked up in each of the `READINGS`, and rejected if one of them matches an
+//! earlier route. The most lenient reading alone would not suffice: `//a/b%2Fc` matches `/a/{id}` on servers
+//! that merge slashes only if they do not decode `%2F`.
 
-/// What became of a path.
+/// The result of normalising a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Normalized<'s> {
-    /// It was in its one spelling already.
+    /// The path was in its canonical spelling already.
     Same,
-    /// Only percent-encodings differed: to be matched by, while the path is forwarded as sent (a
-    /// signature over it holds).
+    /// The canonical spelling, for matching. Only percent-encodings differed. The path is still forwarded as
+    /// sent, so that a signature over it remains valid.
     Equivalent(&'s str),
-    /// It has dot segments: to be matched without them.
+    /// The path has dot segments. Both readings are for matching.
     Changed {
-        /// Without dot segments.
+        /// The path with its dot segments resolved.
         resolved: &'s str,
-        /// With them, as a server sees it that leaves them alone.
+        /// The path with its dot segments, as a server reads it that does not resolve them.
         literal: &'s str,
     },
-    /// It climbs above the root, has dot segments beside something else that servers read differently, or more
-    /// of that than can be read in a few ways.
+    /// The path climbs above the root, is ambiguous and has dot segments, or is ambiguous in too many ways.
+    /// The text is for the client.
     Refused(&'static str),
 }
 
-const ABOVE_ROOT: &str = "the path's \"..\" climbs above its root";
-const DOTS_AND_ODD: &str = "the path has \".\" or \"..\" beside an empty segment, an encoded slash, a backslash or a semicolon";
-const BOTH_SLASHES: &str = "the path has both an encoded slash and an encoded backslash in it";
-const JOINED_PERCENT: &str =
-    "the path has a \"%\" that turns into an encoding once what follows it is decoded";
+const ABOVE_ROOT: &str = "\"..\" in the path climbs above the root";
+const AMBIGUOUS_DOTS: &str = "the path combines \".\" or \"..\" with an empty segment, an encoded slash, a backslash or a semicolon";
+const BOTH_SLASHES: &str = "the path contains both an encoded slash and an encoded backslash";
+const FORMED_ENCODING: &str =
+    "the path contains a \"%\" that forms an encoding once the characters after it are decoded";
 
-/// Normalises `path`: removes dot segments (RFC 3986 section 5.2.4), decodes what is percent-encoded and
-/// divides nothing (section 6.2.2.2, and `%40` as `@`), writes the other encodings in upper case (6.2.2.1).
-/// The result lies in `scratch`, whose content is replaced where there is one.
+/// Normalises `path`: removes dot segments (RFC 3986 section 5.2.4), decodes percent-encoded characters that
+/// are not delimiters (section 6.2.2.2; also `%40` as `@`), and writes the other encodings in upper case
+/// (section 6.2.2.1). The result is in `scratch`, whose contents are overwritten.
 pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s> {
     if is_plain(path.as_bytes()) {
         return Normalized::Same;
     }
-    if joins_percent(path.as_bytes()) {
-        return Normalized::Refused(JOINED_PERCENT);
+    if forms_encoding(path.as_bytes()) {
+        return Normalized::Refused(FORMED_ENCODING);
     }
-    if let Some(text) = refuses_odd(path, scratch) {
+    if let Some(text) = refuse_ambiguous(path, scratch) {
         return Normalized::Refused(text);
     }
     scratch.clear();
@@ -85,44 +86,44 @@ pub fn normalize_path<'s>(path: &str, scratch: &'s mut Vec<u8>) -> Normalized<'s
         Ok((resolved, literal)) if changed => Normalized::Changed { resolved, literal },
         Ok((normal, _)) if normal == path => Normalized::Same,
         Ok((normal, _)) => Normalized::Equivalent(normal),
-        // Only ASCII is decoded, so what was text stays text.
-        Err(_) => Normalized::Refused(DOTS_AND_ODD),
+        // Only ASCII is decoded, so the result is valid UTF-8.
+        Err(_) => Normalized::Refused(AMBIGUOUS_DOTS),
     }
 }
 
-/// Why an odd path is refused whatever the routes are.
-fn refuses_odd(path: &str, scratch: &mut Vec<u8>) -> Option<&'static str> {
-    if !is_odd(path) {
+/// The reason why an ambiguous path is rejected regardless of the routes, if there is one.
+fn refuse_ambiguous(path: &str, scratch: &mut Vec<u8>) -> Option<&'static str> {
+    if !is_ambiguous(path) {
         return None;
     }
-    spell(path, scratch);
+    write_canonical(path, scratch);
     let has = |divider: &[u8]| memchr::memmem::find(scratch, divider).is_some();
     let has_both = has(b"%2F") && (has(b"%5C") || has(b"\\"));
-    // This reading finds every dot segment that any other one finds, and those that are there for all.
+    // This reading contains every dot segment that appears in any other reading.
     Step::Decode.apply(scratch, 0);
     Step::Cut.apply(scratch, 0);
     let mut segments = scratch.split(|&byte| byte == b'/');
     if segments.any(|segment| matches!(segment, b"." | b"..")) {
-        return Some(DOTS_AND_ODD);
+        return Some(AMBIGUOUS_DOTS);
     }
     has_both.then_some(BOTH_SLASHES)
 }
 
-/// What some servers do to a path before they look at its segments.
+/// A transformation that some servers apply to a path before they split it into segments.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Takes `%2F`, `%5C` and a backslash for a slash, `%3B` for a semicolon.
+    /// Decodes `%2F`, `%5C` and a backslash to a slash, and `%3B` to a semicolon.
     Decode,
-    /// Takes `%3B` for a semicolon.
+    /// Decodes `%3B` to a semicolon.
     DecodeSemicolons,
-    /// Cuts off parameters, `;...` up to the segment's end.
+    /// Strips parameters: `;...` up to the end of the segment.
     Cut,
     /// Merges slashes.
     Merge,
 }
 
-/// The ways in which servers read an odd path, but the one that leaves it as it is: steps in order. Slashes
-/// are merged last; merged earlier, they leave empty segments, which no pattern has that is meant.
+/// The ways in which servers read an ambiguous path, as steps in order; reading it unchanged is not listed.
+/// Slashes are merged last: merging them earlier leaves empty segments, which useful patterns do not contain.
 const READINGS: [&[Step]; 11] = {
     use Step::{Cut, Decode, DecodeSemicolons, Merge};
     [
@@ -140,29 +141,31 @@ const READINGS: [&[Step]; 11] = {
     ]
 };
 
-/// An odd path without dot segments as servers may read it, in the spelling of patterns.
+/// The readings of an ambiguous path without dot segments, in the spelling of patterns.
 pub(crate) struct Readings<'s> {
-    /// The path in one spelling, and a reading of it behind.
+    /// The canonical path, followed by the current reading of it.
     scratch: &'s mut Vec<u8>,
-    spelt_bytes: usize,
+    /// The length of the canonical path.
+    canonical_bytes: usize,
+    /// The readings that are still to come.
     left: core::slice::Iter<'static, &'static [Step]>,
 }
 
 impl<'s> Readings<'s> {
-    /// The readings of `path`; what `scratch` held is lost.
+    /// Prepares the readings of `path`. The contents of `scratch` are overwritten.
     pub(crate) fn new(path: &str, scratch: &'s mut Vec<u8>) -> Self {
-        spell(path, scratch);
-        Self { spelt_bytes: scratch.len(), scratch, left: READINGS.iter() }
+        write_canonical(path, scratch);
+        Self { canonical_bytes: scratch.len(), scratch, left: READINGS.iter() }
     }
 
-    /// The next one that is like no other.
+    /// The next reading that differs from the others.
     pub(crate) fn next(&mut self) -> Option<&str> {
-        let at = self.spelt_bytes;
+        let at = self.canonical_bytes;
         loop {
             let steps = self.left.next()?;
             self.scratch.truncate(at);
             self.scratch.extend_from_within(..);
-            // Where a step has nothing to do, a shorter reading is the same.
+            // If a step changes nothing, a shorter reading gives the same result.
             if steps.iter().all(|step| step.apply(self.scratch, at)) {
                 break;
             }
@@ -172,7 +175,7 @@ impl<'s> Readings<'s> {
 }
 
 impl Step {
-    /// Whether it changed the path that begins at `start`.
+    /// Applies the step to the path that begins at `start`. Returns whether it changed anything.
     fn apply(self, path: &mut Vec<u8>, start: usize) -> bool {
         let (mut is_parameter, mut before) = (false, 0);
         match self {
@@ -201,8 +204,8 @@ impl Step {
     }
 }
 
-/// Rewrites in place what begins at `start`. `step` gets what is left of it and says what stands for its
-/// beginning, and for how many bytes. Whether anything changed.
+/// Rewrites in place the bytes from `start` on. `step` receives the remaining bytes; it returns the byte to
+/// write (if any) and how many bytes that replaces. Returns whether anything changed.
 fn rewrite(
     path: &mut Vec<u8>,
     start: usize,
@@ -222,9 +225,9 @@ fn rewrite(
     changed
 }
 
-/// Whether servers differ in how they read `path`: it has an empty segment, parameters, or something
-/// that some take for a slash.
-pub(crate) fn is_odd(path: &str) -> bool {
+/// Whether servers read `path` differently: it has an empty segment, parameters, or a character that some
+/// take for a slash.
+pub(crate) fn is_ambiguous(path: &str) -> bool {
     if is_plain(path.as_bytes()) {
         return false;
     }
@@ -241,7 +244,7 @@ pub(crate) fn is_odd(path: &str) -> bool {
     false
 }
 
-/// The first byte, decoded where it is encoded, and what follows it.
+/// The first byte, decoded if it is percent-encoded, and the rest.
 fn decode_byte(encoded: &[u8]) -> Option<(u8, &[u8])> {
     match encoded {
         [b'%', high, low, after @ ..] => match (hex_digit(*high), hex_digit(*low)) {
@@ -253,7 +256,7 @@ fn decode_byte(encoded: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// The spelling of a configured pattern (or a part of one) that requests are matched in.
+/// The canonical spelling of a configured pattern, or of a part of one.
 pub(crate) fn canonical_pattern(pattern: &str) -> String {
     let mut encoded = Vec::new();
     for &byte in pattern.as_bytes() {
@@ -268,8 +271,8 @@ pub(crate) fn canonical_pattern(pattern: &str) -> String {
     String::from_utf8(canonical).unwrap_or_else(|_| pattern.to_owned())
 }
 
-/// Whether a path is in its one spelling for sure, which everybody reads in one way: nothing encoded, no
-/// backslash, no parameters, no segment that is empty or begins with a dot.
+/// Whether a path is certainly in its canonical spelling and read in the same way by all servers: nothing is
+/// encoded, and there is no backslash, no parameter, and no segment that is empty or begins with a dot.
 fn is_plain(path: &[u8]) -> bool {
     let mut before = b'/';
     for (at, &byte) in path.iter().enumerate() {
@@ -282,9 +285,9 @@ fn is_plain(path: &[u8]) -> bool {
     true
 }
 
-/// Whether a percent sign that encodes nothing makes an encoding with what the encodings behind it stand
-/// for (`%2%65` is `%2e` then): a server that decodes twice, or resolves `%2e%2e` itself, would obey it.
-fn joins_percent(path: &[u8]) -> bool {
+/// Whether a stray percent sign forms an encoding with the characters that the encodings after it decode to
+/// (`%2%65` becomes `%2e`). A server that decodes twice, or resolves `%2e%2e` itself, would interpret it.
+fn forms_encoding(path: &[u8]) -> bool {
     let mut rest = path;
     while let Some((byte, after)) = decode_byte(rest) {
         let is_stray = byte == b'%' && after.len() + 1 == rest.len();
@@ -300,17 +303,17 @@ fn joins_percent(path: &[u8]) -> bool {
     false
 }
 
-/// `path` in the spelling of patterns, in place of what `out` held.
-fn spell(path: &str, out: &mut Vec<u8>) {
+/// Writes `path` in the spelling of patterns to `out`, and overwrites its contents.
+fn write_canonical(path: &str, out: &mut Vec<u8>) {
     out.clear();
     decode_plain(path.as_bytes(), out);
 }
 
-/// Decodes what stands for itself in a segment, encoded or not.
+/// Appends the canonical spelling of a path or segment: decodes encoded characters that are not delimiters.
 fn decode_plain(encoded: &[u8], out: &mut Vec<u8>) {
     let mut rest = encoded;
     while let Some((byte, after)) = decode_byte(rest) {
-        // A stray percent sign stands for itself; written as `%25`, it cannot join what follows.
+        // A stray percent sign is literal. Written as `%25`, it cannot form an encoding.
         if rest.len() - after.len() == 3 || byte == b'%' {
             push_encoded(byte, out);
         } else {
@@ -320,7 +323,7 @@ fn decode_plain(encoded: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes what came encoded: as itself where it can divide nothing.
+/// Appends a byte that was encoded: decoded if it is a graphic character and not a delimiter, else encoded.
 fn push_encoded(byte: u8, out: &mut Vec<u8>) {
     if byte.is_ascii_graphic() && !matches!(byte, b'%' | b'/' | b'\\' | b';' | b'?' | b'#') {
         out.push(byte);

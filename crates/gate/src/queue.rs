@@ -1,53 +1,62 @@
-//! Who waits for a server below its limit: first come, first served, left at any time.
-//! In: ids with a dense index. Out: the same, in order. Never: counts time (the worker's deadlines do).
-//! Limits: `queue_max` entries; the table behind grows to the highest index that ever waited.
-//! Invariant: the list from `first` to `last` holds exactly the taken nodes, `length` of them.
+//! The queue of requests that wait for a server below its limit: first in, first out, with removal.
+//! In: ids with a dense index. Out: the same ids, in order. Never: measures time (the worker's deadlines do).
+//! Limits: `length_max` entries; the table behind them grows to the highest index that was ever queued.
+//! Invariant: the list from `first` to `last` contains exactly the occupied nodes, `length` of them.
 
 use tidegate_base::Id;
 
+/// No node.
 const NONE: u32 = u32::MAX;
 
-/// What has a dense, reused index and can therefore be found without a search.
-pub trait Place: Copy + PartialEq {
-    /// Its index among its kind.
-    fn place(self) -> u32;
+/// An id with a dense, reused index, so that its node is found without a search.
+pub trait DenseIndex: Copy + PartialEq {
+    /// The index of the id.
+    fn dense_index(self) -> u32;
 }
 
-impl<T: ?Sized> Place for Id<T> {
-    fn place(self) -> u32 {
+impl<T: ?Sized> DenseIndex for Id<T> {
+    fn dense_index(self) -> u32 {
         self.index
     }
 }
 
 #[derive(Clone, Copy)]
 struct Node<T> {
+    /// The queued id; `None` if this index is not queued.
     id: Option<T>,
+    /// The index of the entry before this one, or `NONE`.
     previous: u32,
+    /// The index of the entry after this one, or `NONE`.
     next: u32,
 }
 
-/// A bounded first-in-first-out queue that anyone may leave in constant time.
+/// A bounded first-in-first-out queue. Any entry can be removed in constant time.
 pub struct WaitQueue<T> {
+    /// By the index of the id.
     nodes: Vec<Node<T>>,
+    /// The index of the first entry, or `NONE`.
     first: u32,
+    /// The index of the last entry, or `NONE`.
     last: u32,
+    /// The number of entries. At most `length_max`.
     length: usize,
+    /// The most entries.
     length_max: usize,
 }
 
-impl<T: Place> WaitQueue<T> {
-    /// A queue of at most `length_max`.
+impl<T: DenseIndex> WaitQueue<T> {
+    /// Creates a queue of up to `length_max` entries.
     #[must_use]
     pub fn new(length_max: usize) -> Self {
         Self { nodes: Vec::new(), first: NONE, last: NONE, length: 0, length_max }
     }
 
-    /// Puts `id` at the end; `false` when the queue is full (or `id` waits already).
+    /// Adds `id` at the end. Returns false if the queue is full or the index of `id` is queued already.
     #[must_use]
     pub fn push(&mut self, id: T) -> bool {
-        let place = id.place();
-        let at = place as usize;
-        if self.length >= self.length_max || place == NONE {
+        let index = id.dense_index();
+        let at = index as usize;
+        if self.length >= self.length_max || index == NONE {
             return false;
         }
         if at >= self.nodes.len() {
@@ -58,30 +67,30 @@ impl<T: Place> WaitQueue<T> {
         }
         self.nodes[at] = Node { id: Some(id), previous: self.last, next: NONE };
         match self.nodes.get_mut(self.last as usize) {
-            Some(last) => last.next = place,
-            None => self.first = place,
+            Some(last) => last.next = index,
+            None => self.first = index,
         }
-        self.last = place;
+        self.last = index;
         self.length += 1;
         true
     }
 
-    /// Takes who has waited longest.
+    /// Removes and returns the id that was queued first.
     pub fn pop(&mut self) -> Option<T> {
         let id = self.front()?;
         self.remove(id);
         Some(id)
     }
 
-    /// Who has waited longest.
+    /// The id that was queued first.
     #[must_use]
     pub fn front(&self) -> Option<T> {
         self.nodes.get(self.first as usize)?.id
     }
 
-    /// Takes out `id`, wherever it stands; `false` when it does not wait.
+    /// Removes `id` from any position. Returns false if it is not queued.
     pub fn remove(&mut self, id: T) -> bool {
-        let Some(node) = self.nodes.get_mut(id.place() as usize) else {
+        let Some(node) = self.nodes.get_mut(id.dense_index() as usize) else {
             return false;
         };
         if node.id != Some(id) {
@@ -101,19 +110,19 @@ impl<T: Place> WaitQueue<T> {
         true
     }
 
-    /// Whether `id` waits.
+    /// Whether `id` is queued.
     #[must_use]
     pub fn contains(&self, id: T) -> bool {
-        self.nodes.get(id.place() as usize).is_some_and(|node| node.id == Some(id))
+        self.nodes.get(id.dense_index() as usize).is_some_and(|node| node.id == Some(id))
     }
 
-    /// How many wait.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether nobody waits.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
@@ -130,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_who_came_is_served_first() {
+    fn ids_leave_in_order_of_arrival() {
         let mut queue = WaitQueue::new(8);
         for index in [5, 0, 3] {
             assert!(queue.push(id(index)));
@@ -141,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses_and_has_room_again_when_someone_leaves() {
+    fn full_queue_rejects_until_an_entry_is_removed() {
         let mut queue = WaitQueue::new(2);
         assert!(queue.push(id(1)) && queue.push(id(2)));
         assert!(!queue.push(id(3)));
@@ -152,19 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_an_earlier_tenancy_removes_nobody() {
+    fn stale_id_removes_nothing() {
         let mut queue = WaitQueue::new(2);
         assert!(queue.push(Id::<str>::new(4, 3)));
         assert!(!queue.remove(Id::new(4, 1)));
         assert!(!queue.contains(Id::new(4, 1)));
-        assert!(!queue.push(Id::new(4, 5)), "its place is taken until it leaves");
+        assert!(!queue.push(Id::new(4, 5)), "the index is queued already");
         assert!(!queue.push(Id::NONE));
         assert_eq!(queue.len(), 1);
     }
 
     proptest! {
         #[test]
-        fn any_order_of_coming_and_going_agrees_with_a_plain_list(
+        fn random_operations_agree_with_a_plain_list(
             steps in prop::collection::vec((0..3_u8, 0..12_u32), 0..200),
         ) {
             let mut queue = WaitQueue::new(6);

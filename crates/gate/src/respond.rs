@@ -1,8 +1,8 @@
-//! Answers of our own: prepared ones, errors, redirects, and those of a final recipient.
-//! In: what the configuration fixed, the request, the date. Out: whole answers, appended.
-//! Never: echoes a request's bytes into a head unless they are checked or escaped.
-//! Limits: a redirect's `Location` is at most what the configuration and one request line add up to.
-//! Invariant: every answer has exactly one framing, and says `close` exactly when we close.
+//! Responses by the proxy itself: fixed responses, errors, redirects, and those of a final recipient.
+//! In: the configuration, the request, the date. Out: complete responses, appended to a buffer.
+//! Never: copies bytes of a request into a head without checking or escaping them.
+//! Limits: a redirect's `Location` is at most as long as the configured target and one request line together.
+//! Invariant: every response has exactly one framing, and contains `close` exactly if the connection closes.
 
 use tidegate_config::model::{Action, Config, HttpsRedirect, Redirect, RedirectPiece, Respond};
 use tidegate_wire::http1::{
@@ -11,31 +11,32 @@ use tidegate_wire::http1::{
 
 use crate::scheme::Scheme;
 
-/// The field by which browsers are told to come by https alone (RFC 6797).
+/// The field that makes browsers use only https (RFC 6797).
 pub(crate) const HSTS: &str = "Strict-Transport-Security";
 const DATE_BYTES: usize = 29;
-/// Methods a final recipient names in `Allow` (RFC 9110 section 10.2.1).
+/// The methods that a final recipient lists in `Allow` (RFC 9110 section 10.2.1).
 const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH\r\n";
 
-/// What an answer depends on beside its content.
+/// The properties of a response other than its content.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerContext<'a> {
-    /// The date now, as `Date` writes it.
+    /// The current date, as in the `Date` field.
     pub date: &'a [u8; DATE_BYTES],
-    /// Value of the `Server` field; empty: none is sent.
+    /// The value of the `Server` field. The field is omitted if this is empty.
     pub server: &'a str,
-    /// The request's method is HEAD: no content is sent (RFC 9110 section 9.3.2).
+    /// The request's method is HEAD, so no content is sent (RFC 9110 section 9.3.2).
     pub is_head: bool,
-    /// The client's version.
+    /// The HTTP version of the request.
     pub version: Version,
-    /// The connection ends after this answer.
+    /// The connection closes after this response.
     pub close: bool,
-    /// Value of Strict-Transport-Security; empty: none is sent.
+    /// The value of Strict-Transport-Security. The field is omitted if this is empty.
     pub hsts: &'a str,
 }
 
-/// The fixed answers of a configuration, encoded once.
+/// The fixed responses of a configuration, encoded once.
 pub struct Answers {
+    /// By route; `None` if the route has another action.
     prepared: Vec<Option<Prepared>>,
 }
 
@@ -50,28 +51,29 @@ impl Answers {
         Self { prepared: config.routes.iter().map(|route| prepare(&route.action)).collect() }
     }
 
-    /// The answer of route `route`, where that is a fixed one.
+    /// The fixed response of `route`, if the route has one.
     #[must_use]
     pub fn prepared(&self, route: usize) -> Option<&Prepared> {
         self.prepared.get(route)?.as_ref()
     }
 }
 
-/// A fixed answer, whole but for its date.
+/// A fixed response, complete except for its date.
 pub struct Prepared {
     status: u16,
-    /// Status line, fields, empty line, content: as it goes to an HTTP/1.1 client that stays.
+    /// Status line, fields, empty line and content, as sent to an HTTP/1.1 client whose connection stays
+    /// open.
     whole: Vec<u8>,
-    /// Where the date stands in `whole`; its field is the head's last.
+    /// The index of the date in `whole`. Date is the last field of the head.
     date_at: usize,
-    /// Where the content begins in `whole`.
+    /// The index of the content in `whole`.
     content_at: usize,
-    /// It says Strict-Transport-Security itself.
+    /// The configured fields include Strict-Transport-Security.
     has_hsts: bool,
 }
 
 impl Prepared {
-    /// Encodes `respond`; `server` is the value of `Server`, empty for none.
+    /// Encodes `respond`. `server` is the value of `Server`; the field is omitted if it is empty.
     #[must_use]
     pub fn new(respond: &Respond, server: &str) -> Self {
         let mut whole = Vec::new();
@@ -86,7 +88,7 @@ impl Prepared {
         }
         let content: &[u8] =
             if allows_content(respond.status) { respond.body.as_slice() } else { b"" };
-        // RFC 9110 section 8.6: none in 204, and none needed in 304.
+        // RFC 9110 section 8.6: Content-Length is forbidden in 204 and not required in 304.
         if !matches!(respond.status, 204 | 304) {
             encode_field_u64(&mut whole, "Content-Length", content.len() as u64);
         }
@@ -100,21 +102,21 @@ impl Prepared {
         Self { status: respond.status, whole, date_at, content_at, has_hsts }
     }
 
-    /// Its status.
+    /// The status code.
     #[must_use]
     pub const fn status(&self) -> u16 {
         self.status
     }
 }
 
-/// Appends a fixed answer: one copy, and the date over it.
+/// Appends a fixed response: copies it and writes the date into the copy.
 pub fn encode_respond(out: &mut Vec<u8>, prepared: &Prepared, context: &AnswerContext<'_>) {
     let start = out.len();
     let date_at = start + prepared.date_at;
     let adds_hsts = !context.hsts.is_empty() && !prepared.has_hsts;
     if context.version == Version::Http11 && !context.close && !context.is_head && !adds_hsts {
         out.extend_from_slice(&prepared.whole);
-        // Inside what was just appended: `date_at` + 29 lies before the content of `whole`.
+        // In bounds: `date_at` + 29 is before the content in the copy of `whole`.
         out[date_at..date_at + DATE_BYTES].copy_from_slice(context.date);
         return;
     }
@@ -132,18 +134,18 @@ pub fn encode_respond(out: &mut Vec<u8>, prepared: &Prepared, context: &AnswerCo
     }
 }
 
-/// Appends a short answer in plain text, `502 Bad Gateway: ` and `text`; with an empty `text` an
-/// answer without content.
+/// Appends a response in plain text, such as `502 Bad Gateway: ` and `text`. The response has no content
+/// if `text` is empty.
 pub fn encode_error(out: &mut Vec<u8>, status: u16, text: &str, context: &AnswerContext<'_>) {
     encode_answer_fields(out, status, context);
     encode_text(out, status, text, context);
 }
 
-/// Appends the redirect `redirect` for the request `head` that came by `scheme`; returns the status
-/// sent: 400 where the target needs a host that the request has not.
+/// Appends the redirect `redirect` for the request `head`, which was sent by `scheme`. Returns the status
+/// of the response, which is 400 if the target needs a host and the request has none.
 ///
-/// A target cannot be led to another host by the request: the host is the validated one, a path that
-/// comes first has one leading slash alone, and what may not stand in a URI is percent-encoded.
+/// A request cannot redirect its client to another host: the host is validated, a path at the start of the
+/// target has exactly one leading slash, and characters that are not allowed in a URI are percent-encoded.
 pub fn encode_redirect(
     out: &mut Vec<u8>,
     redirect: &Redirect,
@@ -152,7 +154,7 @@ pub fn encode_redirect(
     context: &AnswerContext<'_>,
 ) -> u16 {
     if head.host.is_none() && redirect.to.contains(&RedirectPiece::Host) {
-        encode_error(out, 400, "this redirect needs a Host field", context);
+        encode_error(out, 400, "this redirect requires a Host field", context);
         return 400;
     }
     encode_answer_fields(out, redirect.status, context);
@@ -163,8 +165,8 @@ pub fn encode_redirect(
     redirect.status
 }
 
-/// Appends the answer that sends the request `head` to the same URL by https; returns the status sent: 400
-/// where the request does not say which host it is for, in letters that a host's name is made of.
+/// Appends a redirect of the request `head` to the same URL by https. Returns the status of the response,
+/// which is 400 if the request has no host or its host contains characters that host names do not contain.
 pub fn encode_https_redirect(
     out: &mut Vec<u8>,
     redirect: HttpsRedirect,
@@ -175,13 +177,13 @@ pub fn encode_https_redirect(
         encode_error(
             out,
             400,
-            "this server sends you to https, and needs a Host for that",
+            "the redirect to https requires a Host field with a plain host name",
             context,
         );
         return 400;
     };
-    // A client that knows no 308 (RFC 7538 is of 2015) knows 301; only GET and HEAD survive it unchanged
-    // (RFC 9110 section 15.4.2).
+    // Old clients may not know 308 (RFC 7538, 2015), but all know 301. Only GET and HEAD are certain to be
+    // repeated unchanged after 301 (RFC 9110 section 15.4.2).
     let usual = if matches!(head.method, Method::Get | Method::Head) { 301 } else { 308 };
     let status = redirect.status.unwrap_or(usual);
     encode_answer_fields(out, status, context);
@@ -191,7 +193,7 @@ pub fn encode_https_redirect(
         out.push(b':');
         out.extend_from_slice(itoa::Buffer::new().format(redirect.port).as_bytes());
     }
-    // A path begins with its slash, so nothing of it can be taken for part of the host.
+    // A path begins with a slash, so that no part of it can be taken for a part of the host.
     encode_uri(out, if head.path.starts_with('/') { head.path } else { "/" });
     if let Some(query) = head.query {
         out.push(b'?');
@@ -202,7 +204,7 @@ pub fn encode_https_redirect(
     status
 }
 
-/// The host without its port, where it is a name of letters, digits, `-`, `_` and `.`, or an IP address.
+/// The host without its port, if it is an IP address or a name of letters, digits, `-`, `_` and `.`.
 fn plain_host(host: &str) -> Option<&str> {
     if let Some(rest) = host.strip_prefix('[') {
         let (literal, _) = rest.split_once(']')?;
@@ -214,8 +216,8 @@ fn plain_host(host: &str) -> Option<&str> {
     (sound && !name.is_empty()).then_some(name)
 }
 
-/// Appends the answer to a request whose Max-Forwards ran out here (RFC 9110 section 7.6.2): TRACE is
-/// told what came (section 9.3.8), OPTIONS what is allowed (section 9.3.7).
+/// Appends the response to a request whose Max-Forwards is 0 (RFC 9110 section 7.6.2). The response to
+/// TRACE contains the received request (section 9.3.8), that to OPTIONS the allowed methods (section 9.3.7).
 pub fn encode_final_recipient(
     out: &mut Vec<u8>,
     head: &RequestHead<'_>,
@@ -237,7 +239,7 @@ pub fn encode_final_recipient(
         Version::Http11 => b" HTTP/1.1\r\n",
     });
     for field in head.fields() {
-        // Section 9.3.8: what is likely to be secret is left out.
+        // Section 9.3.8: fields that are likely to contain secrets are omitted.
         let secret = matches!(
             field.id,
             FieldName::Authorization | FieldName::Cookie | FieldName::ProxyAuthorization
@@ -266,8 +268,8 @@ pub(crate) fn encode_answer_fields(out: &mut Vec<u8>, status: u16, context: &Ans
     }
 }
 
-/// What Connection has to say to a client of `version` (RFC 9112 section 9.3): 1.1 keeps unless told
-/// otherwise, 1.0 closes unless told otherwise.
+/// Appends the Connection field for a client of `version`, if it is needed (RFC 9112 section 9.3): HTTP/1.1
+/// keeps the connection by default, HTTP/1.0 closes it.
 pub(crate) fn encode_connection(out: &mut Vec<u8>, version: Version, close: bool) {
     if close {
         out.extend_from_slice(b"Connection: close\r\n");
@@ -311,7 +313,7 @@ fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_
                 encode_uri(out, head.host.unwrap_or_default());
             }
             RedirectPiece::Path => {
-                // "//other.example/" at the start would name another host (RFC 3986 section 4.2).
+                // A target that begins with "//other.example/" names another host (RFC 3986 section 4.2).
                 let path = if head.path == "*" { "/" } else { head.path };
                 if first {
                     out.push(b'/');
@@ -330,8 +332,8 @@ fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_
     }
 }
 
-/// Percent-encodes what may not stand in a URI (RFC 3986 section 2). A backslash is among it: to
-/// browsers it is a slash.
+/// Appends `text` and percent-encodes characters that are not allowed in a URI (RFC 3986 section 2). These
+/// include the backslash, which browsers take for a slash.
 fn encode_uri(out: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in text.as_bytes() {
@@ -344,7 +346,7 @@ fn encode_uri(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Whether an answer of that status may have content (RFC 9110 section 6.4.1).
+/// Whether a response with that status may have content (RFC 9110 section 6.4.1).
 fn allows_content(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 205 | 304)
 }

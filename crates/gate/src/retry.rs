@@ -1,50 +1,51 @@
-//! Whether a request that failed upstream may be sent again. RFC 9110 section 9.2.2, RFC 9112
+//! Whether a request whose attempt failed may be sent again. RFC 9110 section 9.2.2, RFC 9112
 //! section 9.3.1.
-//! In: where it failed, what kind of request it is, how much of it has left. Out: yes or no.
-//! Never: chooses the server (balance) or the answer (worker).
-//! Invariant: a request that a server may have acted upon is repeated only if it is idempotent, and
-//! only as it was sent the first time.
+//! In: where the attempt failed, the kind of request, how much of it was sent. Out: yes or no.
+//! Never: picks the server (balance) or the error response (server crate).
+//! Invariant: a request that a server may have executed is repeated only if it is idempotent, and
+//! only exactly as it was sent the first time.
 
 /// Where an exchange with a server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePoint {
-    /// The connection never stood: refused, unreachable, timed out.
+    /// The connect failed: refused, unreachable or timed out.
     Connect,
-    /// A connection that had been idle was closed or reset before the answer's first byte: most
-    /// likely the server closed it while the request was on its way.
+    /// A reused connection was closed or reset before the first byte of the response. Most likely the
+    /// server closed the idle connection while the request was on its way.
     ReusedReset,
-    /// A fresh connection was closed or reset before the answer's first byte: the server did this
-    /// to the request itself.
+    /// A fresh connection was closed or reset before the first byte of the response. The server
+    /// closed it in reaction to the request.
     FreshReset,
-    /// No answer within `response-head`: the server may still be at it.
+    /// The `response-head` timeout expired. The server may still be executing the request.
     ResponseTimeout,
-    /// After the answer's first byte.
+    /// The attempt failed after the first byte of the response.
     InResponse,
 }
 
-/// A failed attempt: all that the decision needs.
+/// The facts about a failed attempt that the decision needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedAttempt {
-    /// Where it failed.
+    /// Where the attempt failed.
     pub point: FailurePoint,
     /// The method is idempotent (RFC 9110 section 9.2.2).
     pub idempotent: bool,
-    /// Bytes of the request's body were taken from the client.
+    /// Bytes of the request body were received from the client.
     pub body_sent: bool,
-    /// Those bytes were all kept and can be sent again.
+    /// All of these bytes were kept and can be sent again.
     pub body_replayable: bool,
-    /// Attempts made, this one among them; at least 1.
+    /// The number of attempts so far, including this one; at least 1.
     pub attempts: u32,
     /// The pool's `retries`.
     pub retries_max: u32,
 }
 
-/// Whether the request may be sent once more, to another server.
+/// Whether the request may be sent again, to another server.
 ///
-/// A failed connect is repeated for every method: no server has seen the request. A reset of a
-/// reused connection only for idempotent ones: the server may have acted before it closed. A reset
-/// of a fresh one is not: the request itself may be what breaks servers. Nothing is repeated after
-/// the answer began, nor what cannot be sent as it was sent the first time.
+/// After a failed connect, every method is retried, because no server has received the request. After
+/// a reset of a reused connection, only idempotent methods are retried, because the server may have
+/// executed the request before it closed. After a reset of a fresh connection, no request is retried,
+/// because the request itself may be what crashes servers. A request is never retried after the
+/// response has begun, nor if it cannot be sent exactly as it was sent the first time.
 #[must_use]
 pub fn may_retry(failed: &FailedAttempt) -> bool {
     let whole = !failed.body_sent || failed.body_replayable;
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_truth_table_of_retries() {
+    fn retries_follow_the_truth_table() {
         use FailurePoint::{Connect, FreshReset, InResponse, ResponseTimeout, ReusedReset};
         // (idempotent, body_sent, body_replayable) -> may retry, while retries are left
         let shapes = [

@@ -1,9 +1,11 @@
-//! Which route takes a request: listener, host, path, method, header fields, certificate; first match wins.
-//! In: a decoded head, the client's certificate. Out: the route's index. The path goes on as it came (RFC 9110 section 7.7).
-//! Never: allocates (but for `scratch`), lets another spelling or reading of a path dodge a route.
-//! Limits: those of `table`; a path that servers read differently is looked up twelve times.
-//! Invariant: the result is that of trying every route in file order; no reading of the path belongs to an
-//! earlier route that does something else.
+//! Finds the route of a request by listener, host, path, method, header fields and client certificate. The
+//! first match wins.
+//! In: a decoded head, the client's certificate. Out: the route's index. The path is forwarded as it was
+//! received (RFC 9110 section 7.7).
+//! Never: allocates (except for `scratch`); lets another spelling or reading of a path bypass a route.
+//! Limits: those of `table`; a path that servers interpret differently is looked up twelve times.
+//! Invariant: the result equals that of testing every route in file order; no reading of the path belongs to
+//! an earlier route that does something else.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +15,28 @@ use tidegate_wire::http1::{RequestHead, TargetForm};
 use crate::forward::ClientCertificate;
 use crate::path::{self, Normalized, Readings};
 use crate::scheme::Scheme;
-use crate::table::{Asked, Rule, Table};
+use crate::table::{RequestParts, Rule, Table};
 
-/// Where a request goes.
+/// The result of routing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routed {
-    /// To the route of this index in the configuration's routes.
+    /// The route with this index in the configuration.
     Route(usize),
-    /// Nowhere: 404.
-    Nothing,
-    /// Its path could be read in two ways: 400 with this text.
+    /// No route matches: 404.
+    NoRoute,
+    /// Servers could read the path in more than one way, or the path is invalid: 400 with this text.
     Refused(&'static str),
 }
 
-const TWO_READINGS: &str = "the path is another route's for servers that merge slashes, decode \"%2F\" or cut parameters off";
+const TWO_READINGS: &str = "the path matches another route on servers that merge slashes, decode \"%2F\" or strip path parameters";
 const LITERAL_DOTS: &str =
-    "the path is another route's for servers that leave \".\" and \"..\" alone";
+    "the path matches another route on servers that do not resolve \".\" and \"..\"";
 
-/// The routes of a configuration, ready to be searched. Shared by all workers.
+/// The routes of a configuration, prepared for searching.
 pub struct Router {
+    /// By listener: its routes.
     listeners: Vec<Table>,
-    /// By route: the first one that does just the same.
+    /// By route: the first route that does exactly the same.
     same_as: Vec<usize>,
 }
 
@@ -58,11 +61,11 @@ impl Router {
             )
         };
         let listeners = (0..config.listeners.len()).map(table).collect();
-        Self { listeners, same_as: first_alike(config) }
+        Self { listeners, same_as: first_equivalent(config) }
     }
 
-    /// Finds the first route of `listener` that takes `head` from the client of `certificate`. `scratch` is
-    /// room for a path in other spellings; what it held is lost.
+    /// Finds the first route of `listener` that matches `head` and the client's `certificate`. `scratch` is
+    /// used for other spellings of the path; its contents are overwritten.
     #[must_use]
     pub fn route(
         &self,
@@ -72,14 +75,14 @@ impl Router {
         scratch: &mut Vec<u8>,
     ) -> Routed {
         let Some(table) = self.listeners.get(listener) else {
-            return Routed::Nothing;
+            return Routed::NoRoute;
         };
         let host = host_name(head.host.unwrap_or_default());
-        let asked = Asked { head, host, certificate };
-        let find = |path: &str| table.find(&asked, Some(path));
+        let request = RequestParts { head, host, certificate };
+        let find = |path: &str| table.find(&request, Some(path));
         if head.path == "*" {
-            // It names no resource: only routes without a path take it (RFC 9110 section 7.1).
-            return table.find(&asked, None).map_or(Routed::Nothing, Routed::Route);
+            // "*" names no resource: only routes without a path match it (RFC 9110 section 7.1).
+            return table.find(&request, None).map_or(Routed::NoRoute, Routed::Route);
         }
         let found = match path::normalize_path(head.path, scratch) {
             Normalized::Same => find(head.path),
@@ -95,9 +98,9 @@ impl Router {
             }
             Normalized::Refused(text) => return Routed::Refused(text),
         };
-        let Some(index) = found else { return Routed::Nothing };
-        if path::is_odd(head.path) {
-            // Servers may read the path of a route that comes first, such as one that denies it.
+        let Some(index) = found else { return Routed::NoRoute };
+        if path::is_ambiguous(head.path) {
+            // A server may read the path as one of an earlier route, such as a route that denies access.
             let mut readings = Readings::new(head.path, scratch);
             while let Some(reading) = readings.next() {
                 let other = find(reading).filter(|other| *other < index);
@@ -114,8 +117,8 @@ impl Router {
     }
 }
 
-/// For each route, the first of those that do the same: one action, one Strict-Transport-Security.
-fn first_alike(config: &Config) -> Vec<usize> {
+/// For each route, the first route with the same action and the same Strict-Transport-Security.
+fn first_equivalent(config: &Config) -> Vec<usize> {
     let mut first = BTreeMap::new();
     let routes = config.routes.iter().enumerate();
     routes
@@ -123,8 +126,8 @@ fn first_alike(config: &Config) -> Vec<usize> {
         .collect()
 }
 
-/// Whether the request is for a URI that its connection must not answer for (RFC 9110 section 7.4):
-/// an https one that came in plain.
+/// Whether the request's URI must not be served on its connection (RFC 9110 section 7.4): an https URI on
+/// a plain connection.
 #[must_use]
 pub fn is_misdirected(head: &RequestHead<'_>, scheme: Scheme) -> bool {
     head.form == TargetForm::Absolute
@@ -132,7 +135,7 @@ pub fn is_misdirected(head: &RequestHead<'_>, scheme: Scheme) -> bool {
         && head.target.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("https:"))
 }
 
-/// `host[:port]` without port and trailing dot.
+/// The host name in `host[:port]`, without a trailing dot.
 fn host_name(host: &str) -> &str {
     let name = match host.find(']') {
         Some(end) => &host[..=end],

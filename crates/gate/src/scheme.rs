@@ -1,26 +1,26 @@
-//! How a request left its client: by http or by https.
-//! In: how the client's connection came, a head, whether its fields are believed. Out: a scheme.
-//! Never: concludes from a port: a listener on 443 may be plain.
+//! The scheme by which the client sent a request: http or https.
+//! In: the scheme of the client's connection, a head, whether its fields are trusted. Out: a scheme.
+//! Never: derives the scheme from a port: a listener on 443 may be plain.
 
 use tidegate_wire::http1::{FieldName, RequestHead};
 
-/// The beginning of a URL.
+/// The scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// In plain.
+    /// Plain HTTP.
     Http,
-    /// Over TLS.
+    /// HTTP over TLS.
     Https,
 }
 
 impl Scheme {
-    /// That of a connection with or without TLS.
+    /// The scheme of a connection with or without TLS.
     #[must_use]
     pub const fn of_connection(secured: bool) -> Self {
         if secured { Self::Https } else { Self::Http }
     }
 
-    /// As a URL has it.
+    /// The scheme as it appears in a URL.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -30,11 +30,11 @@ impl Scheme {
     }
 }
 
-/// The scheme of the request `head`: that of its connection, unless its fields are believed (`trusted`) and
-/// X-Forwarded-Proto says which one the proxy in front was asked by.
+/// The scheme of the request `head`: the scheme of its connection, unless its fields are `trusted` and
+/// X-Forwarded-Proto states the scheme by which the proxy in front received it.
 ///
-/// It is the first value that counts, as it is passed on. Some proxies name a WebSocket's scheme there;
-/// another word says nothing.
+/// The first value counts, and it is the one that is forwarded. Some proxies send a WebSocket scheme here
+/// (`ws`, `wss`). Any other value is ignored.
 #[must_use]
 pub fn request_scheme(head: &RequestHead<'_>, connection: Scheme, trusted: bool) -> Scheme {
     if !trusted || !head.has(FieldName::XForwardedProto) {

@@ -1,8 +1,9 @@
-//! Answers made to the URL's order, with httpterm's argument names: size, status, delay, chunks, ...
-//! In: the query, random numbers. Out: an order within its bounds, the head, any piece of the body.
-//! Never: lies about a length, holds a body in memory, waits (the worker's deadlines do).
+//! Synthetic responses: the URL's query orders size, status, delay, chunks and more, with httpterm's argument
+//! names.
+//! In: the query, random numbers. Out: a validated order, the response head, any piece of the body.
+//! Never: states a wrong length, holds a body in memory, waits (the worker's deadlines do).
 //! Limits: `SIZE_BYTES_MAX`, `DELAY_MAX`, `PIECE_BYTES_MAX`.
-//! Invariant: a body's byte depends on its offset and the seed alone.
+//! Invariant: a byte of a body depends only on its offset and the seed.
 
 use tidegate_base::prng::mix64;
 use tidegate_base::{Prng, Span};
@@ -10,73 +11,73 @@ use tidegate_wire::http1::{Version, encode_field_u64};
 
 use crate::respond::{AnswerContext, encode_answer_fields, encode_connection, encode_error};
 
-/// Bytes of a body at most: 1 TiB.
+/// The most bytes of a body: 1 TiB.
 pub const SIZE_BYTES_MAX: u64 = 1 << 40;
-/// Any delay at most.
+/// The longest delay or pause.
 pub const DELAY_MAX: Span = Span::from_secs(60);
-/// Bytes of one piece (or chunk) at most, and where the URL says nothing.
+/// The most bytes of one piece or chunk, and the default.
 pub const PIECE_BYTES_MAX: usize = 64 * 1024;
 
-/// What `?h` answers.
+/// The body of the response to `?h`.
 pub const HELP: &str = "\
-Answers made to the URL's order. Arguments, separated by any of & ? , ; /
+Synthetic responses as ordered by the URL. Arguments, separated by any of & ? , ; /
   s=SIZE    bytes of the body (0)          r=STATUS  status, 200 to 599 (200)
-  t=MS      delay before the answer (0)    P=MS      pause after it (0)
-  k=N       in chunks of N bytes           p=N       in pieces of at most N bytes
-  C=1       close the connection           K=1       keep it
-  c=0       not to be cached               e=N       with the entity tag \"N\"
-  R=1       random bytes                   v=1       the order in x-req and x-rsp fields
-  B=SIZE    bytes of the request's body read before the answer
-  b=0       without Content-Length         w=MS      how long the connection is kept idle
+  t=MS      delay before the response (0)  P=MS      pause after the response (0)
+  k=N       send chunks of N bytes         p=N       send pieces of up to N bytes
+  C=1       close the connection           K=1       keep the connection open
+  c=0       forbid caching                 e=N       add the entity tag \"N\"
+  R=1       send random bytes              v=1       show the order in X-Req and X-Rsp
+  B=SIZE    bytes of the request body to read before the response
+  b=0       omit Content-Length            w=MS      idle timeout of the connection
 A number may end in k, m or g (times 1024) and in r (random, from 0 up to it).
 Example: /synthetic?s=20k&t=700r&k=1k
 ";
 
-/// What the URL ordered.
+/// A synthetic response as ordered by the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Synthetic {
-    /// 200 to 599.
+    /// The status code, 200 to 599.
     pub status: u16,
-    /// Bytes of the body, [`SIZE_BYTES_MAX`] at most.
+    /// Bytes of the body, up to [`SIZE_BYTES_MAX`].
     pub size: u64,
-    /// To wait before the answer.
+    /// The delay before the response.
     pub delay: Span,
-    /// To wait after the answer, before the connection's next request.
+    /// The pause after the response, before the next request on the connection.
     pub pause: Span,
-    /// In chunks of `piece_bytes` (towards HTTP/1.0 clients: until close).
+    /// Send chunks of `piece_bytes` (to HTTP/1.0 clients: until close).
     pub chunked: bool,
-    /// Bytes handed over at once, 1 to [`PIECE_BYTES_MAX`].
+    /// Bytes that are sent at once, 1 to [`PIECE_BYTES_MAX`].
     pub piece_bytes: usize,
-    /// Random bytes in place of the pattern.
+    /// Send random bytes in place of the pattern.
     pub random: bool,
-    /// Whether the connection is to be kept (`K`) or closed (`C`).
+    /// Whether to keep (`K`) or close (`C`) the connection; `None` if the order does not say.
     pub keep_alive: Option<bool>,
-    /// How long the connection is kept idle, where that is not the listener's own timeout.
+    /// The idle timeout of the connection, if it is not the listener's.
     pub keep_alive_time: Option<Span>,
-    /// Content-Length is sent; without it (`b=0`) the body ends with the connection.
+    /// Send Content-Length. If false (`b=0`), the body ends when the connection closes.
     pub length_known: bool,
-    /// Without it `Cache-Control: no-cache` is sent.
+    /// If false, send `Cache-Control: no-cache`.
     pub cacheable: bool,
-    /// The entity tag.
+    /// The entity tag to send.
     pub etag: Option<u64>,
-    /// Fields that tell what was understood.
+    /// Send fields that show the parsed order.
     pub verbose: bool,
-    /// Bytes of the request's body to read before the answer; `None`: none.
+    /// Bytes of the request body to read before the response; `None` for none.
     pub body_read_max: Option<u64>,
-    /// The help text is wanted; all else is as if nothing had been said.
+    /// Send the help text instead.
     pub help: bool,
 }
 
 /// How a synthetic body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyntheticFraming {
-    /// There is none.
+    /// The response has no body.
     None,
     /// By Content-Length.
     Length,
-    /// In chunks.
+    /// Chunked transfer coding.
     Chunked,
-    /// Until the connection ends.
+    /// The body ends when the connection closes.
     UntilClose,
 }
 
@@ -103,8 +104,8 @@ impl Default for Synthetic {
 }
 
 impl Synthetic {
-    /// How the body is framed towards the client of `context`. `None` for HEAD and for statuses
-    /// without content (RFC 9110 sections 9.3.2, 15.3.5, 15.3.6, 15.4.5).
+    /// How the body is framed for the client of `context`. `None` for HEAD and for statuses without
+    /// content (RFC 9110 sections 9.3.2, 15.3.5, 15.3.6, 15.4.5).
     #[must_use]
     pub fn framing(&self, context: &AnswerContext<'_>) -> SyntheticFraming {
         if context.is_head || !self.has_content() {
@@ -118,8 +119,8 @@ impl Synthetic {
         }
     }
 
-    /// Whether the connection ends with the answer: as the client or the server decided, or as the
-    /// URL ordered; `K=1` cannot keep what must be closed.
+    /// Whether the connection closes after the response, because the client or the proxy decided so or the
+    /// URL ordered it. `K=1` cannot keep a connection that must be closed.
     #[must_use]
     pub fn closes(&self, context: &AnswerContext<'_>) -> bool {
         context.close
@@ -132,10 +133,10 @@ impl Synthetic {
     }
 }
 
-/// Understands the query of a synthetic route. `r` numbers are drawn from `prng` here and now.
+/// Parses the query of a request on a synthetic route. Random numbers (`r`) are drawn from `prng`.
 ///
 /// # Errors
-/// What is wrong and what is allowed, as a sentence for a 400.
+/// What is wrong and what is allowed, as the text of a 400 response.
 pub fn parse(query: Option<&str>, prng: &mut Prng) -> Result<Synthetic, &'static str> {
     let mut order = Synthetic::default();
     let Some(query) = query else { return Ok(order) };
@@ -156,22 +157,23 @@ pub fn parse(query: Option<&str>, prng: &mut Prng) -> Result<Synthetic, &'static
 }
 
 const BAD_NUMBER: &str =
-    "an argument's value is digits, then any of k, m, g (times 1024) and r (random): s=20k";
+    "a value must be digits followed by any of k, m, g (times 1024) and r (random), such as s=20k";
 
 impl Synthetic {
     fn set(&mut self, name: &str, value: i64) -> Result<(), &'static str> {
         let positive = value > 0;
         let count = value.unsigned_abs();
         match name {
-            "s" => self.size = bounded(value, SIZE_BYTES_MAX).ok_or("s is 0 to 1 TiB")?,
+            "s" => self.size = bounded(value, SIZE_BYTES_MAX).ok_or("s must be 0 to 1 TiB")?,
             "r" => {
                 let status = u16::try_from(value).ok().filter(|s| (200..=599).contains(s));
-                self.status = status.ok_or("r is a final status: 200 to 599")?;
+                self.status = status.ok_or("r must be a final status: 200 to 599")?;
             }
-            "t" => self.delay = delay(value).ok_or("t is 0 to 60000 milliseconds")?,
-            "P" => self.pause = delay(value).ok_or("P is 0 to 60000 milliseconds")?,
+            "t" => self.delay = delay(value).ok_or("t must be 0 to 60000 milliseconds")?,
+            "P" => self.pause = delay(value).ok_or("P must be 0 to 60000 milliseconds")?,
             "w" => {
-                self.keep_alive_time = Some(delay(value).ok_or("w is 0 to 60000 milliseconds")?);
+                self.keep_alive_time =
+                    Some(delay(value).ok_or("w must be 0 to 60000 milliseconds")?);
             }
             "k" => {
                 self.chunked = positive;
@@ -180,19 +182,21 @@ impl Synthetic {
                 }
             }
             "p" if positive => self.piece_bytes = self.piece_bytes.min(pieces(value)),
-            "p" => return Err("p is at least 1"),
-            "b" if positive => return Err("b cannot lie here: b=0 leaves Content-Length out"),
+            "p" => return Err("p must be at least 1"),
+            "b" if positive => return Err("b must not be positive; b=0 omits Content-Length"),
             "b" => self.length_known = value < 0,
-            "B" => self.body_read_max = Some(bounded(value, u64::MAX).ok_or("B is 0 or more")?),
+            "B" => {
+                self.body_read_max = Some(bounded(value, u64::MAX).ok_or("B must be at least 0")?)
+            }
             "c" => self.cacheable = positive,
             "C" if positive => self.keep_alive = Some(false),
             "K" if positive => self.keep_alive = Some(true),
-            // `S` switched splicing in httpterm; here there is nothing to switch.
+            // `S` controls splicing in httpterm. It has no effect here.
             "C" | "K" | "S" => {}
             "e" => self.etag = Some(count),
             "v" => self.verbose = positive,
             "R" => self.random = positive,
-            _ => return Err("unknown argument: ask ?h for those there are"),
+            _ => return Err("unknown argument; ?h lists the known ones"),
         }
         Ok(())
     }
@@ -210,7 +214,8 @@ fn pieces(value: i64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX).clamp(1, PIECE_BYTES_MAX)
 }
 
-/// `-`, digits, then letters that multiply or draw; nothing at all counts as 1 (`?C` is `?C=1`).
+/// Parses `-`, digits, then letters that multiply or draw a random number. An empty value is 1 (`?C` is
+/// `?C=1`).
 fn parse_number(text: &str, prng: &mut Prng) -> Option<i64> {
     if text.is_empty() {
         return Some(1);
@@ -227,7 +232,7 @@ fn parse_number(text: &str, prng: &mut Prng) -> Option<i64> {
             b'k' => number.checked_mul(1 << 10)?,
             b'm' => number.checked_mul(1 << 20)?,
             b'g' => number.checked_mul(1 << 30)?,
-            // `number` is not negative, so what is drawn below number + 1 is an i64 again.
+            // `number` is not negative, so a random number below `number` + 1 fits into an i64.
             b'r' => prng.below((number as u64).saturating_add(1)) as i64,
             _ => return None,
         };
@@ -235,8 +240,8 @@ fn parse_number(text: &str, prng: &mut Prng) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// Appends the answer's head, its empty line included; the body follows as
-/// [`Synthetic::framing`] says, out of [`fill`].
+/// Appends the response head, including the empty line. The body follows, framed according to
+/// [`Synthetic::framing`] and generated by [`fill`].
 pub fn encode_synthetic_head(out: &mut Vec<u8>, order: &Synthetic, context: &AnswerContext<'_>) {
     encode_answer_fields(out, order.status, context);
     if order.has_content() {
@@ -257,7 +262,7 @@ pub fn encode_synthetic_head(out: &mut Vec<u8>, order: &Synthetic, context: &Ans
         SyntheticFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         SyntheticFraming::UntilClose => {}
         SyntheticFraming::Length => encode_field_u64(out, "Content-Length", order.size),
-        // What GET would have said (RFC 9110 section 8.6); 205 says that nothing comes.
+        // Content-Length is what the response to GET would have (RFC 9110 section 8.6); 205 requires 0.
         SyntheticFraming::None if order.status == 205 => {
             encode_field_u64(out, "Content-Length", 0);
         }
@@ -284,7 +289,7 @@ fn encode_verbose(out: &mut Vec<u8>, order: &Synthetic, context: &AnswerContext<
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the whole answer to `?h`.
+/// Appends the complete response to `?h`.
 pub fn encode_help(out: &mut Vec<u8>, context: &AnswerContext<'_>) {
     encode_answer_fields(out, 200, context);
     out.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\n");
@@ -296,7 +301,7 @@ pub fn encode_help(out: &mut Vec<u8>, context: &AnswerContext<'_>) {
     }
 }
 
-/// Appends the whole answer to an order that [`parse`] refused with `text`.
+/// Appends the complete response to an order that [`parse`] rejected with `text`.
 pub fn encode_refusal(out: &mut Vec<u8>, text: &str, context: &AnswerContext<'_>) {
     encode_error(out, 400, text, context);
 }
@@ -304,7 +309,7 @@ pub fn encode_refusal(out: &mut Vec<u8>, text: &str, context: &AnswerContext<'_>
 const PATTERN_BYTES: usize = 4096;
 const LINE: &[u8; 64] = b"Tidegate 0123456789 abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOP\n";
 
-/// Lines of 64 bytes, so that a body can be read by eye.
+/// Lines of 64 bytes, so that a body is readable.
 static PATTERN: [u8; PATTERN_BYTES] = {
     let mut pattern = [0; PATTERN_BYTES];
     let mut at = 0;
@@ -316,7 +321,7 @@ static PATTERN: [u8; PATTERN_BYTES] = {
 };
 
 /// Appends `amount` bytes of a body from `offset` on: the pattern, or with a seed random bytes
-/// (incompressible, and the same for the same seed).
+/// (incompressible, and equal for equal seeds).
 pub fn fill(out: &mut Vec<u8>, offset: u64, amount: usize, seed: Option<u64>) {
     out.reserve(amount);
     let end = out.len() + amount;

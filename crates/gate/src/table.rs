@@ -1,9 +1,11 @@
-//! The rules of one listener, found by what they ask for literally.
-//! In: rules in file order; a head with its host and path, the client's certificate. Out: the first rule that takes it.
-//! Never: allocates in a search; takes a rule that its conditions do not.
-//! Limits: a search looks at `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists at most, and only at kinds that some rule
-//! has; rules alike in host and literal start of the path are tried one after the other.
-//! Invariant: the result is that of trying every rule in order.
+//! The route conditions of one listener, indexed by their host and the literal start of their path.
+//! In: rules in file order; a head with its host and path, the client's certificate. Out: the first rule that
+//! matches.
+//! Never: allocates in a search; returns a rule whose conditions do not match.
+//! Limits: a search looks at up to `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists, and only at those kinds of keys
+//! that some rule has. Rules with the same host and the same literal start of the path are tested one after
+//! the other.
+//! Invariant: the result equals that of testing every rule in order.
 
 use tidegate_config::model::{
     CertificateCondition, HeaderCondition, HeaderTest, HostPattern, PathPattern, Segment,
@@ -12,17 +14,20 @@ use tidegate_wire::http1::{Method, RequestHead};
 
 use crate::forward::ClientCertificate;
 
-/// Up to this many rules are faster tried than found.
-const TRIED_MAX: usize = 8;
-/// Labels of `*.example.com` that are told apart; with more it is any host's.
+/// Up to this many rules, testing each one is faster than a lookup.
+const LINEAR_SEARCH_MAX: usize = 8;
+/// The most labels of a pattern such as `*.example.com` that are indexed. A pattern with more labels is
+/// tested for every host.
 const LABELS_MAX: u32 = 8;
-/// Literal segments at a pattern's start that are told apart; with more it is found by the first ones.
+/// The most literal segments at the start of a path pattern that are indexed. Further segments are ignored by
+/// the index.
 const SEGMENTS_MAX: u32 = 8;
 const HOST_KEYS_MAX: usize = LABELS_MAX as usize + 2;
 const PATH_KEYS_MAX: usize = SEGMENTS_MAX as usize + 2;
 
-/// A route's conditions.
+/// The conditions of a route.
 pub(crate) struct Rule {
+    /// The index of the route in the configuration.
     pub(crate) route: usize,
     pub(crate) host: Option<HostPattern>,
     pub(crate) path: Option<PathPattern>,
@@ -31,19 +36,25 @@ pub(crate) struct Rule {
     pub(crate) client_cert: Option<CertificateCondition>,
 }
 
-/// What a request asks, but for its path, which has several readings.
-pub(crate) struct Asked<'a> {
+/// The parts of a request that conditions test, except for its path, which may have several readings.
+pub(crate) struct RequestParts<'a> {
+    /// The decoded head.
     pub(crate) head: &'a RequestHead<'a>,
+    /// The host name, without port and trailing dot.
     pub(crate) host: &'a str,
+    /// The client's certificate, if it was verified.
     pub(crate) certificate: Option<ClientCertificate<'a>>,
 }
 
-/// Rules that are ready to be searched.
+/// Rules, prepared for searching.
 pub(crate) struct Table {
+    /// In file order.
     rules: Vec<Rule>,
-    /// Positions of rules by the key of what they ask, sorted; a collision costs one more comparison.
+    /// Sorted pairs of a key (host and path) and the position of a rule. A collision costs one more test.
     places: Vec<(u64, u32)>,
+    /// The kinds of host keys that the rules have.
     hosts: HostKinds,
+    /// The kinds of path keys that the rules have.
     paths: PathKinds,
 }
 
@@ -60,13 +71,14 @@ impl Table {
         Self { rules, places, hosts, paths }
     }
 
-    /// The route of the first rule that takes the request; `path` is `None` where it names no resource.
-    pub(crate) fn find(&self, asked: &Asked<'_>, path: Option<&str>) -> Option<usize> {
-        if self.rules.len() <= TRIED_MAX {
-            let taking = self.rules.iter().find(|rule| rule.takes(asked, path));
-            return taking.map(|rule| rule.route);
+    /// The route of the first rule that matches the request. `path` is `None` if the request names no
+    /// resource.
+    pub(crate) fn find(&self, request: &RequestParts<'_>, path: Option<&str>) -> Option<usize> {
+        if self.rules.len() <= LINEAR_SEARCH_MAX {
+            let matching = self.rules.iter().find(|rule| rule.takes(request, path));
+            return matching.map(|rule| rule.route);
         }
-        let (hosts, paths) = (self.hosts.keys_of(asked.host), self.paths.keys_of(path));
+        let (hosts, paths) = (self.hosts.keys_of(request.host), self.paths.keys_of(path));
         let mut first = self.rules.len();
         for host_key in hosts.iter() {
             for path_key in paths.iter() {
@@ -74,7 +86,7 @@ impl Table {
                     if position >= first {
                         break;
                     }
-                    if self.rules.get(position).is_some_and(|rule| rule.takes(asked, path)) {
+                    if self.rules.get(position).is_some_and(|rule| rule.takes(request, path)) {
                         first = position;
                     }
                 }
@@ -83,7 +95,7 @@ impl Table {
         self.rules.get(first).map(|rule| rule.route)
     }
 
-    /// The positions of `key`, in file order.
+    /// The positions of the rules with this key, in file order.
     fn positions(&self, key: u64) -> impl Iterator<Item = usize> {
         let start = self.places.partition_point(|place| place.0 < key);
         let from = self.places.get(start..).unwrap_or_default();
@@ -92,9 +104,9 @@ impl Table {
 }
 
 impl Rule {
-    fn takes(&self, asked: &Asked<'_>, path: Option<&str>) -> bool {
-        let head = asked.head;
-        self.host.as_ref().is_none_or(|pattern| host_matches(pattern, asked.host))
+    fn takes(&self, request: &RequestParts<'_>, path: Option<&str>) -> bool {
+        let head = request.head;
+        self.host.as_ref().is_none_or(|pattern| host_matches(pattern, request.host))
             && self
                 .path
                 .as_ref()
@@ -104,7 +116,7 @@ impl Rule {
             && self
                 .client_cert
                 .as_ref()
-                .is_none_or(|condition| certificate_matches(condition, asked.certificate))
+                .is_none_or(|condition| certificate_matches(condition, request.certificate))
     }
 }
 
@@ -149,7 +161,8 @@ fn segments_match(segments: &[Segment], open_end: bool, path: &str) -> bool {
     open_end || parts.next().is_none()
 }
 
-/// HEAD goes where GET goes: it asks what GET would answer (RFC 9110 section 9.3.2).
+/// A condition for GET also matches HEAD, which has the response of GET without the body (RFC 9110 section
+/// 9.3.2).
 fn method_matches(methods: &[String], method: Method<'_>) -> bool {
     let name = method.as_str();
     methods
@@ -167,8 +180,8 @@ fn header_matches(condition: &HeaderCondition, head: &RequestHead<'_>) -> bool {
     }
 }
 
-/// What a proxy in front says of a certificate is its word, and too little to tell who it is: for a route
-/// there is none.
+/// A certificate verified only by a proxy in front does not count: it is the proxy's claim, and its common
+/// name alone does not identify the client.
 fn certificate_matches(
     condition: &CertificateCondition,
     certificate: Option<ClientCertificate<'_>>,
@@ -188,7 +201,7 @@ fn certificate_matches(
     }
 }
 
-/// Keys of one request, few enough for the stack.
+/// The lookup keys of one request, in an array on the stack.
 struct Keys<const MAX: usize> {
     keys: [u64; MAX],
     length: usize,
@@ -211,12 +224,14 @@ impl<const MAX: usize> Keys<MAX> {
     }
 }
 
-/// What kinds of hosts the rules ask for.
+/// The kinds of host conditions that the rules have.
 #[derive(Default)]
 struct HostKinds {
+    /// Some rule has an exact host.
     has_exact: bool,
+    /// Some rule matches any host, or has a pattern that is too long for the index.
     has_any: bool,
-    /// Bit N: `*.` before N labels.
+    /// Bit N: some rule has a pattern of `*.` and N labels.
     below: u32,
 }
 
@@ -242,7 +257,8 @@ impl HostKinds {
         }
     }
 
-    /// From the end, so that each parent domain's hash is met on the way to the whole name's.
+    /// Hashes from the end, so that the hash of each parent domain occurs on the way to that of the whole
+    /// name.
     fn keys_of(&self, host: &str) -> Keys<HOST_KEYS_MAX> {
         let mut keys = Keys::new();
         if self.has_any {
@@ -271,12 +287,12 @@ impl HostKinds {
     }
 }
 
-/// What kinds of paths the rules ask for.
+/// The kinds of path conditions that the rules have.
 #[derive(Default)]
 struct PathKinds {
-    /// Length of the longest exact path; `None`: there is no such rule.
+    /// The length of the longest exact path; `None` if there is none.
     exact_bytes_max: Option<usize>,
-    /// Bit N: patterns that begin with N literal segments; 0: any path's.
+    /// Bit N: some rule has a pattern that begins with N literal segments. Bit 0 includes rules for any path.
     begun: u32,
 }
 
@@ -331,7 +347,7 @@ fn labels(suffix: &str) -> u32 {
     suffix.matches('.').count() as u32
 }
 
-/// The literal segments that a pattern begins with, each behind its slash.
+/// The literal segments at the start of a pattern, each with its leading slash.
 fn literal_start(segments: &[Segment]) -> String {
     let mut start = String::new();
     for segment in segments {
@@ -348,7 +364,7 @@ fn first_segments(path: &str, depth: u32) -> &str {
     path.get(..end).unwrap_or_default()
 }
 
-/// A fixed hash of a host without regard to case, from its end.
+/// A fixed hash of a host from its end, ignoring case.
 fn hash_host(host: &str) -> u64 {
     host.bytes().rev().fold(START, fold_host)
 }
@@ -361,7 +377,7 @@ fn hash_path(path: &[u8]) -> u64 {
     path.iter().fold(START, |hash, &byte| fold(hash, byte))
 }
 
-/// FNV-1a: patterns come from the operator; a client's collision costs one comparison.
+/// FNV-1a. It need not resist attacks: patterns come from the operator, and a collision costs one test.
 fn fold(hash: u64, byte: u8) -> u64 {
     (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
 }
@@ -378,7 +394,7 @@ mod tests {
         Rule { route, host, path, methods: Vec::new(), headers: Vec::new(), client_cert: None }
     }
 
-    /// How many rules a search tries at most.
+    /// The most rules that a search tests.
     fn tried(table: &Table, host: &str, path: &str) -> usize {
         let (hosts, paths) = (table.hosts.keys_of(host), table.paths.keys_of(Some(path)));
         let pairs = hosts.iter().flat_map(|host| paths.iter().map(move |path| pair(host, path)));
@@ -386,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ten_thousand_routes_a_search_tries_a_few() {
+    fn search_among_ten_thousand_routes_tests_one() {
         let below = |prefix: String| Some(PathPattern::Below(prefix));
         let mut rules = Vec::new();
         for n in 0..2500 {

@@ -1,4 +1,5 @@
-//! Answers of our own: fixed, error, redirect, final recipient, synthetic; each read back.
+//! Responses by the proxy itself: fixed, error, redirect, final recipient and synthetic. Each one is decoded
+//! again.
 
 use tidegate_base::{Prng, Span};
 use tidegate_config::model::{
@@ -39,8 +40,8 @@ fn kinds() -> [AnswerContext<'static>; 8] {
     })
 }
 
-/// Decodes an answer and checks what every answer must keep: one framing, the length it says, and
-/// `close` exactly where the connection ends. Returns status and content.
+/// Decodes a response and checks the properties of every response: one framing, the stated length, and
+/// `close` exactly if the connection closes. Returns status and content.
 fn read_back(out: &[u8], context: &AnswerContext<'_>) -> (u16, Vec<u8>) {
     let kind = RequestKind { is_head: context.is_head, ..RequestKind::default() };
     let mut storage = FieldStorage::new();
@@ -98,7 +99,7 @@ fn respond(status: u16, headers: &[(&str, &str)], body: &str) -> Respond {
 }
 
 #[test]
-fn a_fixed_answer_is_whole_for_every_kind_of_client() {
+fn fixed_response_is_complete_for_every_kind_of_client() {
     for (status, body) in [(200, "{}"), (404, "no"), (200, ""), (503, "later\n")] {
         let answers = answers(respond(status, &[("content-type", "text/x")], body));
         let prepared = answers.prepared(0).expect("route 0 responds");
@@ -114,7 +115,7 @@ fn a_fixed_answer_is_whole_for_every_kind_of_client() {
 }
 
 #[test]
-fn a_fixed_answer_is_what_it_is_byte_by_byte() {
+fn fixed_response_has_the_expected_bytes() {
     let answers = answers(respond(200, &[("content-type", "application/json")], "{\"a\":1}"));
     let mut out = b"before".to_vec();
     encode_respond(&mut out, answers.prepared(0).expect("responds"), &context());
@@ -124,7 +125,7 @@ fn a_fixed_answer_is_what_it_is_byte_by_byte() {
 }
 
 #[test]
-fn an_answer_that_may_have_no_content_has_none() {
+fn response_without_content_by_status_has_no_content() {
     for status in [204, 205, 304] {
         let answers = answers(respond(status, &[], "not to be sent"));
         for context in kinds() {
@@ -139,7 +140,7 @@ fn an_answer_that_may_have_no_content_has_none() {
 }
 
 #[test]
-fn a_configured_server_field_stands_alone() {
+fn configured_server_field_replaces_the_default() {
     let answers = answers(respond(200, &[("server", "mine")], ""));
     let mut out = Vec::new();
     encode_respond(&mut out, answers.prepared(0).expect("responds"), &context());
@@ -149,12 +150,17 @@ fn a_configured_server_field_stands_alone() {
 }
 
 #[test]
-fn an_error_says_what_went_wrong() {
+fn error_response_contains_status_and_text() {
     for context in kinds() {
         let mut out = Vec::new();
-        encode_error(&mut out, 502, "the server closed the connection before answering", &context);
+        encode_error(
+            &mut out,
+            502,
+            "the server closed the connection without sending a response",
+            &context,
+        );
         let (status, content) = read_back(&out, &context);
-        let text = "502 Bad Gateway: the server closed the connection before answering\n";
+        let text = "502 Bad Gateway: the server closed the connection without sending a response\n";
         assert_eq!((status, content.len()), (502, if context.is_head { 0 } else { text.len() }));
         assert!(context.is_head || content == text.as_bytes());
     }
@@ -180,7 +186,7 @@ fn location(to: &[RedirectPiece], given: &str) -> (u16, String) {
 }
 
 #[test]
-fn a_redirect_puts_the_requests_parts_in_place() {
+fn redirect_inserts_parts_of_the_request() {
     use RedirectPiece::{Host, Path, Query, Text};
     let text = |text: &str| Text(text.to_owned());
     let cases = [
@@ -220,7 +226,7 @@ fn a_redirect_puts_the_requests_parts_in_place() {
 }
 
 #[test]
-fn a_final_recipient_answers_options_and_trace_itself() {
+fn final_recipient_answers_options_and_trace() {
     let options = "OPTIONS /a HTTP/1.1\nHost: h\nMax-Forwards: 0\n";
     let mut out = Vec::new();
     request(options, |head| encode_final_recipient(&mut out, head, &context()));
@@ -293,7 +299,7 @@ fn synthetic_arguments_are_those_of_httpterm() {
 }
 
 #[test]
-fn an_order_out_of_bounds_is_refused_with_a_reason() {
+fn order_out_of_bounds_is_rejected_with_a_reason() {
     for query in [
         "s=-1",
         "s=1025g",
@@ -322,12 +328,12 @@ fn an_order_out_of_bounds_is_refused_with_a_reason() {
         assert!(refused.is_err_and(|text| text.len() > 5), "{query}");
     }
     let mut out = Vec::new();
-    encode_refusal(&mut out, "r is a final status: 200 to 599", &context());
+    encode_refusal(&mut out, "r must be a final status: 200 to 599", &context());
     assert_eq!(read_back(&out, &context()).0, 400);
 }
 
 #[test]
-fn random_numbers_are_spread_over_their_range() {
+fn random_numbers_cover_their_range() {
     let mut prng = Prng::new(11);
     let sizes: Vec<u64> =
         (0..1_000).filter_map(|_| parse(Some("s=9r"), &mut prng).ok()).map(|o| o.size).collect();
@@ -340,7 +346,7 @@ fn random_numbers_are_spread_over_their_range() {
 }
 
 #[test]
-fn a_synthetic_head_has_one_framing_and_says_when_it_closes() {
+fn synthetic_head_has_one_framing_and_announces_close() {
     for query in
         ["s=5", "s=5&k=1", "s=5&b=0", "r=204", "r=205", "r=304&s=5", "C=1", "K=1", "c=0&e=3&v=1"]
     {
@@ -366,7 +372,10 @@ fn a_synthetic_head_has_one_framing_and_says_when_it_closes() {
                 order.closes(&context),
                 "{query}: {text}"
             );
-            assert!(order.closes(&context) || !context.close, "K=1 keeps nothing that must close");
+            assert!(
+                order.closes(&context) || !context.close,
+                "K=1 does not keep a connection that must close"
+            );
             let kind = RequestKind { is_head: context.is_head, ..RequestKind::default() };
             let mut storage = FieldStorage::new();
             let decoded = HeadDecoder::default().decode_response(
@@ -382,7 +391,7 @@ fn a_synthetic_head_has_one_framing_and_says_when_it_closes() {
 }
 
 #[test]
-fn help_tells_every_argument() {
+fn help_lists_every_argument() {
     let mut out = Vec::new();
     encode_help(&mut out, &context());
     let (status, content) = read_back(&out, &context());
@@ -393,7 +402,7 @@ fn help_tells_every_argument() {
 }
 
 #[test]
-fn a_body_is_the_same_however_it_is_cut() {
+fn body_bytes_do_not_depend_on_the_pieces() {
     for seed in [None, Some(0), Some(77)] {
         let mut whole = Vec::new();
         fill(&mut whole, 3, 20_000, seed);
@@ -414,7 +423,7 @@ fn a_body_is_the_same_however_it_is_cut() {
     assert_ne!(a, b);
     let mut seen = [0_u32; 256];
     a.iter().for_each(|&byte| seen[usize::from(byte)] += 1);
-    assert!(seen.iter().all(|&count| count < 40), "random bytes lean to none");
+    assert!(seen.iter().all(|&count| count < 40), "random bytes are evenly distributed");
     let mut end = Vec::new();
     fill(&mut end, u64::MAX - 3, 16, Some(1));
     assert_eq!(end.len(), 16);
@@ -432,7 +441,7 @@ fn redirected(text: &str, redirect: HttpsRedirect) -> (u16, String) {
 }
 
 #[test]
-fn a_redirect_to_https_leads_to_the_same_url_and_nowhere_else() {
+fn redirect_to_https_leads_to_the_same_url() {
     let usual = HttpsRedirect { port: 443, status: None };
     let other = HttpsRedirect { port: 8443, status: Some(307) };
     for (text, redirect, status, location) in [
@@ -467,14 +476,14 @@ fn a_redirect_to_https_leads_to_the_same_url_and_nowhere_else() {
 }
 
 #[test]
-fn strict_transport_security_is_said_once_in_every_answer() {
+fn every_response_has_strict_transport_security_once() {
     const FIELD: &str = "\r\nStrict-Transport-Security: max-age=9\r\n";
     let own = [("strict-transport-security", "max-age=1")];
     let (plain, own) = (answers(respond(200, &[], "x")), answers(respond(200, &own, "x")));
     for kind in kinds() {
         let context = AnswerContext { hsts: "max-age=9", ..kind };
         let mut outs = vec![Vec::new(), Vec::new()];
-        encode_respond(&mut outs[0], plain.prepared(0).expect("it responds"), &context);
+        encode_respond(&mut outs[0], plain.prepared(0).expect("the route responds"), &context);
         encode_error(&mut outs[1], 404, "no", &context);
         for out in outs {
             read_back(&out, &context);
@@ -482,9 +491,9 @@ fn strict_transport_security_is_said_once_in_every_answer() {
             assert_eq!(text.matches(FIELD).count(), 1, "{text}");
         }
         let mut out = Vec::new();
-        encode_respond(&mut out, own.prepared(0).expect("it responds"), &context);
+        encode_respond(&mut out, own.prepared(0).expect("the route responds"), &context);
         let text = String::from_utf8(out).expect("text").to_lowercase();
         assert_eq!(text.matches("strict-transport-security").count(), 1, "{text}");
-        assert!(text.contains("max-age=1\r\n"), "what the route says itself stands: {text}");
+        assert!(text.contains("max-age=1\r\n"), "the route's own field is kept: {text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Balancing: shares, limits, avoidance, and how steady hashing is.
+//! Balancing: shares, limits, avoidance of failed servers, and the stability of hashing.
 
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng};
@@ -52,7 +52,7 @@ fn pick(state: &mut PoolState, prng: &mut Prng, number: usize) -> usize {
     }
 }
 
-/// How often each server is picked in `picks` picks, nothing staying in use.
+/// How often each server is picked in `picks` picks, if no exchange is in use.
 fn shares(state: &mut PoolState, picks: usize) -> Vec<usize> {
     let mut prng = Prng::new(3);
     let mut counts = vec![0; state.len()];
@@ -63,13 +63,13 @@ fn shares(state: &mut PoolState, picks: usize) -> Vec<usize> {
 }
 
 #[test]
-fn each_way_shares_by_weight() {
+fn each_policy_shares_by_weight() {
     for balance in &WAYS {
         let counts = shares(&mut weighted(balance, &[1, 2, 4, 1]), 80_000);
         for (count, weight) in counts.iter().zip([1, 2, 4, 1]) {
             let fair = 10_000 * weight;
             let error = count.abs_diff(fair) * 100 / fair;
-            // The ring's arcs are uneven; the others err by chance alone.
+            // The arcs of the ring are uneven. The other policies deviate only by chance.
             let allowed = if matches!(balance, Balance::Hash(_)) { 25 } else { 5 };
             assert!(error <= allowed, "{balance:?}: {counts:?}");
         }
@@ -77,7 +77,7 @@ fn each_way_shares_by_weight() {
 }
 
 #[test]
-fn load_follows_the_weights_when_exchanges_last() {
+fn load_is_proportional_to_the_weights() {
     for balance in [Balance::Random, Balance::LeastConnections, Balance::RoundRobin] {
         let mut state = weighted(&balance, &[1, 2, 4, 1]);
         let mut prng = Prng::new(5);
@@ -94,7 +94,7 @@ fn load_follows_the_weights_when_exchanges_last() {
 }
 
 #[test]
-fn turns_are_exact_over_a_whole_round_wherever_they_begin() {
+fn round_robin_is_exact_over_a_whole_round() {
     for seed in 0..20 {
         let servers = vec![upstream(0, 5, None), upstream(1, 1, None), upstream(2, 1, None)];
         let mut state = PoolState::new(&pool(Balance::RoundRobin, servers), seed);
@@ -102,7 +102,7 @@ fn turns_are_exact_over_a_whole_round_wherever_they_begin() {
         let count = |server| round.iter().filter(|&&picked| picked == server).count();
         assert_eq!([count(0), count(1), count(2)], [5, 1, 1], "{round:?}");
         let run = round.windows(5).any(|five| five.iter().all(|&picked| picked == 0));
-        assert!(!run, "the heavy server is not asked in one go: {round:?}");
+        assert!(!run, "the heavy server is not picked five times in a row: {round:?}");
     }
 }
 
@@ -115,21 +115,21 @@ fn two_choices_keep_the_fullest_server_near_the_mean() {
         state.note_start(server);
     }
     let fullest = (0..100).map(|server| state.in_use(server)).max();
-    // One choice would leave some server near 130; two: 100 + a few.
+    // With one choice, some server would have about 130 exchanges; with two, slightly more than 100.
     assert!(fullest.is_some_and(|load| load <= 106), "{fullest:?}");
 }
 
 #[test]
-fn an_unused_server_of_two_is_always_found_by_two_choices() {
+fn two_choices_prefer_the_unused_server_of_two() {
     let mut state = weighted(&Balance::Random, &[1, 1]);
     state.note_start(0);
     let mut prng = Prng::new(1);
     let missed = (0..1_000).filter(|&n| pick(&mut state, &mut prng, n) == 0).count();
-    assert!(missed <= 125, "draws that agree four times over: {missed}");
+    assert!(missed <= 125, "more often than four equal draws in a row: {missed}");
 }
 
 #[test]
-fn a_key_stays_with_its_server() {
+fn key_stays_with_its_server() {
     let mut state = weighted(&Balance::Hash(HashKey::Path), &[1; 7]);
     let mut again = weighted(&Balance::Hash(HashKey::Path), &[1; 7]);
     for number in 0..1_000 {
@@ -139,7 +139,7 @@ fn a_key_stays_with_its_server() {
 }
 
 #[test]
-fn a_server_added_or_removed_moves_about_its_own_share_of_keys_alone() {
+fn adding_or_removing_a_server_moves_only_its_share_of_keys() {
     const KEYS: usize = 20_000;
     let servers = |count: u16| (0..count).map(|number| upstream(number, 1, None)).collect();
     let hash = || Balance::Hash(HashKey::ClientAddress);
@@ -150,12 +150,12 @@ fn a_server_added_or_removed_moves_about_its_own_share_of_keys_alone() {
     for number in 0..KEYS {
         let before = pick(&mut nine, &mut prng, number);
         let after = pick(&mut ten, &mut prng, number);
-        assert!(after == before || after == 9, "a key moved between servers that stayed");
+        assert!(after == before || after == 9, "a key moved between unchanged servers");
         moved += usize::from(after != before);
     }
     assert!((KEYS / 14..KEYS / 7).contains(&moved), "{moved} of {KEYS} moved");
 
-    // The first one taken out: its keys spread over all others.
+    // Without the first server, its keys are distributed over all other servers.
     let mut rest: Vec<Upstream> = servers(10);
     rest.remove(0);
     let mut without = PoolState::new(&pool(hash(), rest), 1);
@@ -167,7 +167,7 @@ fn a_server_added_or_removed_moves_about_its_own_share_of_keys_alone() {
 }
 
 #[test]
-fn a_server_that_is_down_loses_its_keys_and_gets_them_back() {
+fn server_that_is_down_regains_its_keys() {
     let mut state = weighted(&Balance::Hash(HashKey::Path), &[1; 5]);
     let mut prng = Prng::new(1);
     let before: Vec<usize> = (0..500).map(|n| pick(&mut state, &mut prng, n)).collect();
@@ -197,7 +197,7 @@ fn one_hot_key_overloads_no_server() {
 }
 
 #[test]
-fn requests_without_the_key_are_spread_at_random() {
+fn requests_without_the_key_are_distributed_at_random() {
     let mut state = weighted(&Balance::Hash(HashKey::Header("x-user".to_owned())), &[1; 4]);
     let mut prng = Prng::new(1);
     let mut counts = [0; 4];
@@ -211,7 +211,7 @@ fn requests_without_the_key_are_spread_at_random() {
 }
 
 #[test]
-fn a_limit_is_never_passed_and_all_full_says_so() {
+fn limits_are_never_exceeded_and_full_is_reported() {
     for balance in &WAYS {
         let mut state = limited(balance, &[1, 2, 3]);
         let mut prng = Prng::new(1);
@@ -249,7 +249,7 @@ fn tried_and_down_servers_are_never_picked() {
 }
 
 #[test]
-fn a_server_that_refused_is_avoided_for_a_while_unless_it_is_the_last() {
+fn failed_server_is_avoided_unless_it_is_the_last() {
     for balance in &WAYS {
         let mut state = weighted(balance, &[1, 1]);
         let mut prng = Prng::new(1);
@@ -273,7 +273,7 @@ fn a_server_that_refused_is_avoided_for_a_while_unless_it_is_the_last() {
 }
 
 #[test]
-fn a_server_of_weight_0_is_asked_only_when_there_is_no_other() {
+fn server_of_weight_0_is_used_only_without_alternative() {
     for balance in &WAYS {
         let mut state = weighted(balance, &[0, 1, 0]);
         let mut prng = Prng::new(1);
@@ -284,7 +284,7 @@ fn a_server_of_weight_0_is_asked_only_when_there_is_no_other() {
 }
 
 #[test]
-fn a_request_remembers_the_last_servers_it_tried() {
+fn tried_remembers_the_most_recent_servers() {
     let mut tried = Tried::default();
     assert!(tried.is_empty());
     for server in 0..=TRIED_MAX {
@@ -298,7 +298,7 @@ fn a_request_remembers_the_last_servers_it_tried() {
 }
 
 #[test]
-fn random_use_keeps_the_count_of_what_is_in_use() {
+fn in_use_counts_started_and_not_ended_exchanges() {
     for (seed, balance) in (0_u64..).zip(WAYS.iter().cycle().take(40)) {
         let mut prng = Prng::new(mix64(seed));
         let mut state = limited(balance, &[3, 0, 5, 2]);

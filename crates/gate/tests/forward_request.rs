@@ -1,5 +1,5 @@
-//! Requests passed on: bytes of a client in, through the decoder, bytes for a server out.
-//! Every case names its RFC section; `+` stands for what is added to each request of this client.
+//! Forwarding of requests: the bytes of a client are decoded, and the bytes for the server are compared.
+//! Every case names its RFC section. `+` stands for the fields that are added to each request of this client.
 
 use core::net::IpAddr;
 
@@ -29,7 +29,7 @@ fn context() -> RequestContext<'static> {
     }
 }
 
-/// What is added for a client at 192.0.2.7 that asks for host `h` over HTTP/1.1.
+/// The fields added to a request of a client at 192.0.2.7 for host `h` over HTTP/1.1.
 const ADDED: &str = "Via: 1.1 gate
 X-Forwarded-For: 192.0.2.7
 X-Forwarded-Host: h
@@ -103,7 +103,7 @@ fn targets_are_sent_in_origin_form() {
 }
 
 #[test]
-fn host_is_there_once_and_first() {
+fn host_is_first_and_occurs_once() {
     let first = "GET / HTTP/1.1\nHost: h\nA: 1\nB: 2\n+\n";
     check("9112 3.2", &context(), "GET / HTTP/1.1\nA: 1\nHost: h\nB: 2\n", first);
     check("9112 3.2", &context(), "GET / HTTP/1.1\nA: 1\nB: 2\nhOST: h\n", first);
@@ -125,7 +125,7 @@ fn host_is_there_once_and_first() {
 }
 
 #[test]
-fn fields_of_the_clients_hop_are_left_out() {
+fn fields_of_the_clients_hop_are_omitted() {
     let plain = "GET / HTTP/1.1\nHost: h\nA: 1\n+\n";
     let cases = [
         ("9110 7.6.1", "Connection: close\n"),
@@ -160,7 +160,7 @@ fn fields_of_the_clients_hop_are_left_out() {
 }
 
 #[test]
-fn everything_else_is_passed_on_as_it_came() {
+fn other_fields_are_forwarded_unchanged() {
     let lines = [
         "Accept: */*\n",
         "Accept-Encoding: gzip, br\n",
@@ -189,7 +189,7 @@ fn everything_else_is_passed_on_as_it_came() {
 }
 
 #[test]
-fn framing_is_written_anew() {
+fn framing_is_rewritten() {
     let cases = [
         ("9112 6.3", "Content-Length: 0\n", "Content-Length: 0\n"),
         ("9112 6.3", "Content-Length: 5\n", "Content-Length: 5\n"),
@@ -231,7 +231,7 @@ fn framing_is_written_anew() {
 }
 
 #[test]
-fn an_upgrade_and_trailers_are_asked_for_anew() {
+fn upgrade_and_trailers_are_requested_from_the_server() {
     let cases = [
         (
             "9110 7.8",
@@ -284,7 +284,7 @@ fn trailers_are_announced_only_to_servers_that_receive_them() {
 }
 
 #[test]
-fn a_request_for_a_connection_that_ends_says_close() {
+fn request_on_a_connection_that_ends_contains_close() {
     let close = RequestContext { close: true, ..context() };
     let cases = [
         ("", "Connection: close\n"),
@@ -305,7 +305,7 @@ fn a_request_for_a_connection_that_ends_says_close() {
 }
 
 #[test]
-fn a_body_is_unexpected_where_the_method_gives_it_no_meaning() {
+fn body_is_unexpected_if_the_method_gives_it_no_meaning() {
     let cases = [
         ("GET", "Content-Length: 2\n", true),
         ("HEAD", "Transfer-Encoding: chunked\n", true),
@@ -326,7 +326,7 @@ fn a_body_is_unexpected_where_the_method_gives_it_no_meaning() {
 }
 
 #[test]
-fn max_forwards_counts_down_for_options_and_trace() {
+fn max_forwards_is_decremented_for_options_and_trace() {
     for method in ["OPTIONS", "TRACE"] {
         let given = |value: &str| format!("{method} / HTTP/1.1\nHost: h\nMax-Forwards: {value}\n");
         for (value, wanted) in [("1", "0"), ("10", "9"), ("007", "6")] {
@@ -337,7 +337,7 @@ fn max_forwards_counts_down_for_options_and_trace() {
             format!("{method} / HTTP/1.1\nHost: h\nConnection: max-forwards\nMax-Forwards: 3\n");
         let wanted = format!("{method} / HTTP/1.1\nHost: h\nMax-Forwards: 2\n+\n");
         check("9110 7.6.1", &context(), &named, &wanted);
-        let huge = forward(&given("99999999999999999999999"), &context()).expect("passed on");
+        let huge = forward(&given("99999999999999999999999"), &context()).expect("forwarded");
         assert!(huge.contains("Max-Forwards: 18446744073709551614\r\n"), "{huge}");
         assert_eq!(forward(&given("0"), &context()), Err(ForwardFault::AnswerHere));
         assert_eq!(forward(&given("00"), &context()), Err(ForwardFault::AnswerHere));
@@ -351,7 +351,7 @@ fn max_forwards_counts_down_for_options_and_trace() {
 }
 
 #[test]
-fn via_is_extended_and_a_loop_is_noticed() {
+fn via_is_extended_and_a_loop_is_detected() {
     let rest = ADDED.split_once('\n').expect("more than one line").1;
     let cases = [
         ("Via: 1.0 fred\n", "Via: 1.0 fred, 1.1 gate\n"),
@@ -401,12 +401,12 @@ fn claims_about_the_client_are_replaced_unless_it_is_trusted() {
     check("7239 4", &trusted, &given, wanted);
     check("7239 4", &trusted, "GET / HTTP/1.1\nHost: h\n", "GET / HTTP/1.1\nHost: h\n+\n");
     let named = "GET / HTTP/1.1\nHost: h\nConnection: x-forwarded-for\nX-Forwarded-For: 9.9.9.9\n";
-    let text = forward(named, &trusted).expect("passed on");
+    let text = forward(named, &trusted).expect("forwarded");
     assert!(text.contains("X-Forwarded-For: 9.9.9.9, 192.0.2.7\r\n"), "{text}");
 }
 
 #[test]
-fn the_scheme_is_the_connections_unless_a_trusted_proxy_names_another() {
+fn scheme_is_the_connections_unless_a_trusted_proxy_states_another() {
     use Scheme::{Http, Https};
     for (fields, of_plain, of_tls) in [
         ("", Http, Https),
@@ -426,13 +426,13 @@ fn the_scheme_is_the_connections_unless_a_trusted_proxy_names_another() {
             let schemes = [Http, Https].map(|connection| request_scheme(head, connection, true));
             assert_eq!(schemes, [of_plain, of_tls], "{fields}");
             let schemes = [Http, Https].map(|connection| request_scheme(head, connection, false));
-            assert_eq!(schemes, [Http, Https], "of anybody: {fields}");
+            assert_eq!(schemes, [Http, Https], "of an untrusted client: {fields}");
         });
     }
 }
 
 #[test]
-fn addresses_are_written_as_each_field_wants_them() {
+fn addresses_are_formatted_for_each_field() {
     let cases = [
         (Some("2001:db8::1"), "X-Forwarded-For: 2001:db8::1\n", "for=\"[2001:db8::1]\""),
         (Some("::ffff:192.0.2.9"), "X-Forwarded-For: 192.0.2.9\n", "for=192.0.2.9"),
@@ -450,11 +450,11 @@ fn addresses_are_written_as_each_field_wants_them() {
     }
     let local = RequestContext { peer: None, trusted: true, ..context() };
     let text = forward("GET / HTTP/1.1\nHost: h\nX-Forwarded-For: 1.1.1.1\n", &local);
-    assert!(text.expect("passed on").contains("X-Forwarded-For: 1.1.1.1\r\n"));
+    assert!(text.expect("forwarded").contains("X-Forwarded-For: 1.1.1.1\r\n"));
 }
 
 #[test]
-fn a_long_list_of_named_fields_is_kept_to() {
+fn long_list_of_named_fields_is_obeyed() {
     let names: Vec<String> = (0..90).map(|number| format!("x-{number}")).collect();
     let fields: String = names.iter().map(|name| format!("{name}: 1\n")).collect();
     let others = "absent,".repeat(1_000);
@@ -465,14 +465,14 @@ fn a_long_list_of_named_fields_is_kept_to() {
 }
 
 #[test]
-fn a_refused_request_leaves_the_output_as_it_was() {
+fn rejected_request_leaves_the_output_unchanged() {
     let given = wire("OPTIONS / HTTP/1.1\nHost: h\nMax-Forwards: 0\n");
     let mut out = b"before".to_vec();
     let result = with_head(&given, |head| encode_upstream_request(&mut out, head, &context()));
     assert_eq!((result, out.as_slice()), (Err(ForwardFault::AnswerHere), &b"before"[..]));
 }
 
-/// Fields that make up most of what can go wrong, and any others.
+/// Fields that forwarding treats specially, and arbitrary ones.
 fn field() -> impl Strategy<Value = String> {
     let names = prop::sample::select(vec![
         "Connection",
@@ -516,7 +516,7 @@ fn field() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_passed_on_decodes_to_the_same_request_without_the_other_hop(
+    fn forwarded_request_decodes_to_the_same_request_without_hop_fields(
         fields in prop::collection::vec(field(), 0..12),
         framing in prop::sample::select(vec![
             "", "Content-Length: 7\n", "Transfer-Encoding: chunked\n", "Content-Length: 0\n",
@@ -550,7 +550,7 @@ proptest! {
             for name in ["x-one", "x-two"] {
                 assert!(!(head.is_nominated(name) && again.find_named(name).is_some()), "{name}");
             }
-            // Passed on once more it is the same, but for us in the lists once more.
+            // Forwarding it again changes only the lists, which get one more entry for the proxy.
             let count = again.fields().filter(|field| field.id == FieldName::Via).count();
             assert_eq!(count, 1);
         });
@@ -558,14 +558,14 @@ proptest! {
 }
 
 #[test]
-fn a_certificate_is_told_by_us_alone() {
+fn only_the_proxy_states_the_client_certificate() {
     let came =
         "GET / HTTP/1.1\nHost: a\nX-Client-Cert-Subject: CN=admin\nx_client_cert_sha256: 0\n";
-    let told = |context: &RequestContext<'_>| forward(came, context).unwrap();
+    let forwarded = |context: &RequestContext<'_>| forward(came, context).unwrap();
     let shown = ClientCertificate::Verified { subject: "CN=bob", fingerprint: "ab" };
     for trusted in [false, true] {
         let proven = RequestContext { trusted, client_certificate: Some(shown), ..context() };
-        let out = told(&proven);
+        let out = forwarded(&proven);
         assert!(!out.contains("admin") && !out.contains("x_client"), "{out}");
         assert!(
             out.contains("X-Client-Cert-Subject: CN=bob\r\nX-Client-Cert-Sha256: ab\r\n"),
@@ -574,10 +574,13 @@ fn a_certificate_is_told_by_us_alone() {
     }
     let in_front = ClientCertificate::VerifiedInFront { common_name: "bob" };
     let proven = RequestContext { trusted: true, client_certificate: Some(in_front), ..context() };
-    let out = told(&proven);
+    let out = forwarded(&proven);
     assert!(out.contains("\r\nX-Client-Cert-Cn: bob\r\n"), "{out}");
-    assert!(!out.contains("Subject") && !out.contains("sha256"), "no more than is known: {out}");
-    assert!(!told(&context()).contains("admin"), "anybody can write that");
+    assert!(
+        !out.contains("Subject") && !out.contains("sha256"),
+        "only the common name is known: {out}"
+    );
+    assert!(!forwarded(&context()).contains("admin"), "any client can send this field");
     let front = RequestContext { trusted: true, ..context() };
-    assert!(told(&front).contains("CN=admin"), "a proxy in front may have seen it");
+    assert!(forwarded(&front).contains("CN=admin"), "a proxy in front may have seen it");
 }

@@ -1,9 +1,9 @@
-//! Responses passed on: bytes of a server in, through the decoder, bytes for a client out.
-//! Every case names its RFC section. `=` stands for the fields that open a response of these tests.
+//! Forwarding of responses: the bytes of a server are decoded, and the bytes for the client are compared.
+//! Every case names its RFC section. `=` stands for the first fields of each response in these tests.
 
 use proptest::prelude::*;
 use tidegate_gate::forward::{
-    BodyFraming, ResponseContext, encode_downstream_response, encode_interim, switches_as_asked,
+    BodyFraming, ResponseContext, encode_downstream_response, encode_interim, switches_as_requested,
 };
 use tidegate_wire::http1::{
     BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestKind, ResponseHead,
@@ -59,7 +59,7 @@ fn check(section: &str, context: &ResponseContext<'_>, given: &str, wanted: &str
 }
 
 #[test]
-fn the_status_line_is_our_own_with_the_servers_reason() {
+fn status_line_is_rewritten_with_the_servers_reason() {
     let cases = [
         ("9112 4", "HTTP/1.1 200 OK\n", "HTTP/1.1 200 OK\n"),
         ("9112 4", "HTTP/1.0 200 OK\n", "HTTP/1.1 200 OK\n"),
@@ -77,7 +77,7 @@ fn the_status_line_is_our_own_with_the_servers_reason() {
 }
 
 #[test]
-fn fields_of_the_servers_hop_are_left_out() {
+fn fields_of_the_servers_hop_are_omitted() {
     let plain = "HTTP/1.1 200 OK\n=\nA: 1\nContent-Length: 2\nVia: 1.1 gate\n";
     let cases = [
         ("9110 7.6.1", "Connection: close\n"),
@@ -102,7 +102,7 @@ fn fields_of_the_servers_hop_are_left_out() {
 }
 
 #[test]
-fn a_long_list_of_named_fields_is_kept_to_as_well() {
+fn long_list_of_named_fields_is_obeyed() {
     let names: Vec<String> = (0..60).map(|number| format!("x-{number}")).collect();
     let fields: String = names.iter().map(|name| format!("{name}: 1\n")).collect();
     let connection = format!("Connection: {}\n", names.join(", "));
@@ -112,7 +112,7 @@ fn a_long_list_of_named_fields_is_kept_to_as_well() {
 }
 
 #[test]
-fn everything_else_is_passed_on_as_it_came() {
+fn other_fields_are_forwarded_unchanged() {
     let lines = [
         "Server: other/1.0\n",
         "Set-Cookie: a=b\nSet-Cookie: c=d, e\n",
@@ -137,7 +137,7 @@ fn everything_else_is_passed_on_as_it_came() {
 }
 
 #[test]
-fn a_date_is_added_where_there_is_none() {
+fn missing_date_is_added() {
     let given = "HTTP/1.1 200 OK\nContent-Length: 0\nServer: x\n";
     let wanted = "HTTP/1.1 200 OK\nServer: x\nDate: Sat, 21 Nov 2026 08:00:00 GMT\n\
         Content-Length: 0\nVia: 1.1 gate\n";
@@ -145,7 +145,7 @@ fn a_date_is_added_where_there_is_none() {
 }
 
 #[test]
-fn framing_is_written_anew() {
+fn framing_is_rewritten() {
     let chunked = "Transfer-Encoding: chunked\n";
     let cases = [
         ("9112 6.3", "Content-Length: 5\n", BodyFraming::Length(5), "Content-Length: 5\n"),
@@ -169,7 +169,7 @@ fn framing_is_written_anew() {
 }
 
 #[test]
-fn a_response_without_a_body_keeps_what_it_says_about_one() {
+fn response_without_a_body_keeps_the_length_of_gets_response() {
     let head = ResponseContext { request_is_head: true, ..context(BodyFraming::None) };
     let get = context(BodyFraming::None);
     let length = "Content-Length: 42\n";
@@ -191,7 +191,7 @@ fn a_response_without_a_body_keeps_what_it_says_about_one() {
 }
 
 #[test]
-fn connection_says_what_we_do_with_the_clients_connection() {
+fn connection_field_describes_the_clients_connection() {
     let given = "HTTP/1.1 200 OK\n=\nContent-Length: 2\nConnection: keep-alive\n";
     let opening = "HTTP/1.1 200 OK\n=\nContent-Length: 2\nVia: 1.1 gate\n";
     let cases = [
@@ -257,7 +257,7 @@ fn interim_responses_are_relayed_without_framing() {
 
 proptest! {
     #[test]
-    fn what_is_passed_on_decodes_to_the_same_length_without_the_other_hop(
+    fn forwarded_response_decodes_to_the_same_length_without_hop_fields(
         status in prop::sample::select(vec![200_u16, 204, 206, 304, 404, 426, 500]),
         framing in prop::sample::select(vec![
             "", "Content-Length: 7\n", "Transfer-Encoding: chunked\n", "Content-Length: 0\n",
@@ -307,25 +307,26 @@ proptest! {
 }
 
 #[test]
-fn a_switch_must_be_to_what_was_asked_for() {
+fn switch_must_be_to_a_requested_protocol() {
     let upgrade = RequestKind { upgrade_asked: true, ..RequestKind::default() };
     let request = b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: a/1, websocket\r\n\r\nUpgrade: body\r\n";
     for (protocols, wanted) in
         [("websocket", true), ("WebSocket", true), ("a/2", true), ("b", false), ("a, b", false)]
     {
         let given = format!("HTTP/1.1 101 S\r\nUpgrade: {protocols}\r\n\r\n");
-        let judged = with_head(given.as_bytes(), upgrade, |head| switches_as_asked(request, head));
+        let judged =
+            with_head(given.as_bytes(), upgrade, |head| switches_as_requested(request, head));
         assert_eq!(judged, wanted, "{protocols}");
     }
     let given = b"HTTP/1.1 101 S\r\nUpgrade: body\r\n\r\n";
-    assert!(!with_head(given, upgrade, |head| switches_as_asked(
+    assert!(!with_head(given, upgrade, |head| switches_as_requested(
         b"GET / HTTP/1.1\r\nHost: h\r\n\r\nUpgrade: body\r\n",
         head
     )));
 }
 
 #[test]
-fn our_strict_transport_security_takes_the_place_of_the_servers() {
+fn own_strict_transport_security_replaces_the_servers() {
     let given = "HTTP/1.1 200 OK\n=\nStrict-Transport-Security: max-age=1\nA: b\n\
                  strict-transport-security: max-age=2\nContent-Length: 2\n";
     let passed = "HTTP/1.1 200 OK\n=\nStrict-Transport-Security: max-age=1\nA: b\n\

@@ -1,4 +1,4 @@
-//! Routing: patterns one by one, spellings of paths, and the tables against trying every route.
+//! Routing: patterns, spellings of paths, and the index compared with testing every route in order.
 
 use proptest::prelude::*;
 use tidegate_config::model::{
@@ -44,7 +44,7 @@ fn to_pool(pool: usize) -> Action {
     Action::Proxy(Proxy { pool, host: UpstreamHost::Keep })
 }
 
-/// Routes that say nothing else go to a pool of their own each.
+/// Routes without another action each get a pool of their own.
 fn config(mut routes: Vec<Route>) -> Config {
     for (index, route) in routes.iter_mut().enumerate() {
         if route.action == Action::Synthetic {
@@ -80,7 +80,7 @@ fn path(text: &str) -> Option<PathPattern> {
 #[derive(Debug, PartialEq)]
 enum Found {
     Route(usize),
-    Nothing,
+    NoRoute,
     Refused,
 }
 
@@ -101,7 +101,7 @@ fn find_for(
     let Ok(Some((head, _))) = decoded else { panic!("{decoded:?}: {request}") };
     match router.route(listener, &head, certificate, &mut b"left from before".to_vec()) {
         Routed::Route(index) => Found::Route(index),
-        Routed::Nothing => Found::Nothing,
+        Routed::NoRoute => Found::NoRoute,
         Routed::Refused(_) => Found::Refused,
     }
 }
@@ -111,7 +111,7 @@ fn get(router: &Router, host: &str, path: &str) -> Found {
 }
 
 #[test]
-fn a_host_is_compared_without_case_port_and_trailing_dot() {
+fn host_comparison_ignores_case_port_and_trailing_dot() {
     let cases = [
         ("example.com", "example.com", true),
         ("example.com", "EXAMPLE.com", true),
@@ -133,16 +133,16 @@ fn a_host_is_compared_without_case_port_and_trailing_dot() {
     ];
     for (pattern, given, takes) in cases {
         let router = Router::new(&config(vec![Route { host: host(pattern), ..any_route() }]));
-        let wanted = if takes { Found::Route(0) } else { Found::Nothing };
+        let wanted = if takes { Found::Route(0) } else { Found::NoRoute };
         assert_eq!(get(&router, given, "/"), wanted, "{pattern} and {given}");
     }
     let router = Router::new(&config(vec![Route { host: host("h"), ..any_route() }]));
-    assert_eq!(find(&router, 0, "GET / HTTP/1.0\n"), Found::Nothing);
+    assert_eq!(find(&router, 0, "GET / HTTP/1.0\n"), Found::NoRoute);
     assert_eq!(find(&router, 0, "GET http://h/ HTTP/1.1\nHost: x\n"), Found::Route(0));
 }
 
 #[test]
-fn path_patterns_take_what_they_say() {
+fn path_patterns_match_as_documented() {
     let cases = [
         ("/json", "/json", true),
         ("/json", "/json?x=1", true),
@@ -183,13 +183,13 @@ fn path_patterns_take_what_they_say() {
     ];
     for (pattern, given, takes) in cases {
         let router = Router::new(&config(vec![Route { path: path(pattern), ..any_route() }]));
-        let wanted = if takes { Found::Route(0) } else { Found::Nothing };
+        let wanted = if takes { Found::Route(0) } else { Found::NoRoute };
         assert_eq!(get(&router, "h", given), wanted, "{pattern} and {given}");
     }
 }
 
 #[test]
-fn the_asterisk_goes_to_routes_without_a_path_alone() {
+fn asterisk_matches_only_routes_without_a_path() {
     let routes = vec![Route { path: path("/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     assert_eq!(find(&router, 0, "OPTIONS * HTTP/1.1\nHost: h\n"), Found::Route(1));
@@ -198,7 +198,7 @@ fn the_asterisk_goes_to_routes_without_a_path_alone() {
 }
 
 #[test]
-fn methods_fields_and_listeners_are_conditions_too() {
+fn methods_fields_and_listeners_are_conditions() {
     let field = |name: &str, test| HeaderCondition { name: name.to_owned(), test };
     let routes = vec![
         Route { listener: Some(1), ..any_route() },
@@ -225,9 +225,9 @@ fn methods_fields_and_listeners_are_conditions_too() {
         (0, "GET", "x-any: \n", Found::Route(3)),
         (0, "DELETE", "X-Any: 1\n", Found::Route(3)),
         (0, "HEAD", "", Found::Route(4)),
-        (0, "DELETE", "", Found::Nothing),
-        (0, "get", "", Found::Nothing),
-        (9, "GET", "", Found::Nothing),
+        (0, "DELETE", "", Found::NoRoute),
+        (0, "get", "", Found::NoRoute),
+        (9, "GET", "", Found::NoRoute),
     ];
     for (listener, method, fields, wanted) in cases {
         let request = format!("{method} / HTTP/1.1\nHost: h\n{fields}");
@@ -247,17 +247,17 @@ const BOB: ClientCertificate<'_> =
     ClientCertificate::Verified { subject: "CN=bob,O=x", fingerprint: "b0b1" };
 const EVE: ClientCertificate<'_> =
     ClientCertificate::Verified { subject: "CN=eve,O=x", fingerprint: "e0e1" };
-/// Bob's renewed certificate.
+/// Bob's renewed certificate: the same subject, another fingerprint.
 const NEW_BOB: ClientCertificate<'_> =
     ClientCertificate::Verified { subject: "CN=bob,O=x", fingerprint: "b0b2" };
-/// Only cut, or without a name, would it be bob's.
+/// A truncated subject that begins like Bob's, with an empty fingerprint. It must not match Bob's.
 const ODD: ClientCertificate<'_> =
     ClientCertificate::Verified { subject: "CN=bob,O=x,...", fingerprint: "" };
 const IN_FRONT: ClientCertificate<'_> =
     ClientCertificate::VerifiedInFront { common_name: "CN=bob,O=x" };
 
 #[test]
-fn a_certificate_is_a_condition_that_a_word_from_in_front_does_not_meet() {
+fn only_a_certificate_verified_here_meets_a_certificate_condition() {
     let clients = [None, Some(BOB), Some(EVE), Some(NEW_BOB), Some(ODD), Some(IN_FRONT)];
     for (condition, wanted) in [
         (CertificateCondition::Present, [false, true, true, true, true, false]),
@@ -269,7 +269,7 @@ fn a_certificate_is_a_condition_that_a_word_from_in_front_does_not_meet() {
         (is(&["CN=bob,O=x"], &["b0b2", "e0e1"]), [false, false, false, true, false, false]),
         (is(&["cn=bob,o=x", "CN=bob"], &[]), [false; 6]),
     ] {
-        // With and without so many routes that they are searched by what they ask.
+        // With few routes, which are tested in order, and with enough routes to use the index.
         for others in [0, 20] {
             let mut routes = vec![Route { client_cert: Some(condition.clone()), ..any_route() }];
             routes
@@ -277,7 +277,7 @@ fn a_certificate_is_a_condition_that_a_word_from_in_front_does_not_meet() {
             let router = Router::new(&config(routes));
             for (client, wanted) in clients.into_iter().zip(wanted) {
                 let found = find_for(&router, 0, "GET /x HTTP/1.1\nHost: h\n", client);
-                let wanted = if wanted { Found::Route(0) } else { Found::Nothing };
+                let wanted = if wanted { Found::Route(0) } else { Found::NoRoute };
                 assert_eq!(found, wanted, "{condition:?} and {client:?}");
             }
         }
@@ -285,7 +285,7 @@ fn a_certificate_is_a_condition_that_a_word_from_in_front_does_not_meet() {
 }
 
 #[test]
-fn readings_of_a_path_are_those_of_the_same_client() {
+fn readings_of_a_path_are_routed_for_the_same_client() {
     let bob = Some(is(&["CN=bob,O=x"], &[]));
     let routes = vec![
         Route { path: path("/admin/*"), client_cert: bob, ..any_route() },
@@ -298,13 +298,13 @@ fn readings_of_a_path_are_those_of_the_same_client() {
     };
     for (client, own) in [(None, 1), (Some(EVE), 1), (Some(BOB), 0), (Some(IN_FRONT), 1)] {
         assert_eq!(asked("/admin/a", client), Found::Route(own), "{client:?}");
-        // The same client's route is met by what servers may read, whichever it is.
+        // Another reading matches another route of the same client, so the path is rejected.
         for odd in ["//admin/a", "/x//..;/admin", "/admin%2Fa", "/x/../admin/a"] {
             let found = asked(odd, client);
             assert_eq!(found, Found::Refused, "{odd} {client:?}");
         }
     }
-    // What differs for bob alone refuses nobody else's path.
+    // A route for Bob only does not cause the paths of other clients to be rejected.
     let for_bob = Route {
         path: path("/admin/*"),
         client_cert: Some(is(&["CN=bob,O=x"], &[])),
@@ -317,7 +317,7 @@ fn readings_of_a_path_are_those_of_the_same_client() {
 }
 
 #[test]
-fn dot_segments_dodge_no_route() {
+fn dot_segments_bypass_no_route() {
     let routes = vec![
         Route { path: path("/admin/*"), ..any_route() },
         Route { path: path("/public/*"), ..any_route() },
@@ -368,7 +368,7 @@ fn dot_segments_dodge_no_route() {
 }
 
 #[test]
-fn no_lenient_reading_of_a_path_dodges_an_earlier_route() {
+fn no_lenient_reading_of_a_path_bypasses_an_earlier_route() {
     let routes = vec![
         Route { path: path("/admin/*"), ..any_route() },
         Route { path: path("/exact"), ..any_route() },
@@ -415,7 +415,7 @@ fn no_lenient_reading_of_a_path_dodges_an_earlier_route() {
 }
 
 #[test]
-fn a_path_with_dot_segments_is_routed_where_no_route_tells_its_readings_apart() {
+fn dot_segments_are_accepted_if_both_readings_have_the_same_route() {
     let routes = vec![Route { path: path("/admin/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     for (given, wanted) in [
@@ -430,7 +430,7 @@ fn a_path_with_dot_segments_is_routed_where_no_route_tells_its_readings_apart() 
 }
 
 #[test]
-fn routes_that_do_the_same_do_not_refuse_each_others_paths() {
+fn equivalent_routes_do_not_reject_each_others_paths() {
     let (path, action) = (path("/login/*"), to_pool(0));
     let hsts = Some(Hsts { max_age_seconds: 1, include_subdomains: false, preload: false });
     for (last, wanted) in [
@@ -447,7 +447,7 @@ fn routes_that_do_the_same_do_not_refuse_each_others_paths() {
 }
 
 #[test]
-fn what_is_allowed_is_no_way_to_what_is_not() {
+fn allowed_path_gives_no_access_to_other_paths() {
     let router = Router::new(&config(vec![Route { path: path("/public/*"), ..any_route() }]));
     for (given, wanted) in [
         ("/public//../admin/secret", Found::Refused),
@@ -457,18 +457,18 @@ fn what_is_allowed_is_no_way_to_what_is_not() {
         ("/public/../admin/secret", Found::Refused),
         ("/public/a/../b", Found::Route(0)),
         ("/public//a;b%2Fc", Found::Route(0)),
-        ("//public/a", Found::Nothing),
+        ("//public/a", Found::NoRoute),
     ] {
         assert_eq!(get(&router, "h", given), wanted, "{given}");
     }
 }
 
 #[test]
-fn what_servers_decode_in_part_is_refused() {
+fn partially_decoded_paths_are_rejected() {
     let routes = vec![Route { path: path("/a/{id}"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     for (given, wanted) in [
-        // This is `/a/b%5Cc` to those who decode "%2F" alone.
+        // Servers that decode only "%2F" read this as `/a/b%5Cc`.
         ("/a%2Fb%5Cc", Found::Refused),
         ("/a%5cb%2fc", Found::Refused),
         ("/a%2Fb", Found::Refused),
@@ -482,7 +482,7 @@ fn what_servers_decode_in_part_is_refused() {
 }
 
 #[test]
-fn the_three_ways_around_a_denied_path_are_refused() {
+fn known_bypasses_of_a_denied_path_are_rejected() {
     let routes = vec![Route { path: path("/admin/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     for given in
@@ -538,7 +538,7 @@ fn each_path_has_one_spelling() {
     }
 }
 
-/// Whether the route takes a GET of `path` at `host`, read off the pattern's definition.
+/// Whether the route matches a GET of `path` at `host`, by the definition of its patterns.
 fn naive(route: &Route, host: &str, path: &str) -> bool {
     let host_takes = match &route.host {
         None => true,
@@ -604,7 +604,7 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
 
 proptest! {
     #[test]
-    fn the_tables_find_what_trying_every_route_finds(
+    fn index_agrees_with_testing_every_route(
         routes in routes(),
         host in prop::sample::select(vec!["x", "a.x", "b.x", "c.a.x", "y", "0.9.8.7.6.5.4.3.2.1.x"]),
         path in prop::sample::select(vec![
@@ -617,13 +617,13 @@ proptest! {
         let takes = |route: &Route| {
             route.listener.is_none_or(|only| only == listener) && naive(route, host, path)
         };
-        let wanted = routes.iter().position(takes).map_or(Found::Nothing, Found::Route);
+        let wanted = routes.iter().position(takes).map_or(Found::NoRoute, Found::Route);
         let found = find(&router, listener, &format!("GET {path} HTTP/1.1\nHost: {host}\n"));
         prop_assert_eq!(found, wanted);
     }
 
     #[test]
-    fn a_normalised_path_is_normal_and_has_no_dots_left(path in "(/([a.%2eEfF5cC]|\\.\\.|%2[eEfF]){0,4}){1,5}") {
+    fn normalised_path_is_canonical_and_has_no_dot_segments(path in "(/([a.%2eEfF5cC]|\\.\\.|%2[eEfF]){0,4}){1,5}") {
         let mut scratch = Vec::new();
         let normal = match normalize_path(&path, &mut scratch) {
             Normalized::Same => path.clone(),
@@ -638,7 +638,7 @@ proptest! {
     }
 
     #[test]
-    fn no_server_reads_a_path_as_an_earlier_routes(
+    fn no_server_reads_a_path_as_that_of_an_earlier_route(
         routes in routes(),
         path in "(/([abAB]|%61|%2[fFeE]|%5[cC]|;|%3[bB]|\\.){0,4}){1,6}",
         order in Just(vec![
@@ -687,7 +687,7 @@ fn cut_parameters(path: &str) -> String {
     names.collect::<Vec<_>>().join("/")
 }
 
-/// ".." at the root is passed over, as many servers do.
+/// Resolves dot segments. ".." at the root is ignored, as many servers do.
 fn remove_dots(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     for segment in path[1..].split('/') {

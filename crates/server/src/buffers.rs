@@ -1,25 +1,27 @@
-//! Buffers that outlive one read: what a peer sent before it can be used, what may be sent again.
-//! In: bytes. Out: the same bytes, in order. Never: grows on an idle connection: an empty `Input`
-//! holds no memory, and emptied buffers go back to the worker's pool.
-//! Limits: `POOLED_BUFFERS_MAX` buffers are kept, none above `KEPT_BYTES_MAX`.
+//! Buffers that outlive one read: input that cannot be processed yet, and requests kept for a retry.
+//! In: bytes. Out: the same bytes, in order. Never: holds memory for an idle connection: an empty `Input`
+//! has no buffer, and emptied buffers return to the worker's pool.
+//! Limits: the pool keeps up to `POOLED_BUFFERS_MAX` buffers, none larger than `KEPT_BYTES_MAX`.
 
 use tidegate_base::limits::{POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
 
+/// The largest capacity of a buffer that the pool keeps.
 const KEPT_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
 
 /// The worker's spare buffers.
 #[derive(Default)]
 pub(crate) struct BufferPool {
+    /// Empty buffers with capacity. At most `POOLED_BUFFERS_MAX`.
     spare: Vec<Vec<u8>>,
 }
 
 impl BufferPool {
-    /// An empty buffer, with room when one was spare.
+    /// Returns an empty buffer, from the pool if it has one.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_else(|| Vec::with_capacity(SMALL_BUFFER_BYTES))
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool; frees it if it is too large or the pool is full.
     pub(crate) fn put(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if capacity == 0 || capacity > KEPT_BYTES_MAX || self.spare.len() >= POOLED_BUFFERS_MAX {
@@ -30,11 +32,12 @@ impl BufferPool {
     }
 }
 
-/// Bytes received but not used yet.
+/// Bytes that were received but not processed yet.
 #[derive(Default)]
 pub(crate) struct Input {
+    /// The buffer. It has no capacity while the input is empty.
     bytes: Vec<u8>,
-    /// INVARIANT: start <= bytes.len(); bytes before it are used up.
+    /// Bytes before this index have been processed. Invariant: `start <= bytes.len()`.
     start: u32,
 }
 
@@ -51,12 +54,12 @@ impl Input {
         &self.bytes[self.start as usize..]
     }
 
-    /// Marks the first `count` bytes as used.
+    /// Marks the first `count` bytes as processed.
     pub(crate) fn consume(&mut self, count: usize) {
         self.start += count.min(self.len()) as u32;
     }
 
-    /// Appends `bytes`, in a buffer of the pool's when it held none.
+    /// Appends `bytes`; takes a buffer from the pool if the input has none.
     pub(crate) fn push(&mut self, bytes: &[u8], pool: &mut BufferPool) {
         if self.bytes.capacity() == 0 {
             self.bytes = pool.take();
@@ -67,7 +70,7 @@ impl Input {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Gives the buffer back to the pool, with whatever is in it.
+    /// Returns the buffer to the pool and discards its contents.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         self.start = 0;
         pool.put(core::mem::take(&mut self.bytes));
@@ -79,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_input_gives_back_what_was_pushed_in_order() {
+    fn input_returns_bytes_in_order() {
         let mut pool = BufferPool::default();
         let mut input = Input::default();
         input.push(b"abc", &mut pool);
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_grew_large_is_not_kept() {
+    fn large_buffer_is_not_pooled() {
         let mut pool = BufferPool::default();
         pool.put(Vec::with_capacity(KEPT_BYTES_MAX + 1));
         assert!(pool.spare.is_empty());

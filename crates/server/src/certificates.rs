@@ -1,6 +1,6 @@
-//! Brings in what TLS is made of: certificates, keys, authorities, lists, ticket keys.
-//! In: a configuration. Out: a `TlsPlan`, or every file that cannot be used and why.
-//! Never: serves half of it: a plan is whole, or the one before it stays.
+//! Loads the TLS files: certificates, keys, certificate authorities, revocation lists, ticket keys.
+//! In: a configuration. Out: a `TlsPlan`, or every file that cannot be used and the reason.
+//! Never: returns a partial plan: if anything is wrong, the previous plan stays in force.
 //! Limits: `FILE_BYTES_MAX` a file.
 
 use std::collections::BTreeMap;
@@ -20,17 +20,17 @@ use tidegate_wire::tls::{
     Roots, SetupFault, SetupKind, TicketKeys, TlsClock, Version,
 };
 
-/// Bytes of one file; bundles of authorities are the largest.
+/// The most bytes of one file. Bundles of certificate authorities are the largest files.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// A file, or a setting, that TLS cannot be made of.
+/// A TLS file or setting that cannot be used.
 #[derive(Debug)]
 pub struct TlsFault {
-    /// The listener or pool.
+    /// The listener or pool that uses it.
     pub place: String,
-    /// The file, or the setting where there is none.
+    /// The file, or the setting if no file is at fault.
     pub subject: String,
-    /// What is wrong, and the mend.
+    /// What is wrong, and the fix.
     pub what: String,
 }
 
@@ -41,25 +41,28 @@ impl core::fmt::Display for TlsFault {
 }
 impl std::error::Error for TlsFault {}
 
-/// What outlives a reload: the clock, and ticket keys by the file they come from.
+/// Loads TLS files, and holds what outlives a reload: the clock, and the ticket keys by their file.
 #[derive(Debug, Default)]
-pub struct TlsKeeper {
+pub struct TlsLoader {
     clock: TlsClock,
+    /// Random ticket keys of this process.
     own_tickets: Option<Arc<TicketKeys>>,
+    /// Ticket keys that were read from files, by path.
     file_tickets: BTreeMap<String, Arc<TicketKeys>>,
-    /// What files hold now, for the keys that are in use; taken over when nothing else is wrong.
+    /// Ticket keys in use, with the new contents of their files. Applied only if the whole load succeeds.
     changed_tickets: Vec<(Arc<TicketKeys>, TicketKeys)>,
     self_signed: Option<CertificateFiles>,
-    /// Some servers are told the names that clients ask for.
+    /// At least one pool sends PROXY headers of version 2, which contain the server name that clients
+    /// request.
     keeps_names: bool,
 }
 
-impl TlsKeeper {
-    /// Reads every file that `config` names. With `make` a missing self-signed certificate is made and
-    /// kept; without (to check only) it is not.
+impl TlsLoader {
+    /// Reads every file that `config` names. A missing self-signed certificate is generated and stored if
+    /// `make` is true; pass false to check a configuration.
     ///
     /// # Errors
-    /// All that is wrong.
+    /// All faults.
     pub fn load(
         &mut self,
         config: &Config,
@@ -93,7 +96,7 @@ impl TlsKeeper {
         Ok(plan)
     }
 
-    /// Renews own ticket keys when they are old.
+    /// Renews the random ticket keys of this process if they are old.
     pub fn rotate_tickets(&self, now_unix_seconds: u64) {
         if let Some(keys) = &self.own_tickets {
             keys.rotate(now_unix_seconds);
@@ -107,7 +110,7 @@ impl TlsKeeper {
         now_unix_seconds: u64,
         make: bool,
     ) -> Option<ListenerPlan> {
-        // All of them are read before any that lacks ends it: every fault is said at once.
+        // All files are read before the first fault ends the load, so that every fault is reported at once.
         let (certificates, paths) = match &tls.identity {
             TlsIdentity::SelfSigned if !make => (None, Vec::new()),
             TlsIdentity::SelfSigned => (self.self_signed(reading).map(|own| vec![own]), Vec::new()),
@@ -187,7 +190,7 @@ impl TlsKeeper {
             match self_signed_in(&state_folder()) {
                 Ok(files) => self.self_signed = Some(files),
                 Err(error) => {
-                    let what = format!("the self-signed certificate cannot be kept: {error}");
+                    let what = format!("cannot store the self-signed certificate: {error}");
                     reading.note(state_folder().display().to_string(), what);
                 }
             }
@@ -202,7 +205,7 @@ fn load_pool(
     reading: &mut Reading<'_>,
     clock: &TlsClock,
 ) -> Option<PoolPlan> {
-    // All of them are read before any that lacks ends it: every fault is said at once.
+    // All files are read before the first fault ends the load, so that every fault is reported at once.
     let roots = match (&tls.ca, tls.verify) {
         (_, false) => Some(Roots::Nobody),
         (Some(path), true) => reading.file(path).map(Roots::Authorities),
@@ -217,7 +220,7 @@ fn load_pool(
     let lists = lists.into_iter().collect::<Option<Vec<_>>>()?;
     let settings = ConnectorSettings {
         roots: roots?,
-        // A file need not end its last line.
+        // The last line of a file may lack its newline.
         revocations_pem: (!lists.is_empty()).then(|| lists.join(&b'\n')),
         client_certificate: client_certificate?,
         version_min: version(tls.version_min),
@@ -237,7 +240,7 @@ fn load_pool(
     }
 }
 
-/// What each server is asked for as, and how the log calls it.
+/// The name that each server's certificate is verified against, and the server's name in the log.
 fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option<Vec<ServerPlan>> {
     let (mut servers, mut sound) = (Vec::new(), true);
     for server in &pool.servers {
@@ -252,9 +255,11 @@ fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option
         let name = tls.server_name.clone().unwrap_or(own_name);
         if Connector::check_name(&name).is_err() {
             let what = match name.as_str() {
-                "" => format!("{place} has no name to verify: add server-name = \"app.internal\""),
+                "" => format!(
+                    "{place} has no host name to verify; add server-name = \"app.internal\""
+                ),
                 name => {
-                    format!("{name:?} is no name to verify: write server-name = \"app.internal\"")
+                    format!("{name:?} is not a valid host name; set server-name = \"app.internal\"")
                 }
             };
             reading.note("server-name".to_owned(), what);
@@ -265,15 +270,15 @@ fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option
     sound.then_some(servers)
 }
 
-/// Whether everything that TLS of `config` is made of is there and fits; nothing is made or kept.
+/// Checks that every TLS file of `config` can be used. Generates and stores nothing.
 ///
 /// # Errors
-/// All that is wrong.
+/// All faults.
 pub fn check(config: &Config) -> Result<(), Vec<TlsFault>> {
-    TlsKeeper::default().load(config, crate::reload::unix_seconds(), false).map(|_| ())
+    TlsLoader::default().load(config, crate::reload::unix_seconds(), false).map(|_| ())
 }
 
-/// Every file that TLS of `config` is made of.
+/// The paths of all TLS files of `config`.
 #[must_use]
 pub fn paths(config: &Config) -> Vec<PathBuf> {
     let mut found: Vec<&String> = Vec::new();
@@ -307,7 +312,7 @@ fn version(version: TlsVersion) -> Version {
     }
 }
 
-/// The file that a fault is about, or `tls` where it is about none.
+/// The file that a fault is about, or `tls` if it is about no file.
 fn subject_of(
     fault: &SetupFault,
     certificates: &[CertificatePaths],
@@ -328,7 +333,7 @@ fn subject_of(
     file.unwrap_or_else(|| "tls".to_owned())
 }
 
-/// The files of one listener or pool as they are read.
+/// Reads the files of one listener or pool, and collects their faults.
 struct Reading<'a> {
     place: String,
     faults: &'a mut Vec<TlsFault>,
@@ -351,13 +356,13 @@ impl<'a> Reading<'a> {
         match read(Path::new(path)) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
-                self.note(path.to_owned(), format!("it cannot be read: {error}"));
+                self.note(path.to_owned(), format!("cannot be read: {error}"));
                 None
             }
         }
     }
 
-    /// `Some(None)` where none is named; `None` where it cannot be read.
+    /// Returns `Some(None)` if no file is named, and `None` if the file cannot be read.
     fn file_if_named(&mut self, path: Option<&String>) -> Option<Option<Vec<u8>>> {
         match path {
             Some(path) => self.file(path).map(Some),
@@ -376,12 +381,12 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other("it is larger than 16 MiB"));
+        return Err(io::Error::other("larger than 16 MiB"));
     }
     Ok(bytes)
 }
 
-/// Where what is made at start is kept: the service manager's folder, or the user's.
+/// The folder for files generated at start: the service manager's state folder, or the user's.
 fn state_folder() -> PathBuf {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folder) = variable("STATE_DIRECTORY") {
@@ -396,7 +401,7 @@ fn state_folder() -> PathBuf {
     }
 }
 
-/// The certificate kept in `folder`, made when there is none.
+/// Reads the self-signed certificate in `folder`, or generates and stores one.
 fn self_signed_in(folder: &Path) -> io::Result<CertificateFiles> {
     let (cert, key) = (folder.join("self-signed.pem"), folder.join("self-signed.key"));
     let kept = read(&cert).and_then(|chain_pem| Ok((chain_pem, read(&key)?)));
@@ -449,7 +454,7 @@ respond = { status = 204 }
 "#;
 
     #[test]
-    fn a_refused_reload_changes_no_ticket_key() {
+    fn rejected_reload_keeps_ticket_keys() {
         let folder = std::env::temp_dir().join(format!("tidegate-tickets-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (old, new) = ("11".repeat(32), "22".repeat(32));
@@ -460,24 +465,24 @@ respond = { status = 204 }
         write("tickets", old.as_bytes());
         let text = CONFIG.replace("DIR", folder.to_str().unwrap());
         let config = tidegate_config::parse(&text, "the test").unwrap();
-        let mut keeper = TlsKeeper::default();
-        keeper.load(&config, 1, false).unwrap();
-        let used = Arc::clone(keeper.file_tickets.values().next().unwrap());
+        let mut loader = TlsLoader::default();
+        loader.load(&config, 1, false).unwrap();
+        let used = Arc::clone(loader.file_tickets.values().next().unwrap());
         let seals_with = |text: &str| used.seals_like(&TicketKeys::from_text(text).unwrap());
         assert!(seals_with(&old));
 
         write("tickets", new.as_bytes());
         write("key.pem", b"not a key");
-        assert_eq!(keeper.load(&config, 1, false).unwrap_err().len(), 1);
-        assert!(seals_with(&old), "the reload was refused");
+        assert_eq!(loader.load(&config, 1, false).unwrap_err().len(), 1);
+        assert!(seals_with(&old), "the reload was rejected");
         write("key.pem", &key);
-        keeper.load(&config, 1, false).unwrap();
+        loader.load(&config, 1, false).unwrap();
         assert!(seals_with(&new));
         fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
-    fn every_file_at_fault_is_named_and_no_other() {
+    fn exactly_the_faulty_files_are_reported() {
         let folder = std::env::temp_dir().join(format!("tidegate-faults-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (cert, key) = make_self_signed().unwrap();

@@ -1,12 +1,12 @@
-//! What is known of a client beyond its socket: by its certificate, its TLS session, and a proxy's word.
-//! In: PROXY headers of trusted proxies, facts of sessions. Out: the client's address; PROXY headers for
-//! servers; the server connection that is kept for one client.
-//! Never: hears a header from anybody whom the listener does not name.
-//! Limits: `proxy_protocol::BINARY_BYTES_MAX` of a header; one kept connection a client,
-//! `reuse.idle-max` a server.
-//! Invariant: a connection that began with a PROXY header for a client serves that client alone: while
-//! idle it is in its client's `kept` (and `Upstream::owner` names that client) and in no idle list;
-//! `WorkerPool::kept` counts those.
+//! Facts about a client that its socket does not show: its certificate, its TLS session, its real address.
+//! In: PROXY headers of trusted proxies, facts of TLS sessions. Out: the client's address; PROXY headers for
+//! servers; the upstream connection that is kept for one client.
+//! Never: accepts a PROXY header from a peer that the listener does not name.
+//! Limits: `proxy_protocol::BINARY_BYTES_MAX` bytes a header; one kept connection for each client,
+//! `reuse.idle-max` for each server.
+//! Invariant: an upstream connection that began with a PROXY header for a client serves only that client.
+//! While idle, it is in its client's `kept`, `Upstream::owner` names that client, it is in no idle list, and
+//! `WorkerPool::kept` counts it.
 
 use core::net::{IpAddr, SocketAddr};
 use std::borrow::Cow;
@@ -24,23 +24,24 @@ use tidegate_wire::tls::{PeerIdentity, TlsSession, common_name_text, openssl_cip
 use crate::connection::{Downstream, DownstreamState};
 use crate::worker::Worker;
 
-/// What is known of a client; most have none of it, and no memory for it.
+/// Facts about a client. Most clients have none, and no memory is allocated for them.
 #[derive(Default)]
 pub(crate) struct ClientFacts {
-    /// Who it proved to be by a certificate.
+    /// The client's verified certificate.
     certificate: Option<Certificate>,
-    /// Where it connected to, as the proxy in front says.
+    /// The address that the client connected to, from the PROXY header. Kept only if PROXY headers are sent.
     destination: Option<SocketAddr>,
-    /// The proxy in front says that the client speaks TLS with it: a session here is the proxy's own.
+    /// The PROXY header stated that the client uses TLS with the proxy in front. A TLS session on this
+    /// connection is then the proxy's own.
     secured_in_front: bool,
-    /// How it speaks TLS; only where servers are told.
+    /// The client's TLS session. Kept only if PROXY headers are sent.
     session: Option<SessionFacts>,
-    /// An idle connection to a server that was told of this client.
+    /// An idle upstream connection that began with a PROXY header for this client. Its owner is this client.
     kept: Option<SockId>,
 }
 
 impl ClientFacts {
-    /// Who the client proved to be, as servers are told.
+    /// The client's verified certificate, as it is forwarded to servers.
     pub(crate) fn certificate(&self) -> Option<ClientCertificate<'_>> {
         Some(match self.certificate.as_ref()? {
             Certificate::Verified { subject, fingerprint } => {
@@ -53,7 +54,7 @@ impl ClientFacts {
     }
 }
 
-/// What is known of a client's certificate, as text.
+/// A client's verified certificate, as text.
 enum Certificate {
     Verified { subject: String, fingerprint: String },
     VerifiedInFront { common_name: String },
@@ -65,8 +66,8 @@ impl Certificate {
         Self::Verified { subject: identity.subject.clone(), fingerprint }
     }
 
-    /// Both must be said: that there was a certificate, and that it was good. Some proxies leave the result at
-    /// zero, which is "good", where there was none.
+    /// The header must state both that the client presented a certificate and that it was verified. Some
+    /// proxies leave the verification result at zero, which means success, if there was no certificate.
     fn verified_in_front(tls: &Tls<'_>) -> Option<Self> {
         let shown = tls.certificate_here || tls.certificate_in_session;
         let common_name = tls.common_name.filter(|_| shown && tls.verified)?;
@@ -74,7 +75,7 @@ impl Certificate {
     }
 }
 
-/// How a client speaks TLS, here or with the proxy in front.
+/// A client's TLS session, with this process or with the proxy in front.
 #[derive(Default)]
 struct SessionFacts {
     alpn: Option<Box<[u8]>>,
@@ -98,7 +99,7 @@ impl SessionFacts {
             server_name: server_name.map(|name| name.into_boxed_bytes()),
             certificate_here: identity.is_some(),
             certificate_in_session: identity.is_some(),
-            // One that is not good ends the handshake.
+            // A certificate that fails verification ends the handshake.
             verified: identity.is_some(),
             version: Some(facts.version.name().as_bytes().into()),
             common_name: identity.and_then(|known| known.common_name.clone()),
@@ -107,7 +108,7 @@ impl SessionFacts {
         })
     }
 
-    /// What a header says of a client that speaks TLS with its sender: `tls`, and `extensions` beside it.
+    /// The session described by a PROXY header: its TLS extension `tls` and its other `extensions`.
     fn of_header(tls: &Tls<'_>, extensions: Extensions<'_>) -> Self {
         let owned = |value: &[u8]| Cow::Owned(value.to_vec());
         let mut facts = Self {
@@ -131,6 +132,7 @@ impl SessionFacts {
         facts
     }
 
+    /// The PROXY header extensions that describe the session.
     fn extensions(&self) -> impl Iterator<Item = Extension<'_>> {
         let alpn = self.alpn.as_deref().map(Extension::Alpn);
         let name = self.server_name.as_deref().map(Extension::Authority);
@@ -159,7 +161,7 @@ pub(crate) fn begins_with_header(listener: &Listener, peer: Peer) -> bool {
 }
 
 impl Worker {
-    /// Takes the header that a plain connection begins with: how many bytes were taken.
+    /// Decodes the PROXY header at the start of a plain connection. Returns how many bytes were processed.
     pub(crate) fn handle_proxy_header<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -181,8 +183,8 @@ impl Worker {
         }
     }
 
-    /// Decodes the header that a connection begins with, and remembers what it says; `None` while it is
-    /// not complete, which is before `BINARY_BYTES_MAX` bytes.
+    /// Decodes the PROXY header at the start of a connection, and records its contents. Returns `None` while
+    /// the header is incomplete, which ends after `BINARY_BYTES_MAX` bytes at the latest.
     pub(crate) fn decode_proxy_header(
         &mut self,
         sock: SockId,
@@ -191,7 +193,7 @@ impl Worker {
         match proxy_protocol::decode(bytes) {
             Ok(None) => Ok(None),
             Ok(Some((header, header_bytes))) => {
-                self.note_proxied(sock, &header);
+                self.apply_proxy_header(sock, &header);
                 Ok(Some(header_bytes))
             }
             Err(_) => {
@@ -201,42 +203,42 @@ impl Worker {
         }
     }
 
-    /// From here on the client of `sock` is whom `header` names, and speaks as it says.
-    fn note_proxied(&mut self, sock: SockId, header: &Header<'_>) {
+    /// Replaces the address and the TLS facts of the client of `sock` by those in `header`.
+    fn apply_proxy_header(&mut self, sock: SockId, header: &Header<'_>) {
         self.accounts.counters.proxy_headers.add(1);
-        let tells = self.snapshot.tells_servers;
+        let sends_headers = self.snapshot.sends_proxy_headers;
         let hsts = &self.snapshot.hsts;
         let Some(down) = self.conns.downstream(sock) else { return };
         match header.endpoints {
-            // The connection's own addresses are the true ones.
+            // The addresses of the connection itself are the client's.
             Endpoints::Local | Endpoints::Unknown => {}
             Endpoints::Ip { source, destination, .. } => {
                 down.peer = Peer::Tcp(canonical(source));
-                if tells {
+                if sends_headers {
                     facts_of(down).destination = Some(destination);
                 }
             }
             Endpoints::Unix { .. } => down.peer = Peer::Local,
         }
         let mut extensions = header.extensions;
-        let said = extensions.find_map(|extension| match extension {
+        let tls_extension = extensions.find_map(|extension| match extension {
             Extension::Tls(tls) => Some(tls),
             _ => None,
         });
-        // Without TLS of its own, the sender may still pass on that of the client to this listener.
-        let Some(tls) = said.filter(|tls| tls.in_use) else { return };
+        // The sender may also forward the TLS facts of a client whose TLS session ends at this listener.
+        let Some(tls) = tls_extension.filter(|tls| tls.in_use) else { return };
         down.scheme = Scheme::Https;
         down.hsts = hsts.of_listener(usize::from(down.listener), Scheme::Https);
         let facts = facts_of(down);
         facts.secured_in_front = true;
         facts.certificate = Certificate::verified_in_front(&tls);
-        facts.session = tells.then(|| SessionFacts::of_header(&tls, header.extensions));
+        facts.session = sends_headers.then(|| SessionFacts::of_header(&tls, header.extensions));
     }
 
-    /// Remembers who the client of a connection proved to be, and, where servers are told, how it speaks
-    /// TLS; not where the session is that of a proxy, whose own certificate would pass for the client's.
+    /// Records the client's certificate and, if PROXY headers are sent, its TLS session. Does nothing if the
+    /// session belongs to a proxy in front, because the proxy's own certificate would pass for the client's.
     pub(crate) fn note_session(&mut self, sock: SockId, session: &mut TlsSession) {
-        let tells = self.snapshot.tells_servers;
+        let sends_headers = self.snapshot.sends_proxy_headers;
         let Some(down) = self.conns.downstream(sock) else { return };
         if down.facts.as_deref().is_some_and(|facts| facts.secured_in_front) {
             return;
@@ -245,12 +247,12 @@ impl Worker {
         if let Some(identity) = &identity {
             facts_of(down).certificate = Some(Certificate::verified(identity));
         }
-        if tells {
+        if sends_headers {
             facts_of(down).session = SessionFacts::of_session(session, identity.as_ref());
         }
     }
 
-    /// Tells the server at `up`, before anything else, whom its connection is for.
+    /// Sends a PROXY header for the client at `down` as the first bytes of the connection `up`.
     pub(crate) fn send_proxy_header<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -266,8 +268,8 @@ impl Worker {
         self.buffers.put(header);
     }
 
-    /// The connection to that server that is kept for the client, if there is one; another one that is
-    /// kept stays.
+    /// Takes the connection to that server that is kept for the client, if there is one. A kept connection to
+    /// another server stays.
     pub(crate) fn take_kept(&mut self, down: SockId, pool: u16, server: usize) -> Option<SockId> {
         let kept = self.conns.downstream(down)?.facts.as_deref()?.kept?;
         let up = self.conns.upstream(kept)?;
@@ -280,8 +282,9 @@ impl Worker {
         Some(kept)
     }
 
-    /// Keeps an idle connection for the client it was told of, in place of the one kept before; closes it
-    /// where as many are kept of that server as may be.
+    /// Keeps an idle connection for the client that its PROXY header named, and closes the connection that
+    /// was kept for that client before. Closes the connection itself if `reuse.idle-max` of that server are
+    /// kept.
     pub(crate) fn keep_for_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -308,7 +311,7 @@ impl Worker {
         }
     }
 
-    /// The client of a kept connection has none any more.
+    /// Removes the kept connection from the facts of its owner.
     pub(crate) fn forget_kept(&mut self, owner: SockId) {
         if let Some(facts) = self.conns.downstream(owner).and_then(|down| down.facts.as_deref_mut())
         {
@@ -316,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// Closes what was kept for a client that is gone.
+    /// Closes the connection that was kept for a client that disconnected.
     pub(crate) fn release_kept<R: Reactor>(&mut self, reactor: &mut R, down: &mut Downstream) {
         if let Some(kept) = down.facts.as_deref_mut().and_then(|facts| facts.kept.take()) {
             self.close_upstream(reactor, kept);
@@ -328,7 +331,7 @@ fn facts_of(down: &mut Downstream) -> &mut ClientFacts {
     down.facts.get_or_insert_default()
 }
 
-/// The header for `client`, whose connection ends at `local` here.
+/// Encodes the PROXY header for `client`, whose connection has the local address `local`.
 fn encode_header(
     out: &mut Vec<u8>,
     client: &Downstream,
@@ -351,7 +354,7 @@ fn encode_header(
     }
 }
 
-/// Both addresses as IPv4, or else both as IPv6: a header has one family.
+/// Both addresses as IPv4 if possible, otherwise both as IPv6: a header has one address family.
 fn of_one_version(source: SocketAddr, destination: SocketAddr) -> Endpoints<'static> {
     let (source, destination) = (canonical(source), canonical(destination));
     let mapped = |address: SocketAddr| match address.ip() {
@@ -365,7 +368,7 @@ fn of_one_version(source: SocketAddr, destination: SocketAddr) -> Endpoints<'sta
     Endpoints::Ip { source, destination, transport: Transport::Stream }
 }
 
-/// IPv4-mapped IPv6 addresses as IPv4.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,8 +1,9 @@
-//! What a worker remembers of each connection, in a table beside the reactor's sockets.
-//! In: the reactor's ids. Out: the downstream or upstream state of exactly that tenancy.
+//! The table of a worker's connections, indexed like the reactor's sockets.
+//! In: the reactor's socket ids. Out: the downstream or upstream state of exactly that socket.
 //! Never: holds a buffer while the connection is idle.
-//! Invariant: `conns[sock.index]` is that socket's while its id is live; a stale id finds nothing.
-//! Limits: a slot is at most 160 bytes (asserted), the largest part of an idle connection's user memory.
+//! Invariant: `slots[sock.index]` belongs to that socket as long as its id is live; a stale id finds nothing.
+//! Limits: a slot is at most 160 bytes (asserted). It is the largest part of an idle connection's user
+//! memory.
 
 use tidegate_base::Id;
 use tidegate_gate::hsts::PolicyId;
@@ -13,40 +14,46 @@ use tidegate_wire::http1::{BodyDecoder, HeadDecoder};
 use crate::buffers::Input;
 use crate::client::ClientFacts;
 use crate::exchange::Exchange;
-use crate::produce::Produce;
+use crate::synthetic::SyntheticResponse;
 
 /// A connection towards a client.
 pub(crate) struct Downstream {
-    /// The client: the socket's peer, or whom a proxy named.
+    /// The client's address: the socket's peer address, or the source address in a PROXY header.
     pub(crate) peer: Peer,
+    /// Index of the listener that accepted the connection. Never changes.
     pub(crate) listener: u16,
-    /// How its client speaks: to us, or to a proxy in front that says so.
+    /// The scheme of the client's connection: to this process, or to a proxy in front that sent it in a PROXY
+    /// header.
     pub(crate) scheme: Scheme,
-    /// Strict-Transport-Security of the answer to the request that is worked on.
+    /// The Strict-Transport-Security value for the response to the current request. Set for each request.
     pub(crate) hsts: PolicyId,
-    /// The head came in part and its deadline runs.
+    /// Part of a request head is in `input`, and the head timeout is running. False in every other state.
     pub(crate) head_started: bool,
-    /// The client is not taking its answers; no further request is decoded until it does.
+    /// The client does not read its responses fast enough. No further request is decoded until the output has
+    /// drained; the deadline is the body timeout.
     pub(crate) blocked: bool,
-    /// The client will send no more.
+    /// The client has ended its direction of the connection.
     pub(crate) finished: bool,
-    /// Requests answered or under way on this connection.
+    /// Requests decoded on this connection, the current one included.
     pub(crate) requests: u32,
+    /// Decodes the next request head. Reset after each head.
     pub(crate) decoder: HeadDecoder,
+    /// Bytes received but not processed yet. Empty (and without a buffer) while the connection is idle.
     pub(crate) input: Input,
-    /// What else is known of the client.
+    /// Further facts about the client; `None` for most clients.
     pub(crate) facts: Option<Box<ClientFacts>>,
+    /// What the connection expects next.
     pub(crate) state: DownstreamState,
 }
 
 impl Downstream {
-    /// Whether nothing more is decoded until the client takes its answers. A request under way is
-    /// passed on regardless: its client may read only once it has sent all of it.
+    /// Whether decoding is suspended until the client reads its responses. The body of a proxied request is
+    /// still forwarded, because a client may read the response only after it has sent the whole request.
     pub(crate) fn is_held(&self) -> bool {
         self.blocked && !matches!(self.state, DownstreamState::Exchange(_))
     }
 
-    /// Whether it was answered, took its answers and has not begun to ask again.
+    /// Whether the client has received all its responses, at least one, and has not begun another request.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.state, DownstreamState::ExpectHead)
             && self.requests > 0
@@ -61,27 +68,32 @@ pub(crate) enum DownstreamState {
     ExpectProxyHeader,
     /// The head of the next request.
     ExpectHead,
-    /// The rest of a body nobody wants, `left` bytes of it at most, before the next head.
+    /// The rest of an unwanted body, up to `left` bytes of it, and then the next head.
     ExpectDiscard { body: BodyDecoder, left: u64 },
-    /// What the exchange with a server brings (and the request's body, until it is complete).
+    /// The response of a server, and the rest of the request body until it is complete.
     Exchange(Id<Exchange>),
-    /// That its own answer is produced.
-    Produce(Id<Produce>),
-    /// Bytes for the other end of a tunnel.
+    /// A synthetic response, and the request body until it is complete.
+    Synthetic(Id<SyntheticResponse>),
+    /// Bytes for the server at the other end of a tunnel.
     Tunnel(Id<Exchange>),
 }
 
 /// A connection towards a server.
 pub(crate) struct Upstream {
+    /// Index of the pool in the configuration. Never changes.
     pub(crate) pool: u16,
+    /// Index of the server in the pool. Never changes.
     pub(crate) server: u16,
-    /// Requests sent over it.
+    /// Requests sent over the connection, compared with `reuse.requests-max`.
     pub(crate) requests: u32,
-    /// Whose answer it brings; `Id::NONE` while idle.
+    /// The exchange that uses the connection; `Id::NONE` while the connection is idle.
     pub(crate) exchange: Id<Exchange>,
-    /// While idle: the client that it is kept for, where it serves one alone.
+    /// The downstream connection that this idle connection is kept for, if it serves one client only.
+    /// `SockId::NONE` while in use, and for connections in the pool's idle list.
     pub(crate) owner: SockId,
+    /// Decodes the next response head. Reset after each head.
     pub(crate) decoder: HeadDecoder,
+    /// Bytes received but not processed yet: the beginning of a response head. Empty while idle.
     pub(crate) input: Input,
 }
 
@@ -100,16 +112,19 @@ const _: () = assert!(size_of::<Slot>() <= 160);
 
 /// All connections of a worker.
 pub(crate) struct Connections {
+    /// By the index of the socket id.
     slots: Vec<Slot>,
+    /// The number of downstream connections in `slots`.
     downstream: usize,
+    /// The number of upstream connections in `slots`.
     upstream: usize,
-    /// Where the next search for an idle client begins.
+    /// The slot before the one where the next search for an idle client begins.
     hand: usize,
 }
 
 impl Connections {
-    /// An empty table with room reserved (not touched) for `count` connections, so that it is never
-    /// copied while it grows: the copies would double an idle connection's memory.
+    /// Creates an empty table with address space reserved (but not touched) for `count` connections. The
+    /// table is therefore never copied while it grows; copies would double the memory of an idle connection.
     pub(crate) fn with_capacity(count: usize) -> Self {
         const RESERVED_MAX: usize = 1 << 20;
         let slots = Vec::with_capacity(count.min(RESERVED_MAX));
@@ -185,10 +200,10 @@ impl Connections {
         core::mem::replace(&mut slot.conn, Conn::Vacant)
     }
 
-    /// The next connection, in slot order from the last one found, of a client that was answered and asks
-    /// nothing now; of `looks_max` slots.
-    pub(crate) fn next_idle_downstream(&mut self, looks_max: usize) -> Option<SockId> {
-        for _ in 0..looks_max.min(self.slots.len()) {
+    /// Finds the next idle client connection, in slot order from the one found last. Looks at up to
+    /// `scan_slots_max` slots.
+    pub(crate) fn next_idle_downstream(&mut self, scan_slots_max: usize) -> Option<SockId> {
+        for _ in 0..scan_slots_max.min(self.slots.len()) {
             self.hand = (self.hand + 1) % self.slots.len();
             let slot = &self.slots[self.hand];
             if let Conn::Downstream(down) = &slot.conn
@@ -200,22 +215,22 @@ impl Connections {
         None
     }
 
-    /// How many connections towards clients there are.
+    /// The number of connections towards clients.
     pub(crate) fn downstream_count(&self) -> usize {
         self.downstream
     }
 
-    /// How many connections towards servers there are.
+    /// The number of connections towards servers.
     pub(crate) fn upstream_count(&self) -> usize {
         self.upstream
     }
 
-    /// Every connection towards a client, in slot order.
+    /// The ids of all connections towards clients, in slot order.
     pub(crate) fn downstream_ids(&self) -> Vec<SockId> {
         self.ids(|conn| matches!(conn, Conn::Downstream(_)))
     }
 
-    /// Every connection towards a server, in slot order.
+    /// The ids of all connections towards servers, in slot order.
     pub(crate) fn upstream_ids(&self) -> Vec<SockId> {
         self.ids(|conn| matches!(conn, Conn::Upstream(_)))
     }
@@ -247,11 +262,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_id_finds_nothing() {
+    fn stale_id_finds_nothing() {
         let mut conns = Connections::with_capacity(4);
         conns.insert_upstream(SockId::new(2, 1), upstream());
         assert!(conns.upstream(SockId::new(2, 3)).is_none());
-        assert!(conns.downstream(SockId::new(2, 1)).is_none(), "of the other kind");
+        assert!(conns.downstream(SockId::new(2, 1)).is_none(), "the connection is upstream");
         assert!(conns.remove_upstream(SockId::new(2, 1)).is_some());
         assert!(conns.remove_upstream(SockId::new(2, 1)).is_none());
         assert_eq!(conns.upstream_count(), 0);

@@ -1,5 +1,5 @@
-//! What a worker counts: written by it alone, summed by whoever shows them.
-//! In: one `add` an event. Out: names and numbers. Never: a lock, a map, an allocation.
+//! The counters of a worker. Only the worker writes them; readers add up the counters of all workers.
+//! In: one `add` for each event. Out: names and numbers. Never: a lock, a map, an allocation.
 
 use tidegate_base::counters;
 use tidegate_base::handlers::HandlerCounters;
@@ -11,99 +11,100 @@ counters! {
     pub struct WorkerCounters {
         /// Connections accepted.
         accepted,
-        /// Downstream connections that exist.
+        /// Open downstream connections.
         downstream_now,
-        /// Upstream connections that exist, idle ones included.
+        /// Open upstream connections, including idle ones.
         upstream_now,
-        /// Exchanges with a server that are under way.
+        /// Proxied requests in progress.
         exchanges_now,
-        /// Times accepting paused for want of descriptors, memory or slots.
+        /// Times that accepting paused because descriptors, memory or slots were short.
         accept_pauses,
-        /// Request heads understood.
+        /// Request heads decoded.
         requests,
-        /// Requests refused because they were malformed or beyond a limit.
+        /// Requests rejected because they were malformed or exceeded a limit.
         requests_refused,
-        /// Answers begun with status 1xx (relayed).
+        /// Responses with status 1xx (relayed).
         answers_1xx,
-        /// Answers with status 2xx.
+        /// Responses with status 2xx.
         answers_2xx,
-        /// Answers with status 3xx.
+        /// Responses with status 3xx.
         answers_3xx,
-        /// Answers with status 4xx.
+        /// Responses with status 4xx.
         answers_4xx,
-        /// Answers with status 5xx.
+        /// Responses with status 5xx.
         answers_5xx,
-        /// Connections to servers begun.
+        /// Connects to servers begun.
         upstream_connects,
-        /// Connections to servers that could not be made.
+        /// Connects to servers that failed.
         upstream_connect_failures,
         /// Requests sent over a connection that had carried one before.
         upstream_reuses,
         /// Idle connections that the server closed.
         upstream_idle_closes,
-        /// Answers of servers that were malformed.
+        /// Malformed responses of servers, and bytes that no request had caused.
         upstream_faults,
-        /// Answers that broke off after their head had been relayed.
+        /// Responses that were cut off after their head had been relayed.
         upstream_truncations,
-        /// Requests tried again on another connection.
+        /// Requests that were sent again on another connection.
         retries,
         /// Requests that had to wait for a server.
         queued,
-        /// Requests that waited for a server too long, or found the queue full.
+        /// Requests that were rejected because the queue was full or their time in it ran out.
         queue_refusals,
-        /// Clients that left while their request was worked on.
+        /// Clients that disconnected while their request was in progress.
         client_aborts,
-        /// Heads that did not come in time.
+        /// Request heads that timed out.
         head_timeouts,
-        /// Idle connections closed for their age.
+        /// Client connections closed by the idle timeout.
         idle_timeouts,
-        /// Idle connections of clients closed because few slots were free.
-        idle_closes_for_room,
-        /// Bodies or answers that stood still for too long.
+        /// Idle client connections closed because few slots were free.
+        idle_evictions,
+        /// Bodies, in either direction, that made no progress within the timeout.
         body_timeouts,
-        /// Connections to servers that did not stand in time.
+        /// Connects to servers that timed out.
         connect_timeouts,
-        /// Servers that did not answer in time.
+        /// Responses of servers that timed out.
         response_timeouts,
-        /// Tunnels closed because nothing moved.
+        /// Tunnels closed because no byte was transferred within the timeout.
         tunnel_timeouts,
         /// Tunnels opened.
         tunnels,
-        /// PROXY headers understood.
+        /// PROXY headers decoded.
         proxy_headers,
-        /// Connections closed because they did not begin with a PROXY header where they had to.
+        /// Connections closed because they did not begin with the required PROXY header.
         proxy_header_faults,
-        /// TLS sessions that exist, of clients and of servers.
+        /// Open TLS sessions, with clients and with servers.
         tls_sessions_now,
-        /// TLS handshakes done, of both sides.
+        /// Completed TLS handshakes, with clients and with servers.
         tls_handshakes,
-        /// Those of them that resumed an earlier session.
+        /// Completed TLS handshakes that resumed an earlier session.
         tls_resumptions,
-        /// Handshakes that did not come to their end: refused, malformed, left.
+        /// TLS handshakes that failed: rejected, malformed or abandoned.
         tls_handshake_failures,
-        /// Handshakes that took too long.
+        /// TLS handshakes that timed out.
         tls_handshake_timeouts,
-        /// Handshakes that waited for a later turn because this one had had enough of them.
+        /// TLS handshakes deferred to a later turn because the turn's budget for handshakes was used up.
         tls_handshakes_put_off,
-        /// Plain HTTP that came in on a port for TLS.
+        /// Plain HTTP requests on a port for TLS.
         tls_plain_http,
-        /// Certificates of clients or servers that were refused.
+        /// Certificates of clients or servers that were rejected.
         tls_certificate_refusals,
-        /// Peers that gave up with an alert.
+        /// TLS connections that the peer ended with an alert.
         tls_alerts,
-        /// Records that were damaged, oversized, malformed or out of place.
+        /// TLS records that were damaged, oversized, malformed or unexpected.
         tls_record_faults,
-        /// Connections that ended without saying so: their last message may have been cut.
+        /// TLS connections that ended without close_notify; their last message may have been truncated.
         tls_truncations,
-        /// Connections closed because their keys may seal no more: those of TLS 1.2 cannot be renewed.
+        /// TLS connections closed because their keys reached their usage limit. TLS 1.2 keys cannot be
+        /// renewed.
         tls_keys_used_up,
-        /// Faults of our own: an invariant that did not hold, survived by closing.
+        /// Broken invariants of this program, each handled by closing the connection.
         bugs,
     }
 }
 
 impl WorkerCounters {
-    /// Counts what ended a TLS connection.
+    /// Counts the fault that ended a TLS connection.
     fn count_tls_fault(&self, fault: Fault) {
         match fault {
             Fault::PlainHttp => self.tls_plain_http.add(1),
@@ -120,7 +121,7 @@ impl WorkerCounters {
         }
     }
 
-    /// Counts an answer by its class.
+    /// Counts a response by the class of its status.
     pub(crate) fn count_answer(&self, status: u16) {
         match status / 100 {
             1 => self.answers_1xx.add(1),
@@ -132,29 +133,29 @@ impl WorkerCounters {
     }
 }
 
-/// The kinds of handler whose calls are accounted.
+/// The kinds of handlers whose calls are counted and timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandlerKind {
-    /// A connection came in.
+    /// A connection was accepted.
     Accept,
     /// A client sent bytes.
     DownstreamReceive,
     /// A server sent bytes.
     UpstreamReceive,
-    /// A connection to a server stands.
+    /// A connection to a server was established.
     Connect,
-    /// Output left that had been stuck.
+    /// Output that had been blocked has drained.
     Drain,
     /// A connection ended.
     Close,
-    /// A deadline or timer came.
+    /// A deadline or a timer expired.
     Due,
     /// Mail.
     Mail,
 }
 
 impl HandlerKind {
-    /// Every kind, in display order.
+    /// All kinds, in display order.
     pub const ALL: [Self; 8] = [
         Self::Accept,
         Self::DownstreamReceive,
@@ -166,7 +167,7 @@ impl HandlerKind {
         Self::Mail,
     ];
 
-    /// Its name, as `show profiling` prints it.
+    /// The name of the kind, as `show profiling` prints it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -182,12 +183,12 @@ impl HandlerKind {
     }
 }
 
-/// All that one worker counts.
+/// All counters of one worker.
 #[derive(Default, Debug)]
 pub struct Accounts {
     /// Events.
     pub counters: WorkerCounters,
-    /// Calls, CPU time and queueing latency, by `HandlerKind`.
+    /// Calls, CPU time and queueing delay, by `HandlerKind`.
     pub handlers: [HandlerCounters; HandlerKind::ALL.len()],
 }
 
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_are_used_up_are_no_bug() {
+    fn exhausted_keys_are_not_counted_as_a_bug() {
         let counters = WorkerCounters::default();
         counters.count_tls_fault(Fault::Exhausted);
         counters.count_tls_fault(Fault::Bug);
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn handler_kinds_index_their_own_row() {
+    fn all_lists_each_handler_kind_at_its_index() {
         for (index, kind) in HandlerKind::ALL.iter().enumerate() {
             assert_eq!(*kind as usize, index, "{}", kind.name());
         }

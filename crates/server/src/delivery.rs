@@ -1,47 +1,53 @@
-//! What every worker must get, in spite of mailboxes that are full: the newest of it, as often as it takes.
-//! In: something to bring. Out: mail; how many workers still wait for theirs.
-//! Never: blocks; brings what something newer has taken the place of.
-//! Invariant: a worker either had the newest put into its mailbox or is owed it.
+//! Delivers a message to every worker, and retries if mailboxes are full.
+//! In: a message. Out: mail; how many workers have not received the newest message yet.
+//! Never: blocks; delivers a message that a newer one has replaced.
+//! Invariant: the newest message is in a worker's mailbox (or was taken from it), or is pending for that
+//! worker.
 
 use std::sync::Mutex;
 
 use tidegate_reactor::Sender;
 
-/// One kind of mail, owed to each of several workers.
+/// Delivers one kind of message to several workers.
 pub(crate) struct Delivery<M> {
-    workers: Mutex<Vec<Owed<M>>>,
+    /// The workers, in their order of creation.
+    workers: Mutex<Vec<Recipient<M>>>,
 }
 
-struct Owed<M> {
+/// One worker, and the message that it has not received yet.
+struct Recipient<M> {
+    /// The way to the mailbox of the worker.
     sender: Sender<M>,
-    mail: Option<M>,
+    /// The message that did not fit into the mailbox yet.
+    pending: Option<M>,
 }
 
 impl<M: Clone> Delivery<M> {
     pub(crate) fn new(senders: Vec<Sender<M>>) -> Self {
-        let owed = |sender| Owed { sender, mail: None };
-        Self { workers: Mutex::new(senders.into_iter().map(owed).collect()) }
+        let recipient = |sender| Recipient { sender, pending: None };
+        Self { workers: Mutex::new(senders.into_iter().map(recipient).collect()) }
     }
 
-    /// Brings `mail` to every worker whose mailbox has room, and owes it to the others.
-    pub(crate) fn bring(&self, mail: &M) {
+    /// Sends `mail` to every worker whose mailbox has room, and keeps it pending for the other workers.
+    pub(crate) fn send_to_all(&self, mail: &M) {
         let Ok(mut workers) = self.workers.lock() else { return };
         for worker in workers.iter_mut() {
-            worker.mail = Some(mail.clone());
+            worker.pending = Some(mail.clone());
         }
         drop(workers);
-        self.try_again();
+        self.retry();
     }
 
-    /// Brings what is owed where there is room now; returns to how many workers it still is.
-    pub(crate) fn try_again(&self) -> usize {
+    /// Sends pending messages to mailboxes that have room now. Returns for how many workers a message is
+    /// still pending.
+    pub(crate) fn retry(&self) -> usize {
         let Ok(mut workers) = self.workers.lock() else { return 0 };
         for worker in workers.iter_mut() {
-            if let Some(mail) = worker.mail.take() {
-                worker.mail = worker.sender.send(mail).err();
+            if let Some(mail) = worker.pending.take() {
+                worker.pending = worker.sender.send(mail).err();
             }
         }
-        workers.iter().filter(|worker| worker.mail.is_some()).count()
+        workers.iter().filter(|worker| worker.pending.is_some()).count()
     }
 }
 
@@ -51,21 +57,25 @@ mod tests {
     use tidegate_reactor::{Mailbox, make_wakers};
 
     #[test]
-    fn a_full_mailbox_gets_the_newest_once_it_has_room() {
+    fn full_mailbox_receives_the_newest_message_later() {
         let wakers = make_wakers(2).expect("two wakers");
         let boxes: Vec<_> = wakers.into_iter().map(|waker| Mailbox::new(1, waker)).collect();
         let delivery = Delivery::new(boxes.iter().map(Mailbox::sender).collect());
-        delivery.bring(&1);
-        assert_eq!(delivery.try_again(), 0);
+        delivery.send_to_all(&1);
+        assert_eq!(delivery.retry(), 0);
         assert_eq!(boxes[0].take(), Some(1));
-        // The second one stands still.
-        delivery.bring(&2);
-        delivery.bring(&3);
+        // The second mailbox is not emptied.
+        delivery.send_to_all(&2);
+        delivery.send_to_all(&3);
         assert_eq!(boxes[0].take(), Some(2));
-        assert_eq!(delivery.try_again(), 1, "the second is still full");
+        assert_eq!(delivery.retry(), 1, "the second mailbox is still full");
         assert_eq!(boxes[0].take(), Some(3));
         assert_eq!(boxes[1].take(), Some(1));
-        assert_eq!(delivery.try_again(), 0);
-        assert_eq!((boxes[0].take(), boxes[1].take()), (None, Some(3)), "2 was overtaken");
+        assert_eq!(delivery.retry(), 0);
+        assert_eq!(
+            (boxes[0].take(), boxes[1].take()),
+            (None, Some(3)),
+            "message 3 replaced message 2"
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! An exchange's way to a server: choose, connect or reuse, send, try again, give up.
-//! In: requests that a route proxies; failures. Out: the request in an upstream connection's output,
-//! or an answer that says which part failed. Never: reads an answer (upstream.rs).
-//! Limits: queue and attempts by the pool's settings; one exchange per downstream connection.
-//! Invariant: `note_start` and `note_end` of a server alternate for each choice of it.
+//! Sends a proxied request to a server: pick a server, connect or reuse a connection, send, retry, give up.
+//! In: requests whose route has the action `proxy`; failures of attempts. Out: the request in the output of
+//! an upstream connection, or an error response. Never: reads a response (upstream.rs).
+//! Limits: the pool's settings bound its queue and the attempts; one exchange per downstream connection.
+//! Invariant: each `note_start` for a server is followed by exactly one `note_end`.
 
 use std::rc::Rc;
 
@@ -24,25 +24,30 @@ use crate::downstream::is_blocked;
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::worker::{Work, Worker};
 
-/// What a request that waits for a server may have gathered before more of its body is taken.
+/// A queued request takes no more of its body once this many bytes are stored.
 const QUEUED_BYTES_MAX: usize = REPLAY_BYTES_MAX / 2;
-/// How much of its body is taken at once then: it must fit into what is kept, for it has nowhere else to go.
+/// The most body bytes that a queued request takes at once. They must fit into `replay`, because there is no
+/// upstream connection to send them to.
 const QUEUED_PIECE_BYTES_MAX: usize = REPLAY_BYTES_MAX / 8;
-/// What frames one piece of a body.
+/// The most bytes that frame one piece of a body.
 const FRAME_BYTES_MAX: usize = 64;
 const _: () = assert!(
     QUEUED_BYTES_MAX + QUEUED_PIECE_BYTES_MAX + 2 * TRAILER_BYTES_MAX + FRAME_BYTES_MAX
         <= REPLAY_BYTES_MAX
 );
 
-/// Why an exchange cannot go on, as the client is told.
+/// The error response to a request whose exchange failed.
 #[derive(Clone, Copy)]
 pub(crate) struct Failure {
+    /// The status code.
     pub(crate) status: u16,
+    /// The text of the body.
     pub(crate) text: &'static str,
 }
 
 impl Worker {
+    /// Begins to proxy the request `head`: encodes it for the server, creates its exchange and picks a
+    /// server.
     pub(crate) fn begin_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -125,14 +130,14 @@ impl Worker {
             }
             Err(exchange) => {
                 self.buffers.put(exchange.replay);
-                let text = "this server has too many requests under way";
+                let text = "the proxy is handling too many requests";
                 self.answer_error(reactor, sock, head, 503, text, true);
             }
         }
     }
 
-    /// Chooses a server for the exchange, or lets it wait for one; `or_else` is what the client is told
-    /// when there is none.
+    /// Picks a server for the exchange, or puts the exchange into the pool's queue. If no server is
+    /// available, the exchange fails with `or_else`.
     fn dispatch<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let pool_index = exchange.pool;
@@ -155,7 +160,7 @@ impl Worker {
         }
     }
 
-    /// Gives waiting exchanges of the pool a server, as long as one has room.
+    /// Assigns servers to the queued exchanges of the pool, as long as a server has a free connection.
     pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         loop {
             let pool = &mut self.pools[usize::from(pool_index)];
@@ -175,7 +180,7 @@ impl Worker {
         }
     }
 
-    /// Sends the exchange's request to `server`, over an idle connection if one is safe to use.
+    /// Sends the exchange's request to `server`, over an idle connection if that is safe.
     fn attach<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, server: usize) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let pool_index = exchange.pool;
@@ -185,7 +190,7 @@ impl Worker {
         exchange.tried.insert(server);
         exchange.attempts += 1;
         exchange.response_started = false;
-        // After a doubtful close only a fresh connection tells what is the matter.
+        // A retry uses a fresh connection: another idle connection may have been closed by its server, too.
         let fresh = exchange.attempts > 1;
         let down = exchange.down;
         let idle = match self.snapshot.config.pools[usize::from(pool_index)].proxy_protocol {
@@ -203,7 +208,7 @@ impl Worker {
             }
             None => match self.connect(reactor, pool_index, server, down) {
                 Ok(up) => up,
-                Err(shortage) => return self.attempt_lacked(reactor, id, shortage),
+                Err(shortage) => return self.attempt_hit_shortage(reactor, id, shortage),
             },
         };
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
@@ -211,7 +216,7 @@ impl Worker {
         exchange.stage = if exchange.reused { Stage::ExpectResponse } else { Stage::Connecting };
         reactor.send(up, &exchange.replay);
         if !exchange.request_done {
-            // The rest of its body may have waited for this.
+            // The rest of the request body may be waiting for the connection.
             self.work.push(Work::Resume(exchange.down));
         }
         if let Some(conn) = self.conns.upstream(up) {
@@ -222,7 +227,7 @@ impl Worker {
         self.arm_upstream(reactor, id);
     }
 
-    /// Begins a connection to `server`, for the client at `down`.
+    /// Begins a connect to `server` on behalf of the client at `down`.
     fn connect<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -263,7 +268,7 @@ impl Worker {
         Ok(up)
     }
 
-    /// Sets the upstream connection's deadline to what the exchange waits for.
+    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage.
     pub(crate) fn arm_upstream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
@@ -277,7 +282,7 @@ impl Worker {
         reactor.set_deadline(exchange.up, reactor.now().after(wait));
     }
 
-    /// Passes body bytes of the request on to the server; returns how many of `bytes` were used.
+    /// Forwards bytes of the request body to the server. Returns how many of `bytes` were processed.
     pub(crate) fn forward_request_body<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -298,7 +303,7 @@ impl Worker {
             let step = match exchange.request_body.decode(piece) {
                 Ok(step) => step,
                 Err(fault) => {
-                    self.request_broke(reactor, id, fault.status(), fault.reason());
+                    self.reject_request(reactor, id, fault.status(), fault.reason());
                     return bytes.len();
                 }
             };
@@ -306,8 +311,8 @@ impl Worker {
             exchange.request_bytes += step.data.len() as u64;
             let listener = &self.snapshot.config.listeners[usize::from(exchange.listener)];
             if listener.limits.body_bytes_max.is_some_and(|most| exchange.request_bytes > most) {
-                let text = "the request's body is larger than this listener allows";
-                self.request_broke(reactor, id, 413, text);
+                let text = "the request body exceeds this listener's limit";
+                self.reject_request(reactor, id, 413, text);
                 return bytes.len();
             }
             exchange.request_done = step.done;
@@ -322,7 +327,7 @@ impl Worker {
         used
     }
 
-    /// Whether the exchange can take more of the request's body now.
+    /// Whether the exchange can take more of the request body now.
     fn may_forward<R: Reactor>(reactor: &mut R, exchange: &Exchange) -> bool {
         match exchange.stage {
             Stage::Queued => exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole,
@@ -330,7 +335,8 @@ impl Worker {
         }
     }
 
-    /// Frames `data` as the server was told, and the body's end when the request is done.
+    /// Sends `data` to the server in the framing of the request head, and the end of the body if the request
+    /// is complete.
     fn send_request_body<R: Reactor>(reactor: &mut R, exchange: &mut Exchange, data: &[u8]) {
         let chunked = exchange.request_framing == Framing::Chunked;
         let trailers = exchange.request_body.trailers().len();
@@ -362,9 +368,10 @@ impl Worker {
         }
     }
 
-    /// This side, not the server, had too little for a connection: nobody is blamed, and another server
-    /// would need the same. Ports are short towards one address only: there another server may do.
-    pub(crate) fn attempt_lacked<R: Reactor>(
+    /// The connect failed because this process was short of a resource. The server is not marked as failed,
+    /// and no other server is tried, because it would need the same resource. Ports are the exception: they
+    /// run out for one address only, so another server is tried.
+    pub(crate) fn attempt_hit_shortage<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
@@ -381,7 +388,7 @@ impl Worker {
         self.fail(reactor, id, SHORTAGE);
     }
 
-    /// An attempt came to nothing: another one where that is safe, else the answer that says so.
+    /// An attempt failed: makes another attempt if that is safe, and otherwise fails the exchange.
     pub(crate) fn attempt_failed<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -412,7 +419,7 @@ impl Worker {
         if retry::may_retry(&attempt) {
             self.accounts.counters.retries.add(1);
             if point == FailurePoint::ReusedReset && exchange.tried.len() >= pool.state.len() {
-                // No other server is left, but a fresh connection to this one was not tried.
+                // Every server was tried, but a fresh connection to this server was not.
                 exchange.tried = Tried::default();
             }
             self.dispatch(reactor, id, failure);
@@ -421,7 +428,8 @@ impl Worker {
         }
     }
 
-    /// Ends an exchange whose server has been let go: tells the client, as far as that still can be done.
+    /// Ends an exchange that no longer has a server. Sends `failure` to the client, or cuts the response off
+    /// if its head was relayed already.
     pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, relayed, framing) =
@@ -453,18 +461,19 @@ impl Worker {
         }
     }
 
-    /// Ends an answer that was cut: the client must never take it for whole.
+    /// Ends a truncated response in such a way that the client cannot take it for complete.
     fn cut_downstream<R: Reactor>(&mut self, reactor: &mut R, down: SockId, framing: Framing) {
         self.accounts.counters.upstream_truncations.add(1);
         if matches!(framing, Framing::Length | Framing::Chunked) {
-            // The missing bytes or the missing last chunk tell; what came so far is delivered.
+            // The missing bytes or the missing last chunk reveal the truncation. The relayed part is
+            // delivered.
             return self.close_downstream(reactor, down);
         }
         self.drop_downstream(reactor, down);
         reactor.abort(down);
     }
 
-    /// The downstream connection is free for its next request.
+    /// Makes the downstream connection ready for its next request.
     pub(crate) fn expect_next<R: Reactor>(&mut self, reactor: &mut R, down: SockId) {
         let blocked = is_blocked(reactor, down);
         if let Some(conn) = self.conns.downstream(down) {
@@ -474,8 +483,9 @@ impl Worker {
         }
     }
 
-    /// The request turned out to be malformed, too long or cut: nothing of it may look whole upstream.
-    fn request_broke<R: Reactor>(
+    /// Rejects a request whose body is malformed, too long or incomplete. The upstream connection is reset,
+    /// so that the server cannot take the request for complete.
+    fn reject_request<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
@@ -497,8 +507,8 @@ impl Worker {
         }
     }
 
-    /// Ends an exchange whose client is gone (or no longer to be served): the server's connection is
-    /// reset, for it may be in the middle of either message.
+    /// Ends an exchange whose client disconnected or is no longer served. The upstream connection is reset,
+    /// because it may be in the middle of the request or the response.
     pub(crate) fn abort_exchange<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (up, pool, server, stage) =
@@ -514,7 +524,7 @@ impl Worker {
         self.forget_exchange(id);
     }
 
-    /// Takes the exchange out and gives its buffer back.
+    /// Removes the exchange and returns its buffer to the pool.
     pub(crate) fn forget_exchange(&mut self, id: Id<Exchange>) {
         if let Some(exchange) = self.exchanges.remove(id) {
             self.accounts.counters.exchanges_now.sub(1);
@@ -522,7 +532,7 @@ impl Worker {
         }
     }
 
-    /// The downstream connection's deadline came while its exchange was under way.
+    /// The deadline of the downstream connection expired during its exchange.
     pub(crate) fn exchange_client_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         if exchange.stage == Stage::Queued {
@@ -536,16 +546,16 @@ impl Worker {
         }
         let Some(conn) = self.conns.downstream(down) else { return };
         if !conn.input.is_empty() || reactor.output_pending(up) > 0 {
-            // The server is not taking the body: its own deadline judges that.
+            // The server is not reading the body. The deadline of the upstream connection covers that.
             return;
         }
         self.accounts.counters.body_timeouts.add(1);
-        let text = "the request's body did not come in time";
-        self.request_broke(reactor, id, 408, text);
+        let text = "timed out reading the request body";
+        self.reject_request(reactor, id, 408, text);
     }
 }
 
-/// Appends `data` to `to`'s output in the framing that its peer was told.
+/// Appends `data` to the output of `to` in the given framing.
 pub(crate) fn send_framed<R: Reactor>(reactor: &mut R, to: SockId, framing: Framing, data: &[u8]) {
     if data.is_empty() {
         return;
@@ -565,6 +575,7 @@ pub(crate) fn send_framed<R: Reactor>(reactor: &mut R, to: SockId, framing: Fram
     }
 }
 
+/// The hash of the request's key for hash balancing; `None` if the request has no such key.
 fn hash_key(
     balance: &tidegate_config::model::Balance,
     head: &RequestHead<'_>,
@@ -582,10 +593,10 @@ fn hash_key(
 }
 
 const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
-const QUEUE_FULL: &str = "every server is at its limit and the queue is full";
-const QUEUE_TIMEOUT: &str = "every server was at its limit for too long";
-/// What the client is told when this process has no slot, descriptor or memory for a connection.
+const QUEUE_FULL: &str = "the request queue is full";
+const QUEUE_TIMEOUT: &str = "timed out in the request queue";
+/// This process has no slot, descriptor or memory for another connection.
 const SHORTAGE: Failure =
-    Failure { status: 503, text: "this server is at its own limit of connections" };
+    Failure { status: 503, text: "the proxy has no resources for another connection" };
 pub(crate) const NO_CONNECT: Failure =
-    Failure { status: 502, text: "no connection to the server could be made" };
+    Failure { status: 502, text: "could not connect to the server" };

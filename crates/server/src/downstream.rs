@@ -1,10 +1,11 @@
-//! The client's side of a connection: decode heads, route, answer or hand over to an exchange.
-//! In: bytes and ends of downstream connections. Out: answers in their output; exchanges begun.
+//! Client connections: decode request heads, route them, respond or begin an exchange, close.
+//! In: bytes and events of downstream connections. Out: responses in their output; new exchanges.
 //! Never: decides framing (wire) or where a request goes (gate).
-//! Limits: `DISCARD_BYTES_MAX` of an unwanted body are read to keep a connection; of a client that does not
-//! take its answers no further request is read (`OUTPUT_PAUSE_BYTES`), only the body of one under way, as its server takes it.
-//! Invariant: requests of one connection are answered in their order: nothing is decoded past a
-//! request that has an exchange until that exchange ends.
+//! Limits: up to `DISCARD_BYTES_MAX` of an unwanted body are read to keep the connection. While a client does
+//! not read its responses (`OUTPUT_PAUSE_BYTES`), no further request is decoded; only the body of a proxied request
+//! in progress is still read, at the speed of its server.
+//! Invariant: the requests of a connection are answered in order: nothing after a request with an exchange is
+//! decoded until that exchange ends.
 
 use std::rc::Rc;
 
@@ -25,10 +26,11 @@ use crate::connection::{Downstream, DownstreamState};
 use crate::exchange::Stage;
 use crate::worker::Worker;
 
-/// A body nobody wants is read up to this to keep the connection; a longer one costs the connection.
+/// An unwanted body is read up to this many bytes to keep its connection. After a longer one the connection
+/// is closed.
 const DISCARD_BYTES_MAX: u64 = 64 * 1024;
 
-/// Whether `sock` has output that its peer does not take.
+/// Whether `sock` has output that its peer does not read fast enough.
 pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
     if reactor.output_pending(sock) < OUTPUT_PAUSE_BYTES {
         return false;
@@ -38,7 +40,7 @@ pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
 }
 
 impl DownstreamState {
-    /// Reading on through what is left of a body nobody wants, if anything is.
+    /// The state that reads and discards the rest of an unwanted body, or expects a head if there is no rest.
     pub(crate) fn discarding(body: BodyDecoder) -> Self {
         match body.is_done() {
             true => Self::ExpectHead,
@@ -48,6 +50,7 @@ impl DownstreamState {
 }
 
 impl Worker {
+    /// A listener accepted a connection.
     pub(crate) fn accept<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -60,7 +63,7 @@ impl Worker {
         counters.downstream_now.add(1);
         let listener = self.listener_index(listener).unwrap_or_default();
         let settings = &self.snapshot.config.listeners[usize::from(listener)];
-        // On a listener with TLS it comes before the handshake, where the layer below reads it.
+        // On a listener with TLS, the PROXY header precedes the handshake, and the TLS layer reads it.
         let state = match settings.tls.is_none() && begins_with_header(settings, peer) {
             true => DownstreamState::ExpectProxyHeader,
             false => DownstreamState::ExpectHead,
@@ -84,11 +87,12 @@ impl Worker {
                 state,
             },
         );
-        // A fresh connection owes its first head; only then may it idle.
+        // The first head is subject to the head timeout. The idle timeout applies only after it.
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
         self.note_new_connection(reactor);
     }
 
+    /// A client sent bytes.
     pub(crate) fn downstream_received<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -110,7 +114,7 @@ impl Worker {
         self.settle_downstream(reactor, sock);
     }
 
-    /// Decodes what waits in the connection's input, as far as its state allows.
+    /// Decodes the bytes in the connection's input, as far as its state allows.
     pub(crate) fn resume_downstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
         if !down.is_held() && !down.input.is_empty() {
@@ -125,7 +129,7 @@ impl Worker {
         self.settle_downstream(reactor, sock);
     }
 
-    /// Sets receiving and deadline to what the connection's state asks for.
+    /// Sets receiving and the deadline according to the connection's state.
     fn settle_downstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
         let timeouts = &self.snapshot.config.listeners[usize::from(down.listener)].timeouts;
@@ -137,7 +141,7 @@ impl Worker {
         }
         match down.state {
             DownstreamState::ExpectProxyHeader => {
-                // The deadline runs on from accept, however the bytes drip.
+                // The deadline was set at accept. Receiving single bytes does not extend it.
                 reactor.set_receiving(sock, true);
                 if down.finished {
                     self.close_downstream(reactor, sock);
@@ -172,7 +176,7 @@ impl Worker {
                     reactor.set_deadline(sock, now.after(timeouts.body));
                 }
             }
-            DownstreamState::Produce(id) => {
+            DownstreamState::Synthetic(id) => {
                 reactor.set_receiving(sock, down.input.is_empty());
                 if self.awaits_body(id) {
                     reactor.set_deadline(sock, now.after(timeouts.body));
@@ -182,7 +186,7 @@ impl Worker {
         }
     }
 
-    /// Decodes `bytes` as far as the connection's state allows; returns how many are used.
+    /// Decodes `bytes` as far as the connection's state allows. Returns how many were processed.
     fn decode_downstream<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -204,9 +208,9 @@ impl Worker {
                     let id = *id;
                     self.forward_request_body(reactor, id, rest)
                 }
-                DownstreamState::Produce(id) => {
+                DownstreamState::Synthetic(id) => {
                     let id = *id;
-                    self.feed_production(reactor, id, rest)
+                    self.feed_synthetic(reactor, id, rest)
                 }
                 DownstreamState::Tunnel(id) => {
                     let id = *id;
@@ -221,7 +225,7 @@ impl Worker {
         used
     }
 
-    /// Decodes one head and handles its request; 0 when the head is not complete yet.
+    /// Decodes one head and handles its request. Returns 0 if the head is not complete yet.
     fn decode_request<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
         let snapshot = Rc::clone(&self.snapshot);
         let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
@@ -249,7 +253,7 @@ impl Worker {
         }
     }
 
-    /// Finds the request's route and does what it says.
+    /// Finds the route of the request and performs its action.
     fn handle_request<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -263,18 +267,18 @@ impl Worker {
         let scheme = request_scheme(head, down.scheme, trusted);
         down.hsts = snapshot.hsts.of_listener(usize::from(down.listener), scheme);
         if matches!(head.method, Method::Connect) {
-            let text = "CONNECT is not supported: this server opens no tunnels for clients";
+            let text = "the CONNECT method is not supported";
             return self.answer_error(reactor, sock, head, 501, text, true);
         }
         if router::is_misdirected(head, scheme) && !trusted {
-            let text = "an https URI is answered on an encrypted connection only";
+            let text = "an https URI requires an encrypted connection";
             return self.answer_error(reactor, sock, head, 421, text, false);
         }
         if let (BodyLength::Length(length), Some(most)) =
             (head.length, listener.limits.body_bytes_max)
             && length > most
         {
-            let text = "the request's body is larger than this listener allows";
+            let text = "the request body exceeds this listener's limit";
             return self.answer_error(reactor, sock, head, 413, text, true);
         }
         if scheme == Scheme::Http
@@ -305,12 +309,13 @@ impl Worker {
                     }
                 }
             }
-            Routed::Nothing => self.answer_unrouted(reactor, sock, head),
+            Routed::NoRoute => self.answer_unrouted(reactor, sock, head),
             Routed::Refused(text) => self.answer_error(reactor, sock, head, 400, text, false),
         }
         self.path_scratch = path_scratch;
     }
 
+    /// Redirects a plain request to https.
     fn redirect_to_https<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -325,6 +330,7 @@ impl Worker {
         self.after_answer(reactor, sock, head, status, close);
     }
 
+    /// Sends the fixed response of a route.
     fn respond<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -342,6 +348,7 @@ impl Worker {
         self.after_answer(reactor, sock, head, prepared.status(), close);
     }
 
+    /// Responds to a request that no route matches.
     fn answer_unrouted<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -349,13 +356,13 @@ impl Worker {
         head: &RequestHead<'_>,
     ) {
         if head.path == "*" {
-            // RFC 9110 section 9.3.7: OPTIONS * asks about the server as a whole.
+            // RFC 9110 section 9.3.7: OPTIONS * applies to the server as a whole.
             return self.answer_error(reactor, sock, head, 200, "", false);
         }
         self.answer_error(reactor, sock, head, 404, "no route matches this request", false);
     }
 
-    /// Answers a request whose Max-Forwards says that it goes no further.
+    /// Responds to a request whose Max-Forwards is 0, as its final recipient.
     pub(crate) fn answer_as_recipient<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -370,7 +377,8 @@ impl Worker {
         self.after_answer(reactor, sock, head, 200, close);
     }
 
-    /// Answers with a short text; `close` ends the connection whatever the client asked.
+    /// Sends an error response with a short text. `close` ends the connection even if the client wants to
+    /// keep it.
     pub(crate) fn answer_error<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -388,7 +396,7 @@ impl Worker {
         self.after_answer(reactor, sock, head, status, close);
     }
 
-    /// Whether the listener believes what this client says of the connection before it.
+    /// Whether the listener trusts the forwarding fields (such as X-Forwarded-Proto) of this client.
     fn is_trusted(&mut self, sock: SockId, listener: &Listener) -> bool {
         match self.conns.downstream(sock).map(|down| &down.peer) {
             Some(Peer::Tcp(address)) => {
@@ -398,7 +406,7 @@ impl Worker {
         }
     }
 
-    /// Whether the connection must end after the answer to this request.
+    /// Whether the connection must end after the response to this request.
     pub(crate) fn must_close(&mut self, sock: SockId, head: &RequestHead<'_>) -> bool {
         let stopping = self.stopping;
         let Some(down) = self.conns.downstream(sock) else { return true };
@@ -408,6 +416,7 @@ impl Worker {
             || listener.requests_per_connection_max.is_some_and(|most| down.requests >= most)
     }
 
+    /// The context of a response by this process to the request `head`.
     pub(crate) fn answer_context<R: Reactor>(
         &mut self,
         reactor: &R,
@@ -422,13 +431,13 @@ impl Worker {
             server: &self.snapshot.config.server.server_name,
             is_head: matches!(head.method, Method::Head),
             version: head.version,
-            close: close || costs_connection(head),
+            close: close || is_cheaper_to_close(head),
             hsts: self.snapshot.hsts.value(hsts),
         }
     }
 
-    /// Moves on after a whole answer was put into the output: the next head, the rest of an unwanted
-    /// body, or the end of the connection.
+    /// Called after a complete response was put into the output: expects the next head, discards the rest of
+    /// an unwanted body, or closes the connection.
     pub(crate) fn after_answer<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -438,7 +447,7 @@ impl Worker {
         close: bool,
     ) {
         self.accounts.counters.count_answer(status);
-        if close || costs_connection(head) {
+        if close || is_cheaper_to_close(head) {
             return self.close_downstream(reactor, sock);
         }
         let blocked = is_blocked(reactor, sock);
@@ -447,7 +456,7 @@ impl Worker {
         down.state = DownstreamState::discarding(BodyDecoder::new(head.length));
     }
 
-    /// Reads on through a body nobody wants.
+    /// Reads and discards an unwanted body.
     fn discard_body<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
         let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
         let DownstreamState::ExpectDiscard { body, left } = &mut down.state else { return 0 };
@@ -459,7 +468,7 @@ impl Worker {
                 }
                 step.consumed
             }
-            // Its answer has been sent: there is nothing to tell the client but that it ends here.
+            // The response has been sent already, so an error can only be reported by closing.
             Ok(_) | Err(_) => {
                 self.close_downstream(reactor, sock);
                 bytes.len()
@@ -467,7 +476,7 @@ impl Worker {
         }
     }
 
-    /// Answers a malformed head and ends the connection: where the next message begins is unknown.
+    /// Rejects a malformed head and ends the connection, because the start of the next message is unknown.
     fn refuse<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, fault: Fault, is_head: bool) {
         self.accounts.counters.requests_refused.add(1);
         if let Some(down) = self.conns.downstream(sock) {
@@ -477,8 +486,8 @@ impl Worker {
         self.refuse_with(reactor, sock, fault.status(), fault.reason(), is_head);
     }
 
-    /// Answers without a whole request to go by, and ends the connection. `is_head`: its method was
-    /// HEAD, as far as it can be told (RFC 9110 section 9.3.2).
+    /// Sends an error response for an incomplete or malformed request, and ends the connection. `is_head`:
+    /// the method is HEAD, as far as the bytes show (RFC 9110 section 9.3.2).
     pub(crate) fn refuse_with<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -504,13 +513,13 @@ impl Worker {
         self.close_downstream(reactor, sock);
     }
 
-    /// Closes in order: what was answered still goes out.
+    /// Closes the connection in order: pending output is still sent.
     pub(crate) fn close_downstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.drop_downstream(reactor, sock);
         reactor.close(sock);
     }
 
-    /// Forgets a downstream connection and all that was done for it; the socket is the caller's.
+    /// Removes a downstream connection and everything in progress for it. The caller closes the socket.
     pub(crate) fn drop_downstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(mut down) = self.conns.remove_downstream(sock) else { return };
         self.accounts.counters.downstream_now.sub(1);
@@ -520,8 +529,8 @@ impl Worker {
             DownstreamState::Exchange(id) | DownstreamState::Tunnel(id) => {
                 self.abort_exchange(reactor, id);
             }
-            DownstreamState::Produce(id) => {
-                self.productions.remove(id);
+            DownstreamState::Synthetic(id) => {
+                self.synthetics.remove(id);
             }
             DownstreamState::ExpectProxyHeader
             | DownstreamState::ExpectHead
@@ -529,6 +538,7 @@ impl Worker {
         }
     }
 
+    /// A client ended its direction of the connection.
     pub(crate) fn downstream_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
         down.finished = true;
@@ -540,14 +550,14 @@ impl Worker {
             }
             DownstreamState::Exchange(id) => {
                 let unfinished = self.exchanges.get(id).is_none_or(|e| !e.request_done);
-                // With its request complete, a client may end its side and still take the answer.
+                // A client may end its direction after a complete request and still read the response.
                 if unfinished {
                     self.accounts.counters.client_aborts.add(1);
                     self.close_downstream(reactor, sock);
                 }
             }
-            DownstreamState::Produce(id) => {
-                // What it waits for will not come.
+            DownstreamState::Synthetic(id) => {
+                // The body that the response waits for will not arrive.
                 if self.awaits_body(id) {
                     self.accounts.counters.client_aborts.add(1);
                     self.close_downstream(reactor, sock);
@@ -557,6 +567,7 @@ impl Worker {
         }
     }
 
+    /// A client connection was reset or ended.
     pub(crate) fn downstream_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         if let Some(down) = self.conns.downstream(sock)
             && !matches!(
@@ -569,6 +580,7 @@ impl Worker {
         self.drop_downstream(reactor, sock);
     }
 
+    /// The blocked output to a client has drained.
     pub(crate) fn downstream_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
         down.blocked = false;
@@ -576,7 +588,7 @@ impl Worker {
             DownstreamState::Exchange(id) | DownstreamState::Tunnel(id) => {
                 self.resume_upstream_of(reactor, id);
             }
-            DownstreamState::Produce(id) => self.pump(reactor, id),
+            DownstreamState::Synthetic(id) => self.pump(reactor, id),
             DownstreamState::ExpectProxyHeader
             | DownstreamState::ExpectHead
             | DownstreamState::ExpectDiscard { .. } => {}
@@ -584,6 +596,7 @@ impl Worker {
         self.resume_downstream(reactor, sock);
     }
 
+    /// The deadline of a client connection expired.
     pub(crate) fn downstream_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
         let counters = &self.accounts.counters;
@@ -600,7 +613,7 @@ impl Worker {
             DownstreamState::ExpectHead if down.head_started || down.requests == 0 => {
                 counters.head_timeouts.add(1);
                 if down.head_started {
-                    let text = "the request's head did not come in time";
+                    let text = "timed out reading the request head";
                     let is_head = is_head_request(down.input.as_slice());
                     self.refuse_with(reactor, sock, 408, text, is_head);
                 } else {
@@ -616,12 +629,12 @@ impl Worker {
                 self.close_downstream(reactor, sock);
             }
             DownstreamState::Exchange(id) => self.exchange_client_due(reactor, id),
-            DownstreamState::Produce(id) => self.production_due(reactor, id),
+            DownstreamState::Synthetic(id) => self.synthetic_due(reactor, id),
             DownstreamState::Tunnel(id) => self.tunnel_due(reactor, id),
         }
     }
 
-    /// Closes the connections that have nothing to wait for, when a stop begins.
+    /// Closes all idle connections. Part of a stop.
     pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
         for sock in self.conns.downstream_ids() {
             if let Some(down) = self.conns.downstream(sock)
@@ -642,14 +655,14 @@ impl Worker {
     }
 }
 
-/// Whether a request that cannot be decoded begins as a HEAD: no content may answer that.
+/// Whether a request that cannot be decoded begins with the method HEAD, so that the response has no body.
 fn is_head_request(bytes: &[u8]) -> bool {
     bytes.strip_prefix(b"\r\n").unwrap_or(bytes).starts_with(b"HEAD ")
 }
 
-/// Whether the rest of this request is not worth reading to keep its connection: a client that waits
-/// for 100 (Continue) may or may not send it, and a long one costs more than a new connection.
-fn costs_connection(head: &RequestHead<'_>) -> bool {
+/// Whether closing the connection is cheaper than discarding the body of this request. A client that waits
+/// for 100 (Continue) may or may not send its body, and a long body costs more than a new connection.
+fn is_cheaper_to_close(head: &RequestHead<'_>) -> bool {
     match head.length {
         BodyLength::None => false,
         BodyLength::Length(length) => head.expect_continue || length > DISCARD_BYTES_MAX,

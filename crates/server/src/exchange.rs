@@ -1,91 +1,119 @@
-//! One proxied request and its answer: all that is remembered between the two connections.
-//! In: what `downstream`, `upstream` and `dispatch` note. Out: the same, and what may still be done.
-//! Never: touches a socket. Limits: `REPLAY_BYTES_MAX` of a request are kept to be sent again.
-//! Invariant: `up` is live exactly in the stages from `Connecting` on; `server` counts this exchange
-//! among its load exactly as long as `up` was chosen.
+//! One proxied request and its response: the state shared by the two connections that carry it.
+//! In: what `downstream`, `upstream` and `dispatch` record. Out: the same state, read by these modules.
+//! Never: touches a socket. Limits: up to `REPLAY_BYTES_MAX` of a request are kept for a retry.
+//! Invariant: `up` is a live connection in every stage except `Queued`; the server counts this exchange in
+//! its load from the moment it was chosen until the attempt ends.
 
 use tidegate_base::limits::{HEAD_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_gate::balance::Tried;
 use tidegate_reactor::SockId;
 use tidegate_wire::http1::{BodyDecoder, Version};
 
-/// A request's head and the body bytes that follow it are kept up to this to be sent again; a head
-/// with its added fields always fits, for its host is bounded (`HOST_BYTES_MAX`).
+/// The most bytes kept of a request (head, then body) so that it can be sent again. A head with the fields
+/// that the proxy adds always fits, because the length of its host is bounded (`HOST_BYTES_MAX`).
 pub(crate) const REPLAY_BYTES_MAX: usize = 4 * HEAD_BYTES_MAX;
 const _: () = assert!(REPLAY_BYTES_MAX <= READ_BUFFER_BYTES);
 
-/// How far an exchange has come.
+/// How far an exchange has progressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Waits for a server with room.
+    /// Waiting for a server with a free connection. There is no upstream connection.
     Queued,
-    /// Its connection to the server does not stand yet; the request lies in its output.
+    /// Connecting to the server. The request is in the connection's output already.
     Connecting,
-    /// The answer's head is awaited.
+    /// Waiting for the head of the response.
     ExpectResponse,
-    /// The answer's body flows.
+    /// Relaying the body of the response.
     ExpectBody,
-    /// Both sides only pass bytes on.
+    /// Relaying bytes in both directions after 101 (Switching Protocols).
     Tunnel,
 }
 
-/// How a body is framed on its way out.
+/// How a body is framed when it is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Framing {
-    /// There is none.
+    /// The message has no body.
     None,
-    /// Content-Length said how long it is.
+    /// Content-Length states the length.
     Length,
-    /// In chunks.
+    /// Chunked transfer coding.
     Chunked,
-    /// Until the connection ends.
+    /// The body ends when the connection closes.
     UntilClose,
 }
 
-/// One proxied request and its answer.
+/// One proxied request and its response. `Worker::exchanges` holds it from the routing of the request until
+/// the response is complete, failed or abandoned.
 pub(crate) struct Exchange {
+    /// The client's connection. It is live as long as the exchange exists, and its state names this exchange.
     pub(crate) down: SockId,
+    /// The server's connection; `SockId::NONE` while `stage` is `Queued`. Its `exchange` names this exchange.
     pub(crate) up: SockId,
+    /// How far the exchange has progressed. Each attempt begins at `Connecting`, or at `ExpectResponse` on a
+    /// reused connection.
     pub(crate) stage: Stage,
+    /// Index of the pool in the configuration. Never changes.
     pub(crate) pool: u16,
+    /// Index of the chosen server in the pool. Meaningless while `stage` is `Queued`.
     pub(crate) server: u16,
+    /// Index of the listener that accepted the client's connection. Never changes.
     pub(crate) listener: u16,
 
+    /// The HTTP version of the request. It decides which framing the client can receive.
     pub(crate) client_version: Version,
+    /// The request's method is HEAD, so the response has no body (RFC 9110 section 9.3.2).
     pub(crate) is_head: bool,
+    /// The request was forwarded with an Upgrade field, so the server may answer 101.
     pub(crate) upgrade: bool,
+    /// The request's method is idempotent (RFC 9110 section 9.2.2), so the request may be retried after a
+    /// reused connection was reset.
     pub(crate) idempotent: bool,
-    /// The downstream connection may carry another request after this one.
+    /// The downstream connection may carry another request after this one. Once false, it stays false.
     pub(crate) keep_downstream: bool,
-    /// The request leaves nothing that its server might take for another request, so the answer decides
-    /// whether the upstream connection is reused.
+    /// The request leaves nothing on the upstream connection that the server could take for another request,
+    /// so the response alone decides whether that connection is reused.
     pub(crate) reusable: bool,
-    /// The upstream connection may carry another request after this one.
+    /// The upstream connection may carry another request after this one. Set when the response head arrives.
     pub(crate) keep_upstream: bool,
-    /// The upstream connection had carried a request before this one.
+    /// The upstream connection had carried a request before this one. Set for each attempt.
     pub(crate) reused: bool,
-    /// The first byte of the answer has come.
+    /// The first byte of the response has arrived. After that, no other attempt is made.
     pub(crate) response_started: bool,
-    /// The answer's (final) head has been relayed.
+    /// The final head of the response has been sent to the client. After that, an error can no longer be
+    /// reported by a status; the response is cut off instead.
     pub(crate) response_relayed: bool,
-    /// The tunnel's ends that will send no more.
+    /// Tunnel only: the client has ended its direction.
     pub(crate) down_finished: bool,
+    /// Tunnel only: the server has ended its direction.
     pub(crate) up_finished: bool,
 
+    /// Hash of the request's key for hash balancing; `None` if the pool balances in another way or the
+    /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,
+    /// Attempts made so far, the current one included. Bounded by the pool's `retries` plus one.
     pub(crate) attempts: u32,
+    /// Servers that attempts were made with. They are not picked again, unless every server was tried and
+    /// only a reused connection had failed; then this is cleared.
     pub(crate) tried: Tried,
 
+    /// Decodes the body of the request.
     pub(crate) request_body: BodyDecoder,
+    /// How the body of the request is framed towards the server. Never changes.
     pub(crate) request_framing: Framing,
+    /// The whole request has been received and forwarded (or stored in `replay`).
     pub(crate) request_done: bool,
-    /// Body bytes of the request so far.
+    /// Bytes of the request body received so far, without framing. Checked against the listener's
+    /// `limits.body`.
     pub(crate) request_bytes: u64,
-    /// The canonical head, and the framed body bytes after it while `replay_whole`.
+    /// The canonical head, followed by the framed body as long as `replay_whole` is true. At most
+    /// `REPLAY_BYTES_MAX` bytes.
     pub(crate) replay: Vec<u8>,
-    /// Everything that went upstream so far is in `replay`.
+    /// `replay` holds everything that was forwarded so far, so that the request can be sent again. Once
+    /// false, it stays false.
     pub(crate) replay_whole: bool,
 
+    /// Decodes the body of the response. Replaced when the response head arrives.
     pub(crate) response_body: BodyDecoder,
+    /// How the body of the response is framed towards the client. Set when the response head arrives.
     pub(crate) response_framing: Framing,
 }

@@ -1,15 +1,26 @@
-//! Read this file first: the whole way of the data, at a glance.
+//! Read this file first. It shows the path of all data through a worker.
 //!
-//! bytes in → decode → route → handle → encode → bytes out, one connection on one worker:
+//! A worker is one thread with one reactor. The reactor reports what happened to a socket as a completion;
+//! [`Handler::handle`] below calls the matching method of the worker. Each connection stays on one worker.
 //!
 //! ```text
-//! Received (client) ─ downstream.rs: decode head ─ gate::router ─┬ respond, redirect: encode, done
-//!                                                                ├ synthetic: produce.rs
-//!                                                                └ proxy: dispatch.rs picks a server
-//! Received (server) ─ upstream.rs: decode head and body ─ gate::forward ─ encode to the client
-//! Closed, Due, Finished: whose fault, retry or answer: dispatch.rs and upstream.rs
+//! bytes of a client (Received)
+//!   -> downstream.rs: decode the request head
+//!   -> gate::router: find the route, then perform its action:
+//!        respond, redirect   -> downstream.rs: encode the response to the client
+//!        synthetic           -> synthetic.rs: generate the response to the client
+//!        proxy               -> dispatch.rs: pick a server, connect or reuse a connection, send the request
+//!
+//! bytes of a server (Received)
+//!   -> upstream.rs: decode the response head and body
+//!   -> gate::forward: encode the response to the client
+//!
+//! the end of a connection (Closed, Finished) or of a deadline (Due)
+//!   -> downstream.rs, upstream.rs: find out which side failed
+//!   -> dispatch.rs: retry, or send an error response to the client
 //! ```
-//! In: completions. Out: calls on the rooms named above. Never: a decision about HTTP.
+//!
+//! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.
 
 use tidegate_base::handlers::SAMPLE_EVERY;
 use tidegate_reactor::{Completion, Handler, Reactor};
@@ -74,18 +85,18 @@ impl<R: Reactor> Handler<R> for Worker {
 }
 
 impl Worker {
-    /// Does what the handler left, until nothing is left.
+    /// Does the work that handlers queued, until the queue is empty.
     pub(crate) fn settle<R: Reactor>(&mut self, reactor: &mut R) {
         while let Some(work) = self.work.pop() {
             match work {
                 Work::Resume(sock) => self.resume_downstream(reactor, sock),
                 Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
-                Work::MakeRoom => self.make_room(reactor),
+                Work::EvictIdle => self.evict_idle(reactor),
             }
         }
     }
 
-    /// Counts the call; of one in `SAMPLE_EVERY` notes when it began.
+    /// Counts the handler call. For one call in `SAMPLE_EVERY`, records when it began.
     fn account_begin<R: Reactor>(&mut self, reactor: &R, completion: &Completion<'_>) {
         let kind = match completion {
             Completion::Accepted { .. } | Completion::AcceptPaused { .. } => HandlerKind::Accept,
@@ -112,6 +123,7 @@ impl Worker {
         }
     }
 
+    /// Records how long the sampled call took.
     fn account_end<R: Reactor>(&mut self, reactor: &R) {
         if let Some(sample) = self.sampling.take() {
             let busy_ns = reactor.read_clock().since(sample.began).as_nanos() as u64;

@@ -1,6 +1,7 @@
-//! Body of the fuzz target `exchange`; the corpus replay test runs it too.
-//! In: any bytes, read as a script of what a client and a server do. Out: nothing; a broken promise
-//! panics. Promises: no panic, no leftover, bounded buffers, an end; what a server is sent decodes.
+//! The body of the fuzz target `exchange`. The test that replays the corpus runs it too.
+//! In: any bytes, interpreted as a script of actions of a client and a server. Out: nothing; a violated
+//! property panics. Properties: no panic, no leftover state, bounded buffers, termination, and requests sent
+//! to the server decode.
 //! Never: part of the data path.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,46 +24,47 @@ const CONFIG: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\nlimits = { body = \"
     [[route]]\nproxy = \"p\"\n\
     [pool.p]\nservers = [\"10.0.0.2:80\"]\nretries = 2\n";
 
-/// Between two steps of a script; a script is text otherwise, so that corpus files can be read.
+/// Separates two steps of a script. Otherwise a script is text, so that corpus files are readable.
 const STEP_END: u8 = 0xff;
-/// Steps of one script; the rest is not looked at.
+/// The most steps of one script. Further steps are ignored.
 const STEPS_MAX: usize = 200;
-/// Turns after which a worker is taken to go round in circles.
+/// The worker is considered stuck in a loop after this many turns.
 const TURNS_MAX: usize = 50_000;
 
-/// Plays `data` through a worker on the simulated net. Steps are separated by a byte of 0xff and begin
-/// with a letter: `c` and `s` let the client or the server send the rest of the step, `C` and `S` end
-/// their side, `R` and `X` reset it, `n` opens a new connection of the client's, `t` lets as many
-/// seconds pass as the step is long. Before the first step one byte chooses the faults of the net.
+/// Runs the script `data` against a worker on the simulated network. The first byte selects the network's
+/// faults. The steps after it are separated by a byte 0xff, and each step begins with a letter: `c` and `s`
+/// make the client or the server send the rest of the step, `C` and `S` end their direction, `R` and `X`
+/// reset their connection, `n` opens a new client connection, and `t` lets one second pass for each byte of
+/// the rest.
 pub fn fuzz_exchange(data: &[u8]) {
     let Some((&first, script)) = data.split_first() else { return };
-    let mut stage = Stage::new(first);
+    let mut harness = Harness::new(first);
     for step in script.split(|&byte| byte == STEP_END).take(STEPS_MAX) {
         if let Some((&letter, rest)) = step.split_first() {
-            stage.act(letter, rest);
-            stage.run_now();
+            harness.perform(letter, rest);
+            harness.run_now();
         }
     }
-    stage.end();
+    harness.end();
 }
 
-/// A worker, its peers, and what the server's side received.
-struct Stage {
+/// A worker, its client and server, and the bytes that the server received.
+struct Harness {
     net: SimNet,
     worker: Worker,
     reactor: SimReactor,
     accounts: Arc<Accounts>,
     client: Option<SimPeer>,
     server: SimServer,
-    /// Connections to the server and what came over each; the last one is the script's.
+    /// The connections to the server and the bytes received on each. The script controls the last one.
     taken: Vec<(Option<SimPeer>, Vec<u8>)>,
     turns: usize,
 }
 
-impl Stage {
+impl Harness {
     fn new(first: u8) -> Self {
         let mut faults = Faults::none();
-        // Even bytes are for calm nets, where a script's meaning is its own.
+        // Even bytes select a network without faults, where only the script determines what happens.
         if first & 1 == 1 {
             faults.short_read_ppm = 300_000;
             faults.short_write_ppm = 300_000;
@@ -83,7 +85,7 @@ impl Stage {
         if let Err(error) = worker.listen(&mut reactor) {
             panic!("{error}");
         }
-        let mut stage = Self {
+        let mut harness = Self {
             net,
             worker,
             reactor,
@@ -93,8 +95,8 @@ impl Stage {
             taken: Vec::new(),
             turns: 0,
         };
-        stage.dial();
-        stage
+        harness.dial();
+        harness
     }
 
     fn dial(&mut self) {
@@ -102,7 +104,7 @@ impl Stage {
         self.client = self.net.dial(&address);
     }
 
-    fn act(&mut self, letter: u8, rest: &[u8]) {
+    fn perform(&mut self, letter: u8, rest: &[u8]) {
         let server = self.taken.last_mut().and_then(|(peer, _)| peer.as_mut());
         match (letter, &self.client, server) {
             (b'c', Some(client), _) => {
@@ -121,7 +123,7 @@ impl Stage {
         }
     }
 
-    /// Lets happen what happens without time passing.
+    /// Processes all events that are due without advancing the time.
     fn run_now(&mut self) {
         loop {
             self.turn();
@@ -148,10 +150,10 @@ impl Stage {
         assert!(input <= 2 * READ_BUFFER_BYTES, "a connection holds {input} bytes of input");
         assert!(output <= OUTPUT_BYTES_MAX, "a connection holds {output} bytes of output");
         self.turns += 1;
-        assert!(self.turns < TURNS_MAX, "it goes round in circles");
+        assert!(self.turns < TURNS_MAX, "the worker is stuck in a loop");
     }
 
-    /// Everybody leaves: what is still held then is held for ever.
+    /// Closes all connections of the client and the server, and checks that the worker then holds nothing.
     fn end(mut self) {
         self.client = None;
         self.run_now();
@@ -160,22 +162,26 @@ impl Stage {
         }
         while self.worker.leftovers() != Leftovers::default() || self.reactor.sock_count() > 0 {
             let moved = self.net.advance_to_next_event();
-            assert!(moved, "nothing happens any more: {:?}", self.worker.leftovers());
+            assert!(
+                moved,
+                "no event is left, but the worker still holds {:?}",
+                self.worker.leftovers()
+            );
             self.turn();
             for (peer, _) in &mut self.taken {
                 *peer = None;
             }
         }
-        assert_eq!(self.reactor.outputs_count(), 0, "an output outlived its socket");
-        assert_eq!(self.accounts.counters.bugs.load(), 0, "an invariant of our own broke");
+        assert_eq!(self.reactor.outputs_count(), 0, "an output buffer outlived its socket");
+        assert_eq!(self.accounts.counters.bugs.load(), 0, "the worker counted a broken invariant");
         if self.accounts.counters.tunnels.load() == 0 {
             self.taken.iter().for_each(|(_, bytes)| check_requests(bytes));
         }
     }
 }
 
-/// What a server was sent must be requests that this house's own strict reader takes, one after the
-/// other; only the last one may be cut.
+/// Checks that the bytes sent to a server are a sequence of requests that the strict decoder accepts. Only
+/// the last request may be incomplete.
 fn check_requests(mut bytes: &[u8]) {
     let limits = HeadLimits { head_bytes_max: 64 * 1024, ..HeadLimits::default() };
     while !bytes.is_empty() {
@@ -188,7 +194,8 @@ fn check_requests(mut bytes: &[u8]) {
             }
             Ok(None) => return,
             Err(fault) => {
-                // HTTP/1.0 without Host becomes an empty Host (RFC 9112 section 3.2), which is refused here.
+                // HTTP/1.0 without Host is sent with an empty Host (RFC 9112 section 3.2), which the decoder
+                // rejects.
                 assert_eq!(fault.kind.name(), "HostInvalid", "{}", String::from_utf8_lossy(bytes));
                 return;
             }

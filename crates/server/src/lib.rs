@@ -1,7 +1,8 @@
-//! The corridor that joins the rooms: worker, connection, flow. Read `flow.rs` first.
-//! In: a checked configuration. Out: a serving process.
-//! Never: decides what HTTP means (`wire`), where a request goes (`gate`) or how the kernel is asked (`reactor`).
-//! Limits: `tidegate_base::limits`, and the configuration's own.
+//! The server: workers, connections and exchanges; start, reload and stop. Read `flow.rs` first.
+//! In: a validated configuration. Out: a serving process.
+//! Never: interprets HTTP (`wire`), decides where a request goes (`gate`) or makes system calls for
+//! connections (`reactor`).
+//! Limits: `tidegate_base::limits`, and the limits of the configuration.
 #![forbid(unsafe_code)]
 
 mod buffers;
@@ -12,15 +13,15 @@ pub mod counters;
 mod delivery;
 mod dispatch;
 mod downstream;
+mod eviction;
 mod exchange;
 mod flow;
 pub mod fuzz;
-mod neighbours;
-mod produce;
+mod listening_sockets;
 mod reload;
-mod room;
 pub mod snapshot;
 pub mod start;
+mod synthetic;
 mod tunnel;
 mod upstream;
 pub mod worker;

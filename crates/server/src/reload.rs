@@ -1,7 +1,8 @@
-//! Certificates change while the process serves: on SIGHUP, and when a file of theirs changes.
-//! In: a signal, changes in the files' folders. Out: a new `TlsPlan` by mail to every worker.
-//! Never: leaves a worker without a plan: a broken file is said, and what was served before stays.
-//! Limits: a change is acted on `QUIET` after it, so that a certificate and its key are both there.
+//! Reloads certificates while the process serves: on SIGHUP, and when a TLS file changes.
+//! In: a signal, changes in the folders of the files. Out: a new `TlsPlan`, mailed to every worker.
+//! Never: leaves a worker without a plan: a broken file is reported; the previous settings stay in force.
+//! Limits: a reload begins `SETTLE_DELAY` after a change, so that a certificate and its key are both
+//! complete.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -16,74 +17,76 @@ use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use tidegate_config::model::Config;
 use tidegate_reactor::Sender;
 
-use crate::certificates::{self, TlsKeeper};
+use crate::certificates::{self, TlsLoader};
 use crate::delivery::Delivery;
 use crate::start::Mail;
 
-/// After a change, this long nothing is read: files are written one after the other.
-const QUIET: Duration = Duration::from_millis(300);
-/// Ticket keys are looked after, and files that cannot be watched looked at, this often.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+/// How long after a change the files are read. Certificate tools write files one after the other.
+const SETTLE_DELAY: Duration = Duration::from_millis(300);
+/// How often ticket keys are rotated if due, and files that cannot be watched are checked.
+const CHECK_EVERY: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// Workers whose mailboxes were full are tried again this often.
-const TRY_AGAIN_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How often mail is retried for workers whose mailboxes were full.
+const RETRY_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Reads certificates anew and hands them out.
+/// Reloads certificates and delivers them to the workers.
 pub(crate) struct Reloader {
     config: Arc<Config>,
-    keeper: TlsKeeper,
+    loader: TlsLoader,
     delivery: Delivery<Mail>,
+    /// The signature of the files when they were last read.
     seen: Signature,
 }
 
-/// What tells that files are others than before.
+/// Inode, size and modification time of each file. A different signature means that files have changed.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Signature(Vec<(u64, u64, i64, i64)>);
 
-/// Asks the thread that reloads to do so now.
+/// Makes the reload thread reload now.
 pub(crate) struct ReloadBell(OwnedFd);
 
 impl ReloadBell {
     pub(crate) fn ring(&self) {
-        // It can only be full, and then it has been rung.
+        // A write fails only if the counter is full, and then the bell has been rung already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 
 impl Reloader {
-    /// `seen` was taken before the files were read: what changed in between is read again.
+    /// `seen` was taken before the files were read, so that a file that changed in between is read again.
     pub(crate) fn new(
         config: Arc<Config>,
-        keeper: TlsKeeper,
+        loader: TlsLoader,
         workers: Vec<Sender<Mail>>,
         seen: Signature,
     ) -> Self {
-        Self { config, keeper, delivery: Delivery::new(workers), seen }
+        Self { config, loader, delivery: Delivery::new(workers), seen }
     }
 
-    /// Reads everything anew; what is broken leaves what was.
+    /// Reads all files again and delivers the new plan. If a file is broken, the previous plan stays in
+    /// force.
     fn reload(&mut self) {
-        match self.keeper.load(&self.config, unix_seconds(), true) {
+        match self.loader.load(&self.config, unix_seconds(), true) {
             Ok(plan) => {
-                self.delivery.bring(&Mail::Tls(Arc::new(plan)));
-                eprintln!("tidegate: certificates were read again");
+                self.delivery.send_to_all(&Mail::Tls(Arc::new(plan)));
+                eprintln!("tidegate: certificates reloaded");
             }
             Err(faults) => {
                 for fault in faults {
                     eprintln!("tidegate: {fault}");
                 }
-                eprintln!("tidegate: the certificates from before stay in use");
+                eprintln!("tidegate: certificates not reloaded; the previous ones stay in use");
             }
         }
     }
 
-    /// Watches the files on a thread of its own, for as long as the process lives, and heeds the bell that is
-    /// returned.
+    /// Starts a thread that watches the files until the process ends. Ringing the returned bell makes it
+    /// reload.
     pub(crate) fn watch(mut self) -> std::io::Result<ReloadBell> {
         let paths = certificates::paths(&self.config);
         let watcher = watcher_of(&paths);
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        let heard = bell.try_clone()?;
+        let bell_reader = bell.try_clone()?;
         let work = move || {
             let mut rung = false;
             loop {
@@ -92,10 +95,10 @@ impl Reloader {
                     self.seen = now;
                     self.reload();
                 }
-                let owed = self.delivery.try_again();
-                let most = if owed > 0 { &TRY_AGAIN_EVERY } else { &LOOK_EVERY };
-                rung = wait(watcher.as_ref(), &heard, most);
-                self.keeper.rotate_tickets(unix_seconds());
+                let pending = self.delivery.retry();
+                let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
+                rung = wait(watcher.as_ref(), &bell_reader, wait_max);
+                self.loader.rotate_tickets(unix_seconds());
             }
         };
         thread::Builder::new().name("certificates".to_owned()).spawn(work)?;
@@ -104,12 +107,12 @@ impl Reloader {
 }
 
 impl Signature {
-    /// That of the files of `config` as they are now.
+    /// The current signature of the files of `config`.
     pub(crate) fn of(config: &Config) -> Self {
         Self::of_paths(&certificates::paths(config))
     }
 
-    /// A missing file has one of its own.
+    /// A missing file has a signature too, all zero.
     fn of_paths(paths: &[PathBuf]) -> Self {
         let of = |path: &PathBuf| {
             let meta = std::fs::metadata(path).ok();
@@ -119,7 +122,7 @@ impl Signature {
     }
 }
 
-/// Watches the folders rather than the files: a renewed certificate is mostly another file of that name.
+/// Watches the folders rather than the files, because renewal usually replaces a file by another one.
 fn watcher_of(paths: &[PathBuf]) -> Option<OwnedFd> {
     let watcher = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
     let own = |path: &PathBuf| path.parent().map(PathBuf::from).unwrap_or_default();
@@ -130,38 +133,38 @@ fn watcher_of(paths: &[PathBuf]) -> Option<OwnedFd> {
         .collect();
     let changes = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE;
     for folder in folders {
-        // A folder that cannot be watched is still looked at once a minute.
+        // The files of a folder that cannot be watched are still checked once a minute.
         let _ = add_watch(&watcher, folder, changes);
     }
     Some(watcher)
 }
 
-/// Waits for a change, for the bell, or for `most`; tells whether it was the bell.
-fn wait(watcher: Option<&OwnedFd>, bell: &OwnedFd, most: &Timespec) -> bool {
+/// Waits for a change, for the bell, or for `wait_max`. Returns whether the bell was rung.
+fn wait(watcher: Option<&OwnedFd>, bell: &OwnedFd, wait_max: &Timespec) -> bool {
     let nothing = PollFlags::empty();
     let mut fds = [
         PollFd::new(bell, PollFlags::IN),
-        // Without a watcher the bell stands in for it, asked for nothing.
+        // Without a watcher, the bell fills the entry and is polled for no event.
         watcher.map_or(PollFd::new(bell, nothing), |fd| PollFd::new(fd, PollFlags::IN)),
     ];
-    if poll(&mut fds, Some(most)) == Ok(0) {
+    if poll(&mut fds, Some(wait_max)) == Ok(0) {
         return false;
     }
     let rung = fds.first().is_some_and(|fd| !fd.revents().is_empty());
     let mut events = [0_u8; 4096];
     if rung {
-        // One read takes all the rings.
+        // One read resets the counter.
         let _ = rustix::io::read(bell, &mut events);
         return true;
     }
-    thread::sleep(QUIET);
+    thread::sleep(SETTLE_DELAY);
     if let Some(watcher) = watcher {
         while rustix::io::read(watcher, &mut events).is_ok_and(|count| count > 0) {}
     }
     false
 }
 
-/// The time that certificates are judged by before a worker has read the clock.
+/// The current time, for checking certificates outside of a worker.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -172,7 +175,7 @@ mod tests {
     use tidegate_reactor::{Mailbox, make_wakers};
 
     #[test]
-    fn what_changed_before_anybody_watched_is_read_again() {
+    fn change_between_reading_and_watching_is_reloaded() {
         let folder = std::env::temp_dir().join(format!("tidegate-seen-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).expect("a key");
@@ -190,7 +193,7 @@ mod tests {
         let waker = make_wakers(1).expect("a waker").remove(0);
         let mailbox = Mailbox::new(4, waker);
         let reloader =
-            Reloader::new(Arc::new(config), TlsKeeper::default(), vec![mailbox.sender()], before);
+            Reloader::new(Arc::new(config), TlsLoader::default(), vec![mailbox.sender()], before);
         let bell = reloader.watch().expect("a thread");
         let mail = loop {
             match mailbox.take() {

@@ -1,6 +1,6 @@
-//! The immutable picture of the configuration that a worker serves by.
-//! In: a checked configuration and the addresses its servers' names stand for. Out: what a request
-//! needs, looked up without a lock. Never: changes; a reload makes a new one.
+//! The configuration in the form that a worker uses to handle requests.
+//! In: a validated configuration and the resolved addresses of its servers. Out: what handling a request
+//! needs, without a lock. Never: changes after its creation.
 //! Invariant: `addresses[pool][server]` is never empty.
 
 use tidegate_base::Address;
@@ -9,16 +9,20 @@ use tidegate_gate::hsts::HstsPolicies;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 
-/// What a worker serves by.
+/// The immutable settings of a worker, prepared for lookups.
 pub struct Snapshot {
-    /// The configuration it was made of.
+    /// The configuration that the other fields were prepared from. Indexes of listeners, routes, pools and
+    /// servers refer to it.
     pub config: Config,
+    /// Finds the route of a request.
     pub(crate) router: Router,
+    /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
+    /// The Strict-Transport-Security values of listeners and routes.
     pub(crate) hsts: HstsPolicies,
-    /// Some pool's servers are told whom connections are for.
-    pub(crate) tells_servers: bool,
-    /// By pool and server: where to connect, in order of preference.
+    /// At least one pool sends PROXY headers, so facts about each client's connection are kept for them.
+    pub(crate) sends_proxy_headers: bool,
+    /// `addresses[pool][server]`: the addresses of that server, in the resolver's order. Never empty.
     pub(crate) addresses: Vec<Vec<Vec<Address>>>,
 }
 
@@ -29,11 +33,11 @@ impl Snapshot {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
         let hsts = HstsPolicies::new(&config);
-        let tells_servers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
-        Self { config, router, answers, hsts, tells_servers, addresses }
+        let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
+        Self { config, router, answers, hsts, sends_proxy_headers, addresses }
     }
 
-    /// Where listener `index` is to listen.
+    /// The address that listener `index` is configured to listen on.
     #[must_use]
     pub fn listener_address(&self, index: usize) -> Address {
         match &self.config.listeners[index].bind {

@@ -1,7 +1,7 @@
-//! From a checked configuration to a serving process, and to its end by signal.
-//! In: a configuration, options. Out: one pinned worker thread a CPU, each with its own descriptor table and
-//! listeners opened in CPU order; a line on stderr for each listener.
-//! Never: serves with some listeners missing: any refusal ends the start.
+//! Starts the service from a validated configuration, and stops it on a signal.
+//! In: a configuration, options. Out: one pinned worker thread for each CPU, each with its own descriptor
+//! table, and listeners opened in CPU order; one line on stderr for each listener.
+//! Never: serves with a listener missing: a listener that cannot be opened ends the start.
 //! Limits: `WORKERS_MAX` threads.
 
 use std::io::{self, ErrorKind::AddrInUse};
@@ -23,41 +23,41 @@ use tidegate_reactor::{
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
-use crate::certificates::{TlsFault, TlsKeeper};
+use crate::certificates::{TlsFault, TlsLoader};
 use crate::counters::Accounts;
-use crate::neighbours;
+use crate::listening_sockets;
 use crate::reload::{self, ReloadBell, Reloader};
 use crate::snapshot::Snapshot;
 use crate::worker::{Leaving, Worker, WorkerLimits};
 
-/// What the command line may override.
+/// Settings that the command line may override.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunOptions {
-    /// `--workers`: threads, instead of the file's number.
+    /// `--workers`: the number of worker threads, in place of the configured one.
     pub workers: Option<u16>,
 }
 
-/// Why serving could not begin.
+/// Why the service could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// A server's name could not be looked up.
+    /// A server's name could not be resolved.
     Name {
-        /// The pool it is in.
+        /// The server's pool.
         pool: String,
-        /// The name as written.
+        /// The name as configured.
         name: String,
-        /// What the resolver said.
+        /// The resolver's error.
         cause: io::Error,
     },
     /// A listener could not be opened.
     Listen(String),
-    /// Certificates, keys or lists cannot be used.
+    /// Certificates, keys or revocation lists cannot be used.
     Tls(Vec<TlsFault>),
-    /// A thread, descriptor or signal could not be had.
+    /// A system call that the start needs has failed.
     System {
-        /// What was wanted.
+        /// What failed, such as "starting a worker thread".
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
 }
@@ -66,28 +66,28 @@ impl core::fmt::Display for StartError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Name { pool, name, cause } => {
-                write!(f, "pool {pool}: server {name:?} cannot be looked up: {cause}")
+                write!(f, "pool {pool}: cannot resolve server {name:?}: {cause}")
             }
             Self::Listen(text) => write!(f, "{text}"),
             Self::Tls(faults) => {
                 for (index, fault) in faults.iter().enumerate() {
-                    let lead = if index == 0 { "" } else { "\nerror: " };
+                    let lead = if index == 0 { "" } else { "\ntidegate: " };
                     write!(f, "{lead}{fault}")?;
                 }
                 Ok(())
             }
-            Self::System { what, cause } => write!(f, "{what}: {cause}"),
+            Self::System { what, cause } => write!(f, "{what} failed: {cause}"),
         }
     }
 }
 impl std::error::Error for StartError {}
 
-/// What other threads tell a worker.
+/// Messages from other threads to a worker.
 #[derive(Clone, Debug)]
 pub(crate) enum Mail {
-    /// Finish what is in flight, then end; what is left after the span is reset.
+    /// Finish the requests in progress, then end. Connections still open after the span are reset.
     Stop(Span, Leaving),
-    /// Begin TLS sessions by this plan from now on.
+    /// Use this plan for new TLS sessions.
     Tls(Arc<TlsPlan>),
 }
 
@@ -96,19 +96,20 @@ struct WorkerThread {
     sender: Sender<Mail>,
 }
 
-/// Serves `config` until SIGTERM or SIGINT, then finishes what is in flight.
+/// Serves `config` until SIGTERM or SIGINT, then finishes the requests in progress.
 ///
 /// # Errors
-/// When a server's name, a listener or a thread cannot be had; nothing is left running then.
+/// A server's name could not be resolved, or a listener, a TLS file or a system call failed. All threads have
+/// ended then.
 pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     signals::block().map_err(system("blocking signals"))?;
     let descriptors =
         thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
-    let mut keeper = TlsKeeper::default();
+    let mut loader = TlsLoader::default();
     let seen = reload::Signature::of(&config);
-    let tls = keeper.load(&config, reload::unix_seconds(), true).map_err(StartError::Tls)?;
+    let tls = loader.load(&config, reload::unix_seconds(), true).map_err(StartError::Tls)?;
     let addresses = resolve(&config)?;
-    tell_shared_ports(&config);
+    warn_about_shared_ports(&config);
     let earlier = earlier_listeners(&config);
     let unix_listeners = open_unix_listeners(&config)?;
     let cpus = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
@@ -126,8 +127,8 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
         descriptors,
     };
 
-    // All wakers exist before the first worker has a descriptor table of its own: each worker's
-    // table then holds a copy of every waker's descriptor under the same number.
+    // All wakers are created before the first worker gets its own descriptor table, so that each worker's
+    // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
     for (index, waker) in wakers.into_iter().enumerate() {
@@ -139,7 +140,7 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
         match started {
             Ok((handle, bound)) => {
                 workers.push(WorkerThread { handle, sender });
-                // A port 0 has become a real one, which the other workers must share.
+                // Port 0 has become a real port, which the other workers must share.
                 plan.config = Arc::new(with_addresses(&plan.config, &bound));
             }
             Err(error) => {
@@ -153,30 +154,30 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     let bell = match uses_tls {
         true => {
             let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
-            let reloader = Reloader::new(Arc::clone(&plan.config), keeper, senders, seen);
+            let reloader = Reloader::new(Arc::clone(&plan.config), loader, senders, seen);
             let watching = reloader.watch();
             Some(watching.map_err(system("starting the thread that watches certificates"))?)
         }
         false => None,
     };
     wait_for_stop(bell.as_ref());
-    // Whoever asks again does not want to wait for the grace.
+    // A second signal ends the process without waiting for the grace period.
     thread::spawn(|| {
         wait_for_stop(None);
         std::process::exit(1);
     });
-    // Who comes by path from here on must find nobody rather than wait for nobody.
+    // Unlink unix sockets first, so that new clients fail fast instead of hanging.
     unlink_unix_listeners(&plan.config);
     drop(unix_listeners);
-    // Where connections are steered by CPU the group's program is the new process's by now.
-    let leaves = !(plan.steer_by_cpu && count > 1);
+    // If connections are steered by CPU, the program of the new process already steers the whole group.
+    let hands_over = !(plan.steer_by_cpu && count > 1);
     let leaving =
-        if leaves { leaving(&plan.config, plan.workers, &earlier) } else { Leaving::default() };
+        if hands_over { leaving(&plan.config, plan.workers, &earlier) } else { Leaving::default() };
     stop_all(workers, grace, &leaving);
     Ok(())
 }
 
-/// What every worker is made from.
+/// The settings that every worker is created from.
 #[derive(Clone)]
 struct Plan {
     config: Arc<Config>,
@@ -187,10 +188,10 @@ struct Plan {
     descriptors: u64,
 }
 
-/// Where a worker's listeners really are, in the configuration's order.
+/// The actual addresses of a worker's listeners, in the order of the configuration.
 type Bound = Vec<Option<Address>>;
 
-/// Starts one worker and waits until its listeners stand, so that they are opened in CPU order.
+/// Starts one worker and waits until its listeners are open, so that they are opened in CPU order.
 fn start_worker(
     index: usize,
     cpu: Option<usize>,
@@ -220,7 +221,7 @@ fn start_worker(
             let _ = handle.join();
             Err(error)
         }
-        Err(_) => Err(StartError::Listen(format!("worker {index} ended while starting"))),
+        Err(_) => Err(StartError::Listen(format!("worker {index} ended during its start"))),
     }
 }
 
@@ -228,11 +229,12 @@ fn start_worker(
 struct Prepared {
     reactor: EpollReactor,
     worker: Worker,
-    /// `None`: nothing is TLS, and the worker runs on the bare reactor.
+    /// The TLS layer; `None` if nothing uses TLS, and the worker runs on the reactor directly.
     tls: Option<TlsLayer<Arc<Accounts>>>,
     bound: Bound,
 }
 
+/// Creates a worker on its own thread: pins it, unshares its descriptor table, opens its listeners.
 fn prepare(
     index: usize,
     cpu: Option<usize>,
@@ -265,14 +267,14 @@ fn prepare(
         adopted.push((place, id));
     }
     let listeners = worker
-        .listen_beside(&mut reactor, &adopted)
+        .listen_with_shared(&mut reactor, &adopted)
         .map_err(|error| StartError::Listen(error.to_string()))?;
     let bound = listeners.iter().map(|id| reactor.listener_address(*id)).collect();
     let tls = (!plan.tls.is_empty()).then(|| TlsLayer::new(&plan.tls, listeners, accounts));
     Ok(Prepared { reactor, worker, tls, bound })
 }
 
-/// `config` with the addresses that its listeners really got.
+/// Returns `config` with the actual addresses of its listeners.
 fn with_addresses(config: &Config, bound: &Bound) -> Config {
     let mut config = config.clone();
     for (listener, address) in config.listeners.iter_mut().zip(bound) {
@@ -283,6 +285,7 @@ fn with_addresses(config: &Config, bound: &Bound) -> Config {
     config
 }
 
+/// Runs the turns of a worker and handles its mail until it has stopped.
 fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
     let Prepared { reactor, worker, tls, .. } = prepared;
     while !worker.is_stopped(reactor) {
@@ -311,18 +314,19 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
     }
 }
 
-/// Connections a worker may hold: what its descriptor limit leaves after the descriptors it needs itself.
+/// The most connections of a worker: its descriptor limit less the descriptors that the worker itself needs.
 fn connections_max(plan: &Plan) -> usize {
     const OWN_DESCRIPTORS: u64 = 64;
     let own = OWN_DESCRIPTORS + plan.config.listeners.len() as u64;
     let most = plan.descriptors.saturating_sub(own).max(1);
-    let asked = plan.config.server.connections_max.map_or(u64::MAX, u64::from);
-    usize::try_from(most.min(asked)).unwrap_or(usize::MAX)
+    let configured = plan.config.server.connections_max.map_or(u64::MAX, u64::from);
+    usize::try_from(most.min(configured)).unwrap_or(usize::MAX)
 }
 
+/// Whether connections are steered to the worker of the CPU that received them.
 fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
-    // The program returns a CPU's number modulo the workers: it names the right one only where the
-    // workers are exactly the CPUs 0..count.
+    // The program returns the CPU's number modulo the number of workers. That is the right worker only if the
+    // workers run on exactly the CPUs 0..count.
     let aligned = count == cpus.len() && cpus.iter().enumerate().all(|(at, cpu)| at == *cpu);
     match config.server.steer_by_cpu {
         SteerByCpu::On => true,
@@ -331,6 +335,7 @@ fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
     }
 }
 
+/// Resolves the names of all servers: `addresses[pool][server]`.
 fn resolve(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, StartError> {
     let resolve_server = |pool: &str, address: &ServerAddress| match address {
         ServerAddress::Ip(address) => Ok(vec![Address::Tcp(*address)]),
@@ -343,7 +348,7 @@ fn resolve(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, StartError> {
                 .map(Address::Tcp)
                 .collect();
             if found.is_empty() {
-                return Err(error(io::Error::other("it has no address")));
+                return Err(error(io::Error::other("the name has no address")));
             }
             Ok(found)
         }
@@ -355,8 +360,9 @@ fn resolve(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, StartError> {
         .collect()
 }
 
-/// A unix listener, opened once and shared by all workers: SO_REUSEPORT does not work on paths.
+/// A unix listener. It is opened once and shared by all workers, because SO_REUSEPORT does not work on paths.
 struct SharedListener {
+    /// Index of the listener in the configuration.
     place: usize,
     address: Address,
     backlog: u32,
@@ -381,8 +387,9 @@ fn open_unix_listeners(config: &Config) -> Result<Vec<SharedListener>, StartErro
     Ok(listeners)
 }
 
-/// Descriptors of their own for one worker. They are made in this thread's table and copied into the
-/// worker's when it unshares; this thread's copies end with the process.
+/// Duplicates the descriptors of the unix listeners for one worker. The duplicates are made in this thread's
+/// table and copied into the worker's table when it unshares. This thread's copies are closed when the
+/// process ends.
 fn share(listeners: &[SharedListener]) -> Result<Vec<SharedListener>, StartError> {
     let copy = |listener: &SharedListener| {
         let socket = listener.socket.try_clone().map_err(system("sharing a unix listener"))?;
@@ -392,7 +399,7 @@ fn share(listeners: &[SharedListener]) -> Result<Vec<SharedListener>, StartError
     listeners.iter().map(copy).collect()
 }
 
-/// A path that an earlier run left behind, on which nobody listens any more, is in the way.
+/// Removes a socket file of an earlier run on which no process listens any more; it would prevent the bind.
 fn remove_left_behind(path: &str) {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err() {
@@ -408,33 +415,35 @@ fn unlink_unix_listeners(config: &Config) {
     }
 }
 
-/// SO_REUSEPORT lets a second process of the same user listen on the same port, which is how a new
-/// process takes over from an old one. The kernel then deals connections to both, which nobody
-/// wants who merely forgot the first: so it is said.
-fn tell_shared_ports(config: &Config) {
+/// Warns about each TCP address on which another process listens. SO_REUSEPORT lets a second process of the
+/// same user listen on the same port, which is how a new process takes over from an old one. Until the old
+/// process ends, the kernel distributes connections to both, which surprises an operator who forgot the old
+/// process.
+fn warn_about_shared_ports(config: &Config) {
     for listener in &config.listeners {
         let Bind::Tcp(address) = listener.bind else { continue };
-        // A bind that does not offer to share is refused when anybody listens there. Where nobody
-        // does, the port is free again before the first client could notice.
+        // A bind without SO_REUSEPORT fails if any process listens on the address. If none does, the port is
+        // free again before a client could notice.
         let taken = TcpListener::bind(address).is_err_and(|error| error.kind() == AddrInUse);
         if taken {
             eprintln!(
-                "tidegate: {address} is in use by another process; if it is a tidegate of the same user, \
-                 both get a share of the connections until one is stopped (SIGTERM)"
+                "tidegate: {address} is in use by another process; if that is a tidegate of the same user, \
+                 both receive a share of the connections until one is stopped (SIGTERM)"
             );
         }
     }
 }
 
-/// By `[[listener]]`: whose sockets listen there already.
+/// By `[[listener]]`: the inodes of the sockets that listen on its address already.
 fn earlier_listeners(config: &Config) -> Vec<Vec<u64>> {
     let on = |bind: &Bind| match bind {
-        Bind::Tcp(address) => neighbours::listeners_on(*address),
+        Bind::Tcp(address) => listening_sockets::listeners_on(*address),
         Bind::Unix(_) => Vec::new(),
     };
     config.listeners.iter().map(|listener| on(&listener.bind)).collect()
 }
 
+/// Prints one line for each listener.
 fn announce(config: &Config, workers: usize) {
     let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
     for listener in &config.listeners {
@@ -446,6 +455,7 @@ fn announce(config: &Config, workers: usize) {
     }
 }
 
+/// Waits for SIGTERM or SIGINT. SIGHUP rings the bell.
 fn wait_for_stop(bell: Option<&ReloadBell>) {
     loop {
         match signals::wait() {
@@ -460,23 +470,25 @@ fn wait_for_stop(bell: Option<&ReloadBell>) {
     }
 }
 
-/// Which listeners leave new connections to a process that takes over: those on TCP where there is one, and where
-/// nobody is left who listened there before this process, for then its listeners are the group's first.
+/// Which listeners steer new connections to a process that takes over. These are the TCP listeners on whose
+/// address another process listens, if no process that listened before this one still does: only then are
+/// this process's listeners the first ones of the SO_REUSEPORT group.
 fn leaving(config: &Config, workers: u32, earlier: &[Vec<u64>]) -> Leaving {
     let own = |(listener, earlier): (&model::Listener, &Vec<u64>)| {
         let Bind::Tcp(address) = listener.bind else { return None };
-        // Each worker has a listener there. More than those: there are others; fewer: the table is hidden,
-        // and there may be.
-        let is_alone = neighbours::listeners_on(address).len() == workers as usize;
-        let is_first = !neighbours::are_there_still(earlier, address);
+        // Each worker has one listener on the address. If there are more listeners, another process has the
+        // rest. If fewer are found, the table cannot be read, and there may be another process.
+        let is_alone = listening_sockets::listeners_on(address).len() == workers as usize;
+        let is_first = !listening_sockets::any_still_listening(earlier, address);
         (is_first && !is_alone).then(|| Arc::new(LeavingListeners::new(workers)))
     };
     config.listeners.iter().zip(earlier).map(own).collect()
 }
 
+/// Tells all workers to stop, and waits until they have ended.
 fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
     for worker in &workers {
-        // A mailbox that is full now has room after the worker's turn.
+        // A full mailbox has room again after the worker's turn.
         let mail = || Mail::Stop(grace, Arc::clone(leaving));
         while !worker.handle.is_finished() && worker.sender.send(mail()).is_err() {
             thread::sleep(Duration::from_millis(1));
@@ -487,7 +499,7 @@ fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
     }
 }
 
-/// A seed from the system's randomness: std's hasher keys are drawn from it.
+/// A seed from the system's randomness, which the keys of std's hasher are drawn from.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
@@ -502,7 +514,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_leaves_nothing_to_others_as_long_as_an_older_process_listens() {
+    fn stop_hands_over_only_after_older_processes_have_ended() {
         let older = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         let address = older.local_addr().expect("it is bound");
         let text = format!(
@@ -516,14 +528,14 @@ mod tests {
         assert_eq!(leaves(), [false, false]);
         drop(older);
         let listeners = [(); 3].map(|()| share(address));
-        assert_eq!(leaves(), [true, false], "two of its own and a newer one");
+        assert_eq!(leaves(), [true, false], "two listeners of this process and a newer one");
         drop(listeners);
         let pair = [(); 2].map(|()| share(address));
-        assert_eq!(leaves(), [false, false], "it is alone");
+        assert_eq!(leaves(), [false, false], "no other process listens");
         drop(pair);
     }
 
-    /// A listener that others may share the address with.
+    /// Opens a listener whose address other sockets may share.
     fn share(address: std::net::SocketAddr) -> rustix::fd::OwnedFd {
         use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");

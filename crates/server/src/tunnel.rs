@@ -1,7 +1,7 @@
-//! After 101 (Switching Protocols): two connections that only pass bytes on, with backpressure.
-//! In: bytes and ends of both sides. Out: the same on the other side.
-//! Never: begins before the server said 101 (a client's early bytes wait; RFC 9110 section 7.8).
-//! Limits: `timeouts.tunnel` without a byte in both directions ends it.
+//! Tunnels after 101 (Switching Protocols): bytes are relayed between two connections, with backpressure.
+//! In: bytes and ends of both connections. Out: the same on the other connection.
+//! Never: begins before the server has sent 101 (early bytes of the client wait; RFC 9110 section 7.8).
+//! Limits: a tunnel ends if no byte is transferred in either direction for `timeouts.tunnel`.
 
 use std::rc::Rc;
 
@@ -16,6 +16,7 @@ use crate::exchange::{Exchange, Stage};
 use crate::worker::{Work, Worker};
 
 impl Worker {
+    /// Relays the 101 response and turns the exchange into a tunnel.
     pub(crate) fn begin_tunnel<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -41,6 +42,7 @@ impl Worker {
         self.arm_tunnel(reactor, id);
     }
 
+    /// Relays bytes of the client to the server. Returns how many were processed.
     pub(crate) fn tunnel_to_upstream<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -57,6 +59,7 @@ impl Worker {
         bytes.len()
     }
 
+    /// Relays bytes of the server to the client. Returns how many were processed.
     pub(crate) fn tunnel_to_downstream<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -73,7 +76,8 @@ impl Worker {
         bytes.len()
     }
 
-    /// One side will send no more: the other one is told so, and the tunnel ends with both.
+    /// One side ended its direction: ends the same direction on the other side. After both directions have
+    /// ended, closes both connections.
     pub(crate) fn tunnel_finished<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -97,8 +101,8 @@ impl Worker {
         }
     }
 
-    /// One side was reset: so is the other.
-    pub(crate) fn tunnel_broke<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+    /// Resets both connections, because one of them was reset or the tunnel timed out.
+    pub(crate) fn reset_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, up) = (exchange.down, exchange.up);
         self.end_tunnel(id);
@@ -108,12 +112,13 @@ impl Worker {
         reactor.abort(down);
     }
 
-    /// Nothing moved for the tunnel's timeout (either end's deadline tells).
+    /// The tunnel's timeout expired, as reported by the deadline of either connection.
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         self.accounts.counters.tunnel_timeouts.add(1);
-        self.tunnel_broke(reactor, id);
+        self.reset_tunnel(reactor, id);
     }
 
+    /// Sets the deadlines of both connections to the tunnel timeout.
     fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.tunnel;
@@ -122,7 +127,7 @@ impl Worker {
         reactor.set_deadline(exchange.up, at);
     }
 
-    /// Takes the exchange out of both connections' states.
+    /// Ends the exchange and detaches it from the downstream connection's state.
     fn end_tunnel(&mut self, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, pool, server) = (exchange.down, exchange.pool, exchange.server);

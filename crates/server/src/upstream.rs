@@ -1,8 +1,9 @@
-//! The server's side of an exchange: decode its answer, relay it, keep or throw away its connection.
-//! In: bytes and ends of upstream connections. Out: answers in the downstream output.
-//! Never: believes an answer's framing twice; reuses a connection whose end is in doubt.
-//! Invariant: an idle connection (`exchange` is none) is in its pool's idle list and nowhere else, or kept
-//! for the one client it was made for (client.rs); a byte on it is unsolicited and costs it its life.
+//! Server connections: decode responses, relay them, keep or close the connection.
+//! In: bytes and events of upstream connections. Out: responses in the output of downstream connections.
+//! Never: derives a response's framing a second time; reuses a connection if the end of its last response is
+//! in doubt.
+//! Invariant: an idle connection (`exchange` is none) is either in its pool's idle list or kept for one
+//! client (client.rs), never both. Any byte received while idle closes it.
 
 use std::rc::Rc;
 
@@ -22,6 +23,7 @@ use crate::exchange::{Exchange, Framing, Stage};
 use crate::worker::{Work, Worker};
 
 impl Worker {
+    /// A connect succeeded.
     pub(crate) fn upstream_connected<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;
@@ -33,6 +35,7 @@ impl Worker {
         }
     }
 
+    /// A server sent bytes.
     pub(crate) fn upstream_received<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -41,7 +44,7 @@ impl Worker {
     ) {
         let Some(up) = self.conns.upstream(sock) else { return };
         if up.exchange.is_none() {
-            // Nobody asked: whatever it is, it must not become the next request's answer.
+            // No request is in progress. The bytes must not be taken for the response to the next request.
             self.accounts.counters.upstream_faults.add(1);
             return self.discard_upstream(reactor, sock);
         }
@@ -64,7 +67,7 @@ impl Worker {
         }
     }
 
-    /// Decodes `bytes` of an answer; what it leaves is the beginning of a head.
+    /// Decodes `bytes` of a response. Bytes that it leaves unprocessed are the beginning of a head.
     fn decode_upstream<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -76,7 +79,7 @@ impl Worker {
             let Some(up) = self.conns.upstream(sock) else { return bytes.len() };
             let id = up.exchange;
             let Some(exchange) = self.exchanges.get_mut(id) else {
-                // The answer was whole, and yet there is more.
+                // More bytes follow a complete response.
                 self.accounts.counters.upstream_faults.add(1);
                 self.discard_upstream(reactor, sock);
                 return bytes.len();
@@ -98,7 +101,7 @@ impl Worker {
         used
     }
 
-    /// Decodes one head of an answer and relays it; 0 when it is not complete yet.
+    /// Decodes one response head and relays it. Returns 0 if the head is not complete yet.
     fn decode_response<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -119,9 +122,10 @@ impl Worker {
             Ok(Some((head, head_bytes))) => {
                 up.decoder = HeadDecoder::default();
                 match head.status {
-                    101 if !self.is_switch_asked(id, &head) => {
+                    101 if !self.is_switch_requested(id, &head) => {
                         self.accounts.counters.upstream_faults.add(1);
-                        let text = "the server switches to a protocol that was not asked for";
+                        let text =
+                            "the server switched to a protocol that the client did not request";
                         self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
                         return bytes.len();
                     }
@@ -136,17 +140,17 @@ impl Worker {
             }
             Err(_) => {
                 self.accounts.counters.upstream_faults.add(1);
-                let text = "the server's answer is malformed";
+                let text = "the server's response is malformed";
                 self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
                 bytes.len()
             }
         }
     }
 
-    /// Whether a 101 fits the request, whose head is what `replay` begins with.
-    fn is_switch_asked(&self, id: Id<Exchange>, head: &ResponseHead<'_>) -> bool {
+    /// Whether a 101 response matches the request, whose head is at the start of `replay`.
+    fn is_switch_requested(&self, id: Id<Exchange>, head: &ResponseHead<'_>) -> bool {
         let exchange = self.exchanges.get(id);
-        exchange.is_some_and(|exchange| forward::switches_as_asked(&exchange.replay, head))
+        exchange.is_some_and(|exchange| forward::switches_as_requested(&exchange.replay, head))
     }
 
     fn relay_interim<R: Reactor>(
@@ -158,20 +162,21 @@ impl Worker {
         let snapshot = Rc::clone(&self.snapshot);
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, up) = (exchange.down, exchange.up);
-        // RFC 9110 section 15.2: an HTTP/1.0 client knows no interim answers.
+        // RFC 9110 section 15.2: HTTP/1.0 clients do not know interim responses.
         if exchange.client_version == Version::Http11
             && let Some(out) = reactor.output(down)
         {
             forward::encode_interim(out, head, &snapshot.config.server.via);
             self.accounts.counters.count_answer(head.status);
         }
-        // The deadline of the answer's head runs on: interim answers must not put it off for ever.
+        // The deadline of the final head is not extended, so that interim responses cannot defer it forever.
         if is_blocked(reactor, down) {
             self.hold_upstream(reactor, up, down);
         }
     }
 
-    /// Relays the final head. `more_follows`: bytes came after it, so a bodyless answer is over-long.
+    /// Relays the final head. `more_follows`: bytes follow the head, so a response without a body is too
+    /// long.
     fn relay_head<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -184,7 +189,7 @@ impl Worker {
         self.date.update(reactor.unix_seconds());
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let old_client = exchange.client_version == Version::Http10;
-        let (framing, told) = match head.length {
+        let (framing, body_framing) = match head.length {
             BodyLength::None => (Framing::None, BodyFraming::None),
             BodyLength::Length(length) => (Framing::Length, BodyFraming::Length(length)),
             BodyLength::Chunked | BodyLength::UntilClose if old_client => {
@@ -201,7 +206,7 @@ impl Worker {
         exchange.response_body = BodyDecoder::new(head.length).dropping_trailers(drops_trailers);
         exchange.keep_upstream =
             exchange.reusable && head.persistent && head.length != BodyLength::UntilClose;
-        // An early answer: what of the request is still to come would be taken for the next one.
+        // If the response is early, the rest of the request would be taken for the next request.
         exchange.keep_downstream &=
             exchange.request_done && framing != Framing::UntilClose && !stopping;
         exchange.response_relayed = true;
@@ -212,7 +217,7 @@ impl Worker {
             date: self.date.as_bytes(),
             via: &snapshot.config.server.via,
             request_is_head: exchange.is_head,
-            body: told,
+            body: body_framing,
             hsts: snapshot.hsts.value(hsts),
         };
         if let Some(out) = reactor.output(exchange.down) {
@@ -226,7 +231,7 @@ impl Worker {
         }
     }
 
-    /// Passes body bytes of the answer on to the client; returns how many of `bytes` were used.
+    /// Relays bytes of the response body to the client. Returns how many of `bytes` were processed.
     fn relay_body<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -237,7 +242,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return bytes.len() };
         let Ok(step) = exchange.response_body.decode(bytes) else {
             self.accounts.counters.upstream_faults.add(1);
-            let text = "the server's answer is malformed";
+            let text = "the server's response is malformed";
             self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
             return bytes.len();
         };
@@ -254,13 +259,13 @@ impl Worker {
         step.consumed
     }
 
-    /// Stops reading from the server until the client has taken what it was sent.
+    /// Stops reading from the server until the client's output has drained.
     pub(crate) fn hold_upstream<R: Reactor>(&mut self, reactor: &mut R, up: SockId, down: SockId) {
         reactor.set_receiving(up, false);
         self.hold_downstream(reactor, down);
     }
 
-    /// The client took what it was sent: read from the server again.
+    /// Reads from the server again, after the client's output has drained.
     pub(crate) fn resume_upstream_of<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         if let Some(exchange) = self.exchanges.get(id) {
             reactor.set_receiving(exchange.up, true);
@@ -268,7 +273,7 @@ impl Worker {
         }
     }
 
-    /// The answer is whole: both connections are kept or closed, each for its own reasons.
+    /// The response is complete: keeps or closes each of the two connections.
     fn finish_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -306,8 +311,8 @@ impl Worker {
         }
     }
 
-    /// Puts an upstream connection among the idle ones, or closes it when it has served its time. One
-    /// whose server was told of its client is kept for that one, if that stays (`down_stays`).
+    /// Makes an upstream connection idle, or closes it if it may not be reused. A connection that began with
+    /// a PROXY header is kept for its client only, if the client's connection stays open (`down_stays`).
     fn keep_idle<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -322,8 +327,8 @@ impl Worker {
         let private = settings.proxy_protocol.is_some();
         up.exchange = Id::NONE;
         up.decoder = HeadDecoder::default();
-        let worn = reuse.requests_max.is_some_and(|most| up.requests >= most);
-        if worn || reuse.idle_max == 0 || (private && !down_stays) {
+        let used_up = reuse.requests_max.is_some_and(|most| up.requests >= most);
+        if used_up || reuse.idle_max == 0 || (private && !down_stays) {
             return self.close_upstream(reactor, sock);
         }
         reactor.set_receiving(sock, true);
@@ -338,6 +343,7 @@ impl Worker {
         }
     }
 
+    /// A server ended its direction of the connection.
     pub(crate) fn upstream_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;
@@ -350,10 +356,11 @@ impl Worker {
             Stage::ExpectBody if exchange.response_body.handle_end().is_ok() => {
                 self.finish_exchange(reactor, id, false);
             }
-            _ => self.upstream_broke(reactor, sock, id),
+            _ => self.upstream_ended_early(reactor, sock, id),
         }
     }
 
+    /// A connection to a server failed, was reset or ended.
     pub(crate) fn upstream_closed<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -367,38 +374,43 @@ impl Worker {
             return self.discard_upstream(reactor, sock);
         };
         match exchange.stage {
-            Stage::Tunnel => self.tunnel_broke(reactor, id),
+            Stage::Tunnel => self.reset_tunnel(reactor, id),
             Stage::Connecting if reason != CloseReason::Ended => {
                 self.accounts.counters.upstream_connect_failures.add(1);
                 self.drop_upstream(sock);
                 match reason {
                     CloseReason::ConnectShortage(shortage) => {
-                        self.attempt_lacked(reactor, id, shortage);
+                        self.attempt_hit_shortage(reactor, id, shortage);
                     }
                     _ => self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT),
                 }
             }
-            _ => self.upstream_broke(reactor, sock, id),
+            _ => self.upstream_ended_early(reactor, sock, id),
         }
     }
 
-    /// The server ended the connection before its answer was whole.
-    fn upstream_broke<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+    /// The server ended the connection before its response was complete.
+    fn upstream_ended_early<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+    ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         if exchange.response_started {
-            let text = "the server closed the connection within its answer";
+            let text = "the server closed the connection in the middle of its response";
             return self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
         }
         let point =
             if exchange.reused { FailurePoint::ReusedReset } else { FailurePoint::FreshReset };
         self.drop_upstream(sock);
         reactor.abort(sock);
-        let text = "the server closed the connection before answering";
+        let text = "the server closed the connection without sending a response";
         let failure = Failure { status: 502, text };
         self.attempt_failed(reactor, id, point, failure);
     }
 
-    /// The server failed in a way that another try must not hide.
+    /// The attempt failed and must not be repeated: the request may have been executed.
     fn upstream_failed<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -416,6 +428,7 @@ impl Worker {
         self.fail(reactor, id, failure);
     }
 
+    /// The blocked output to a server has drained.
     pub(crate) fn upstream_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;
@@ -428,6 +441,7 @@ impl Worker {
         self.work.push(Work::Resume(down));
     }
 
+    /// The deadline of a connection to a server expired.
     pub(crate) fn upstream_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;
@@ -442,18 +456,18 @@ impl Worker {
                 counters.upstream_connect_failures.add(1);
                 self.drop_upstream(sock);
                 reactor.abort(sock);
-                let text = "the connection to the server did not stand in time";
+                let text = "timed out connecting to the server";
                 let failure = Failure { status: 504, text };
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
             Stage::Queued | Stage::ExpectResponse => {
                 let waits_for_client = !exchange.request_done && reactor.output_pending(sock) == 0;
                 if waits_for_client {
-                    // The client sends its body slowly: the downstream deadline judges that.
+                    // The client sends its body slowly. The downstream deadline covers that.
                     return self.arm_upstream(reactor, id);
                 }
                 counters.response_timeouts.add(1);
-                let text = "the server did not answer in time";
+                let text = "timed out waiting for the server's response";
                 self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
             }
             Stage::ExpectBody => {
@@ -462,13 +476,13 @@ impl Worker {
                     return self.arm_upstream(reactor, id);
                 }
                 self.accounts.counters.body_timeouts.add(1);
-                let text = "the server's answer stood still";
+                let text = "the server stopped sending its response";
                 self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
             }
         }
     }
 
-    /// Forgets an upstream connection; the socket is the caller's.
+    /// Removes an upstream connection. The caller closes the socket.
     pub(crate) fn drop_upstream(&mut self, sock: SockId) {
         if let Some(mut up) = self.conns.remove_upstream(sock) {
             self.accounts.counters.upstream_now.sub(1);
@@ -479,19 +493,19 @@ impl Worker {
         }
     }
 
-    /// Closes an upstream connection that is between answers, in order.
+    /// Closes in order an upstream connection that has no response in progress.
     pub(crate) fn close_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.drop_upstream(sock);
         reactor.close(sock);
     }
 
-    /// Closes an idle upstream connection in order.
+    /// Removes an idle upstream connection from where it is kept, and closes it in order.
     pub(crate) fn retire_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.take_from_idle(sock);
         self.close_upstream(reactor, sock);
     }
 
-    /// Throws an upstream connection away, out of the idle list too.
+    /// Resets an upstream connection. Removes it from where it is kept if it is idle.
     pub(crate) fn discard_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         if up.exchange.is_none() {
@@ -501,7 +515,7 @@ impl Worker {
         reactor.abort(sock);
     }
 
-    /// Takes an idle connection out of where it is kept.
+    /// Removes an idle connection from the pool's idle list or from its owner.
     fn take_from_idle(&mut self, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let (pool, server, owner) = (up.pool, up.server, up.owner);

@@ -1,8 +1,9 @@
-//! A worker: everything one CPU's share of the service needs, and its loop.
-//! In: completions of its reactor, mail. Out: operations on its reactor, counters.
-//! Never: shares a connection with another worker, nor, on the way of a request, a lock (share nothing). With TLS
-//! the ticket keys' lock is read in handshakes, and the settings' count is touched where a session begins and ends.
-//! Invariant: between two completions `work` is empty.
+//! A worker: all state of one CPU's share of the service, its start, its turns and its stop.
+//! In: completions of its reactor. Out: operations on its reactor, counters.
+//! Never: shares a connection with another worker, or takes a lock while it handles a request. With TLS, a
+//! handshake takes the lock of the ticket keys, and a session's begin and end touch the reference count of
+//! the listener's settings.
+//! Invariant: `work` is empty between two completions.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,118 +26,156 @@ use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::exchange::Exchange;
-use crate::produce::Produce;
 use crate::snapshot::Snapshot;
+use crate::synthetic::SyntheticResponse;
 
-/// The timer that ends the grace of a stop.
+/// The timer that ends the grace period of a stop.
 pub(crate) const TIMER_GRACE: u32 = 0;
-/// The timer by which a stop closes what is idle.
+/// The timer at which a stop closes idle connections.
 pub(crate) const TIMER_IDLE: u32 = 1;
-/// The timer by which a stop closes the listeners.
+/// The timer at which a stop closes the listeners.
 pub(crate) const TIMER_LISTENERS: u32 = 2;
-/// How long a stop leaves the listeners open where new connections are dealt to a process that takes over: a
-/// connection whose handshake is under way when its listener closes is reset by the kernel.
+/// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
+/// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
 const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
-/// How long a stop leaves idle connections open. A client that has just got its answer sends its next
-/// request without knowing of the stop (RFC 9112 section 9.6): it is answered rather than lost.
+/// How long a stop keeps idle connections open. A client that has just received a response may send its next
+/// request without knowing of the stop (RFC 9112 section 9.6); that request is still answered.
 const STOP_IDLE_SPAN: Span = Span::from_millis(250);
 const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
-/// A turn waits at most this long, so that a lost wake-up costs latency and never a stall.
+/// A turn waits at most this long, so that a lost wake-up causes a delay and never a stall.
 const TURN_WAIT_MAX: Span = Span::from_secs(1);
 
 /// One CPU's share of the service.
+///
+/// Its methods are of the following kinds. Each kind is in a file of its own:
+///
+/// - Dispatch of completions to the methods below, and accounting: `flow.rs`
+/// - Client connections (accept, decode requests, route, respond, close): `downstream.rs`
+/// - Proxied requests (pick a server, connect, send, retry, fail): `dispatch.rs`
+/// - Server connections (decode responses, relay, reuse, close): `upstream.rs`
+/// - Tunnels after 101 (Switching Protocols): `tunnel.rs`
+/// - Synthetic responses: `synthetic.rs`
+/// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
+/// - Eviction of idle clients: `eviction.rs`
+/// - Start, turns, stop and inspection: this file
 pub struct Worker {
+    /// The immutable settings. Methods clone the `Rc` if they need it beside a mutable borrow of the worker.
     pub(crate) snapshot: Rc<Snapshot>,
+    /// The counters. This worker is their only writer; other threads may read them.
     pub(crate) accounts: Arc<Accounts>,
+    /// The connections of both sides, by socket id. Each one has a live socket in the reactor.
     pub(crate) conns: Connections,
+    /// The proxied requests in progress. Each one belongs to exactly one downstream connection.
     pub(crate) exchanges: Slab<Exchange>,
-    pub(crate) productions: Slab<Produce>,
+    /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
+    pub(crate) synthetics: Slab<SyntheticResponse>,
+    /// The pools, by their index in the configuration.
     pub(crate) pools: Vec<WorkerPool>,
+    /// Spare buffers.
     pub(crate) buffers: BufferPool,
+    /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
+    /// The value of Date, rewritten when the second changes.
     pub(crate) date: DateField,
+    /// Work that the current handler queued. Empty between two completions.
     pub(crate) work: Vec<Work>,
-    /// Room for a normalised path.
+    /// Scratch space for a normalised path. Its contents are meaningless between two requests.
     pub(crate) path_scratch: Vec<u8>,
-    /// Room for one piece of a produced body.
+    /// Scratch space for one piece of a synthetic body. Its contents are meaningless between two pieces.
     pub(crate) piece: Vec<u8>,
-    /// Producers that used up their share of the turn.
-    pub(crate) yielded: Vec<tidegate_base::Id<Produce>>,
+    /// Synthetic responses that used up their share of the turn. They continue after it. May contain stale
+    /// ids.
+    pub(crate) yielded: Vec<tidegate_base::Id<SyntheticResponse>>,
+    /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
-    /// The stop's grace has passed: what the kernel still holds is left to it.
+    /// The grace period of the stop has ended. Data that the kernel still has to send is left to it.
     grace_over: bool,
+    /// Handler calls until the next one is timed. Always at least 1 between two calls.
     pub(crate) until_sample: u32,
+    /// The handler call being timed. `None` between two completions.
     pub(crate) sampling: Option<Sample>,
+    /// The open listeners, each with its index in the configuration.
     listeners: Vec<(ListenerId, u16)>,
-    /// By listener: who closes together, where a stop may leave new connections to another process.
+    /// By listener: the listeners that close together, if a stop leaves new connections to another process.
     leaving: Leaving,
+    /// The bounds that the worker was created with.
     limits: WorkerLimits,
 }
 
-/// A timed call under way.
+/// A handler call that is being timed.
 pub(crate) struct Sample {
+    /// Which kind of handler runs.
     pub(crate) kind: HandlerKind,
+    /// When the handler began.
     pub(crate) began: Moment,
+    /// How long the completion waited in the turn before its handler began.
     pub(crate) wait_ns: u64,
 }
 
-/// A pool as one worker sees it.
+/// One worker's state of a pool.
 pub(crate) struct WorkerPool {
+    /// Load, availability and balancing state of each server. Counts only this worker's exchanges.
     pub(crate) state: PoolState,
+    /// Idle connections that any client's request may use. Every entry is a live upstream connection without
+    /// an exchange and without an owner.
     pub(crate) idle: IdleConnections<SockId>,
-    /// By server: how many idle connections are kept for the client that it was told of.
+    /// By server: the number of idle connections kept for one client each, which was named in a PROXY header.
+    /// At most `reuse.idle-max`.
     pub(crate) kept: Vec<u32>,
+    /// Exchanges that wait for a server, in order of arrival. Each of them is in `Stage::Queued`.
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
-    /// By server: which of its addresses to try first.
+    /// By server: which of its addresses to try first. Advanced when a connect fails; used modulo the number
+    /// of addresses.
     pub(crate) preferred_address: Vec<usize>,
 }
 
-/// What a completion's handler leaves to be done right after it, so that nothing recurses.
+/// Work that a handler leaves for later, so that handlers do not call each other recursively.
 pub(crate) enum Work {
-    /// Look at the input that waited on this downstream connection.
+    /// Process the input that is waiting on this downstream connection.
     Resume(SockId),
-    /// A server of this pool has room: serve who waits.
+    /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),
-    /// Few slots are free: close an idle client's connection.
-    MakeRoom,
+    /// Few slots are free: close an idle client connection.
+    EvictIdle,
 }
 
-/// What a worker still holds; see [`Worker::leftovers`].
+/// The connections and requests that a worker still holds; see [`Worker::leftovers`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Leftovers {
-    /// Connections of both sides.
+    /// Connections, downstream and upstream.
     pub connections: usize,
-    /// Requests under way with a server.
+    /// Proxied requests in progress.
     pub exchanges: usize,
-    /// Synthetic answers under way.
-    pub productions: usize,
+    /// Synthetic responses in progress.
+    pub synthetics: usize,
     /// Requests that wait for a server.
     pub queued: usize,
-    /// Idle connections to servers that any client may have.
+    /// Idle upstream connections that any client's request may use.
     pub idle: usize,
-    /// Idle connections to servers that one client may have.
+    /// Idle upstream connections that are each kept for one client.
     pub kept: u64,
-    /// Requests that pools count as being with a server.
+    /// Requests that the pools count as sent to a server.
     pub in_use: u64,
 }
 
-/// By `[[listener]]`: this process's listeners there, if it leaves new connections to those of another.
+/// By `[[listener]]`: this process's listeners on the address, if a stop steers new connections to the
+/// listeners of another process.
 pub type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
 
-/// How many connections and exchanges a worker may hold.
+/// The limits of a worker, and its place among the workers.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
-    /// Connections that its reactor holds at most, and so the exchanges that can be under way at once; room
-    /// is reserved for as many.
+    /// The most connections that the reactor may hold, and therefore the most exchanges in progress. Address
+    /// space for that many is reserved.
     pub exchanges_max: usize,
-    /// Of how many workers it is one: each has a listener of its own on each TCP address.
+    /// The number of workers. Each worker has its own listener on each TCP address.
     pub workers: u32,
-    /// Connections go to the worker of the CPU that received them.
+    /// New connections are steered to the worker of the CPU that received them.
     pub steer_by_cpu: bool,
 }
 
 impl Worker {
-    /// A worker that serves `snapshot` and counts into `accounts`; `seed` drives its balancing.
+    /// Creates a worker that serves `snapshot` and counts into `accounts`. `seed` seeds its balancing.
     #[must_use]
     pub fn new(
         snapshot: Rc<Snapshot>,
@@ -150,7 +189,7 @@ impl Worker {
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Slab::new(limits.exchanges_max),
-            productions: Slab::new(limits.exchanges_max),
+            synthetics: Slab::new(limits.exchanges_max),
             pools,
             buffers: BufferPool::default(),
             prng: Prng::new(seed),
@@ -169,20 +208,20 @@ impl Worker {
         }
     }
 
-    /// Opens the worker's own listener for every `[[listener]]`.
+    /// Opens a listener of the worker's own for every `[[listener]]`.
     ///
     /// # Errors
-    /// The first one that the kernel refuses.
+    /// The kernel refused a listener. The first error is returned.
     pub fn listen<R: Reactor>(&mut self, reactor: &mut R) -> Result<Vec<ListenerId>, ListenError> {
-        self.listen_beside(reactor, &[])
+        self.listen_with_shared(reactor, &[])
     }
 
-    /// The same, but for the listeners that the worker shares with others: `shared` names those, by
-    /// their place in the configuration.
+    /// Like [`Self::listen`], except that the listeners in `shared` are open already and shared with the
+    /// other workers. `shared` contains their indexes in the configuration and their ids.
     ///
     /// # Errors
-    /// The first one that the kernel refuses.
-    pub fn listen_beside<R: Reactor>(
+    /// The kernel refused a listener. The first error is returned.
+    pub fn listen_with_shared<R: Reactor>(
         &mut self,
         reactor: &mut R,
         shared: &[(usize, ListenerId)],
@@ -205,42 +244,44 @@ impl Worker {
         Ok(self.listeners.iter().map(|(id, _)| *id).collect())
     }
 
-    /// One turn of the reactor, and what producers had left over.
+    /// Runs one turn of the reactor, then continues the synthetic responses that yielded.
     pub fn turn<R: Driver>(&mut self, reactor: &mut R, wait_max: Span) {
         let wait = self.wait_at_most(wait_max);
         reactor.turn(self, wait);
         self.serve_yielded(reactor);
     }
 
-    /// How long the next turn may wait.
+    /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
         if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
     }
 
-    /// Goes on with producers that used up their share of the turn.
+    /// Continues the synthetic responses that used up their share of the turn.
     fn serve_yielded<R: Reactor>(&mut self, reactor: &mut R) {
         if !self.yielded.is_empty() {
             self.continue_yielded(reactor);
         }
     }
 
-    /// Says, before a stop, on which listeners it leaves new connections to a process that takes over.
+    /// Sets, before a stop, on which listeners new connections are steered to a process that takes over.
     pub fn leave_to_others(&mut self, leaving: Leaving) {
         self.leaving = leaving;
     }
 
-    /// Connections that the worker's reactor holds at most.
+    /// The most connections that the worker's reactor may hold.
     pub(crate) fn slots_max(&self) -> usize {
         self.limits.exchanges_max
     }
 
+    /// Whether new connections are steered by CPU.
     fn steers(&self) -> bool {
         self.limits.steer_by_cpu && self.limits.workers > 1
     }
 
-    /// Begins to stop: new connections go to whoever takes over, the listeners close after
-    /// `STOP_LISTENERS_SPAN` (at once where nobody does), idle connections after `STOP_IDLE_SPAN`, those
-    /// at work after their answer; what is left after `grace` is reset.
+    /// Begins to stop. New connections are steered to the process that takes over, if there is one. The
+    /// listeners close after `STOP_LISTENERS_SPAN`, or at once if no process takes over. Idle connections
+    /// close after `STOP_IDLE_SPAN`, busy ones after their response. Connections that are still open after
+    /// `grace` are reset.
     pub fn stop<R: Reactor>(&mut self, reactor: &mut R, grace: Span) {
         if self.stopping {
             return;
@@ -260,7 +301,7 @@ impl Worker {
         reactor.set_timer(TIMER_LISTENERS, now.after(STOP_LISTENERS_SPAN.min(grace)));
     }
 
-    /// Closes the listeners, once what waits in their backlogs is taken.
+    /// Closes the listeners after accepting the connections in their backlogs.
     pub(crate) fn close_listeners<R: Reactor>(&mut self, reactor: &mut R) {
         for (listener, _) in &self.listeners {
             reactor.stop_listening(*listener);
@@ -270,14 +311,14 @@ impl Worker {
         }
     }
 
-    /// Whether a stop has come to its end: nothing is left open.
+    /// Whether a stop is complete: every connection and listener is closed, or the grace period has ended.
     #[must_use]
     pub fn is_stopped<R: Reactor>(&self, reactor: &R) -> bool {
         let all_closed = reactor.sock_count() == 0 && reactor.listener_count() == 0;
         self.stopping && (self.grace_over || all_closed)
     }
 
-    /// Resets everything that is still open.
+    /// Resets every connection that is still open.
     pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
         self.grace_over = true;
         for sock in self.conns.downstream_ids() {
@@ -290,17 +331,18 @@ impl Worker {
         self.work.clear();
     }
 
+    /// The index of a listener in the configuration.
     pub(crate) fn listener_index(&self, listener: ListenerId) -> Option<u16> {
         self.listeners.iter().find(|(id, _)| *id == listener).map(|(_, index)| *index)
     }
 
-    /// What is left of connections and requests; all zero once nothing is connected.
+    /// Counts the connections and requests in progress. All counts are zero once every connection is closed.
     #[must_use]
     pub fn leftovers(&self) -> Leftovers {
         Leftovers {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
-            productions: self.productions.len(),
+            synthetics: self.synthetics.len(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),
@@ -308,7 +350,7 @@ impl Worker {
         }
     }
 
-    /// The most bytes that one connection holds now: (of input not used yet, of output not sent yet).
+    /// The largest number of buffered bytes of any one connection: (unprocessed input, unsent output).
     #[must_use]
     pub fn held_bytes_max<R: Reactor>(&mut self, reactor: &R) -> (usize, usize) {
         let (mut input, mut output) = (0, 0);
@@ -323,14 +365,14 @@ impl Worker {
         (input, output)
     }
 
-    /// How many downstream and upstream connections there are.
+    /// The numbers of downstream and upstream connections.
     #[must_use]
     pub fn connection_counts(&self) -> (usize, usize) {
         (self.conns.downstream_count(), self.conns.upstream_count())
     }
 }
 
-/// Above the layer, where there is TLS.
+/// The worker as the user of the TLS layer, if the configuration uses TLS.
 impl LayerHandler for Worker {
     fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>) {
         Handler::handle(self, reactor, completion);

@@ -199,7 +199,7 @@ impl<'a> Client<'a> {
     }
 
     /// Carries the plan out, with TLS for targets that use it.
-    pub fn run_secured<R: Driver, L: Ledger>(
+    pub fn run_secured<R: Driver, L: TlsObserver>(
         mut self,
         reactor: &mut R,
         layer: &mut TlsLayer<L>,
@@ -224,7 +224,7 @@ impl<'a> Client<'a> {
     }
 
     /// As `step`, through the TLS layer `layer`.
-    pub fn step_secured<R: Driver, L: Ledger>(
+    pub fn step_secured<R: Driver, L: TlsObserver>(
         &mut self,
         reactor: &mut R,
         layer: &mut TlsLayer<L>,

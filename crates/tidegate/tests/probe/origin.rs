@@ -273,7 +273,7 @@ fn judge(request: &Message) -> Result<Framing, String> {
         }
     }
     for option in request.values("connection").into_iter().flat_map(|value| value.split(',')) {
-        if !["te", "upgrade"].iter().any(|ours| option.trim().eq_ignore_ascii_case(ours)) {
+        if !["close", "te", "upgrade"].iter().any(|ours| option.trim().eq_ignore_ascii_case(ours)) {
             return Err(format!("the connection option {option:?} was forwarded"));
         }
     }

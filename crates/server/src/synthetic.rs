@@ -1,8 +1,9 @@
-//! Answers made to the URL's order: delayed, large or in pieces, without holding more than one piece.
-//! In: a request on a synthetic route. Out: its answer, as fast as the client takes it.
-//! Never: keeps a body; waits in any way but by the connection's deadline (of the order's delays, or of the
-//! body it waits for).
-//! Limits: `SHARE_BYTES` a turn, then the others have theirs.
+//! Synthetic responses: status, size, delays and chunks as the URL orders, holding at most one piece at a
+//! time.
+//! In: a request on a synthetic route. Out: its response, as fast as the client reads it.
+//! Never: keeps a body; waits in any other way than by the connection's deadline (for the order's delays, or
+//! for the request body).
+//! Limits: each response sends up to `SHARE_BYTES` a turn, so that other connections get their share.
 
 use tidegate_base::{Id, Moment};
 use tidegate_gate::synthetic::{self, Synthetic, SyntheticFraming};
@@ -13,40 +14,49 @@ use crate::connection::DownstreamState;
 use crate::downstream::is_blocked;
 use crate::worker::{Work, Worker};
 
-/// Bytes put together before they are handed to the reactor.
+/// Bytes that are collected before they are handed to the reactor.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Bytes one production may send in a turn.
+/// Bytes one response may send in a turn.
 const SHARE_BYTES: usize = 4 * PIECE_BYTES;
 
-/// A synthetic answer under way.
-pub(crate) struct Produce {
+/// A synthetic response in progress.
+pub(crate) struct SyntheticResponse {
+    /// The client's connection. It is live as long as the response exists, and its state names this response.
     down: SockId,
+    /// The response as the URL orders it.
     order: Synthetic,
+    /// How the body is framed.
     framing: SyntheticFraming,
+    /// The connection closes after the response.
     close: bool,
+    /// Bytes of the body sent so far, without framing. At most `order.size`.
     sent: u64,
+    /// The seed of a random body; `None` for the fixed pattern.
     seed: Option<u64>,
-    /// The request's body, read and forgotten as it comes.
+    /// Decodes the body of the request, which is discarded.
     body: BodyDecoder,
-    /// Bytes of it that still have to come before the answer.
+    /// Bytes of the request body that must still arrive before the response begins.
     body_awaited: u64,
+    /// What the response is doing now.
     phase: Phase,
+    /// The encoded response head. Empty once it has been sent.
     head: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The request's body, as far as the order wants it.
+    /// Waiting for the request body, as far as the order requires it.
     ExpectBody,
-    /// The order's delay.
+    /// Waiting for the end of the order's delay.
     Delay(Moment),
-    /// The answer flows.
+    /// Sending the body.
     Send,
-    /// The order's pause after the answer.
+    /// Waiting for the end of the order's pause after the response.
     Pause(Moment),
 }
 
 impl Worker {
+    /// Parses the order in the URL and begins its response.
     pub(crate) fn begin_synthetic<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -69,7 +79,7 @@ impl Worker {
             return self.after_answer(reactor, sock, head, 200, close);
         }
         if let (SyntheticFraming::Length, Some(out)) = (framing, reactor.output(sock))
-            && is_simple(&order)
+            && can_send_at_once(&order)
         {
             synthetic::encode_synthetic_head(out, &order, &context);
             synthetic::fill(out, 0, order.size as usize, seed);
@@ -80,7 +90,7 @@ impl Worker {
             BodyLength::None | BodyLength::Length(0) => 0,
             _ => order.body_read_max.unwrap_or(0),
         };
-        let production = Produce {
+        let response = SyntheticResponse {
             down: sock,
             framing,
             close,
@@ -92,108 +102,109 @@ impl Worker {
             head: bytes,
             order,
         };
-        match self.productions.insert(production) {
+        match self.synthetics.insert(response) {
             Ok(id) => {
                 if let Some(down) = self.conns.downstream(sock) {
-                    down.state = DownstreamState::Produce(id);
+                    down.state = DownstreamState::Synthetic(id);
                 }
                 if body_awaited == 0 {
                     self.begin_delay(reactor, id);
                 } else if head.expect_continue {
-                    // RFC 9110 section 10.1.1: who wants the body must say so.
+                    // RFC 9110 section 10.1.1: a recipient that wants the body must request it with 100.
                     reactor.send(sock, b"HTTP/1.1 100 Continue\r\n\r\n");
                 }
             }
             Err(_) => {
-                let text = "this server has too many requests under way";
+                let text = "the proxy is handling too many requests";
                 self.answer_error(reactor, sock, head, 503, text, true);
             }
         }
     }
 
-    /// Reads and forgets the request's body; begins the answer once enough of it has come.
-    pub(crate) fn feed_production<R: Reactor>(
+    /// Reads and discards the request body. Begins the response once enough of the body has arrived.
+    pub(crate) fn feed_synthetic<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<Produce>,
+        id: Id<SyntheticResponse>,
         bytes: &[u8],
     ) -> usize {
-        let Some(production) = self.productions.get_mut(id) else { return 0 };
-        if production.body.is_done() {
+        let Some(response) = self.synthetics.get_mut(id) else { return 0 };
+        if response.body.is_done() {
             return 0;
         }
-        let Ok(step) = production.body.decode(bytes) else {
-            self.refuse_production(reactor, id, 400, "the request's body is malformed");
+        let Ok(step) = response.body.decode(bytes) else {
+            self.refuse_synthetic(reactor, id, 400, "the request body is malformed");
             return bytes.len();
         };
-        production.body_awaited = production.body_awaited.saturating_sub(step.data.len() as u64);
-        let enough = step.done || production.body_awaited == 0;
-        if enough && production.phase == Phase::ExpectBody {
+        response.body_awaited = response.body_awaited.saturating_sub(step.data.len() as u64);
+        let enough = step.done || response.body_awaited == 0;
+        if enough && response.phase == Phase::ExpectBody {
             self.begin_delay(reactor, id);
         }
         step.consumed
     }
 
-    /// Whether the answer waits for bytes that the client still has to send.
-    pub(crate) fn awaits_body(&self, id: Id<Produce>) -> bool {
-        self.productions.get(id).is_some_and(|production| production.phase == Phase::ExpectBody)
+    /// Whether the response waits for more of the request body.
+    pub(crate) fn awaits_body(&self, id: Id<SyntheticResponse>) -> bool {
+        self.synthetics.get(id).is_some_and(|response| response.phase == Phase::ExpectBody)
     }
 
-    /// The connection's deadline came: the order's own time is over, or the body's.
-    pub(crate) fn production_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Produce>) {
+    /// The connection's deadline expired: the delay or pause of the order has ended, or the body timed out.
+    pub(crate) fn synthetic_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
         if self.awaits_body(id) {
             self.accounts.counters.body_timeouts.add(1);
-            let text = "the request's body did not come in time";
-            return self.refuse_production(reactor, id, 408, text);
+            let text = "timed out reading the request body";
+            return self.refuse_synthetic(reactor, id, 408, text);
         }
         self.pump(reactor, id);
     }
 
-    /// Answers a request whose body is not what it should be, and ends its connection.
-    fn refuse_production<R: Reactor>(
+    /// Rejects a request whose body is malformed or late, and ends its connection.
+    fn refuse_synthetic<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<Produce>,
+        id: Id<SyntheticResponse>,
         status: u16,
         text: &str,
     ) {
-        let Some(production) = self.productions.remove(id) else { return };
-        let down = production.down;
+        let Some(response) = self.synthetics.remove(id) else { return };
+        let down = response.down;
         if let Some(conn) = self.conns.downstream(down) {
             conn.state = DownstreamState::ExpectHead;
         }
-        let bodyless = production.framing == SyntheticFraming::None;
+        let bodyless = response.framing == SyntheticFraming::None;
         self.refuse_with(reactor, down, status, text, bodyless);
     }
 
-    fn begin_delay<R: Reactor>(&mut self, reactor: &mut R, id: Id<Produce>) {
-        let Some(production) = self.productions.get_mut(id) else { return };
-        production.phase = Phase::Delay(reactor.now().after(production.order.delay));
+    /// Begins the delay of the order.
+    fn begin_delay<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
+        let Some(response) = self.synthetics.get_mut(id) else { return };
+        response.phase = Phase::Delay(reactor.now().after(response.order.delay));
         self.pump(reactor, id);
     }
 
-    /// Carries a production on as far as time and the client allow.
-    pub(crate) fn pump<R: Reactor>(&mut self, reactor: &mut R, id: Id<Produce>) {
-        let Some(production) = self.productions.get_mut(id) else { return };
-        let down = production.down;
-        match production.phase {
+    /// Advances a response as far as its delays and the client allow.
+    pub(crate) fn pump<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
+        let Some(response) = self.synthetics.get_mut(id) else { return };
+        let down = response.down;
+        match response.phase {
             Phase::ExpectBody => {}
             Phase::Delay(until) if reactor.now() < until => reactor.set_deadline(down, until),
             Phase::Delay(_) => {
-                production.phase = Phase::Send;
-                let status = production.order.status;
-                let head = core::mem::take(&mut production.head);
+                response.phase = Phase::Send;
+                let status = response.order.status;
+                let head = core::mem::take(&mut response.head);
                 reactor.send(down, &head);
                 self.accounts.counters.count_answer(status);
                 self.send_pieces(reactor, id);
             }
             Phase::Send => self.send_pieces(reactor, id),
             Phase::Pause(until) if reactor.now() < until => reactor.set_deadline(down, until),
-            Phase::Pause(_) => self.end_production(reactor, id),
+            Phase::Pause(_) => self.end_synthetic(reactor, id),
         }
     }
 
-    /// Continues the productions that had used up their share of the last turn.
+    /// Continues the responses that had used up their share of the turn.
     pub(crate) fn continue_yielded<R: Reactor>(&mut self, reactor: &mut R) {
         for id in core::mem::take(&mut self.yielded) {
             self.pump(reactor, id);
@@ -201,15 +212,17 @@ impl Worker {
         self.settle(reactor);
     }
 
-    fn send_pieces<R: Reactor>(&mut self, reactor: &mut R, id: Id<Produce>) {
+    /// Sends pieces of the body until it is complete, the client is too slow, or the share of the turn is
+    /// used up.
+    fn send_pieces<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
         let mut piece = core::mem::take(&mut self.piece);
         let mut share = SHARE_BYTES;
-        while let Some(production) = self.productions.get_mut(id) {
-            let down = production.down;
+        while let Some(response) = self.synthetics.get_mut(id) {
+            let down = response.down;
             piece.clear();
-            production.fill_piece(&mut piece);
+            response.fill_piece(&mut piece);
             reactor.send(down, &piece);
-            if production.is_whole() {
+            if response.is_whole() {
                 self.begin_pause(reactor, id);
                 break;
             }
@@ -226,7 +239,7 @@ impl Worker {
         self.piece = piece;
     }
 
-    /// The client does not take its answer: nothing more for it until it does.
+    /// Suspends output to a client that does not read fast enough, until its output has drained.
     pub(crate) fn hold_downstream<R: Reactor>(&mut self, reactor: &mut R, down: SockId) {
         let Some(conn) = self.conns.downstream(down) else { return };
         conn.blocked = true;
@@ -234,21 +247,23 @@ impl Worker {
         reactor.set_deadline(down, reactor.now().after(listener.timeouts.body));
     }
 
-    fn begin_pause<R: Reactor>(&mut self, reactor: &mut R, id: Id<Produce>) {
-        let Some(production) = self.productions.get_mut(id) else { return };
-        production.phase = Phase::Pause(reactor.now().after(production.order.pause));
+    /// Begins the pause of the order.
+    fn begin_pause<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
+        let Some(response) = self.synthetics.get_mut(id) else { return };
+        response.phase = Phase::Pause(reactor.now().after(response.order.pause));
         self.pump(reactor, id);
     }
 
-    fn end_production<R: Reactor>(&mut self, reactor: &mut R, id: Id<Produce>) {
-        let Some(production) = self.productions.remove(id) else { return };
-        let down = production.down;
+    /// Ends the response, and closes its connection or expects the next request.
+    fn end_synthetic<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
+        let Some(response) = self.synthetics.remove(id) else { return };
+        let down = response.down;
         let blocked = is_blocked(reactor, down);
         let Some(conn) = self.conns.downstream(down) else { return };
         conn.blocked = blocked;
-        // The answer did not say that the connection ends: what is left of the body is read on.
-        conn.state = DownstreamState::discarding(production.body);
-        if production.close {
+        // If the response did not announce that the connection closes, the rest of the body is discarded.
+        conn.state = DownstreamState::discarding(response.body);
+        if response.close {
             self.close_downstream(reactor, down);
         } else {
             self.work.push(Work::Resume(down));
@@ -256,12 +271,12 @@ impl Worker {
     }
 }
 
-impl Produce {
+impl SyntheticResponse {
     fn is_whole(&self) -> bool {
         self.framing == SyntheticFraming::None || self.sent >= self.order.size
     }
 
-    /// Appends the next bytes of the answer, framed; with the last of them its end.
+    /// Appends the next piece of the body, framed. After the last piece, appends the end of the body.
     fn fill_piece(&mut self, out: &mut Vec<u8>) {
         if self.framing == SyntheticFraming::None {
             return;
@@ -285,8 +300,8 @@ impl Produce {
     }
 }
 
-/// Whether the order can be answered at once, whole.
-fn is_simple(order: &Synthetic) -> bool {
+/// Whether the whole response can be sent at once.
+fn can_send_at_once(order: &Synthetic) -> bool {
     order.delay.is_zero()
         && order.pause.is_zero()
         && order.size <= PIECE_BYTES as u64

@@ -1,28 +1,29 @@
-//! Who listens on an address, of all processes: a stop steers connections to those who came later, and must
-//! know whether some who came earlier are still there.
-//! In: an address. Out: the listening sockets on it, by inode, as /proc/net/tcp shows them.
-//! Never: is asked while serving: at the start and at the stop only. Where /proc cannot be read nobody is seen.
-//! Limits: reads the listening sockets of the network namespace, which the kernel lists first, and no other.
+//! The listening sockets on an address, of all processes. A stopping process steers new connections to
+//! processes that started later, and must know whether a process that started earlier still listens.
+//! In: an address. Out: the inodes of the sockets that listen on it, from /proc/net/tcp.
+//! Never: runs while requests are served, only at start and stop. If /proc cannot be read, no socket is
+//! found.
+//! Limits: reads only the listening sockets of the network namespace, which the kernel lists first.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 
-/// The state of a listening socket, as the kernel writes it (`TCP_LISTEN`).
+/// The state of a listening socket in the table (`TCP_LISTEN`).
 const LISTENS: &str = "0A";
 
-/// Inodes of the sockets that listen on exactly `address`.
+/// Returns the inodes of the sockets that listen on exactly `address`.
 pub(crate) fn listeners_on(address: SocketAddr) -> Vec<u64> {
     let table = if address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
     File::open(table).map(|file| parse(BufReader::new(file), address)).unwrap_or_default()
 }
 
-/// Whether one of `earlier` still listens on `address`.
-pub(crate) fn are_there_still(earlier: &[u64], address: SocketAddr) -> bool {
+/// Whether one of the sockets `earlier` still listens on `address`.
+pub(crate) fn any_still_listening(earlier: &[u64], address: SocketAddr) -> bool {
     !earlier.is_empty() && listeners_on(address).iter().any(|inode| earlier.contains(inode))
 }
 
-/// Reads proc(5)'s table: `sl local_address rem_address st queues timer retransmits uid timeout inode`.
+/// Parses the table described in proc(5): `sl local_address rem_address st queues timer retransmits uid timeout inode`.
 fn parse(table: impl BufRead, address: SocketAddr) -> Vec<u64> {
     let local = table_address(address);
     let mut inodes = Vec::new();
@@ -39,7 +40,7 @@ fn parse(table: impl BufRead, address: SocketAddr) -> Vec<u64> {
     inodes
 }
 
-/// An address as the table writes it: words of the host's byte order, then the port.
+/// Formats an address as in the table: 32-bit words in the host's byte order, then the port.
 fn table_address(address: SocketAddr) -> String {
     let octets = match address {
         SocketAddr::V4(v4) => v4.ip().octets().to_vec(),
@@ -58,7 +59,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_listener_is_seen_as_long_as_it_listens_and_a_connection_is_not_one() {
+    fn only_open_listeners_are_found() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(any).expect("loopback has a port");
             let address = listener.local_addr().expect("it is bound");
@@ -66,9 +67,9 @@ mod tests {
             let inode = rustix::fs::fstat(listener.as_fd()).expect("it is open").st_ino;
             let seen = listeners_on(address);
             assert_eq!(seen, [inode]);
-            assert!(are_there_still(&seen, address));
+            assert!(any_still_listening(&seen, address));
             drop(listener);
-            assert!(!are_there_still(&seen, address));
+            assert!(!any_still_listening(&seen, address));
             drop(client);
         }
     }
