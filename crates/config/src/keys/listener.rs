@@ -1,0 +1,180 @@
+//! The settings of listeners, except those of TLS and https.
+//! In: nothing. Out: the section `[[listener]]`, which `FILE` refers to, and its tables.
+
+use tidegate_base::limits;
+
+use super::Preset::{Absent, Required, Value};
+use super::Shape::{List, Number, OneOf, Size, Table, Text, True, Word};
+use super::https::{HSTS_ABOUT, HSTS_SHAPE, HTTPS_REDIRECT};
+use super::{COUNT_OR_UNLIMITED, LISTENER_TLS, Section, TIMEOUT, key};
+
+/// `[[listener]]`.
+pub static LISTENER: Section = Section {
+    path: "[[listener]]",
+    about: "An address that accepts connections.",
+    keys: &[
+        key(
+            "name",
+            Text("1 to 64 letters, digits, '-', '_' and '.'"),
+            Absent,
+            "Name of the listener in routes, logs and counters. Without it, the `bind` address is the name.",
+            "",
+        ),
+        key(
+            "bind",
+            Text("\"IP:PORT\", \"[IPv6]:PORT\" or \"unix:/PATH\""),
+            Required,
+            "Address to listen on. Port 0 takes any free port, which is printed at start.",
+            "",
+        ),
+        key(
+            "backlog",
+            Number(1, 65_535),
+            Value("4096"),
+            "Maximum number of connections that wait in the kernel until they are accepted. The kernel \
+             lowers the value to net.core.somaxconn.",
+            "This is the kernel's own default limit. A burst of connections waits instead of being refused.",
+        ),
+        key("limits", Table(&LIMITS), Absent, "Limits of one request.", ""),
+        key("timeouts", Table(&CLIENT_TIMEOUTS), Absent, "Timeouts for clients.", ""),
+        key(
+            "requests-per-connection-max",
+            COUNT_OR_UNLIMITED,
+            Value("\"unlimited\""),
+            "Number of requests on one connection before it is closed.",
+            "The memory of a connection does not grow with its age, so closing it early would only cost \
+             handshakes.",
+        ),
+        key(
+            "trusted",
+            List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),
+            Value("[]"),
+            "Addresses of proxies whose X-Forwarded-* and Forwarded fields are trusted and extended. From \
+             all other clients these fields are replaced. X-Forwarded-Proto from a trusted address also \
+             determines `redirect-to-https`, `hsts` and the scheme of redirects.",
+            "No address is trusted by default: anyone can write these fields, so only proxies that you list \
+             are trusted.",
+        ),
+        key(
+            "proxy-protocol",
+            Table(&LISTENER_PROXY),
+            Absent,
+            "Proxies in front that state by the PROXY protocol (version 1 or 2) which client each \
+             connection is for. Without it, no client may send a PROXY header.",
+            "",
+        ),
+        key(
+            "redirect-to-https",
+            OneOf(&[True, Table(&HTTPS_REDIRECT)]),
+            Absent,
+            "Redirects every request received by plain HTTP to the same URL with https, whatever the routes \
+             state. Only for a listener without `tls`. A request that reached a proxy in front by https \
+             goes on to the routes if that proxy may state so (`trusted`, `proxy-protocol`).",
+            "",
+        ),
+        key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
+        key(
+            "tls",
+            OneOf(&[Word(&["self-signed"]), Table(&LISTENER_TLS)]),
+            Absent,
+            "Speaks TLS. \"self-signed\" creates a certificate at start, for development. Without this \
+             setting, the listener speaks plain HTTP.",
+            "",
+        ),
+    ],
+    later: &[],
+};
+
+/// `proxy-protocol = { ... }` of a listener.
+pub static LISTENER_PROXY: Section = Section {
+    path: "[listener.proxy-protocol]",
+    about: "Proxies in front whose connections begin with a PROXY header, before TLS if TLS is used. The \
+             address in the header is the client's address for everything that follows. If a version 2 \
+             header states that the client used TLS, its requests count as received by https.",
+    keys: &[key(
+        "from",
+        List(&Text(
+            "\"10.0.0.0/8\", \"192.0.2.1\", \"2001:db8::/32\", or \"unix\" on a unix socket",
+        )),
+        Required,
+        "Addresses of the proxies that send the header. A connection from one of them must begin with \
+             the header; otherwise it is closed. Connections from other addresses are accepted without it, \
+             and a header from them is a malformed request.",
+        "",
+    )],
+    later: &[],
+};
+
+/// `limits = { ... }` of a listener.
+pub static LIMITS: Section = Section {
+    path: "[listener.limits]",
+    about: "Limits of one request.",
+    keys: &[
+        key(
+            "request-line",
+            Size(64, limits::HEAD_BYTES_CEILING as u64),
+            Value("\"8KiB\""),
+            "Maximum size of the request line. A longer one gets a 414 response. Must be smaller than \
+             `head`.",
+            "RFC 9112 section 3 recommends at least 8000 bytes, and real links are shorter.",
+        ),
+        key(
+            "head",
+            Size(128, limits::HEAD_BYTES_CEILING as u64),
+            Value("\"16KiB\""),
+            "Maximum size of the whole head, including the request line. A larger head gets a 431 response.",
+            "Leaves room for large cookies and tokens. The head is held in memory, so this limits what a \
+             slow client can occupy.",
+        ),
+        key(
+            "header-fields",
+            Number(1, limits::HEADER_FIELDS_MAX as u64),
+            Value("100"),
+            "Maximum number of header fields in a request. More fields get a 431 response.",
+            "Browsers send 20 to 40 fields. The work for a request grows with their number.",
+        ),
+        key(
+            "body",
+            OneOf(&[Word(&["unlimited"]), Size(0, 1 << 50)]),
+            Value("\"unlimited\""),
+            "Maximum size of a request body. A larger body gets a 413 response.",
+            "Bodies are streamed through two buffers and never stored, so their length costs Tidegate no \
+             memory. Your servers may need a limit.",
+        ),
+    ],
+    later: &[],
+};
+
+/// `timeouts = { ... }` of a listener.
+pub static CLIENT_TIMEOUTS: Section = Section {
+    path: "[listener.timeouts]",
+    about: "Timeouts for clients.",
+    keys: &[
+        key(
+            "head",
+            TIMEOUT,
+            Value("\"10s\""),
+            "Time from the first byte of a request to the end of its head. When it expires, the client gets \
+             a 408 response.",
+            "Received bytes do not restart it, so a slow-header attack holds a connection no longer than \
+             this.",
+        ),
+        key(
+            "idle",
+            TIMEOUT,
+            Value("\"60s\""),
+            "Time between two requests on a kept connection. When it expires, the connection is closed \
+             without a response.",
+            "An idle connection holds no buffers, so browsers may keep theirs for a minute.",
+        ),
+        key(
+            "body",
+            TIMEOUT,
+            Value("\"30s\""),
+            "Time without a byte of the request body, or without the client accepting any part of the \
+             response. When it expires, the client gets a 408 response or its connection is reset.",
+            "Tolerates a pause in a mobile network. A client that stops reading gives its buffers back.",
+        ),
+    ],
+    later: &[],
+};

@@ -1,0 +1,220 @@
+//! The settings of pools and their servers, except those of TLS.
+//! In: nothing. Out: the section `[pool.NAME]`, which `FILE` refers to, and its tables.
+
+use super::Preset::{Absent, Required, Value};
+use super::Shape::{Boolean, List, Number, OneOf, Table, Text, True, Word};
+use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
+
+/// `[pool.NAME]`.
+pub static POOL: Section = Section {
+    path: "[pool.NAME]",
+    about: "Servers that do the same work.",
+    keys: &[
+        key(
+            "servers",
+            List(&OneOf(&[Text(SERVER_ADDRESS), Table(&UPSTREAM)])),
+            Required,
+            "Servers of the pool, at least one. A string is the server's address.",
+            "",
+        ),
+        key(
+            "balance",
+            OneOf(&[Word(&["random", "round-robin", "least-connections"]), Table(&BALANCE)]),
+            Value("\"random\""),
+            "How the server for a request is chosen. \"random\" draws two servers at random by weight and \
+             takes the less loaded one, \"round-robin\" takes the servers in turn by weight, \
+             \"least-connections\" takes the least loaded server by weight, and a table chooses by a key of \
+             the request.",
+            "Two random choices spread the load nearly as well as comparing all servers, and never send all \
+             requests to the same server.",
+        ),
+        key("timeouts", Table(&SERVER_TIMEOUTS), Absent, "Timeouts for servers.", ""),
+        key("reuse", Table(&REUSE), Absent, "Reuse of connections to servers.", ""),
+        key(
+            "retries",
+            Number(0, 10),
+            Value("2"),
+            "How many further servers are tried after the first one failed. A request is tried again only \
+             if that is safe: no part of a response has arrived, and the request can be sent again.",
+            "Enough to skip one dead server, and too few to turn an outage into a storm of requests.",
+        ),
+        key(
+            "queue-max",
+            Number(0, 1_000_000),
+            Value("1024"),
+            "Maximum number of requests of one worker that wait for a server below its `maxconn`. Further \
+             requests get a 503 response.",
+            "Waiting requests occupy memory. Beyond this number, an immediate error is better than a longer \
+             wait.",
+        ),
+        key(
+            "proxy-protocol",
+            Word(&["v1", "v2"]),
+            Absent,
+            "Tells servers the client's address with a PROXY protocol header; \"v2\" also states how the \
+             client used TLS. Such a connection serves one client: it is kept for the next request of that \
+             client and not used for other clients. Without this setting, no header is sent.",
+            "",
+        ),
+        key(
+            "trailers",
+            Boolean,
+            Value("false"),
+            "Forwards the trailer fields of chunked requests to the servers. Trailer fields of responses \
+             are always forwarded to the client.",
+            "Several HTTP/1.1 servers do not read the trailers of a request and take them for the next \
+             request on that connection. Enable it only for servers known to read them.",
+        ),
+        key(
+            "tls",
+            OneOf(&[True, Table(&POOL_TLS)]),
+            Absent,
+            "Speaks TLS to the servers. `true` verifies their certificates by the system's certificate \
+             authorities. Without this setting, connections use plain HTTP.",
+            "",
+        ),
+    ],
+    later: &[(
+        "health",
+        "servers are not probed; if a connection fails, another server is tried (`retries`)",
+    )],
+};
+
+const SERVER_ADDRESS: &str = "\"IP:PORT\", \"NAME:PORT\" or \"unix:/PATH\"";
+
+/// `{ address, ... }` of a pool's servers.
+pub static UPSTREAM: Section = Section {
+    path: "[pool.NAME.servers]",
+    about: "A server of a pool.",
+    keys: &[
+        key(
+            "address",
+            Text(SERVER_ADDRESS),
+            Required,
+            "Address of the server. A name is resolved once, at start.",
+            "",
+        ),
+        key(
+            "weight",
+            Number(0, 1000),
+            Value("1"),
+            "Share of the requests relative to the other servers. 0 takes the server out of rotation: it is \
+             used only if no other server is available.",
+            "",
+        ),
+        key(
+            "maxconn",
+            COUNT_OR_UNLIMITED,
+            Value("\"unlimited\""),
+            "Maximum number of connections in use at once, for each worker. Further requests wait in the \
+             queue (`queue-max`).",
+            "Only the operator knows how many connections a server can handle.",
+        ),
+    ],
+    later: &[],
+};
+
+/// `balance = { ... }`.
+pub static BALANCE: Section = Section {
+    path: "[pool.NAME.balance]",
+    about: "Chooses the server by a key of the request: consistent hashing with bounded load.",
+    keys: &[key(
+        "hash",
+        Text("\"path\", \"client-address\" or \"header:NAME\""),
+        Required,
+        "The key. Requests with the same key go to the same server while it has capacity.",
+        "",
+    )],
+    later: &[],
+};
+
+/// `timeouts = { ... }` of a pool.
+pub static SERVER_TIMEOUTS: Section = Section {
+    path: "[pool.NAME.timeouts]",
+    about: "Timeouts for servers.",
+    keys: &[
+        key(
+            "connect",
+            TIMEOUT,
+            Value("\"3s\""),
+            "Time to establish a connection. When it expires, another server is tried, or the client gets a \
+             504 response.",
+            "Tolerates one lost SYN packet (the kernel sends it again after a second), but does not wait \
+             for a dead host.",
+        ),
+        key(
+            "response-head",
+            TIMEOUT,
+            Value("\"60s\""),
+            "Time from the end of the request to the head of the response. When it expires, the client gets \
+             a 504 response.",
+            "Slow pages exist, but a stuck server must not hold its connection forever.",
+        ),
+        key(
+            "body",
+            TIMEOUT,
+            Value("\"60s\""),
+            "Time without a byte of a body, in the direction that is being transferred.",
+            "Tolerates a pause of the server. A dead server must not hold buffers forever.",
+        ),
+        key(
+            "queue",
+            TIMEOUT,
+            Value("\"10s\""),
+            "Time in the queue for a server. When it expires, the client gets a 503 response.",
+            "People do not wait longer, and a queue that is not served within this time only grows.",
+        ),
+        key(
+            "tunnel",
+            TIMEOUT,
+            Value("\"1h\""),
+            "Time without a byte in either direction of a tunnel (WebSocket). When it expires, both \
+             connections are closed.",
+            "Quiet WebSocket connections are common, and an idle tunnel holds no buffers.",
+        ),
+    ],
+    later: &[],
+};
+
+/// `reuse = { ... }`.
+pub static REUSE: Section = Section {
+    path: "[pool.NAME.reuse]",
+    about: "Reuse of connections to servers.",
+    keys: &[
+        key(
+            "idle-max",
+            Number(0, 100_000),
+            Value("16384"),
+            "Maximum number of idle connections kept for each server and worker; 0 keeps none. With \
+             `proxy-protocol`, this counts the connections that are each kept for one client.",
+            "All connections that a busy moment needed are kept, because a new connection costs several \
+             times as much as a request. `idle-timeout` closes them later. Lower the value for servers with \
+             few connection slots.",
+        ),
+        key(
+            "idle-timeout",
+            TIMEOUT,
+            Value("\"30s\""),
+            "How long an idle connection is kept.",
+            "Shorter than nginx's keep-alive timeout (75 s), so that Tidegate closes the connection first. \
+             Set it below the timeout of your servers.",
+        ),
+        key(
+            "requests-max",
+            COUNT_OR_UNLIMITED,
+            Value("\"unlimited\""),
+            "Number of requests on one connection before it is closed.",
+            "Servers that want fewer requests close the connection themselves.",
+        ),
+        key(
+            "after-unexpected-body",
+            Boolean,
+            Value("false"),
+            "Reuses a connection after a GET, HEAD, DELETE, OPTIONS or TRACE request that had a body. \
+             Otherwise such a request is sent with `Connection: close`.",
+            "A server that does not expect a body may leave it unread and take it for the next request. \
+             Enable it for servers that read every body, such as search engines queried by GET.",
+        ),
+    ],
+    later: &[],
+};

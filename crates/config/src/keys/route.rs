@@ -1,0 +1,195 @@
+//! The settings of routes: conditions and actions.
+//! In: nothing. Out: the section `[[route]]`, which `FILE` refers to, and its tables.
+
+use super::Preset::{Absent, Required, Value};
+use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
+use super::https::{HSTS_ABOUT, HSTS_SHAPE};
+use super::{Section, Shape, key};
+
+const FIELD_TEST: Shape = OneOf(&[Boolean, Text("the required value")]);
+const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
+
+/// `[[route]]`.
+pub static ROUTE: Section = Section {
+    path: "[[route]]",
+    about: "Selects requests and states what happens to them. A route has exactly one of the actions \
+             `respond`, `redirect`, `synthetic` and `proxy`.",
+    keys: &[
+        key(
+            "listener",
+            Text("the name of a [[listener]]"),
+            Absent,
+            "The only listener that the route applies to. Without it, the route applies to all listeners.",
+            "",
+        ),
+        key(
+            "host",
+            Text("\"example.com\" or \"*.example.com\""),
+            Absent,
+            "Host of the request, compared without case and port. \"*.\" stands for one or more labels. \
+             Without it, any host matches.",
+            "",
+        ),
+        key(
+            "path",
+            Text("\"/json\", \"/api/*\" or \"/users/{id}\""),
+            Absent,
+            "Path of the request, without the query. \"/api/*\" matches /api and everything below it; \
+             \"{id}\" matches any one segment. Without it, any path matches. Paths are compared in one \
+             normalized spelling (\"/%40a\" is \"/@a\", \"/a/./b\" is \"/a/b\") and forwarded as the client \
+             sent them. A path that servers could read in different ways gets a 400 response: if merging \
+             slashes, decoding \"%2F\" or cutting off \";...\" makes it the path of an earlier route with a \
+             different effect; if leaving \"..\" unresolved makes it the path of any other route with a \
+             different effect; if \".\" or \"..\" appears together with one of these forms; or if it \
+             contains both \"%2F\" and \"%5C\".",
+            "",
+        ),
+        key(
+            "method",
+            OneOf(&[Text("\"GET\""), List(&Text("\"GET\""))]),
+            Absent,
+            "The method, or several methods. Without it, any method matches.",
+            "",
+        ),
+        key(
+            "headers",
+            Fields(&FIELD_TEST),
+            Absent,
+            "Conditions on header fields, all of which must hold. With a string, the field must have this \
+             value; with `true`, it must be present; with `false`, it must be absent.",
+            "",
+        ),
+        key(
+            "client-cert",
+            OneOf(&[Boolean, Table(&ROUTE_CERTIFICATE)]),
+            Absent,
+            "Condition on the client's certificate. The listener must request certificates (`client-auth`). \
+             `true` requires a certificate that was verified by Tidegate, `false` requires that there is \
+             none, and a table requires certain certificates. A certificate verified only by a proxy in \
+             front does not count. Without this setting, clients match with or without a certificate.",
+            "",
+        ),
+        key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
+        key("respond", Table(&RESPOND), Absent, "Sends a fixed response.", ""),
+        key(
+            "redirect",
+            OneOf(&[Text(REDIRECT_TARGET), Table(&REDIRECT)]),
+            Absent,
+            "Redirects the client. A string is the target.",
+            "",
+        ),
+        key(
+            "synthetic",
+            True,
+            Absent,
+            "Makes a response as described by the query of the URL, for tests and benchmarks: \
+             `/synthetic?s=20k&t=700`.",
+            "",
+        ),
+        key(
+            "proxy",
+            OneOf(&[Text("the name of a [pool.NAME]"), Table(&PROXY)]),
+            Absent,
+            "Forwards the request to a server of a pool. A string is the name of the pool.",
+            "",
+        ),
+    ],
+    later: &[
+        ("files", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+        ("echo", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+        ("push", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+        ("lua", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+    ],
+};
+
+const SUBJECT: &str = "\"CN=bob,O=Example\"";
+const FINGERPRINT: &str = "64 hexadecimal digits, with or without colons";
+
+/// `client-cert = { ... }` of a route.
+pub static ROUTE_CERTIFICATE: Section = Section {
+    path: "[route.client-cert]",
+    about: "Which client certificates match. At least one of the two settings is required. If a setting \
+             has several values, any of them may match; if both settings are present, both must match.",
+    keys: &[
+        key(
+            "subject",
+            OneOf(&[Text(SUBJECT), List(&Text(SUBJECT))]),
+            Absent,
+            "The whole subject, exactly as servers receive it in `X-Client-Cert-Subject` (RFC 4514, the \
+             most specific attribute first). Every authority in `client-ca` can issue a certificate with \
+             this subject.",
+            "",
+        ),
+        key(
+            "sha256",
+            OneOf(&[Text(FINGERPRINT), List(&Text(FINGERPRINT))]),
+            Absent,
+            "The SHA-256 fingerprint. It identifies one certificate, until that certificate is renewed.",
+            "",
+        ),
+    ],
+    later: &[],
+};
+
+const REDIRECT_TARGET: &str =
+    "a URL or an absolute path; {host}, {path} and {query} are replaced by those of the request";
+
+/// `respond = { ... }`.
+pub static RESPOND: Section = Section {
+    path: "[route.respond]",
+    about: "A fixed response.",
+    keys: &[
+        key("status", Number(200, 599), Value("200"), "The status code.", ""),
+        key(
+            "headers",
+            Fields(&FIELD_VALUES),
+            Absent,
+            "Additional header fields; an array repeats the field. Fields that frame the message, describe \
+             the connection or are set by Tidegate in any case are rejected.",
+            "",
+        ),
+        key("body", Text("any text"), Value("\"\""), "The content, encoded as UTF-8.", ""),
+    ],
+    later: &[],
+};
+
+/// `redirect = { ... }`.
+pub static REDIRECT: Section = Section {
+    path: "[route.redirect]",
+    about: "Redirects the client.",
+    keys: &[
+        key(
+            "to",
+            Text(REDIRECT_TARGET),
+            Required,
+            "Target of the redirect. {host} is the request's host with its port, {path} its path, and \
+             {query} its query with the question mark.",
+            "",
+        ),
+        key(
+            "status",
+            Number(301, 308),
+            Value("302"),
+            "301, 302, 303, 307 or 308.",
+            "A temporary redirect: browsers do not cache a mistake. Use 308 once the redirect is correct.",
+        ),
+    ],
+    later: &[],
+};
+
+/// `proxy = { ... }`.
+pub static PROXY: Section = Section {
+    path: "[route.proxy]",
+    about: "Forwards the request to a server of a pool.",
+    keys: &[
+        key("pool", Text("the name of a [pool.NAME]"), Required, "Name of the pool.", ""),
+        key(
+            "host",
+            Text("\"keep\" or \"app.internal\""),
+            Value("\"keep\""),
+            "Value of the Host field that the server receives. \"keep\" passes on the client's value.",
+            "",
+        ),
+    ],
+    later: &[],
+};

@@ -1,0 +1,67 @@
+//! The settings of the whole process.
+//! In: nothing. Out: the section `[server]`, which `FILE` refers to.
+
+use tidegate_base::limits;
+
+use super::Preset::Value;
+use super::Shape::{Duration, Number, OneOf, Text, Word};
+use super::{Section, key};
+
+/// `[server]`.
+pub static SERVER: Section = Section {
+    path: "[server]",
+    about: "Settings of the whole process.",
+    keys: &[
+        key(
+            "workers",
+            OneOf(&[Word(&["auto"]), Number(1, limits::WORKERS_MAX as u64)]),
+            Value("\"auto\""),
+            "Number of worker threads. \"auto\" starts one for each CPU that this process may use.",
+            "Workers share nothing, so one for each CPU uses the whole machine. More workers would only \
+             compete for the same CPUs.",
+        ),
+        key(
+            "shutdown-grace",
+            Duration(0, 3_600_000),
+            Value("\"30s\""),
+            "How long a stop waits for exchanges in flight. After this time the remaining connections are \
+             reset.",
+            "Long enough for ordinary responses, and short enough that a stuck client cannot delay a \
+             restart.",
+        ),
+        key(
+            "connections-max",
+            OneOf(&[Word(&["auto"]), Number(1, 100_000_000)]),
+            Value("\"auto\""),
+            "Maximum number of connections of one worker. \"auto\" uses what the worker's descriptor limit \
+             allows.",
+            "The kernel's descriptor limit cannot be exceeded in any case. Accepting pauses before that \
+             limit is reached.",
+        ),
+        key(
+            "server-name",
+            Text("visible ASCII characters and spaces; \"\" omits the field"),
+            Value("\"tidegate\""),
+            "Value of the Server field in responses that Tidegate makes itself. An empty string omits the \
+             field.",
+            "The name contains no version, so it tells an attacker nothing useful.",
+        ),
+        key(
+            "via",
+            Text("a token: letters, digits and !#$%&'*+-.^_`|~"),
+            Value("\"tidegate\""),
+            "Name of this proxy in the Via field (RFC 9110 section 7.6.3).",
+            "A pseudonym does not disclose the host's name.",
+        ),
+        key(
+            "steer-by-cpu",
+            Word(&["auto", "on", "off"]),
+            Value("\"auto\""),
+            "Whether a connection goes to the worker of the CPU that received it. \"auto\" does this only \
+             if the network card's interrupts are spread over the workers' CPUs.",
+            "Steering helps if interrupts are spread, and leaves workers without connections if they are \
+             not. \"auto\" checks this first.",
+        ),
+    ],
+    later: &[],
+};
