@@ -71,7 +71,7 @@ impl core::fmt::Display for StartError {
             Self::Listen(text) => write!(f, "{text}"),
             Self::Tls(faults) => {
                 for (index, fault) in faults.iter().enumerate() {
-                    let lead = if index == 0 { "" } else { "\nerror: " };
+                    let lead = if index == 0 { "" } else { "\ntidegate: " };
                     write!(f, "{lead}{fault}")?;
                 }
                 Ok(())
