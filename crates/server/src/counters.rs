@@ -166,7 +166,7 @@ impl HandlerKind {
         Self::Mail,
     ];
 
-    /// Its name, as `show profiling` prints it.
+    /// The name of the kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
