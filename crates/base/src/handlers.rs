@@ -1,5 +1,5 @@
 //! Per-handler accounting: for each kind of handler, calls, CPU time and queueing latency.
-//! In: clock readings around one call out of `SAMPLE_EVERY`. Out: sums over the timed calls.
+//! In: clock readings around one call in `SAMPLE_EVERY`. Out: sums that `show profiling` reads.
 //! Never: reads a clock itself. Limits: one sample in 64 calls keeps it below 1 ns a call.
 
 use crate::counters::Counter;

@@ -166,7 +166,7 @@ impl HandlerKind {
         Self::Mail,
     ];
 
-    /// The name of the kind.
+    /// Its name, as `show profiling` prints it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
