@@ -15,6 +15,7 @@ mod nearest;
 mod pattern;
 mod pools;
 mod reach;
+mod rebind;
 mod reference;
 pub mod report;
 mod routes;
@@ -24,8 +25,9 @@ mod tls;
 mod units;
 mod words;
 
-pub use embedded::{embedded, embedded_text};
+pub use embedded::{embedded, embedded_at, embedded_text};
 pub use file::{FILE_BYTES_MAX, parse, parse_with_warnings};
+pub use rebind::rebind;
 pub use reference::reference;
 pub use report::{Errors, Warnings};
 pub use schema::schema;

@@ -1,11 +1,12 @@
 //! The binary as a command: exit codes, stdout and stderr, one request served.
 //! In: command lines. Out: passed assertions.
-//! Never: listens anywhere but on a unix socket in a folder of the test.
+//! Never: listens anywhere but on a unix socket in a folder of the test, and on free ports of 127.0.0.1.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 fn tidegate(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -117,6 +118,86 @@ fn connect(path: &str, server: &mut Child) -> UnixStream {
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+/// Starts the binary with stderr piped, and returns its messages up to the first listening address.
+fn start(arguments: &[&str]) -> (Serving, Lines<BufReader<ChildStderr>>, String, SocketAddr) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut child =
+        command.args(arguments).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    let stderr = child.stderr.take().expect("stderr is piped");
+    let serving = Serving(child);
+    let mut lines = BufReader::new(stderr).lines();
+    let mut messages = String::new();
+    for line in lines.by_ref() {
+        let line = line.expect("stderr is text");
+        messages.push_str(&format!("{line}\n"));
+        if let Some((_, rest)) = line.split_once("listening on http://") {
+            let address = rest.split('/').next().and_then(|text| text.parse().ok());
+            return (serving, lines, messages, address.expect("an address is printed"));
+        }
+    }
+    panic!("the server exited: {messages}");
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the request is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the response is read to its end");
+    answer
+}
+
+#[test]
+fn embedded_configuration_needs_one_port_and_takes_the_next_one_if_it_is_busy() {
+    let (_first, _lines, messages, first) = start(&["run"]);
+    let note = format!("tidegate: open http://{first}/ ");
+    assert!(messages.contains(&note), "{messages}");
+    assert_eq!(messages.matches("listening on").count(), 1, "{messages}");
+    assert!(get(first, "/proxied/json").contains("through the proxy"));
+    let (second, _lines, messages, address) = start(&["run"]);
+    assert!(address.port() > first.port(), "{messages}");
+    assert!(messages.contains(" is in use by process "), "{messages}");
+    assert!(messages.contains(&format!(": using {address}\n")), "{messages}");
+    drop(second);
+    let busy = first.to_string();
+    let output = tidegate(&["run", "--bind", &busy]);
+    assert_eq!(output.status.code(), Some(2), "an address that the user chose is not exchanged");
+    assert!(text(&output.stderr).contains(&format!("cannot listen on {busy}: process ")));
+}
+
+#[test]
+fn bind_replaces_the_address_of_the_only_listener() {
+    let folder = Folder::new("bind");
+    let listener = "[[listener]]\nname = \"NAME\"\nbind = \"192.0.2.1:1\"\n";
+    let route = "[[route]]\nrespond = { body = \"from the file\" }\n";
+    let one = folder.file("one.toml", format!("{listener}{route}"));
+    for arguments in
+        [&["run", &one, "--bind", "127.0.0.1:0"], &["run", "--bind=127.0.0.1:0", "-c", &one]]
+    {
+        let (_serving, _lines, _, address) = start(arguments);
+        assert!(get(address, "/").ends_with("from the file"));
+    }
+    let (_serving, _lines, _, address) = start(&["run", "--bind", "127.0.0.1:0"]);
+    assert!(get(address, "/proxied/json").contains("through the proxy"));
+    let second = listener.replace("NAME", "other").replace(":1", ":2");
+    let two = folder.file("two.toml", format!("{listener}{second}{route}"));
+    let output = tidegate(&["run", &two, "--bind", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("has 2: NAME, other;"), "{}", text(&output.stderr));
+    assert_eq!(tidegate(&["run", &one, "-c", &one]).status.code(), Some(2));
+}
+
+#[test]
+fn sighup_without_tls_states_that_nothing_was_read() {
+    let (serving, mut lines, _, address) = start(&["run", "--bind", "127.0.0.1:0"]);
+    assert!(get(address, "/json").starts_with("HTTP/1.1 200 "));
+    let pid = serving.0.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().expect("kill runs").success());
+    let line = lines.next().expect("a line is printed").expect("stderr is text");
+    assert!(line.contains("Z warning SIGHUP: nothing is read again"), "{line}");
+    assert!(line.ends_with("restart with --takeover to apply its changes"), "{line}");
 }
 
 #[test]
