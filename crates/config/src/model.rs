@@ -480,6 +480,8 @@ pub struct Pool {
     pub retries: u32,
     /// Maximum number of requests of one worker that wait for a server below its `maxconn`.
     pub queue_max: u32,
+    /// Whether a request waits in the queue although its client has ended its direction of the connection.
+    pub queue_half_closed: bool,
     /// The PROXY header that servers receive; `None`: no header is sent.
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.

@@ -125,6 +125,7 @@ timeouts = { connect = "1s", response-head = "2s", body = "3s", queue = "4s", tu
 reuse = { idle-max = 1, idle-timeout = "6s", requests-max = 7 }
 retries = 0
 queue-max = 8
+queue-half-closed = true
 [pool.a]
 balance = "round-robin"
 servers = ["[::1]:80"]
@@ -174,6 +175,6 @@ servers = ["[::1]:80"]
     assert_eq!(pool.servers[2].address, ServerAddress::Unix("/run/app.sock".into()));
     assert_eq!(pool.timeouts.tunnel, Span::from_secs(5));
     assert_eq!((pool.reuse.idle_max, pool.reuse.requests_max), (1, Some(7)));
-    assert_eq!((pool.retries, pool.queue_max), (0, 8));
+    assert_eq!((pool.retries, pool.queue_max, pool.queue_half_closed), (0, 8, true));
     assert_eq!(config.pools[1].balance, Balance::RoundRobin);
 }

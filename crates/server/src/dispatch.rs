@@ -171,6 +171,12 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool_index, down) = (exchange.pool, exchange.down);
         exchange.stage = Stage::Queued;
+        // A client may have ended its direction while its previous request was in progress.
+        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
+        if finished || reactor.has_hung_up(down) {
+            self.leave_queue(reactor, id);
+        }
+        let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.attempts == 0;
         let has_place = match is_new {
@@ -188,6 +194,26 @@ impl Worker {
         self.accounts.counters.queued.add(1);
         let config = &self.snapshot.config.pools[usize::from(pool_index)];
         reactor.set_deadline(down, reactor.now().after(config.timeouts.queue));
+    }
+
+    /// Called when the client has ended its direction of the connection: closes the connection if its request
+    /// waits for a server. The client has probably left, and a server would work in vain.
+    pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
+        if exchange.stage == Stage::Queued && !pool.queue_half_closed {
+            let down = exchange.down;
+            self.note_departure(id);
+            self.accounts.counters.client_aborts.add(1);
+            self.close_downstream(reactor, down);
+        }
+    }
+
+    /// Counts the exchange if it waits in the queue and its client is leaving.
+    pub(crate) fn note_departure(&mut self, id: Id<Exchange>) {
+        if self.exchanges.get(id).is_some_and(|exchange| exchange.stage == Stage::Queued) {
+            self.accounts.counters.queue_departures.add(1);
+        }
     }
 
     /// Ends the use of a server by an exchange. A waiting exchange may use the server next.

@@ -50,6 +50,16 @@ pub static POOL: Section = Section {
              wait.",
         ),
         key(
+            "queue-half-closed",
+            Boolean,
+            Value("false"),
+            "Keeps a request in the queue after its client has ended its direction of the connection \
+             (half-closed it). `false` removes the request and closes the connection. A request that has been \
+             sent to a server always continues.",
+            "Most clients that end their direction have left, and a server would work in vain. Enable it for \
+             clients that half-close after a request and then read the response, such as some scripts.",
+        ),
+        key(
             "proxy-protocol",
             Word(ProxyVersion::WORDS),
             Absent,
