@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 LOGS := target/test-logs
 SEEDS ?= 5000
+FIRST ?= 0
 FUZZ_SECONDS ?= 60
 WHAT ?= all
 
@@ -26,8 +27,8 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-soak:           ## thousands of simulated seeds: make soak SEEDS=20000
-	TIDEGATE_SEEDS=$(SEEDS) cargo test --release --package tidegate-server --test simulation -- --nocapture
+soak:           ## many simulated seeds on all CPUs: make soak FIRST=1000000 SEEDS=20000
+	TIDEGATE_FIRST_SEED=$(FIRST) TIDEGATE_SEEDS=$(SEEDS) cargo test --release --package tidegate-server --test simulation no_seed -- --nocapture
 
 fuzz:           ## each fuzz target for FUZZ_SECONDS; brings cargo-fuzz, and the nightly toolchain where rustup can
 	scripts/fuzz.sh $(FUZZ_SECONDS)
