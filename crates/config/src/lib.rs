@@ -22,9 +22,11 @@ mod schema;
 mod table;
 mod tls;
 mod units;
+mod words;
 
 pub use embedded::{embedded, embedded_text};
 pub use file::{FILE_BYTES_MAX, parse, parse_with_warnings};
 pub use reference::reference;
 pub use report::{Errors, Warnings};
 pub use schema::schema;
+pub use words::Worded;

@@ -14,8 +14,7 @@ use crate::pattern::{self, Complaint};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, Value, texts_of, wrong_type};
-
-const ACTIONS: [&str; 4] = ["respond", "redirect", "synthetic", "proxy"];
+use crate::words::{ActionKey, Worded as _};
 
 /// Fields that a fixed response cannot set, and why.
 const FIELDS_REFUSED: [(&str, &str); 12] = [
@@ -149,22 +148,24 @@ fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> 
 }
 
 fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Action> {
-    let mut present: Vec<&str> =
-        ACTIONS.into_iter().filter(|name| table.value(name).is_some()).collect();
-    present.sort_by_key(|name| table.key_place(name).start);
+    let words = ActionKey::WORDS.iter().copied();
+    let mut present: Vec<&str> = words.filter(|word| table.value(word).is_some()).collect();
+    present.sort_by_key(|word| table.key_place(word).start);
     match present.as_slice() {
         [] if table.has_later() => None,
         [] => {
             let note = Note::new(Kind::Missing, table.place.clone(), "the route has no action");
-            let note = note.allowed("exactly one of respond, redirect, synthetic, proxy");
+            let words = ActionKey::WORDS.join(", ");
+            let note = note.allowed(format!("exactly one of {words}"));
             notes.error(note.help("add an action, such as respond = { status = 404 }"));
             None
         }
-        ["respond"] => read_respond(table, notes).map(Action::Respond),
-        ["redirect"] => read_redirect(table, notes).map(Action::Redirect),
-        ["synthetic"] => table.flag("synthetic", notes).then_some(Action::Synthetic),
-        // `proxy`, the last of `ACTIONS`.
-        [_] => read_proxy(table, pools, notes).map(Action::Proxy),
+        [word] => match ActionKey::from_word(word)? {
+            ActionKey::Respond => read_respond(table, notes).map(Action::Respond),
+            ActionKey::Redirect => read_redirect(table, notes).map(Action::Redirect),
+            ActionKey::Synthetic => table.flag("synthetic", notes).then_some(Action::Synthetic),
+            ActionKey::Proxy => read_proxy(table, pools, notes).map(Action::Proxy),
+        },
         [_, second, ..] => {
             let what = format!("the route has {} actions: {}", present.len(), present.join(", "));
             let note = Note::new(Kind::Conflict, table.key_place(second), what);

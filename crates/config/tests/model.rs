@@ -64,6 +64,34 @@ fn defaults_of_the_table_equal_those_of_the_model() {
     assert_eq!(read(&text), read(&file(false)));
 }
 
+/// Goal: no setting is ignored. Method: each setting in turn is a date, which no setting accepts.
+#[test]
+fn every_setting_rejects_a_value_of_the_wrong_type() {
+    for section in sections() {
+        let open = match section.path {
+            "the file" => "",
+            "[[route]]" => "[[route]]\n",
+            "[hsts]" => "[[listener]]\n[listener.hsts]\n",
+            "[pool.NAME.servers]" => "[[pool.p.servers]]\n",
+            "[listener.tls.certificates]" => "[[listener]]\n[[listener.tls.certificates]]\n",
+            path if path.starts_with("[listener.") => &format!("[[listener]]\n{path}\n"),
+            path if path.starts_with("[route.") => &format!("[[route]]\n{path}\n"),
+            path if path.starts_with("[pool.") => &path.replace("NAME", "p"),
+            path => path,
+        };
+        for key in section.keys {
+            let file = format!("{}\n{} = 1979-05-27\n", open.trim_end(), key.name);
+            let line = file.lines().count();
+            let errors = parse(&file, "site.toml").expect_err("a date is no value");
+            let found = errors
+                .mistakes()
+                .iter()
+                .any(|mistake| mistake.line == line && mistake.what.contains("cannot be a date"));
+            assert!(found, "{file}\n{errors}");
+        }
+    }
+}
+
 #[test]
 fn every_setting_is_in_the_model() {
     let config = read(

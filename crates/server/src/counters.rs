@@ -167,7 +167,7 @@ impl HandlerKind {
         Self::Mail,
     ];
 
-    /// The name of the kind, as `show profiling` prints it.
+    /// The name of the kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

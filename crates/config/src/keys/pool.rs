@@ -4,6 +4,8 @@
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Number, OneOf, Table, Text, True, Word};
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
+use crate::model::{Balance, ProxyVersion};
+use crate::words::Worded as _;
 
 /// `[pool.NAME]`.
 pub static POOL: Section = Section {
@@ -19,7 +21,7 @@ pub static POOL: Section = Section {
         ),
         key(
             "balance",
-            OneOf(&[Word(&["random", "round-robin", "least-connections"]), Table(&BALANCE)]),
+            OneOf(&[Word(Balance::WORDS), Table(&BALANCE)]),
             Value("\"random\""),
             "How the server for a request is chosen. \"random\" draws two servers at random by weight and \
              takes the less loaded one, \"round-robin\" takes the servers in turn by weight, \
@@ -49,7 +51,7 @@ pub static POOL: Section = Section {
         ),
         key(
             "proxy-protocol",
-            Word(&["v1", "v2"]),
+            Word(ProxyVersion::WORDS),
             Absent,
             "Tells servers the client's address with a PROXY protocol header; \"v2\" also states how the \
              client used TLS. Such a connection serves one client: it is kept for the next request of that \
