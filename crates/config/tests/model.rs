@@ -4,8 +4,8 @@
 use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
-    Action, Balance, Bind, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress,
-    UpstreamHost,
+    Action, Balance, Bind, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress, TextKind,
+    TextTest, UpstreamHost,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -150,7 +150,10 @@ servers = ["[::1]:80"]
     let tests: Vec<_> = route.headers.iter().map(|c| (c.name.as_str(), c.test.clone())).collect();
     assert_eq!(
         tests[0],
-        ("x-b", HeaderTest::Equals("yes".into())),
+        (
+            "x-b",
+            HeaderTest::Text(TextTest::new(TextKind::Equals, "yes", false).expect("a valid test"))
+        ),
         "conditions are in file order, with lower-case names"
     );
     assert_eq!(tests[1..], [("x-a", HeaderTest::Present), ("x-c", HeaderTest::Absent)]);
