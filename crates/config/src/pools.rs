@@ -151,7 +151,7 @@ fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
     let mut weight = 1;
     table.set_number("weight", &mut weight, notes);
     let mut connections_max = None;
-    table.set_bound("maxconn", &mut connections_max, notes);
+    table.set_bound("connections-max", &mut connections_max, notes);
     let address = read_address("address", &table.text("address", notes)?, notes)?;
     Some(Upstream { address, weight, connections_max })
 }
