@@ -487,6 +487,8 @@ pub struct Pool {
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.
     pub trailers: bool,
+    /// Whether responses are rejected that deviate from HTTP's grammar, but have only one reading.
+    pub strict: bool,
     /// TLS settings; `None`: plain HTTP.
     pub tls: Option<PoolTls>,
 }
