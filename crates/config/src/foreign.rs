@@ -76,7 +76,7 @@ const ENTRIES: &[Entry] = &[
     (
         "[server]",
         &["maxconn", "max-connections", "worker-connections"],
-        "write connections-max = 10000; it is for each worker",
+        "write connections-max = 10000",
     ),
     (
         "[server]",
@@ -125,7 +125,7 @@ const ENTRIES: &[Entry] = &[
     (
         "[[listener]]",
         &["maxconn", "max-connections", "connections-max", "worker-connections"],
-        "write connections-max in [server]; it is for each worker",
+        "write connections-max in [server]",
     ),
     (
         "[[listener]]",

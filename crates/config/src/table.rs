@@ -480,6 +480,10 @@ fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>) -> Note {
     }
     let what = format!("unknown setting `{}` in {}", word.escape_debug(), section.path);
     let note = Note::new(Kind::UnknownKey, place, what).allowed(section.names());
+    let renamed = EARLIER_NAMES.iter().find(|(earlier, _)| *earlier == word).map(|(_, now)| *now);
+    if let Some(name) = renamed.filter(|name| section.key(name).is_some()) {
+        return note.help(format!("write `{name}`"));
+    }
     if let Some(help) = foreign::setting(section.path, word) {
         return note.help(help);
     }
@@ -511,6 +515,9 @@ fn elsewhere(section: &Section, word: &str) -> Option<String> {
         _ => None,
     }
 }
+
+/// Earlier names of settings, each with the present one.
+const EARLIER_NAMES: &[(&str, &str)] = &[("maxconn", "connections-max")];
 
 /// How to add a missing setting.
 fn example(key: &Key) -> String {
