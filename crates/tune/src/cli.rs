@@ -218,9 +218,12 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     let report = check(&host, &args.workload.workload());
     let state = state_folder(args.state.as_deref(), &host);
     let in_place = in_place(&host, &report, args, &state)?;
-    let (chosen, mut refused) = choose(&report, args);
-    refused.retain(|line| !in_place.iter().any(|(entry, _)| line.starts_with(entry.item.id)));
+    let Choice { chosen, mut already_good, refused } = choose(&report, args);
+    already_good.retain(|entry| !in_place.iter().any(|(other, _)| other.item.id == entry.item.id));
     let mut out = io::stdout().lock();
+    for entry in &already_good {
+        writeln!(out, "{}: already good ({})", entry.item.id, entry.finding.found)?;
+    }
     for line in &refused {
         writeln!(out, "{line}")?;
     }
@@ -247,8 +250,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         }
         writeln!(
             out,
-            "\nNothing was changed. To make these changes, add --yes; `tidegate tune undo` restores the \
-                previous values."
+            "\nNothing was changed. To make these changes, add --yes; `{}` restores the previous values.",
+            undo_command(args.state.as_deref(), args.workload.root())
         )?;
         return Ok(DONE);
     }
@@ -266,7 +269,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     if journal.outstanding().is_empty() {
         writeln!(out, "\nNothing was changed.")?;
     } else {
-        writeln!(out, "\n`tidegate tune undo` restores the previous values.")?;
+        let command = undo_command(args.state.as_deref(), args.workload.root());
+        writeln!(out, "\n`{command}` restores the previous values.")?;
     }
     Ok(if failed || !refused.is_empty() { LEFT_OVER } else { DONE })
 }
@@ -342,9 +346,18 @@ fn in_place<'a>(
         .collect())
 }
 
-/// The entries to apply, in the order to apply them, and a message for each named entry that is not applied.
-fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<String>) {
-    let (mut chosen, mut refused) = (Vec::new(), Vec::new());
+/// What an `apply` does with the items.
+struct Choice<'a> {
+    /// The entries to apply, in the order to apply them.
+    chosen: Vec<&'a Entry>,
+    /// Named entries that need no change.
+    already_good: Vec<&'a Entry>,
+    /// A message for each named entry that cannot be applied.
+    refused: Vec<String>,
+}
+
+fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> Choice<'a> {
+    let (mut chosen, mut already_good, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for entry in &report.entries {
         let (id, group) = (entry.item.id, entry.item.group.name());
         let named = args.items.iter().any(|name| name == id);
@@ -357,9 +370,7 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
         let keeps = args.persist && !entry.finding.kept.is_empty();
         let nothing_to_do = entry.finding.actions.is_empty() && !keeps;
         match (&entry.finding.state, entry.item.risk) {
-            (State::Good, _) if named => {
-                refused.push(format!("{id}: already good ({})", entry.finding.found))
-            }
+            (State::Good, _) if named => already_good.push(entry),
             (State::Skipped(reason) | State::Blocked(reason), _) if named => {
                 refused.push(format!("{id}: cannot be applied: {reason}"));
             }
@@ -381,7 +392,18 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
     }
     let place = |entry: &&Entry| items::ALL.iter().position(|item| item.id == entry.item.id);
     chosen.sort_by_key(place);
-    (chosen, refused)
+    Choice { chosen, already_good, refused }
+}
+
+/// The command that undoes the changes, with the options that name the same journal and host.
+pub(crate) fn undo_command(state: Option<&Path>, root: Option<&Path>) -> String {
+    let mut command = "tidegate tune undo".to_owned();
+    for (option, path) in [("--state", state), ("--root", root)] {
+        if let Some(path) = path {
+            command.push_str(&format!(" {option} {}", path.display()));
+        }
+    }
+    command
 }
 
 /// Trade-offs that could be applied but have to be named. Empty if the user named any item.
@@ -493,8 +515,8 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     }
     writeln!(
         out,
-        "{left} changes were not undone. To keep these values and remove them from the journal: tidegate \
-            tune undo --forget"
+        "{left} changes were not undone. To keep these values and remove them from the journal: {} --forget",
+        undo_command(args.state.as_deref(), args.root.as_deref())
     )?;
     Ok(LEFT_OVER)
 }

@@ -6,7 +6,7 @@ use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::{data_interfaces, interrupt_cpus};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -20,7 +20,12 @@ pub const ITEM: Item = Item {
         % in the nine-steps article.",
     avoid: "Do not apply this where interrupts were placed by hand for other work. irqbalance undoes the \
         placement: see locality-irqbalance.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 20.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(38.0),
+    },
     risk: Risk::None,
     scope: Scope::Card,
     kinds: EVERY_KIND,
