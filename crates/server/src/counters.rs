@@ -212,7 +212,7 @@ impl TlsObserver for Accounts {
     }
 
     fn log(&self, line: core::fmt::Arguments<'_>) {
-        eprintln!("tidegate: {line}");
+        crate::log::warning(line);
     }
 }
 
