@@ -6,6 +6,7 @@
 use crate::action::Action;
 use crate::apply::apply;
 use crate::check::{Entry, Report, check, detect};
+use crate::cpu_list::parse_list;
 use crate::finding::State;
 use crate::host::Host;
 use crate::item::{Group, Risk};
@@ -16,11 +17,14 @@ use crate::prove;
 use crate::undo::{Fate, undo};
 use crate::workload::{CONNECTIONS_MAX, For, Workload};
 use crate::{page, report};
+use core::net::IpAddr;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Maximum number of source addresses in one command.
+const ADDRESSES_MAX: usize = 256;
 /// Everything was done.
 const DONE: u8 = 0;
 /// Something failed or is left to do.
@@ -62,6 +66,13 @@ pub struct WorkloadArgs {
     /// Worker threads to plan for [default: one per usable CPU]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
     workers: Option<u64>,
+    /// CPUs of the workers (server.cpus of the configuration), e.g. 16-61: the interrupts of the network card go
+    /// to the other CPUs
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    worker_cpus: Option<CpuList>,
+    /// Local addresses that outgoing connections use: ADDR or ADDR-ADDR, comma-separated
+    #[arg(long = "source", value_name = "ADDR[,ADDR..]", value_parser = parse_addresses)]
+    sources: Option<AddressList>,
     /// Interface in the data path; may be repeated [default: all with a device]
     #[arg(long = "interface", value_name = "NAME")]
     interfaces: Vec<String>,
@@ -118,8 +129,47 @@ impl WorkloadArgs {
             requested_connections: self.connections,
             interfaces: self.interfaces.clone(),
             workers: self.workers,
+            worker_cpus: self.worker_cpus.clone().unwrap_or_default().0,
+            source_addresses: self.sources.clone().unwrap_or_default().0,
         }
     }
+}
+
+/// A list of CPUs on the command line.
+#[derive(Clone, Debug, Default)]
+struct CpuList(Vec<u32>);
+
+fn parse_cpus(text: &str) -> Result<CpuList, String> {
+    let cpus = parse_list(text).filter(|cpus| !cpus.is_empty());
+    cpus.map(CpuList).ok_or_else(|| format!("`{text}` is not a list of CPUs; write 2-5,8"))
+}
+
+/// A list of addresses on the command line.
+#[derive(Clone, Debug, Default)]
+struct AddressList(Vec<IpAddr>);
+
+fn parse_addresses(text: &str) -> Result<AddressList, String> {
+    let address = |text: &str| {
+        text.trim().parse::<IpAddr>().map_err(|_| {
+            format!("`{text}` is not an IP address; write 192.0.2.10 or 192.0.2.10-192.0.2.13")
+        })
+    };
+    let mut addresses = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (address(first)?, address(last)?) {
+            (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => {
+                let range = u32::from(first)..=u32::from(last);
+                addresses.extend(range.take(ADDRESSES_MAX + 1).map(|bits| IpAddr::V4(bits.into())));
+            }
+            (first, last) if first == last => addresses.push(first),
+            _ => return Err(format!("`{part}` is not an ascending range of IPv4 addresses")),
+        }
+        if addresses.len() > ADDRESSES_MAX {
+            return Err(format!("more than {ADDRESSES_MAX} addresses; give fewer"));
+        }
+    }
+    Ok(AddressList(addresses))
 }
 
 #[derive(Debug, clap::Args)]

@@ -169,8 +169,8 @@ fn head_line(out: &mut String, entry: &Entry) {
         risk => format!(" [{}]", risk.label()),
     };
     let hand = match entry.changed_by() {
-        ChangedBy::Operator => " [by hand]",
-        ChangedBy::Apply | ChangedBy::Tidegate | ChangedBy::Nothing => "",
+        ChangedBy::Operator if entry.finding.state == State::Costs => " [by hand]",
+        ChangedBy::Operator | ChangedBy::Apply | ChangedBy::Tidegate | ChangedBy::Nothing => "",
     };
     out.push('\n');
     let head = format!("{}: {}{risk}{hand}", entry.item.id, entry.item.title);

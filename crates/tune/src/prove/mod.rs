@@ -12,7 +12,7 @@ pub mod waterfall;
 use crate::action::Action;
 use crate::apply::apply;
 use crate::check::{Entry, check};
-use crate::cli::{WorkloadArgs, print_error, unknown_name, write_file};
+use crate::cli::{WorkloadArgs, print_error, undo_command, unknown_name, write_file};
 use crate::cpu_list::{list_text, parse_list};
 use crate::environment::{Environment, allowed_cpus};
 use crate::finding::State;
