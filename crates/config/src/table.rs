@@ -96,6 +96,11 @@ impl<'t> Table<'t> {
         self.section.later.iter().any(|(name, _)| self.entries.contains_key(*name))
     }
 
+    /// Whether the table has an unknown name; an error for it is already noted.
+    pub(crate) fn has_unknown(&self) -> bool {
+        self.entries.keys().any(|name| self.section.key(name.get_ref()).is_none())
+    }
+
     /// The value under `name`, unchecked.
     pub(crate) fn value(&self, name: &str) -> Option<&'t Value<'t>> {
         debug_assert!(self.section.key(name).is_some(), "{name} is not a setting of this section");
@@ -459,11 +464,16 @@ fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>) -> Note {
     }
     let what = format!("unknown setting `{}` in {}", word.escape_debug(), section.path);
     let note = Note::new(Kind::UnknownKey, place, what).allowed(section.names());
-    match nearest(word, section.keys.iter().map(|key| key.name)) {
+    let renamed = EARLIER_NAMES.iter().find(|(earlier, _)| *earlier == word).map(|(_, now)| *now);
+    let renamed = renamed.filter(|name| section.key(name).is_some());
+    match renamed.or_else(|| nearest(word, section.keys.iter().map(|key| key.name))) {
         Some(name) => note.help(format!("write `{name}`")),
         None => note,
     }
 }
+
+/// Earlier names of settings, each with the present one.
+const EARLIER_NAMES: &[(&str, &str)] = &[("maxconn", "connections-max")];
 
 /// How to add a missing setting.
 fn example(key: &Key) -> String {
