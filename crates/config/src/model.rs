@@ -27,6 +27,8 @@ pub struct Config {
 pub struct Server {
     /// Number of worker threads; `None` ("auto"): one for each CPU that this process may use.
     pub workers: Option<u16>,
+    /// CPUs for the worker threads, ascending; `None` ("all"): those that this process may use.
+    pub cpus: Option<Vec<usize>>,
     /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
     /// Maximum number of connections of a worker; `None`: what its descriptor limit allows.
@@ -581,6 +583,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             workers: None,
+            cpus: None,
             shutdown_grace: Span::from_secs(30),
             connections_max: None,
             server_name: "tidegate".to_owned(),
