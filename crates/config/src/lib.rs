@@ -6,10 +6,13 @@
 
 mod client_cert;
 mod embedded;
+mod field_test;
 mod file;
+mod foreign;
 mod https;
 pub mod keys;
 mod listeners;
+mod loops;
 pub mod model;
 mod nearest;
 mod pattern;
@@ -21,6 +24,7 @@ pub mod report;
 mod routes;
 mod schema;
 mod table;
+mod text_test;
 mod tls;
 mod units;
 mod words;

@@ -7,6 +7,8 @@
 use core::net::IpAddr;
 use tidegate_base::{Span, limits};
 
+pub use crate::text_test::{TextFault, TextKind, TextTest};
+
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
@@ -25,6 +27,8 @@ pub struct Config {
 pub struct Server {
     /// Number of worker threads; `None` ("auto"): one for each CPU that this process may use.
     pub workers: Option<u16>,
+    /// CPUs for the worker threads, ascending; `None` ("all"): those that this process may use.
+    pub cpus: Option<Vec<usize>>,
     /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
     /// Maximum number of connections of a worker; `None`: what its descriptor limit allows.
@@ -372,8 +376,8 @@ pub enum HeaderTest {
     Present,
     /// The field is absent (`false` in the file).
     Absent,
-    /// The value of one line of the field equals this string.
-    Equals(String),
+    /// At least one line of the field passes this test.
+    Text(TextTest),
 }
 
 /// `client-cert` of a route: a condition on the client's certificate. Only a certificate that was verified by
@@ -476,12 +480,17 @@ pub struct Pool {
     pub reuse: Reuse,
     /// How many further servers are tried after the first one failed, if that is safe.
     pub retries: u32,
-    /// Maximum number of requests of one worker that wait for a server below its `maxconn`.
+    /// Maximum number of requests that wait for a server below its `connections-max`, shared out among the
+    /// workers.
     pub queue_max: u32,
+    /// Whether a request waits in the queue although its client has ended its direction of the connection.
+    pub queue_half_closed: bool,
     /// The PROXY header that servers receive; `None`: no header is sent.
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.
     pub trailers: bool,
+    /// Whether responses are rejected that deviate from HTTP's grammar, but have only one reading.
+    pub strict: bool,
     /// TLS settings; `None`: plain HTTP.
     pub tls: Option<PoolTls>,
 }
@@ -574,6 +583,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             workers: None,
+            cpus: None,
             shutdown_grace: Span::from_secs(30),
             connections_max: None,
             server_name: "tidegate".to_owned(),

@@ -47,6 +47,14 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Pools {
         if let Err(complaint) = pattern::check_name(&name.text) {
             notes.error(refused("pool", &name, complaint));
         }
+        if POOL.key(&name.text).is_some() && value.get_ref().as_table().is_none() {
+            let what = format!("[pool] needs a name: `{}` is a setting of one pool", name.text);
+            let note = Note::new(Kind::Missing, name.place, what);
+            notes.error(note.help(
+                "write [pool.NAME], with a name of your choice, and proxy = \"NAME\" in a route",
+            ));
+            continue;
+        }
         let place = name.place.clone();
         let pool = match Table::open(&POOL, value, notes) {
             Some(table) => read_one(name.text, &table, notes),
@@ -67,8 +75,10 @@ fn named(name: String) -> Pool {
         reuse: Reuse::default(),
         retries: 2,
         queue_max: 1024,
+        queue_half_closed: false,
         proxy_protocol: None,
         trailers: false,
+        strict: false,
         tls: None,
     }
 }
@@ -79,6 +89,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     pool.balance = read_balance(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);
+    table.set_flag("queue-half-closed", &mut pool.queue_half_closed, notes);
     if let Some(times) = table.open_table("timeouts", notes) {
         times.set_duration("connect", &mut pool.timeouts.connect, notes);
         times.set_duration("response-head", &mut pool.timeouts.response_head, notes);
@@ -94,6 +105,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     }
     pool.proxy_protocol = table.word("proxy-protocol", notes);
     table.set_flag("trailers", &mut pool.trailers, notes);
+    table.set_flag("strict", &mut pool.strict, notes);
     pool.tls = tls::read_pool(table, notes);
     pool
 }
@@ -149,7 +161,7 @@ fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
     let mut weight = 1;
     table.set_number("weight", &mut weight, notes);
     let mut connections_max = None;
-    table.set_bound("maxconn", &mut connections_max, notes);
+    table.set_bound("connections-max", &mut connections_max, notes);
     let address = read_address("address", &table.text("address", notes)?, notes)?;
     Some(Upstream { address, weight, connections_max })
 }

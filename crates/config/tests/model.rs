@@ -4,8 +4,8 @@
 use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
-    Action, Balance, Bind, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress,
-    UpstreamHost,
+    Action, Balance, Bind, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress, TextKind,
+    TextTest, UpstreamHost,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -55,7 +55,7 @@ fn defaults_of_the_table_equal_those_of_the_model() {
              servers = [{{ address = \"a:80\" {} }}]\n{}",
             of("[server]"),
             of("[[listener]]"),
-            if written { ", weight = 1, maxconn = \"unlimited\"" } else { "" },
+            if written { ", weight = 1, connections-max = \"unlimited\"" } else { "" },
             of("[pool.NAME]"),
         )
     };
@@ -120,11 +120,12 @@ proxy = { pool = "z", host = "app.internal:8000" }
 respond = { status = 404, headers = { b = "1", a = ["2", "3"] }, body = "gone" }
 [pool.z]
 balance = { hash = "header:X-User" }
-servers = ["10.0.0.1:80", { address = "app:81", weight = 3, maxconn = 20 }, "unix:/run/app.sock"]
+servers = ["10.0.0.1:80", { address = "app:81", weight = 3, connections-max = 20 }, "unix:/run/app.sock"]
 timeouts = { connect = "1s", response-head = "2s", body = "3s", queue = "4s", tunnel = "5s" }
 reuse = { idle-max = 1, idle-timeout = "6s", requests-max = 7 }
 retries = 0
 queue-max = 8
+queue-half-closed = true
 [pool.a]
 balance = "round-robin"
 servers = ["[::1]:80"]
@@ -150,7 +151,10 @@ servers = ["[::1]:80"]
     let tests: Vec<_> = route.headers.iter().map(|c| (c.name.as_str(), c.test.clone())).collect();
     assert_eq!(
         tests[0],
-        ("x-b", HeaderTest::Equals("yes".into())),
+        (
+            "x-b",
+            HeaderTest::Text(TextTest::new(TextKind::Equals, "yes", false).expect("a valid test"))
+        ),
         "conditions are in file order, with lower-case names"
     );
     assert_eq!(tests[1..], [("x-a", HeaderTest::Present), ("x-c", HeaderTest::Absent)]);
@@ -171,6 +175,6 @@ servers = ["[::1]:80"]
     assert_eq!(pool.servers[2].address, ServerAddress::Unix("/run/app.sock".into()));
     assert_eq!(pool.timeouts.tunnel, Span::from_secs(5));
     assert_eq!((pool.reuse.idle_max, pool.reuse.requests_max), (1, Some(7)));
-    assert_eq!((pool.retries, pool.queue_max), (0, 8));
+    assert_eq!((pool.retries, pool.queue_max, pool.queue_half_closed), (0, 8, true));
     assert_eq!(config.pools[1].balance, Balance::RoundRobin);
 }

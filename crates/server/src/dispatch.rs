@@ -20,7 +20,7 @@ use tidegate_wire::http1::{
 
 use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
-use crate::downstream::is_blocked;
+use crate::downstream::{is_blocked, look_span};
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::worker::{Work, Worker};
 
@@ -171,6 +171,12 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool_index, down) = (exchange.pool, exchange.down);
         exchange.stage = Stage::Queued;
+        // A client may have ended its direction while its previous request was in progress.
+        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
+        if finished || reactor.has_hung_up(down) {
+            self.leave_queue(reactor, id);
+        }
+        let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.attempts == 0;
         let has_place = match is_new {
@@ -181,13 +187,33 @@ impl Worker {
             self.accounts.counters.queue_refusals.add(1);
             return self.fail(reactor, id, Failure { status: 503, text: QUEUE_FULL });
         }
-        if !is_new {
-            // The exchange may be able to use a server that is free now.
+        if !is_new || pool.permits.is_shared() {
+            // The exchange may be able to use a server that is free now, or needs a permit of another worker.
             self.note_unserved(pool_index);
         }
         self.accounts.counters.queued.add(1);
         let config = &self.snapshot.config.pools[usize::from(pool_index)];
         reactor.set_deadline(down, reactor.now().after(config.timeouts.queue));
+    }
+
+    /// Called when the client has ended its direction of the connection: closes the connection if its request
+    /// waits for a server. The client has probably left, and a server would work in vain.
+    pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
+        if exchange.stage == Stage::Queued && !pool.queue_half_closed {
+            let down = exchange.down;
+            self.note_departure(id);
+            self.accounts.counters.client_aborts.add(1);
+            self.close_downstream(reactor, down);
+        }
+    }
+
+    /// Counts the exchange if it waits in the queue and its client is leaving.
+    pub(crate) fn note_departure(&mut self, id: Id<Exchange>) {
+        if self.exchanges.get(id).is_some_and(|exchange| exchange.stage == Stage::Queued) {
+            self.accounts.counters.queue_departures.add(1);
+        }
     }
 
     /// Ends the use of a server by an exchange. A waiting exchange may use the server next.
@@ -199,7 +225,7 @@ impl Worker {
     /// Makes the current handler call serve the pool's queue.
     fn note_unserved(&mut self, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
-        if !pool.unserved && !pool.queue.is_empty() {
+        if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_asked()) {
             pool.unserved = true;
             self.work.push(Work::ServeQueue(pool_index));
         }
@@ -207,8 +233,14 @@ impl Worker {
 
     /// Assigns servers to the queued exchanges of the pool in order of arrival, as long as a server has a free
     /// connection. An exchange that was sent to every free server already keeps its place and does not block
-    /// the later ones.
+    /// the later ones. Then exchanges permits with other workers.
     pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
+        self.assign_servers(reactor, pool_index);
+        self.settle_permits(reactor, pool_index);
+    }
+
+    /// Assigns servers to the queued exchanges of the pool.
+    fn assign_servers<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.unserved = false;
         let mut next = pool.queue.front();
@@ -231,6 +263,10 @@ impl Worker {
             else {
                 continue;
             };
+            if pool.permits.give_in_turn(&mut pool.state, server) {
+                next = Some(id);
+                continue;
+            }
             pool.queue.remove(id);
             self.attach(reactor, id, server);
             let pool = &mut self.pools[usize::from(pool_index)];
@@ -280,7 +316,7 @@ impl Worker {
                 self.accounts.counters.upstream_reuses.add(1);
                 up
             }
-            None => match self.connect(reactor, pool_index, server, down) {
+            None => match self.connect_within_limit(reactor, pool_index, server, down) {
                 Ok(up) => up,
                 Err(shortage) => return self.attempt_hit_shortage(reactor, id, shortage),
             },
@@ -299,6 +335,18 @@ impl Worker {
         }
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
+    }
+
+    /// As `connect`, after closing idle connections to `server` that would exceed its limit.
+    fn connect_within_limit<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool: u16,
+        server: usize,
+        down: SockId,
+    ) -> Result<SockId, Shortage> {
+        self.trim_idle(reactor, pool, server);
+        self.connect(reactor, pool, server, down)
     }
 
     /// Begins a connect to `server` on behalf of the client at `down`.
@@ -342,13 +390,17 @@ impl Worker {
         Ok(up)
     }
 
-    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage.
+    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage, or to the first look
+    /// at the rest of the request if the server does not take it fast enough.
     pub(crate) fn arm_upstream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
         let wait = match exchange.stage {
             Stage::Queued => return,
             Stage::Connecting => timeouts.connect,
+            Stage::ExpectResponse | Stage::ExpectBody if is_blocked(reactor, exchange.up) => {
+                look_span(timeouts.body)
+            }
             Stage::ExpectResponse if exchange.request_done => timeouts.response_head,
             Stage::ExpectResponse | Stage::ExpectBody => timeouts.body,
             Stage::Tunnel => timeouts.tunnel,

@@ -26,7 +26,9 @@ use tidegate_base::handlers::SAMPLE_EVERY;
 use tidegate_reactor::{Completion, Handler, Reactor};
 
 use crate::counters::HandlerKind;
-use crate::worker::{Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, Work, Worker};
+use crate::worker::{
+    Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_PERMITS, Work, Worker,
+};
 
 impl<R: Reactor> Handler<R> for Worker {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
@@ -50,6 +52,7 @@ impl<R: Reactor> Handler<R> for Worker {
                     self.downstream_finished(reactor, sock);
                 }
             }
+            Completion::HungUp { sock } => self.downstream_hung_up(reactor, sock),
             Completion::Drained { sock } => {
                 if self.conns.is_upstream(sock) {
                     self.upstream_drained(reactor, sock);
@@ -74,7 +77,9 @@ impl<R: Reactor> Handler<R> for Worker {
             Completion::Timer { timer: TIMER_GRACE } => self.abort_all(reactor),
             Completion::Timer { timer: TIMER_LISTENERS } => self.close_listeners(reactor),
             Completion::Timer { timer: TIMER_IDLE } => self.close_idle(reactor),
-            Completion::Timer { .. } | Completion::Woken => {}
+            Completion::Timer { timer: TIMER_PERMITS } => self.send_permits_again(reactor),
+            Completion::Timer { .. } => {}
+            Completion::Woken => self.receive_permits(reactor),
             Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
         }
         self.settle(reactor);
@@ -109,7 +114,9 @@ impl Worker {
             }
             Completion::Connected { .. } => HandlerKind::Connect,
             Completion::Drained { .. } => HandlerKind::Drain,
-            Completion::Finished { .. } | Completion::Closed { .. } => HandlerKind::Close,
+            Completion::Finished { .. } | Completion::HungUp { .. } | Completion::Closed { .. } => {
+                HandlerKind::Close
+            }
             Completion::Due { .. } | Completion::Timer { .. } => HandlerKind::Due,
             Completion::Woken => HandlerKind::Mail,
         };

@@ -10,15 +10,15 @@ use std::rc::Rc;
 use tidegate_base::Id;
 use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
 use tidegate_gate::retry::FailurePoint;
-use tidegate_reactor::{CloseReason, Reactor, SockId};
+use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
 use tidegate_wire::http1::{
-    self, BodyDecoder, BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestKind,
-    ResponseHead, Version,
+    self, BodyDecoder, BodyLength, FieldName, HeadDecoder, RequestKind, ResponseHead,
+    ResponseLimits, ResponseStorage, Version,
 };
 
 use crate::connection::DownstreamState;
 use crate::dispatch::{Failure, NO_CONNECT, send_framed};
-use crate::downstream::is_blocked;
+use crate::downstream::{is_blocked, look_again_at, next_look};
 use crate::exchange::{Exchange, Framing, Stage};
 use crate::worker::{Work, Worker};
 
@@ -115,9 +115,11 @@ impl Worker {
             is_connect: false,
             upgrade_asked: exchange.upgrade,
         };
+        let is_strict = self.snapshot.config.pools[usize::from(exchange.pool)].strict;
+        let limits = ResponseLimits { is_strict, ..ResponseLimits::default() };
         let Some(up) = self.conns.upstream(sock) else { return bytes.len() };
-        let mut storage = FieldStorage::new();
-        match up.decoder.decode_response(bytes, &HeadLimits::default(), kind, &mut storage) {
+        let mut storage = ResponseStorage::new();
+        match up.decoder.decode_response(bytes, &limits, kind, &mut storage) {
             Ok(None) => 0,
             Ok(Some((head, head_bytes))) => {
                 up.decoder = HeadDecoder::default();
@@ -203,7 +205,10 @@ impl Worker {
         exchange.response_framing = framing;
         let has_connection = head.has(FieldName::Connection);
         let drops_trailers = forward::names_fields(head.fields(), has_connection);
-        exchange.response_body = BodyDecoder::new(head.length).dropping_trailers(drops_trailers);
+        let is_strict = snapshot.config.pools[usize::from(exchange.pool)].strict;
+        exchange.response_body = BodyDecoder::new(head.length)
+            .dropping_trailers(drops_trailers)
+            .accepting_blanks(!is_strict);
         exchange.keep_upstream =
             exchange.reusable && head.persistent && head.length != BodyLength::UntilClose;
         // If the response is early, the rest of the request would be taken for the next request.
@@ -268,8 +273,12 @@ impl Worker {
     /// Reads from the server again, after the client's output has drained.
     pub(crate) fn resume_upstream_of<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         if let Some(exchange) = self.exchanges.get(id) {
+            let stage = exchange.stage;
             reactor.set_receiving(exchange.up, true);
-            self.arm_upstream(reactor, id);
+            match stage {
+                Stage::Tunnel => self.arm_tunnel(reactor, id),
+                _ => self.arm_upstream(reactor, id),
+            }
         }
     }
 
@@ -434,8 +443,10 @@ impl Worker {
         let (down, stage) = (exchange.down, exchange.stage);
         if stage == Stage::Tunnel {
             reactor.set_receiving(down, true);
+            self.arm_tunnel(reactor, id);
+        } else {
+            self.arm_upstream(reactor, id);
         }
-        self.arm_upstream(reactor, id);
         self.work.push(Work::Resume(down));
     }
 
@@ -446,6 +457,8 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else {
             return self.retire_upstream(reactor, sock);
         };
+        let (request_bytes, request_done) = (exchange.request_bytes, exchange.request_done);
+        let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.body;
         let counters = &self.accounts.counters;
         match exchange.stage {
             Stage::Tunnel => self.tunnel_due(reactor, id),
@@ -459,11 +472,22 @@ impl Worker {
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
             Stage::Queued | Stage::ExpectResponse => {
-                let waits_for_client = !exchange.request_done && reactor.output_pending(sock) == 0;
-                if waits_for_client {
+                let pending = reactor.output_pending(sock) > 0;
+                if !request_done && !pending {
                     // The client sends its body slowly. The downstream deadline covers that.
                     return self.arm_upstream(reactor, id);
                 }
+                if pending || request_bytes > 0 {
+                    let look = reactor.look_at_output(sock);
+                    if look == OutputLook::Emptied {
+                        // The time for the response begins when the server has the whole request.
+                        return self.arm_upstream(reactor, id);
+                    }
+                    if let Some(at) = look_again_at(look, reactor.now(), timeout) {
+                        return reactor.set_deadline(sock, at);
+                    }
+                }
+                let counters = &self.accounts.counters;
                 counters.response_timeouts.add(1);
                 let text = "timed out waiting for the server's response";
                 self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
@@ -472,6 +496,12 @@ impl Worker {
                 let down = exchange.down;
                 if self.conns.downstream(down).is_some_and(|down| down.blocked) {
                     return self.arm_upstream(reactor, id);
+                }
+                if request_bytes > 0
+                    && let Some(at) = next_look(reactor, sock, timeout)
+                {
+                    // The response is early, and the server still takes the rest of the request.
+                    return reactor.set_deadline(sock, at);
                 }
                 self.accounts.counters.body_timeouts.add(1);
                 let text = "the server stopped sending its response";
