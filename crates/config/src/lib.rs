@@ -16,6 +16,7 @@ mod loops;
 pub mod model;
 mod nearest;
 mod pattern;
+pub mod places;
 mod pools;
 mod reach;
 mod rebind;
@@ -30,7 +31,7 @@ mod units;
 mod words;
 
 pub use embedded::{embedded, embedded_at, embedded_text};
-pub use file::{FILE_BYTES_MAX, parse, parse_with_warnings};
+pub use file::{FILE_BYTES_MAX, Loaded, parse, parse_in_folder, parse_with_warnings};
 pub use rebind::rebind;
 pub use reference::reference;
 pub use report::{Errors, Warnings};

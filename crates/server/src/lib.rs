@@ -19,6 +19,7 @@ mod flow;
 pub mod fuzz;
 mod listening_sockets;
 mod log;
+pub mod names;
 pub mod permits;
 pub mod ports;
 mod reload;

@@ -67,8 +67,9 @@ pub fn run(args: &RunArgs) -> ExitCode {
 
 /// The configuration in a file; the error is a text to print.
 fn load(path: &std::path::Path, args: &RunArgs) -> Result<Config, String> {
-    let (mut config, warnings) = source::load(path).map_err(|refusal| refusal.to_string())?;
-    print_message(&warnings.to_string());
+    let source = source::load(path).map_err(|refusal| refusal.to_string())?;
+    let mut config = source.loaded.config;
+    print_message(&source.loaded.warnings.to_string());
     if let Some(address) = &args.bind {
         tidegate_config::rebind(&mut config, address).map_err(error_line)?;
     }

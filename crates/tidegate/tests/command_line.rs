@@ -46,7 +46,7 @@ fn valid_file_prints_ok_on_stdout() {
     let file = folder.file(
         "good.toml",
         "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"a\"\n\
-         [pool.a]\nservers = [\"a:1\", \"b:1\"]\n",
+         [pool.a]\nservers = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n",
     );
     let output = tidegate(&["check", &file]);
     assert_eq!(output.status.code(), Some(0));
@@ -73,6 +73,39 @@ fn invalid_file_is_reported_on_stderr_with_exit_code_2() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(json["errors"][0]["line"], 2);
     assert_eq!(json["errors"][0]["kind"], "value");
+}
+
+#[test]
+fn check_reports_files_and_names_at_their_places() {
+    let folder = Folder::new("places");
+    std::fs::create_dir_all(folder.0.join("etc")).expect("a folder can be made");
+    folder.file("etc/broken.pem", "no certificate");
+    let content = "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n[listener.tls]\n\
+                   certificates = [\n  { cert = \"missing.pem\", key = \"missing.key\" },\n]\n\
+                   [[route]]\nproxy = \"app\"\n[pool.app]\n\
+                   servers = [\"127.0.0.1:1\", \"no-such-name.invalid:80\"]\n\
+                   tls = { ca = \"broken.pem\" }\n";
+    let file = folder.file("etc/site.toml", content);
+    // The paths are relative to the file, whatever the working directory is.
+    let output = tidegate(&["check", &file]);
+    assert_eq!(output.status.code(), Some(2));
+    let messages = text(&output.stderr);
+    for place in ["6:12", "6:35", "11:27", "12:14"] {
+        assert!(messages.contains(&format!("--> {file}:{place}\n")), "{place}: {messages}");
+    }
+    let missing =
+        format!("error: {}: cannot be read: ", folder.0.join("etc/missing.pem").display());
+    assert!(messages.contains(&missing), "{messages}");
+    assert!(
+        messages.contains("no-such-name.invalid:80: the name cannot be resolved"),
+        "{messages}"
+    );
+    let output = tidegate(&["check", "--json", "--offline", &file]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let errors = json["errors"].as_array().expect("the errors");
+    let lines: Vec<_> = errors.iter().map(|error| error["line"].as_u64()).collect();
+    assert_eq!(lines, [Some(6), Some(6), Some(12)], "{json}");
+    assert!(errors.iter().all(|error| error["kind"] == "certificate"), "{json}");
 }
 
 #[test]
