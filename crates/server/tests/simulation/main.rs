@@ -17,6 +17,7 @@ mod proxy_protocol;
 mod run;
 mod secured;
 mod stage;
+mod unsolicited;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -46,7 +47,7 @@ fn no_seed_breaks_an_invariant() {
     };
     let mut failures = Vec::new();
     let (mut good, mut failed, mut cut, mut resends, mut tunnels) = (0, 0, 0, 0, 0);
-    let (mut refused, mut header_reuses) = (0, 0);
+    let (mut refused, mut header_reuses, mut intrusions) = (0, 0, 0);
     let (mut handshakes, mut resumptions, mut truncations) = (0, 0, 0);
     for seed in first..first + count {
         match play(seed, None) {
@@ -58,6 +59,7 @@ fn no_seed_breaks_an_invariant() {
                 tunnels += oracle.tunnels;
                 refused += oracle.refused;
                 header_reuses += oracle.header_reuses;
+                intrusions += oracle.intrusions;
                 handshakes += oracle.handshakes;
                 resumptions += oracle.resumptions;
                 truncations += oracle.truncations;
@@ -75,12 +77,12 @@ fn no_seed_breaks_an_invariant() {
     eprintln!(
         "{count} seeds: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
          requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
-         further requests on connections with a PROXY header, {handshakes} TLS handshakes \
+         further requests on connections with a PROXY header, {intrusions} unsolicited responses, {handshakes} TLS handshakes \
          ({resumptions} resumed), {truncations} TLS truncations"
     );
     if count > 100 {
         let all = [good, failed, cut, resends, tunnels, refused, header_reuses];
-        let all = [&all[..], &[handshakes, resumptions, truncations]].concat();
+        let all = [&all[..], &[intrusions, handshakes, resumptions, truncations]].concat();
         assert!(
             all.iter().all(|number| *number > 0),
             "one of these numbers must not be 0: {all:?}"
