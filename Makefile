@@ -1,39 +1,42 @@
-# Two commands matter: `make run` and `make test`. The rest is for those who change Tidegate.
-.PHONY: run test lint fuzz soak compare figures build peers
+# Users need `make run`; contributors need `make test`. The other targets are for development and releases.
+.PHONY: run test lint fuzz soak compare figures build dist peers
 SHELL := /bin/bash
 LOGS := target/test-logs
 SEEDS ?= 5000
 FUZZ_SECONDS ?= 60
 WHAT ?= all
 
-run:            ## build and serve the embedded configuration on 127.0.0.1
-	cargo run --release --package tidegate -- run
+run:            ## build quickly (profile quick) and serve the embedded configuration on 127.0.0.1:8080
+	cargo run --profile quick --no-default-features --package tidegate -- run
 
-build:
+build:          ## build the fastest binary (profile release): target/release/tidegate
 	cargo build --release --package tidegate
 
-peers:          ## install the foreign programs that the tests talk to
+dist:           ## pack the release archive: target/dist/tidegate-VERSION-linux-ARCH.tar.gz
+	scripts/dist.sh
+
+peers:          ## install the third-party programs that the tests run
 	scripts/install-peers.sh
 
-test: peers     ## everything that must hold: lints, unit and property tests, simulation, sockets, foreign peers
+test: peers     ## lints, then unit, property, simulation, socket and third-party tests; CI runs this
 	mkdir -p $(LOGS) && rm -f $(LOGS)/*
 	$(MAKE) --no-print-directory lint
-	@# The sum decides, and so does cargo: a test program that dies has no closing line to be summed.
+	@# Both the total and the exit status of cargo count: a test program that crashes prints no result line.
 	set -o pipefail; cargo test --workspace --no-fail-fast 2>&1 | tee $(LOGS)/workspace.log; ended=$$?; \
 	cargo xtask test-summary $(LOGS)/workspace.log && exit $$ended
 
-lint:
+lint:           ## formatting and lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-soak:           ## thousands of simulated seeds: make soak SEEDS=20000
+soak:           ## simulate thousands of seeds: make soak SEEDS=20000
 	TIDEGATE_SEEDS=$(SEEDS) cargo test --release --package tidegate-server --test simulation -- --nocapture
 
-fuzz:           ## each fuzz target for FUZZ_SECONDS; brings cargo-fuzz, and the nightly toolchain where rustup can
+fuzz:           ## run each fuzz target for FUZZ_SECONDS; installs cargo-fuzz, and the nightly toolchain if rustup is there
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
-compare: build  ## paired rounds against the peers that are installed: make compare WHAT=proxy
+compare: build  ## paired rounds against the installed servers and clients: make compare WHAT=proxy
 	target/release/tidegate bench compare $(WHAT)
 
-figures:        ## the newest recorded runs as the table in README.md
+figures:        ## rewrite the tables of figures in README.md from benches/results
 	scripts/figures.py

@@ -1,5 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the table of figures in README.md from the newest runs in benches/results/*.jsonl."""
+"""Writes the tables of figures in README.md from the newest runs in benches/results/*.jsonl.
+
+ROWS selects the runs to show: each is one claim that a reader of README.md can check with the command beside it. A run
+that is not a sound basis for a claim (other programs used the CPUs, or the client could not keep to its plan) is passed
+over in favour of an older one. benches/results has all runs.
+
+`figures.py --check` changes nothing and fails if README.md does not have the newest figures.
+"""
 import json
 import pathlib
 import sys
@@ -7,44 +14,43 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
-TITLES = {
-    "json": "27 bytes of JSON, {connections} connections",
-    "proxy": "proxy with one origin, {connections} connections",
-    "proxy-fields": "proxy, peers adding the header fields that Tidegate adds, {connections} connections",
-    "bodies": "1 MiB bodies through the proxy, {connections} connections",
-    "pipeline": "plaintext, {pipeline} in flight on each of {connections} connections",
-    "latency": "p99.9 through the proxy at {rate_per_s:.0f} requests/s",
-    "memory": "user memory an idle connection, {connections} held",
-    "start": "start to first answer",
-    "client": "{connections} connections to {server}",
-    "tls-proxy": "TLS 1.3 proxy with one origin, {connections} connections",
-    "tls-handshakes": "connection, full TLS 1.3 handshake (ECDSA P-256), one request",
-    "tls-handshakes-rsa": "connection, full TLS 1.3 handshake (RSA-2048), one request",
-    "tls-resumed": "connection, resumed TLS 1.3 handshake, one request",
-    "tls-bodies": "64 KiB bodies through the TLS 1.3 proxy, {connections} connections",
-    "tls-memory": "user memory an idle TLS connection, {connections} held",
-    "tls-flood": "p99 of {connections} TLS connections in a flood of handshakes, over its quiet value",
-}
-GROUPS = {
-    "As a server and proxy": lambda what: what != "client" and not what.startswith("tls-"),
-    "With TLS 1.3 (AES-256-GCM); `plain` is Tidegate without TLS": lambda what: what.startswith("tls-"),
-    "As a load generator": lambda what: what == "client",
+# The rows by table: the comparison, its connections, the server (of `client` alone), and the title of the row.
+ROWS = {
+    "As a server and proxy": [
+        ("json", 64, None, "27 bytes of JSON, 64 connections"),
+        ("json", 4000, None, "27 bytes of JSON, 4000 connections"),
+        ("proxy", 64, None, "proxy, 64 connections"),
+        ("proxy-fields", 64, None, "proxy, all adding the same header fields, 64 connections"),
+        ("bodies", 16, None, "proxy, 1 MiB bodies, 16 connections"),
+        ("memory", 18000, None, "memory for an idle connection, 18,000 open"),
+    ],
+    "With TLS 1.3; `plain` is Tidegate without TLS": [
+        ("tls-proxy", 64, None, "TLS proxy, 64 connections"),
+        ("tls-handshakes", 64, None, "new connection, full handshake (ECDSA P-256), one request"),
+        ("tls-memory", 15000, None, "memory for an idle TLS connection, 15,000 open"),
+    ],
+    "As a load generator": [
+        ("client", 64, "floor", "requests to the floor, 64 connections"),
+    ],
 }
 UNITS = {
     "cpu_us_per_request": "µs CPU/request",
-    "process_us_per_request": "µs CPU/request (process only)",
     "cpu_ns_per_kib": "ns CPU/KiB",
-    "process_ns_per_kib": "ns CPU/KiB (process only)",
     "client_cpu_us_per_request": "µs client CPU/request",
     "cpu_us_per_handshake": "µs CPU/handshake",
-    "p99_9_us": "µs",
-    "p99_flooded_over_quiet": "ratio",
     "bytes_per_connection": "bytes",
-    "start_ms": "ms",
 }
 NOTHING = """\
-No run is recorded in `benches/results/` yet. On your machine: `make compare WHAT=json`, `make compare WHAT=proxy`, then `make figures`.
+No run is recorded in `benches/results/` yet. On your machine: `make compare WHAT=json`, `make compare WHAT=proxy`,
+then `make figures`.
 """
+
+
+def is_sound(run):
+    """Whether the figures of this run support a claim."""
+    # A client in a closed loop is always busy; only a client that has to keep to a rate or a plan can fall behind.
+    is_kept = all(not contender.get("rounds_saturated") for contender in run["contenders"])
+    return run["measure"] in UNITS and is_kept and not run.get("disturbed")
 
 
 def newest_runs():
@@ -52,9 +58,9 @@ def newest_runs():
     for path in sorted((ROOT / "benches/results").glob("*.jsonl")):
         for line in path.read_text().splitlines():
             run = json.loads(line)
-            runs[run["what"], run["connections"], run["pipeline"], run.get("server")] = run
-    order = list(TITLES)
-    return sorted(runs.values(), key=lambda run: (order.index(run["what"]), run["connections"]))
+            if is_sound(run):
+                runs[run["what"], run["connections"], run.get("server")] = run
+    return runs
 
 
 def cell(contender, measure):
@@ -68,36 +74,35 @@ def cell(contender, measure):
     return f"{text} ({over['median']:.2f} ±{(over['high'] - over['low']) / 2:.2f})" if over else text
 
 
-def table(runs):
+def table(rows):
     names = []
-    for run in runs:
+    for _, run in rows:
         names += [c["name"] for c in run["contenders"] if c["name"] not in names]
     lines = ["| work | unit | " + " | ".join(names) + " | command |", "|---" * (len(names) + 3) + "|"]
-    for run in runs:
-        measure = run["measure"]
+    for title, run in rows:
         by_name = {contender["name"]: contender for contender in run["contenders"]}
-        cells = [cell(by_name[name], measure) if name in by_name else "" for name in names]
-        title = TITLES[run["what"]].format(**run)
-        if run.get("disturbed"):
-            title += " (disturbed by other programs)"
-        # A closed loop on one CPU keeps it busy; a plan that the client could not keep taints its figures.
-        saturated = max(contender.get("rounds_saturated", 0) for contender in run["contenders"])
-        if saturated and measure in ("p99_9_us", "p99_flooded_over_quiet"):
-            title += f" (**client saturated** in {saturated} of {run['rounds']} rounds: indicative only)"
+        cells = [cell(by_name[name], run["measure"]) if name in by_name else "" for name in names]
         command = f"`make compare WHAT={run['what']}`"
-        lines.append(f"| {title} | {UNITS[measure]} | " + " | ".join(cells) + f" | {command} |")
+        lines.append(f"| {title} | {UNITS[run['measure']]} | " + " | ".join(cells) + f" | {command} |")
     return lines
 
 
 def tables(runs):
-    lines = []
-    for title, is_of in GROUPS.items():
-        chosen = [run for run in runs if is_of(run["what"])]
-        if chosen:
-            lines += [f"{title}:", "", *table(chosen), ""]
-    day = time.strftime("%Y-%m-%d", time.gmtime(max(run["unix_seconds"] for run in runs)))
-    lines += [f"Medians of paired rounds; in brackets the multiple of the floor and half of its 95 % interval. Newest run: {day}; all that was measured,"
-              " with spreads, versions and the machine, is in `benches/results/`.", ""]
+    lines, shown = [], []
+    for heading, wanted in ROWS.items():
+        keys = [(title, (what, connections, server)) for what, connections, server, title in wanted]
+        rows = [(title, runs[key]) for title, key in keys if key in runs]
+        if rows:
+            lines += [f"{heading}:", "", *table(rows), ""]
+            shown += [run for _, run in rows]
+    if not shown:
+        return NOTHING
+    day = time.strftime("%Y-%m-%d", time.gmtime(max(run["unix_seconds"] for run in shown)))
+    lines += [
+        "Medians of paired rounds. In brackets: the multiple of the floor, ± half of its 95 % interval. Newest run:",
+        f"{day}. `benches/results/` has all measurements with spreads, program versions and the machine.",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -106,11 +111,12 @@ def main():
     text = readme.read_text()
     before, rest = text.split(BEGIN, 1)
     _, after = rest.split(END, 1)
-    runs = newest_runs()
-    anew = before + BEGIN + (tables(runs) if runs else NOTHING) + END + after
-    if "--check" in sys.argv[1:] and anew != text:
-        sys.exit("README.md does not show the newest figures: run make figures")
-    readme.write_text(anew)
+    updated = before + BEGIN + tables(newest_runs()) + END + after
+    if "--check" in sys.argv[1:]:
+        if updated != text:
+            sys.exit("README.md does not have the newest figures: run make figures")
+        return
+    readme.write_text(updated)
 
 
 main()

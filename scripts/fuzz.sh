@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs fuzz targets: fuzz.sh [SECONDS [TARGET...]], each for SECONDS (60), all of them where none is named.
-# What reaches code that the corpus does not is added to fuzz/corpus, which `make test` replays: commit it.
-# An input that breaks a promise is written to fuzz/artifacts, and the script fails.
+# Runs fuzz targets: fuzz.sh [SECONDS [TARGET...]]. Each runs for SECONDS (default 60); without TARGET all run.
+# Inputs that reach new code are added to fuzz/corpus, which `make test` replays: commit them.
+# An input that makes a target panic is written to fuzz/artifacts, and the script fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -17,8 +17,8 @@ if ! command -v cargo-fuzz >/dev/null; then
   cargo install cargo-fuzz --locked || missing "cargo-fuzz" "cargo install cargo-fuzz --locked"
 fi
 
-# AddressSanitizer is the nightly compiler's; without one the targets run on the stable one, bare: a broken
-# promise panics all the same, and only the few unsafe lines below the simulator go unwatched.
+# AddressSanitizer needs the nightly compiler. Without it the targets run without a sanitizer on the stable
+# compiler: failed assertions still panic; only memory errors in the unsafe code of the reactor go unnoticed.
 if cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal; then
   fuzz=(cargo +nightly fuzz) options=()
 else

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the foreign programs that tests and comparisons talk to (Debian and its kin).
-# As root or by sudo; otherwise says which packages are missing.
+# Installs the third-party programs that tests and comparisons run (Debian and derivatives).
+# Needs root or sudo without a password; otherwise it prints the missing packages and exits with 2.
 set -euo pipefail
 
 declare -A package=(
@@ -10,15 +10,15 @@ missing=()
 for program in "${!package[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null || missing+=("${package[$program]}")
 done
-# nginx passes TCP on by a module of its own.
+# The TCP proxy of nginx is a module in a package of its own.
 [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
-# The distribution's own Python is asked, and used by the tests: another one first in PATH does not see its packages.
+# Tests use the Python of the distribution: another one in PATH does not find the distribution's packages.
 [ -x /usr/bin/python3 ] || missing+=(python3)
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)
 /usr/bin/python3 -c 'import gevent' 2>/dev/null || missing+=(python3-gevent)
 /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 
-# Servers from PyPI, in an environment of the tests' own.
+# Installs servers from PyPI into a virtual environment for the tests.
 install_python_servers() {
   local environment=target/peers/python
   local wanted=(cheroot==11.1.2 eventlet==0.40.4)
@@ -39,11 +39,11 @@ fi
 
 if [ "$(id -u)" -eq 0 ]; then as_root=(); elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo)
 else
-  echo "missing packages: ${missing[*]}" >&2
-  echo "install them with: apt-get install ${missing[*]}" >&2
+  echo "install-peers.sh: missing packages: ${missing[*]}" >&2
+  echo "install-peers.sh: install them with: apt-get install ${missing[*]}" >&2
   exit 2
 fi
-# Distributions start installed servers at once; these are started by the tests on their own ports.
+# Keep packages from starting their servers at installation: tests start them on other ports.
 policy=/usr/sbin/policy-rc.d
 made_policy=
 if [ ! -e "$policy" ]; then

@@ -1,6 +1,6 @@
-//! The repository's own jobs: `cargo xtask tidy`, `cargo xtask test-summary`.
-//! In: the working tree. Out: findings, one a line; exit code 1 when there are any.
-//! Never: needs a tool besides cargo.
+//! Jobs of this repository: `cargo xtask tidy`, `cargo xtask test-summary`.
+//! In: the working tree, or logs of tests. Out: findings, one on each line; exit code 1 if there are any.
+//! Never: needs a tool other than cargo and git.
 #![forbid(unsafe_code)]
 
 mod summary;

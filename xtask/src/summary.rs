@@ -1,6 +1,6 @@
-//! Sums the closing lines of test runs into the one line that `make test` ends with.
-//! In: logs of `cargo test` and of the project's own suites. Out: `N passed, N failed, N skipped`.
-//! Invariant: a log without any closing line is a failure: nothing ran where something should have.
+//! Adds up the result lines of test runs; `make test` ends with the total.
+//! In: logs of `cargo test`. Out: `N passed, N failed, N skipped`.
+//! Invariant: a log without a result line counts as a failure, because its tests did not run.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ struct Counts {
     skipped: u64,
 }
 
-/// Prints the sum over `logs`; fails on a failed or skipped test and on a log that closes no run.
+/// Prints the total over `logs`. Fails on a failed or skipped test and on a log without a result line.
 pub(crate) fn run(logs: &[String]) -> ExitCode {
     let mut total = Counts::default();
     for log in logs {
@@ -33,7 +33,7 @@ pub(crate) fn run(logs: &[String]) -> ExitCode {
         total.skipped += counts.skipped;
     }
     eprintln!();
-    #[expect(clippy::print_stdout, reason = "the result of the job")]
+    #[expect(clippy::print_stdout, reason = "the result of the job goes to stdout")]
     {
         println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_lines_are_summed() {
+    fn result_lines_are_added_up() {
         let text = "noise\ntest result: ok. 10 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
                     test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(count(text), Counts { passed: 13, failed: 2, skipped: 1 });

@@ -1,5 +1,5 @@
 //! Per-handler accounting: calls, CPU time and queueing latency for each kind of handler.
-//! In: clock readings around one call out of `SAMPLE_EVERY`. Out: sums that `show profiling` prints.
+//! In: clock readings around one call out of `SAMPLE_EVERY`. Out: sums over the timed calls.
 //! Never: reads a clock itself. Limits: sampling one call in 64 keeps the cost below 1 ns a call.
 
 use crate::counters::Counter;

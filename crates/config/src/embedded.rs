@@ -13,7 +13,17 @@ const PAGE_MARK: &str = "@web/index.html@";
 /// The embedded configuration as the text of a file, with the page inserted.
 #[must_use]
 pub fn embedded_text() -> String {
-    TEXT.replace(PAGE_MARK, PAGE.trim_end())
+    // The documents that the page links: placeholder and content.
+    const DOCUMENTS: [(&str, &str); 6] = [
+        ("@docs/bench.md@", include_str!("../../../docs/bench.md")),
+        ("@docs/configuration.md@", include_str!("../../../docs/configuration.md")),
+        ("@docs/getting-started.md@", include_str!("../../../docs/getting-started.md")),
+        ("@docs/life-of-a-request.md@", include_str!("../../../docs/life-of-a-request.md")),
+        ("@docs/operations.md@", include_str!("../../../docs/operations.md")),
+        ("@docs/tls.md@", include_str!("../../../docs/tls.md")),
+    ];
+    let text = TEXT.replace(PAGE_MARK, PAGE.trim_end());
+    DOCUMENTS.iter().fold(text, |text, (mark, document)| text.replace(mark, document.trim_end()))
 }
 
 /// The embedded configuration, checked.

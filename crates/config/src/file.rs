@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use crate::keys;
 use crate::listeners::{self, Listeners};
-use crate::model::{Config, Server, SteerByCpu};
+use crate::model::{Config, Server};
 use crate::pattern;
 use crate::pools::{self, Pools};
 use crate::reach;
@@ -109,11 +109,7 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
             notes.error(unfit("via", &via.text, via.place, "a token, such as \"edge-1\""));
         }
     }
-    match table.word("steer-by-cpu", notes) {
-        Some("on") => server.steer_by_cpu = SteerByCpu::On,
-        Some("off") => server.steer_by_cpu = SteerByCpu::Off,
-        Some(_) | None => {}
-    }
+    table.set_word("steer-by-cpu", &mut server.steer_by_cpu, notes);
     server
 }
 

@@ -47,8 +47,12 @@ pub enum Shape {
     True,
     /// A string; the text describes its form in messages.
     Text(&'static str),
-    /// One of these strings.
+    /// One of the words of a [`Worded`](crate::Worded) type.
     Word(&'static [&'static str]),
+    /// Only this string, which stands for the absence of a number: "unlimited" or "auto".
+    NoNumber(&'static str),
+    /// One of these names, which another crate defines, such as cipher suites.
+    Name(&'static [&'static str]),
     /// An integer within these bounds, inclusive.
     Number(u64, u64),
     /// A duration string within these bounds, inclusive, in milliseconds.
@@ -79,14 +83,15 @@ mod tls;
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
-pub use route::{PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
+pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
-pub(crate) use tls::{CIPHERS, GROUPS};
+pub(crate) use tls::{CIPHERS, GROUPS, PROTOCOLS};
 
 use Preset::{Absent, Required};
 use Shape::{
-    Boolean, Duration, Fields, List, Named, Number, OneOf, Rows, Size, Table, Text, True, Word,
+    Boolean, Duration, Fields, List, Name, Named, NoNumber, Number, OneOf, Rows, Size, Table, Text,
+    True, Word,
 };
 
 const fn key(
@@ -104,7 +109,7 @@ const TIMEOUT_MS_MAX: u64 = 24 * 3_600_000;
 /// Minimum of a timeout setting: about one tick of the timer wheel.
 const TIMEOUT_MS_MIN: u64 = 10;
 const TIMEOUT: Shape = Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX);
-const COUNT_OR_UNLIMITED: Shape = OneOf(&[Word(&["unlimited"]), Number(1, 1_000_000_000)]);
+const COUNT_OR_UNLIMITED: Shape = OneOf(&[NoNumber("unlimited"), Number(1, 1_000_000_000)]);
 
 /// The whole file.
 pub static FILE: Section = Section {
@@ -152,9 +157,9 @@ impl Shape {
         match self {
             Table(section) | Rows(section) | Named(section) => Some(section),
             OneOf(shapes) => shapes.iter().find_map(Self::section),
-            List(shape) => shape.section(),
-            Boolean | True | Text(_) | Word(_) | Number(..) | Duration(..) | Size(..)
-            | Fields(_) => None,
+            List(shape) | Fields(shape) => shape.section(),
+            Boolean | True | Text(_) | Word(_) | NoNumber(_) | Name(_) | Number(..)
+            | Duration(..) | Size(..) => None,
         }
     }
 }
@@ -199,7 +204,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 22, "{paths:?}");
+        assert_eq!(paths.len(), 23, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -6,6 +6,7 @@
 
 mod client_cert;
 mod embedded;
+mod field_test;
 mod file;
 mod https;
 pub mod keys;
@@ -20,11 +21,14 @@ pub mod report;
 mod routes;
 mod schema;
 mod table;
+mod text_test;
 mod tls;
 mod units;
+mod words;
 
 pub use embedded::{embedded, embedded_text};
 pub use file::{FILE_BYTES_MAX, parse, parse_with_warnings};
 pub use reference::reference;
 pub use report::{Errors, Warnings};
 pub use schema::schema;
+pub use words::Worded;

@@ -7,9 +7,7 @@ use core::ops::Range;
 
 use crate::keys::{POOL, UPSTREAM};
 use crate::listeners::{refused, unknown_name};
-use crate::model::{
-    Balance, HashKey, Pool, ProxyVersion, Reuse, ServerAddress, ServerTimeouts, Upstream,
-};
+use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
 use crate::pattern::{self, Complaint};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, Value, describe, wrong_type};
@@ -69,6 +67,7 @@ fn named(name: String) -> Pool {
         reuse: Reuse::default(),
         retries: 2,
         queue_max: 1024,
+        queue_half_closed: false,
         proxy_protocol: None,
         trailers: false,
         tls: None,
@@ -81,6 +80,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     pool.balance = read_balance(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);
+    table.set_flag("queue-half-closed", &mut pool.queue_half_closed, notes);
     if let Some(times) = table.open_table("timeouts", notes) {
         times.set_duration("connect", &mut pool.timeouts.connect, notes);
         times.set_duration("response-head", &mut pool.timeouts.response_head, notes);
@@ -91,15 +91,11 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     if let Some(reuse) = table.open_table("reuse", notes) {
         reuse.set_number("idle-max", &mut pool.reuse.idle_max, notes);
         reuse.set_duration("idle-timeout", &mut pool.reuse.idle_timeout, notes);
-        reuse.set_flag("after-unexpected-body", &mut pool.reuse.after_unexpected_body);
+        reuse.set_flag("after-unexpected-body", &mut pool.reuse.after_unexpected_body, notes);
         reuse.set_bound("requests-max", &mut pool.reuse.requests_max, notes);
     }
-    pool.proxy_protocol = match table.word("proxy-protocol", notes) {
-        Some("v1") => Some(ProxyVersion::V1),
-        Some("v2") => Some(ProxyVersion::V2),
-        Some(_) | None => None,
-    };
-    table.set_flag("trailers", &mut pool.trailers);
+    pool.proxy_protocol = table.word("proxy-protocol", notes);
+    table.set_flag("trailers", &mut pool.trailers, notes);
     pool.tls = tls::read_pool(table, notes);
     pool
 }
@@ -175,11 +171,8 @@ fn read_balance(table: &Table<'_>, notes: &mut Notes) -> Balance {
         return Balance::Random;
     };
     if value.get_ref().as_table().is_none() {
-        return match table.word("balance", notes) {
-            Some("round-robin") => Balance::RoundRobin,
-            Some("least-connections") => Balance::LeastConnections,
-            Some(_) | None => Balance::Random,
-        };
+        // A value that is no word is reported, so the file is rejected whatever is returned for it.
+        return table.word("balance", notes).unwrap_or(Balance::Random);
     }
     let by_key = table.open_table("balance", notes);
     let Some(text) = by_key.and_then(|table| table.text("hash", notes)) else {

@@ -5,17 +5,15 @@
 use core::ops::Range;
 
 use crate::client_cert;
+use crate::field_test;
 use crate::https;
 use crate::listeners::{Listeners, refused};
-use crate::model::{
-    Action, HeaderCondition, HeaderTest, Proxy, Redirect, Respond, Route, UpstreamHost,
-};
+use crate::model::{Action, HeaderCondition, Proxy, Redirect, Respond, Route, UpstreamHost};
 use crate::pattern::{self, Complaint};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, Value, texts_of, wrong_type};
-
-const ACTIONS: [&str; 4] = ["respond", "redirect", "synthetic", "proxy"];
+use crate::words::{ActionKey, Worded as _};
 
 /// Fields that a fixed response cannot set, and why.
 const FIELDS_REFUSED: [(&str, &str); 12] = [
@@ -110,21 +108,8 @@ fn read_conditions(table: &Table<'_>, notes: &mut Notes) -> Vec<HeaderCondition>
             continue;
         };
         let field = field.to_ascii_lowercase();
-        let test = match (value.get_ref().as_bool(), value.get_ref().as_str()) {
-            (Some(true), _) => HeaderTest::Present,
-            (Some(false), _) => HeaderTest::Absent,
-            (None, Some(text)) => {
-                let text = Located { text: text.to_owned(), place: value.span() };
-                if let Err(complaint) = pattern::check_field_value(&text.text) {
-                    notes.error(refused(&name.text, &text, complaint));
-                }
-                HeaderTest::Equals(text.text)
-            }
-            (None, None) => {
-                let allowed = "a string (the required value), true (present) or false (absent)";
-                notes.error(wrong_type(&format!("`{field}`"), value, allowed));
-                continue;
-            }
+        let Some(test) = field_test::read(&field, &name, value, notes) else {
+            continue;
         };
         if conditions.iter().any(|other| other.name == field) {
             let what = format!("there is already a condition on {field:?}");
@@ -149,22 +134,24 @@ fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> 
 }
 
 fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Action> {
-    let mut present: Vec<&str> =
-        ACTIONS.into_iter().filter(|name| table.value(name).is_some()).collect();
-    present.sort_by_key(|name| table.key_place(name).start);
+    let words = ActionKey::WORDS.iter().copied();
+    let mut present: Vec<&str> = words.filter(|word| table.value(word).is_some()).collect();
+    present.sort_by_key(|word| table.key_place(word).start);
     match present.as_slice() {
         [] if table.has_later() => None,
         [] => {
             let note = Note::new(Kind::Missing, table.place.clone(), "the route has no action");
-            let note = note.allowed("exactly one of respond, redirect, synthetic, proxy");
+            let words = ActionKey::WORDS.join(", ");
+            let note = note.allowed(format!("exactly one of {words}"));
             notes.error(note.help("add an action, such as respond = { status = 404 }"));
             None
         }
-        ["respond"] => read_respond(table, notes).map(Action::Respond),
-        ["redirect"] => read_redirect(table, notes).map(Action::Redirect),
-        ["synthetic"] => table.flag("synthetic", notes).then_some(Action::Synthetic),
-        // `proxy`, the last of `ACTIONS`.
-        [_] => read_proxy(table, pools, notes).map(Action::Proxy),
+        [word] => match ActionKey::from_word(word)? {
+            ActionKey::Respond => read_respond(table, notes).map(Action::Respond),
+            ActionKey::Redirect => read_redirect(table, notes).map(Action::Redirect),
+            ActionKey::Synthetic => table.flag("synthetic", notes).then_some(Action::Synthetic),
+            ActionKey::Proxy => read_proxy(table, pools, notes).map(Action::Proxy),
+        },
         [_, second, ..] => {
             let what = format!("the route has {} actions: {}", present.len(), present.join(", "));
             let note = Note::new(Kind::Conflict, table.key_place(second), what);

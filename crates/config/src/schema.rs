@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::keys::{FILE, Key, Preset, Section, Shape};
+use crate::words::{ActionKey, Worded as _};
 
 /// The schema. Each setting has its description, its default and the reason for the default.
 #[must_use]
@@ -37,8 +38,8 @@ fn of_section(section: &Section) -> Value {
         table["required"] = json!(required);
     }
     if section.path == "[[route]]" {
-        let actions = ["respond", "redirect", "synthetic", "proxy"];
-        table["oneOf"] = actions.iter().map(|action| json!({ "required": [action] })).collect();
+        let actions = ActionKey::WORDS.iter();
+        table["oneOf"] = actions.map(|action| json!({ "required": [action] })).collect();
     }
     table
 }
@@ -67,7 +68,8 @@ fn of_shape(shape: &Shape) -> Value {
         Shape::Boolean => json!({ "type": "boolean" }),
         Shape::True => json!({ "const": true }),
         Shape::Text(form) => json!({ "type": "string", "title": form }),
-        Shape::Word(words) => json!({ "enum": words }),
+        Shape::Word(words) | Shape::Name(words) => json!({ "enum": words }),
+        Shape::NoNumber(word) => json!({ "enum": [word] }),
         Shape::Number(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Shape::Duration(..) => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
         Shape::Size(..) => json!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB)$" }),

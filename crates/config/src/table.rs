@@ -13,6 +13,7 @@ use crate::keys::{Key, Preset, Section, Shape};
 use crate::nearest::nearest;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::units;
+use crate::words::Worded;
 
 /// A value with its byte range in the text.
 pub(crate) type Value<'t> = Spanned<DeValue<'t>>;
@@ -39,7 +40,10 @@ pub(crate) struct Table<'t> {
 /// A value that conforms to its shape.
 enum Scalar {
     Text(String),
-    Word,
+    Word(String),
+    Name,
+    NoNumber,
+    Boolean(bool),
     Number(u64),
     Duration(Span),
     Size(u64),
@@ -90,6 +94,11 @@ impl<'t> Table<'t> {
     /// Whether the table has a setting of a later version; an error for it is already noted.
     pub(crate) fn has_later(&self) -> bool {
         self.section.later.iter().any(|(name, _)| self.entries.contains_key(*name))
+    }
+
+    /// Whether the table has an unknown name; an error for it is already noted.
+    pub(crate) fn has_unknown(&self) -> bool {
+        self.entries.keys().any(|name| self.section.key(name.get_ref()).is_none())
     }
 
     /// The value under `name`, unchecked.
@@ -151,27 +160,38 @@ impl<'t> Table<'t> {
     /// The string under `name`.
     pub(crate) fn text(&self, name: &str, notes: &mut Notes) -> Option<Located> {
         let place = self.value(name)?.span();
-        match self.scalar(name, notes)? {
+        self.read(name, notes, |scalar| match scalar {
             Scalar::Text(text) => Some(Located { text, place }),
-            Scalar::Word | Scalar::Number(_) | Scalar::Duration(_) | Scalar::Size(_) => None,
-        }
+            _ => None,
+        })
     }
 
-    /// The word under `name`, one of those that the table of settings lists.
-    pub(crate) fn word(&self, name: &str, notes: &mut Notes) -> Option<&'t str> {
-        self.scalar(name, notes)?;
-        self.value(name)?.get_ref().as_str()
+    /// The variant of the word under `name`.
+    pub(crate) fn word<T: Worded>(&self, name: &str, notes: &mut Notes) -> Option<T> {
+        self.read(name, notes, |scalar| match scalar {
+            Scalar::Word(word) => T::from_word(&word),
+            _ => None,
+        })
+    }
+
+    /// Stores the variant of the word under `name` in `target`, if it is present and valid.
+    pub(crate) fn set_word<T: Worded>(&self, name: &str, target: &mut T, notes: &mut Notes) {
+        if let Some(variant) = self.word(name, notes) {
+            *target = variant;
+        }
     }
 
     /// Whether a setting is present and valid whose only value is `true` (`synthetic = true`).
     pub(crate) fn flag(&self, name: &str, notes: &mut Notes) -> bool {
-        self.value(name).is_some() && self.scalar(name, notes).is_some()
+        self.is_true(name, notes) == Some(true)
     }
 
     /// The boolean under `name`.
     pub(crate) fn is_true(&self, name: &str, notes: &mut Notes) -> Option<bool> {
-        self.scalar(name, notes)?;
-        self.value(name)?.get_ref().as_bool()
+        self.read(name, notes, |scalar| match scalar {
+            Scalar::Boolean(truth) => Some(truth),
+            _ => None,
+        })
     }
 
     /// The string under `name`; `None` if the section has no such setting.
@@ -188,10 +208,10 @@ impl<'t> Table<'t> {
         texts_of(&format!("`{name}`"), value, notes)
     }
 
-    /// Stores the boolean under `name` in `target`, if it is present.
-    pub(crate) fn set_flag(&self, name: &str, target: &mut bool) {
-        if let Some(flag) = self.value(name).and_then(|value| value.get_ref().as_bool()) {
-            *target = flag;
+    /// Stores the boolean under `name` in `target`, if it is present and valid.
+    pub(crate) fn set_flag(&self, name: &str, target: &mut bool, notes: &mut Notes) {
+        if let Some(truth) = self.is_true(name, notes) {
+            *target = truth;
         }
     }
 
@@ -202,52 +222,68 @@ impl<'t> Table<'t> {
         target: &mut T,
         notes: &mut Notes,
     ) {
-        if let Some(Scalar::Number(number)) = self.scalar(name, notes)
-            && let Ok(number) = T::try_from(number)
-        {
+        let number = self.read(name, notes, |scalar| match scalar {
+            Scalar::Number(number) => T::try_from(number).ok(),
+            _ => None,
+        });
+        if let Some(number) = number {
             *target = number;
         }
     }
 
-    /// Stores the number or size under `name` in `target`. A word ("unlimited", "auto") sets `None`.
+    /// Stores the number or size under `name` in `target`. Its word ("unlimited", "auto") sets `None`.
     pub(crate) fn set_bound<T: TryFrom<u64>>(
         &self,
         name: &str,
         target: &mut Option<T>,
         notes: &mut Notes,
     ) {
-        match self.scalar(name, notes) {
-            Some(Scalar::Number(number) | Scalar::Size(number)) => {
-                *target = T::try_from(number).ok()
-            }
-            Some(Scalar::Word) => *target = None,
-            Some(Scalar::Text(_) | Scalar::Duration(_)) | None => {}
+        let bound = self.read(name, notes, |scalar| match scalar {
+            Scalar::Number(number) | Scalar::Size(number) => T::try_from(number).ok().map(Some),
+            Scalar::NoNumber => Some(None),
+            _ => None,
+        });
+        if let Some(bound) = bound {
+            *target = bound;
         }
     }
 
     /// Stores the duration under `name` in `target`, if it is present and valid.
     pub(crate) fn set_duration(&self, name: &str, target: &mut Span, notes: &mut Notes) {
-        if let Some(Scalar::Duration(span)) = self.scalar(name, notes) {
+        let span = self.read(name, notes, |scalar| match scalar {
+            Scalar::Duration(span) => Some(span),
+            _ => None,
+        });
+        if let Some(span) = span {
             *target = span;
         }
     }
 
     /// Stores the size under `name` in `target`, in bytes, if it is present and valid.
     pub(crate) fn set_size(&self, name: &str, target: &mut usize, notes: &mut Notes) {
-        if let Some(Scalar::Size(bytes)) = self.scalar(name, notes)
-            && let Ok(bytes) = usize::try_from(bytes)
-        {
+        let bytes = self.read(name, notes, |scalar| match scalar {
+            Scalar::Size(bytes) => usize::try_from(bytes).ok(),
+            _ => None,
+        });
+        if let Some(bytes) = bytes {
             *target = bytes;
         }
     }
 
-    fn scalar(&self, name: &str, notes: &mut Notes) -> Option<Scalar> {
+    /// The value under `name`, converted by `take`. A value that does not fit its shape is an error, and so is one
+    /// that fits but that `take` does not know: no value is ever ignored.
+    fn read<T>(
+        &self,
+        name: &str,
+        notes: &mut Notes,
+        take: impl FnOnce(Scalar) -> Option<T>,
+    ) -> Option<T> {
         let (key, value) = (self.section.key(name)?, self.value(name)?);
-        let scalar = conform(&key.shape, value.get_ref());
-        if scalar.is_none() {
+        let taken = conform(&key.shape, value.get_ref()).and_then(take);
+        if taken.is_none() {
             notes.error(refused(key, value));
         }
-        scalar
+        taken
     }
 }
 
@@ -282,7 +318,8 @@ pub(crate) fn describe(shape: &Shape) -> String {
         Shape::Boolean => "true or false".to_owned(),
         Shape::True => "true".to_owned(),
         Shape::Text(form) => (*form).to_owned(),
-        Shape::Word(words) => describe_words(words),
+        Shape::Word(words) | Shape::Name(words) => describe_words(words),
+        Shape::NoNumber(word) => describe_words(&[word]),
         Shape::Number(min, max) => format!("an integer from {min} to {max}"),
         Shape::Duration(min, max) => format!(
             "a duration from \"{}\" to \"{}\" (a string; units: {})",
@@ -329,10 +366,17 @@ fn type_name(value: &DeValue<'_>) -> &'static str {
 
 fn conform(shape: &Shape, value: &DeValue<'_>) -> Option<Scalar> {
     match shape {
-        Shape::Boolean => value.as_bool().map(|_| Scalar::Word),
-        Shape::True => (value.as_bool() == Some(true)).then_some(Scalar::Word),
+        Shape::Boolean => value.as_bool().map(Scalar::Boolean),
+        Shape::True => value.as_bool().filter(|truth| *truth).map(Scalar::Boolean),
         Shape::Text(_) => value.as_str().map(|text| Scalar::Text(text.to_owned())),
-        Shape::Word(words) => words.contains(&value.as_str()?).then_some(Scalar::Word),
+        Shape::Word(words) => {
+            let word = value.as_str().filter(|word| words.contains(word))?;
+            Some(Scalar::Word(word.to_owned()))
+        }
+        Shape::Name(names) => {
+            value.as_str().filter(|name| names.contains(name)).map(|_| Scalar::Name)
+        }
+        Shape::NoNumber(word) => (value.as_str()? == *word).then_some(Scalar::NoNumber),
         Shape::Number(min, max) => {
             number(value).filter(|n| (min..=max).contains(&n)).map(Scalar::Number)
         }
@@ -381,16 +425,24 @@ fn suggest(shape: &Shape, value: &DeValue<'_>) -> Option<String> {
             units::suggest_duration(&text).filter(fits).map(|m| format!("{m:?}"))
         }
         Shape::Size(..) => units::suggest_size(&text).filter(fits).map(|m| format!("{m:?}")),
-        Shape::Word(words) => nearest(&text, words.iter().copied()).map(|m| format!("{m:?}")),
+        Shape::Word(words) | Shape::Name(words) => {
+            nearest(&text, words.iter().copied()).map(|m| format!("{m:?}"))
+        }
+        Shape::NoNumber(word) => nearest(&text, [*word]).map(|m| format!("{m:?}")),
         Shape::Number(min, max) => {
             value.as_str()?;
             let number = text.parse::<u64>().ok().filter(|n| (min..=max).contains(&n))?;
             Some(number.to_string())
         }
         Shape::OneOf(shapes) => shapes.iter().find_map(|shape| suggest(shape, value)),
-        Shape::Boolean
-        | Shape::True
-        | Shape::Text(_)
+        Shape::Boolean | Shape::True => match text.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" | "1" => Some("true".to_owned()),
+            "false" | "no" | "off" | "0" if matches!(shape, Shape::Boolean) => {
+                Some("false".to_owned())
+            }
+            _ => None,
+        },
+        Shape::Text(_)
         | Shape::List(_)
         | Shape::Fields(_)
         | Shape::Table(_)

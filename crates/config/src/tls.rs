@@ -3,22 +3,22 @@
 //! Never: opens a certificate, key or list. The server crate checks that these files exist and fit together.
 //! Invariant: client certificates are requested only if there are authorities to verify them against.
 
-use crate::keys::{CIPHERS, GROUPS, LISTENER_TLS};
+use crate::keys::{CIPHERS, GROUPS, LISTENER_TLS, PROTOCOLS};
 use crate::listeners::refused;
-use crate::model::{
-    CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity, TlsVersion,
-};
+use crate::model::{CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity};
 use crate::nearest::nearest;
 use crate::pattern::Complaint;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, describe, wrong_type};
+use crate::words::TlsWord;
 
 /// `tls` of a listener.
 pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<ListenerTls> {
     let value = table.value("tls")?;
     if value.get_ref().as_table().is_none() {
-        table.word("tls", notes)?;
-        return Some(ListenerTls::default());
+        return table.word("tls", notes).map(|word| match word {
+            TlsWord::SelfSigned => ListenerTls::default(),
+        });
     }
     let table = table.open_table("tls", notes)?;
     let mut tls = ListenerTls::default();
@@ -27,17 +27,13 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
         tls.identity = TlsIdentity::Files(certificates);
     }
     tls.strict_sni = table.is_true("strict-sni", notes).unwrap_or(false);
-    tls.version_min = read_version(&table, notes);
-    tls.ciphers = read_words(&table, "ciphers", CIPHERS, notes);
-    tls.curves = read_words(&table, "curves", GROUPS, notes);
+    table.set_word("min-version", &mut tls.version_min, notes);
+    tls.ciphers = read_names(&table, "ciphers", CIPHERS, notes);
+    tls.curves = read_names(&table, "curves", GROUPS, notes);
     if table.value("alpn").is_some() {
-        tls.alpn = read_words(&table, "alpn", &["http/1.1"], notes);
+        tls.alpn = read_names(&table, "alpn", PROTOCOLS, notes);
     }
-    tls.client_auth = match table.word("client-auth", notes) {
-        Some("optional") => ClientAuth::Optional,
-        Some("required") => ClientAuth::Required,
-        Some(_) | None => ClientAuth::Off,
-    };
+    table.set_word("client-auth", &mut tls.client_auth, notes);
     tls.client_ca = read_path(&table, "client-ca", notes);
     tls.client_crl = read_path(&table, "client-crl", notes);
     match (tls.client_auth, &tls.client_ca) {
@@ -95,19 +91,12 @@ pub(crate) fn read_pool(table: &Table<'_>, notes: &mut Notes) -> Option<PoolTls>
     if let Some(client) = table.open_table("client-cert", notes) {
         tls.client_cert = read_certificate(&client, notes);
     }
-    tls.version_min = read_version(&table, notes);
-    tls.ciphers = read_words(&table, "ciphers", CIPHERS, notes);
-    tls.curves = read_words(&table, "curves", GROUPS, notes);
-    tls.alpn = read_words(&table, "alpn", &["http/1.1"], notes);
+    table.set_word("min-version", &mut tls.version_min, notes);
+    tls.ciphers = read_names(&table, "ciphers", CIPHERS, notes);
+    tls.curves = read_names(&table, "curves", GROUPS, notes);
+    tls.alpn = read_names(&table, "alpn", PROTOCOLS, notes);
     tls.resume = table.is_true("resume", notes).unwrap_or(true);
     Some(tls)
-}
-
-fn read_version(table: &Table<'_>, notes: &mut Notes) -> TlsVersion {
-    match table.word("min-version", notes) {
-        Some("1.3") => TlsVersion::Tls13,
-        Some(_) | None => TlsVersion::Tls12,
-    }
 }
 
 fn read_certificates(table: &Table<'_>, notes: &mut Notes) -> Vec<CertificatePaths> {
@@ -154,7 +143,7 @@ fn check_path(name: &str, text: Located, notes: &mut Notes) -> Option<String> {
     Some(text.text)
 }
 
-fn read_words(
+fn read_names(
     table: &Table<'_>,
     name: &str,
     words: &'static [&'static str],

@@ -50,6 +50,13 @@ pub enum Completion<'a> {
         /// The connection.
         sock: SockId,
     },
+    /// The peer has ended its direction while receiving is paused; bytes before its FIN may be unread. `Finished`
+    /// follows them after the resume. A kernel whose receive window for the connection is full learns of the
+    /// FIN only after bytes were read.
+    HungUp {
+        /// The connection.
+        sock: SockId,
+    },
     /// All output has been sent. This comes only after a `send` or `flush` that could not send everything
     /// at once, so a waiting producer is resumed exactly once.
     Drained {
@@ -267,8 +274,11 @@ pub trait Reactor: Sized {
     fn output_pending(&self, sock: SockId) -> usize;
 
     /// Pauses or resumes receiving. While it is paused, the kernel's window closes (backpressure). `Finished`
-    /// waits for the resume too; resets and `Due` come regardless.
+    /// waits for the resume too; resets, `HungUp` and `Due` come regardless.
     fn set_receiving(&mut self, sock: SockId, receiving: bool);
+    /// Whether the peer has ended its direction, as far as the kernel has reported. Bytes before its FIN may be
+    /// unread.
+    fn has_hung_up(&self, sock: SockId) -> bool;
 
     /// Ends the sending side: sends FIN after the pending output. Receiving continues.
     fn finish(&mut self, sock: SockId);

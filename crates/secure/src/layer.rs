@@ -508,6 +508,13 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         self.inner.set_receiving(sock, receiving);
     }
 
+    fn has_hung_up(&self, sock: SockId) -> bool {
+        let slot = self.layer.slots.get(sock.index as usize);
+        let slot = slot.filter(|slot| slot.generation == sock.generation);
+        let conn = slot.and_then(|slot| slot.conn.as_ref());
+        self.inner.has_hung_up(sock) || conn.is_some_and(|conn| conn.peer_end == PeerEnd::Held)
+    }
+
     fn finish(&mut self, sock: SockId) {
         self.layer.seal(self.inner, sock);
         match self.layer.conn(sock) {
@@ -837,7 +844,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         }
         if !conn.receiving {
             conn.peer_end = PeerEnd::Held;
-            return;
+            return self.pass(inner, Completion::HungUp { sock });
         }
         conn.peer_end = PeerEnd::Delivered;
         self.pass(inner, Completion::Finished { sock });

@@ -54,6 +54,8 @@ counters! {
         queued,
         /// Requests that were rejected because the queue was full or their time in it ran out.
         queue_refusals,
+        /// Requests removed from the queue because their client had ended or reset its connection.
+        queue_departures,
         /// Clients that disconnected while their request was in progress.
         client_aborts,
         /// Request heads that timed out.
@@ -170,7 +172,7 @@ impl HandlerKind {
         Self::Mail,
     ];
 
-    /// The name of the kind, as `show profiling` prints it.
+    /// The name of the kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -215,7 +217,7 @@ impl TlsObserver for Accounts {
     }
 
     fn log(&self, line: core::fmt::Arguments<'_>) {
-        eprintln!("tidegate: {line}");
+        crate::log::warning(line);
     }
 }
 

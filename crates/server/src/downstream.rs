@@ -552,8 +552,11 @@ impl Worker {
                 let unfinished = self.exchanges.get(id).is_none_or(|e| !e.request_done);
                 // A client may end its direction after a complete request and still read the response.
                 if unfinished {
+                    self.note_departure(id);
                     self.accounts.counters.client_aborts.add(1);
                     self.close_downstream(reactor, sock);
+                } else {
+                    self.leave_queue(reactor, id);
                 }
             }
             DownstreamState::Synthetic(id) => {
@@ -567,8 +570,22 @@ impl Worker {
         }
     }
 
+    /// A client ended its direction of the connection; bytes before the end are still unread.
+    pub(crate) fn downstream_hung_up<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        if let Some(down) = self.conns.downstream(sock)
+            && let DownstreamState::Exchange(id) = down.state
+        {
+            self.leave_queue(reactor, id);
+        }
+    }
+
     /// A client connection was reset or ended.
     pub(crate) fn downstream_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        if let Some(down) = self.conns.downstream(sock)
+            && let DownstreamState::Exchange(id) = down.state
+        {
+            self.note_departure(id);
+        }
         if let Some(down) = self.conns.downstream(sock)
             && !matches!(
                 down.state,

@@ -90,6 +90,9 @@ pub(crate) struct Exchange {
     /// Tunnel only: the server has ended its direction.
     pub(crate) up_finished: bool,
 
+    /// The number of the request among the proxied requests of its worker. Never changes; a retry keeps its
+    /// place in the queue.
+    pub(crate) arrival: u64,
     /// Hash of the request's key for hash balancing; `None` if the pool balances in another way or the
     /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,
@@ -120,4 +123,11 @@ pub(crate) struct Exchange {
     pub(crate) response_body: BodyDecoder,
     /// How the body of the response is framed towards the client. Set when the response head arrives.
     pub(crate) response_framing: Framing,
+}
+
+impl Exchange {
+    /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.
+    pub(crate) fn is_new(&self) -> bool {
+        self.attempts == 0 && !self.needs_fresh
+    }
 }

@@ -299,8 +299,7 @@ impl Worker {
         // A server that responds before it has read the whole request may leave the rest unread.
         let request_sent = exchange.request_done && reactor.output_pending(up) == 0;
         let keep_upstream = exchange.keep_upstream && request_sent && !more_follows;
-        self.pools[usize::from(pool)].state.note_end(usize::from(server));
-        self.work.push(Work::ServeQueue(pool));
+        self.release_server(pool, server);
         self.forget_exchange(id);
         if more_follows {
             self.accounts.counters.upstream_faults.add(1);
@@ -447,8 +446,7 @@ impl Worker {
     ) {
         if let Some(exchange) = self.exchanges.get(id) {
             let (pool, server) = (exchange.pool, exchange.server);
-            self.pools[usize::from(pool)].state.note_end(usize::from(server));
-            self.work.push(Work::ServeQueue(pool));
+            self.release_server(pool, server);
         }
         self.drop_upstream(sock);
         reactor.abort(sock);

@@ -77,6 +77,8 @@ pub struct Worker {
     pub(crate) prng: Prng,
     /// The value of Date, rewritten when the second changes.
     pub(crate) date: DateField,
+    /// The number of proxied requests so far: the `arrival` of the newest exchange.
+    pub(crate) arrivals: u64,
     /// Work that the current handler queued. Empty between two completions.
     pub(crate) work: Vec<Work>,
     /// Scratch space for a normalised path. Its contents are meaningless between two requests.
@@ -124,6 +126,9 @@ pub(crate) struct WorkerPool {
     pub(crate) kept: Vec<u32>,
     /// Exchanges that wait for a server, in order of arrival. Each of them is in `Stage::Queued`.
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
+    /// A waiting exchange may be able to use a server since the queue was served last, and `work` contains
+    /// `ServeQueue`. False between two completions.
+    pub(crate) unserved: bool,
     /// By server: which of its addresses to try first. Advanced when a connect fails; used modulo the number
     /// of addresses.
     pub(crate) preferred_address: Vec<usize>,
@@ -194,6 +199,7 @@ impl Worker {
             buffers: BufferPool::default(),
             prng: Prng::new(seed),
             date: DateField::new(0),
+            arrivals: 0,
             work: Vec::new(),
             path_scratch: Vec::new(),
             piece: Vec::new(),
@@ -329,6 +335,9 @@ impl Worker {
             self.discard_upstream(reactor, sock);
         }
         self.work.clear();
+        for pool in &mut self.pools {
+            pool.unserved = false;
+        }
     }
 
     /// The index of a listener in the configuration.
@@ -413,6 +422,7 @@ impl WorkerPool {
             idle: IdleConnections::new(pool.servers.len(), pool.reuse.idle_max as usize),
             kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
+            unserved: false,
             preferred_address: vec![0; pool.servers.len()],
         }
     }

@@ -1,6 +1,6 @@
-//! `tidegate check FILE`: reads a configuration as `run` would and says what is wrong with it.
-//! In: a path. Out: a line on stdout, or all errors on stderr and exit code 2; `--json` for scripts.
-//! Never: opens a listener or looks a name up; certificates and keys it does read.
+//! `tidegate check FILE`: reads a configuration as `run` would, with its certificates and keys, and reports errors.
+//! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object.
+//! Never: opens a listener or looks up a name.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ pub struct CheckArgs {
     json: bool,
 }
 
-/// Checks the file and says how it went.
+/// Checks the file and prints the result.
 pub fn run(args: &CheckArgs) -> ExitCode {
     let file = args.file.display().to_string();
     let loaded = source::load(&args.file).and_then(|(config, warnings)| {

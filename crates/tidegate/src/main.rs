@@ -1,6 +1,7 @@
-//! The binary: flags in, the right room out.
-//! In: a command line. Out: an exit code: 0 done, 1 the run found failures, 2 usage or configuration error.
-//! Never: does a room's work; each subcommand is one module or one crate.
+//! The binary: parses the command line and calls the crate or module of the subcommand.
+//! In: a command line. Out: an exit code: 0 success, 1 the run failed or found failures, 2 usage or configuration
+//! error.
+//! Never: implements a subcommand here; each subcommand is one module or one crate.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -13,17 +14,18 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Exit code when all is done.
+/// Exit code for success.
 const DONE: u8 = 0;
-/// Exit code when the run found failures.
+/// Exit code if the run failed or found failures.
 const FAILED: u8 = 1;
-/// Exit code when the command line or the configuration is wrong.
+/// Exit code if the command line or the configuration is invalid.
 const USAGE: u8 = 2;
 
-/// HTTP reverse proxy and load balancer, with the proof of its own numbers
+/// HTTP reverse proxy and load balancer, with a load generator and a host advisor
 #[derive(Parser, Debug)]
 #[command(name = "tidegate", version, arg_required_else_help = true)]
 struct CommandLine {
@@ -33,15 +35,15 @@ struct CommandLine {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Serve; without -c, an embedded configuration on 127.0.0.1
+    /// Serve; without -c, the embedded configuration on 127.0.0.1
     Run(run::RunArgs),
-    /// Parse and validate a configuration: every error with file, line, column and the mend
+    /// Validate a configuration: reports every error with file, line, column and the fix
     Check(check::CheckArgs),
     /// Print the JSON Schema of the configuration, for editors
     Schema,
-    /// Load generator
+    /// Measure a server: load generator, comparisons
     Bench(tidegate_bench::cli::BenchArgs),
-    /// Host advisor: what this host costs, what may be changed, and the proof of it
+    /// Examine and tune this host: what its settings cost, what to change, measured proof
     Tune(tidegate_tune::cli::Args),
 }
 
@@ -55,20 +57,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes a result to stdout; a reader that went away (`| head`) is no failure.
+/// Writes a result to stdout. A closed pipe (`| head`) is not a failure.
 fn print_result(text: &str) -> ExitCode {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => ExitCode::from(DONE),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(DONE),
         Err(error) => {
-            print_message(&format!("error: stdout cannot be written: {error}\n"));
+            print_message(&format!("tidegate: cannot write to stdout: {error}\n"));
             ExitCode::from(FAILED)
         }
     }
 }
 
-/// Writes a message to stderr; a stderr that went away is no reason to stop serving.
+/// Writes a message to stderr. A failed write is ignored, because it is no reason to stop serving.
 fn print_message(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

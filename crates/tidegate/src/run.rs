@@ -1,6 +1,6 @@
 //! `tidegate run`: serves until SIGTERM or SIGINT.
-//! In: a path or nothing (the embedded configuration). Out: exit code 0 after a stop in order,
-//! 1 when serving could not begin, 2 when the configuration is wrong.
+//! In: the path of a configuration, or none for the embedded configuration.
+//! Out: exit code 0 after a graceful stop, 1 if the start failed, 2 if the configuration is invalid.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,9 +11,9 @@ use tidegate_server::RunOptions;
 
 use crate::{DONE, FAILED, USAGE, print_message, source};
 
-/// Where to look when no file is named.
+/// Printed if no configuration file is given.
 const EMBEDDED_NOTE: &str = "\
-tidegate: no file is named (-c FILE), so the embedded configuration serves
+tidegate: no configuration file given (-c FILE): serving the embedded configuration
 tidegate: open http://127.0.0.1:8080/ or try /json /plaintext /synthetic?s=1k /proxied/json
 ";
 
@@ -23,12 +23,12 @@ pub struct RunArgs {
     /// The configuration file; without it, the embedded configuration
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Worker threads, instead of the file's number
+    /// Worker threads; overrides `workers` of the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
 }
 
-/// Serves, and says how it ended.
+/// Serves until a signal stops the process.
 pub fn run(args: &RunArgs) -> ExitCode {
     let Some(config) = load(args) else {
         return ExitCode::from(USAGE);
@@ -36,7 +36,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
     match tidegate_server::run(config, RunOptions { workers: args.workers }) {
         Ok(()) => ExitCode::from(DONE),
         Err(error) => {
-            print_message(&format!("error: {error}\n"));
+            print_message(&format!("tidegate: {error}\n"));
             ExitCode::from(FAILED)
         }
     }

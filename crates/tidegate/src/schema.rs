@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::print_result;
 
-/// Prints the schema.
+/// Prints the JSON Schema.
 pub fn run() -> ExitCode {
     print_result(&format!("{:#}\n", tidegate_config::schema()))
 }

@@ -1,6 +1,7 @@
-//! `tidegate bench http` over TLS from end to end: candidates that it finds or starts, and the probe.
-//! In: the binary, as server and as client. Out: its own reports.
-//! Never: believes a certificate unless a test says so.
+//! `tidegate bench http` over TLS, end to end: candidates that run already, candidates that it starts, and the
+//! reference probe.
+//! In: the binary, as server and as client. Out: its JSON reports.
+//! Never: accepts an unverified certificate, except in the tests of `--accept-any-certificate`.
 
 use serde_json::Value;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,10 +9,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tidegate");
-/// Two rounds that count, on four connections each.
+/// Two measured rounds on four connections.
 const SHORT: [&str; 6] = ["--rounds", "2", "--requests", "100", "--connections", "4"];
 
-/// A folder with a certificate for localhost, and configurations of servers that show it.
+/// A folder with a certificate for localhost, and configurations of servers that use it.
 struct Site {
     folder: PathBuf,
 }
@@ -45,7 +46,7 @@ impl Site {
         Configured { address, file, is_secure: !tls.is_empty(), folder: self.folder.clone() }
     }
 
-    /// The setting of `tls` that shows the certificate.
+    /// The value of `tls` that selects the certificate of this folder.
     fn own(&self) -> String {
         let folder = self.folder.display();
         format!(
@@ -64,7 +65,7 @@ impl Drop for Site {
     }
 }
 
-/// A server that may be started.
+/// A configured server, not started yet.
 struct Configured {
     address: SocketAddr,
     file: PathBuf,
@@ -94,7 +95,7 @@ impl Configured {
             .unwrap();
         let mut peer = Peer(child);
         while TcpStream::connect(self.address).is_err() {
-            assert!(peer.0.try_wait().unwrap().is_none(), "{} ended", self.file.display());
+            assert!(peer.0.try_wait().unwrap().is_none(), "{} exited", self.file.display());
             std::thread::yield_now();
         }
         peer
@@ -119,7 +120,7 @@ fn bench(arguments: &[&str]) -> (Value, Option<i32>) {
     (json, output.status.code())
 }
 
-/// All requests of a candidate are answered, over sessions that began in each round.
+/// Asserts that all requests of a candidate were answered, over TLS sessions opened in each round.
 fn assert_answered_over_tls(candidate: &Value) {
     assert_eq!(candidate["requests"], 200, "{candidate:#}");
     assert!((2..=8).contains(&candidate["handshakes_full"].as_u64().unwrap()), "{candidate:#}");
@@ -128,7 +129,7 @@ fn assert_answered_over_tls(candidate: &Value) {
 }
 
 #[test]
-fn running_candidates_are_compared_over_verified_tls_and_beside_plain_http() {
+fn candidates_are_compared_over_verified_tls_and_plain_http() {
     let site = Site::new("vs");
     let (one, other, plain) = (site.server(&site.own()), site.server(&site.own()), site.server(""));
     let _running = [one.start(), other.start(), plain.start()];
@@ -144,7 +145,7 @@ fn running_candidates_are_compared_over_verified_tls_and_beside_plain_http() {
     assert!(json["candidates"][2].get("negotiated").is_none());
     assert_eq!(json["ratios"][1]["name"], "plain");
 
-    // Nobody vouches for them.
+    // Without `--ca` the certificates are not trusted.
     let (json, code) = bench(&[&vs[..4], &["--rounds", "1", "-d", "300ms"]].concat());
     assert_eq!(code, Some(1));
     let note = json["candidates"][0]["first_error"]["tls"].as_str().unwrap();
@@ -152,7 +153,7 @@ fn running_candidates_are_compared_over_verified_tls_and_beside_plain_http() {
 }
 
 #[test]
-fn candidates_that_speak_tls_are_started_and_stopped() {
+fn tls_candidates_are_started_and_stopped() {
     let site = Site::new("start");
     let (one, other) = (site.server(&site.own()), site.server("\"self-signed\""));
     let (urls, commands) = ([one.url(), other.url()], [one.command(), other.command()]);
@@ -166,12 +167,12 @@ fn candidates_that_speak_tls_are_started_and_stopped() {
         assert!(json["candidates"][candidate]["server_process_cpu_s"].is_number());
     }
     for server in [one, other] {
-        assert!(TcpStream::connect(server.address).is_err(), "{} stays", server.address);
+        assert!(TcpStream::connect(server.address).is_err(), "{} still listens", server.address);
     }
 }
 
 #[test]
-fn the_probe_speaks_tls_beside_a_load_that_does_and_one_that_does_not() {
+fn reference_probe_and_load_use_tls_independently() {
     let site = Site::new("reference");
     let (secure, plain) = (site.server(&site.own()), site.server(""));
     let _running = [secure.start(), plain.start()];

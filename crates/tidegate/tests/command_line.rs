@@ -1,5 +1,6 @@
-//! The binary from outside: exit codes, what goes to stdout and what to stderr, one request served.
-//! In: command lines. Out: agreement. Listens on unix sockets in a folder of its own only.
+//! The binary as a command: exit codes, stdout and stderr, one request served.
+//! In: command lines. Out: passed assertions.
+//! Never: listens anywhere but on a unix socket in a folder of the test.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -15,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A folder of the test's own, gone when the test ends.
+/// A temporary folder of one test, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -39,7 +40,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn a_good_file_is_ok_on_stdout() {
+fn valid_file_prints_ok_on_stdout() {
     let folder = Folder::new("good");
     let file = folder.file(
         "good.toml",
@@ -48,8 +49,8 @@ fn a_good_file_is_ok_on_stdout() {
     );
     let output = tidegate(&["check", &file]);
     assert_eq!(output.status.code(), Some(0));
-    let said = text(&output.stdout);
-    assert_eq!(said, format!("{file}: ok, 1 listener, 1 route, 1 pool, 2 servers\n"));
+    let printed = text(&output.stdout);
+    assert_eq!(printed, format!("{file}: ok, 1 listener, 1 route, 1 pool, 2 servers\n"));
     assert_eq!(text(&output.stderr), "");
     let output = tidegate(&["check", "--json", &file]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
@@ -57,7 +58,7 @@ fn a_good_file_is_ok_on_stdout() {
 }
 
 #[test]
-fn a_wrong_file_is_said_on_stderr_with_exit_code_2() {
+fn invalid_file_is_reported_on_stderr_with_exit_code_2() {
     let folder = Folder::new("wrong");
     let file = folder.file("wrong.toml", "[[listener]]\nbind = \":80\"\n");
     for arguments in [["check", &file], ["run", &format!("-c{file}")]] {
@@ -74,13 +75,13 @@ fn a_wrong_file_is_said_on_stderr_with_exit_code_2() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named_with_exit_code_2() {
+fn unreadable_file_is_named_with_exit_code_2() {
     let folder = Folder::new("unreadable");
     let odd = folder.file("odd.toml", b"a = \"\xff\"");
     for file in [odd.as_str(), "/nowhere/at/all.toml", "/"] {
         let output = tidegate(&["check", file]);
         assert_eq!(output.status.code(), Some(2), "{file}");
-        assert!(text(&output.stderr).starts_with(&format!("error: {file}: ")), "{file}");
+        assert!(text(&output.stderr).starts_with(&format!("tidegate: {file}: ")), "{file}");
     }
 }
 
@@ -95,7 +96,7 @@ fn usage_errors_have_exit_code_2_and_the_schema_goes_to_stdout() {
     assert_eq!(schema, tidegate_config::schema());
 }
 
-/// Stops the server when a test ends early.
+/// Kills the server when the test ends, also if it fails.
 struct Serving(Child);
 
 impl Drop for Serving {
@@ -105,21 +106,21 @@ impl Drop for Serving {
     }
 }
 
-/// Waits for the socket: the attempts are bounded by the server's own life.
+/// Connects as soon as the socket exists; fails if the server exits first.
 fn connect(path: &str, server: &mut Child) -> UnixStream {
     loop {
         if let Ok(stream) = UnixStream::connect(path) {
             return stream;
         }
-        if let Some(status) = server.try_wait().expect("the server can be asked") {
-            panic!("the server ended: {status}");
+        if let Some(status) = server.try_wait().expect("the server can be polled") {
+            panic!("the server exited: {status}");
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
 
 #[test]
-fn run_serves_a_request_and_ends_in_order_on_sigterm() {
+fn run_serves_a_request_and_exits_with_0_on_sigterm() {
     let folder = Folder::new("run");
     let socket = folder.0.join("web.sock").display().to_string();
     let file = folder.file(
@@ -134,13 +135,13 @@ fn run_serves_a_request_and_ends_in_order_on_sigterm() {
     let mut server = Serving(command.spawn().expect("the binary runs"));
     let mut stream = connect(&socket, &mut server.0);
     let request = b"GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    stream.write_all(request).expect("the request leaves");
+    stream.write_all(request).expect("the request is sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the answer comes and ends");
+    stream.read_to_string(&mut answer).expect("the response is read to its end");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(answer.ends_with("\r\n\r\n{}"), "{answer}");
     let pid = server.0.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
     assert!(killed.success());
-    assert_eq!(server.0.wait().expect("it ends").code(), Some(0));
+    assert_eq!(server.0.wait().expect("the server exits").code(), Some(0));
 }

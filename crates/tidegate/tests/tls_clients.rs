@@ -1,6 +1,6 @@
 //! The binary with TLS against clients that share no code with it: curl and openssl s_client.
-//! In: a self-signed listener on any free port. Out: what those clients say of it.
-//! Never: skips; a missing client fails and names its package.
+//! In: a self-signed listener on a free port. Out: the output of those clients.
+//! Never: skips a test; a missing client fails the test and names its package.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ struct Server {
 }
 
 impl Server {
-    /// Starts the binary in a folder of its own; `name` tells tests apart.
+    /// Starts the binary in a new folder; `name` makes the folder unique to the test.
     fn start(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         Self::start_in(folder, "\"self-signed\"")
     }
 
-    /// Starts the binary in `folder` with that setting of `tls`.
+    /// Starts the binary in `folder` with this value of `tls`.
     fn start_in(folder: PathBuf, tls: &str) -> Self {
         let config = "[server]\nworkers = 2\n[[listener]]\nbind = \"127.0.0.1:0\"\ntls = TLS\n\
                       [[route]]\npath = \"/json\"\nrespond = { body = \"Hello, World!\" }\n\
@@ -38,9 +38,9 @@ impl Server {
             .by_ref()
             .map_while(Result::ok)
             .find_map(|line| Some(line.split_once("https://127.0.0.1:")?.1.to_owned()))
-            .expect("it says where it listens");
+            .expect("the listening address is printed");
         let port = place.split('/').next().unwrap().to_owned();
-        // What it says later is read, so that it never waits for a reader.
+        // Keep reading stderr, so that the server never blocks on a full pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Self { child, port, folder }
     }
@@ -61,7 +61,7 @@ impl Server {
             .expect("curl runs (package curl)")
     }
 
-    /// What openssl s_client prints while it asks for `/json`.
+    /// The output of openssl s_client during one request for `/json`.
     fn s_client(&self, arguments: &[&str]) -> String {
         let mut client = Command::new("openssl")
             .args(["s_client", "-connect", &format!("127.0.0.1:{}", self.port)])
@@ -76,7 +76,7 @@ impl Server {
         let request = b"GET /json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         client.stdin.as_mut().unwrap().write_all(request).unwrap();
         let output = client.wait_with_output().unwrap();
-        // Names are printed with blanks around the sign by some versions.
+        // Some versions print names with spaces around the equals sign.
         String::from_utf8_lossy(&output.stdout).replace(" = ", "=")
     }
 }
@@ -94,7 +94,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn curl_verifies_the_certificate_and_gets_whole_answers() {
+fn curl_verifies_the_certificate_and_gets_complete_responses() {
     let server = Server::start("curl");
     for version in [["--tlsv1.2", "--tls-max=1.2"], ["--tlsv1.3", "--tls-max=1.3"]] {
         let [least, most] = version;
@@ -109,7 +109,7 @@ fn curl_verifies_the_certificate_and_gets_whole_answers() {
         .args(["-sS", "--max-time", "20", &format!("https://localhost:{}/json", server.port)])
         .output()
         .unwrap();
-    assert!(!unknown.status.success(), "nobody vouches for it");
+    assert!(!unknown.status.success(), "an unknown certificate is not trusted");
     let plain = Command::new("curl")
         .args(["-sS", "--max-time", "20", &format!("http://localhost:{}/json", server.port)])
         .output()
@@ -118,7 +118,7 @@ fn curl_verifies_the_certificate_and_gets_whole_answers() {
 }
 
 #[test]
-fn openssl_resumes_sessions_whichever_worker_it_meets() {
+fn openssl_resumes_sessions_on_any_worker() {
     let server = Server::start("openssl");
     for version in ["-tls1_2", "-tls1_3"] {
         let first = server.s_client(&[version, "-sess_out", "session.pem"]);
@@ -132,7 +132,7 @@ fn openssl_resumes_sessions_whichever_worker_it_meets() {
     }
 }
 
-/// Writes a certificate of that name, and its key, over `site.pem` and `site.key`.
+/// Replaces `site.pem` and `site.key` with a new certificate for `name` and its key.
 fn renew(folder: &Path, name: &str) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
@@ -154,7 +154,7 @@ fn renew(folder: &Path, name: &str) {
 }
 
 #[test]
-fn a_renewed_certificate_is_served_without_losing_a_request_and_a_broken_one_is_not() {
+fn renewed_certificate_is_served_without_a_lost_request_and_a_broken_key_is_ignored() {
     let folder = std::env::temp_dir().join(format!("tidegate-renew-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     renew(&folder, "first");
@@ -176,11 +176,11 @@ fn a_renewed_certificate_is_served_without_losing_a_request_and_a_broken_one_is_
         assert!(answer.contains("Hello, World!"), "a request was lost: {answer}");
         answer.contains("CN=second")
     });
-    assert!(served, "the change was noticed");
+    assert!(served, "the new certificate was never served");
 }
 
 #[test]
-fn the_load_generator_verifies_counts_and_resumes() {
+fn load_generator_verifies_certificates_and_counts_resumptions() {
     let server = Server::start("bench");
     let url = format!("https://localhost:{}/json", server.port);
     let report = |arguments: &[&str]| {
@@ -198,13 +198,13 @@ fn the_load_generator_verifies_counts_and_resumes() {
         (number("handshakes_full"), number("handshakes_resumed"), output.status.code())
     };
     let own = server.authority();
-    // A connection that begins late may find the ticket of one before it, or all requests sent.
+    // A connection that starts late may resume with the ticket of an earlier one, or find no request left.
     let (full, resumed, code) = report(&["-n", "120", "--ca", &own]);
     assert!(full >= 1 && full + resumed <= 6 && code == Some(0), "{full} {resumed}");
-    let anew = ["-n", "120", "--accept-any-certificate", "--handshake-every-request"];
-    let (full, resumed, code) = report(&anew);
-    // Two workers seal tickets by the same keys: whichever is met, the session goes on.
+    let every_request = ["-n", "120", "--accept-any-certificate", "--handshake-every-request"];
+    let (full, resumed, code) = report(&every_request);
+    // Both workers seal tickets with the same keys, so either can resume the session.
     assert!((1..=6).contains(&full) && resumed >= 114 && code == Some(0), "{full} {resumed}");
-    let (full, resumed, _) = report(&[&anew[..], &["--tls-resumption", "off"]].concat());
+    let (full, resumed, _) = report(&[&every_request[..], &["--tls-resumption", "off"]].concat());
     assert!(full >= 120 && resumed == 0, "{full} {resumed}");
 }

@@ -4,9 +4,10 @@
 use tidegate_base::limits;
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{List, Number, OneOf, Size, Table, Text, True, Word};
+use super::Shape::{List, NoNumber, Number, OneOf, Size, Table, Text, True, Word};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE, HTTPS_REDIRECT};
 use super::{COUNT_OR_UNLIMITED, LISTENER_TLS, Section, TIMEOUT, key};
+use crate::words::{TlsWord, Worded as _};
 
 /// `[[listener]]`.
 pub static LISTENER: Section = Section {
@@ -75,7 +76,7 @@ pub static LISTENER: Section = Section {
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
         key(
             "tls",
-            OneOf(&[Word(&["self-signed"]), Table(&LISTENER_TLS)]),
+            OneOf(&[Word(TlsWord::WORDS), Table(&LISTENER_TLS)]),
             Absent,
             "Speaks TLS. \"self-signed\" creates a certificate at start, for development. Without this \
              setting, the listener speaks plain HTTP.",
@@ -135,7 +136,7 @@ pub static LIMITS: Section = Section {
         ),
         key(
             "body",
-            OneOf(&[Word(&["unlimited"]), Size(0, 1 << 50)]),
+            OneOf(&[NoNumber("unlimited"), Size(0, 1 << 50)]),
             Value("\"unlimited\""),
             "Maximum size of a request body. A larger body gets a 413 response.",
             "Bodies are streamed through two buffers and never stored, so their length costs Tidegate no \

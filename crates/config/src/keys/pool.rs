@@ -4,6 +4,8 @@
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Number, OneOf, Table, Text, True, Word};
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
+use crate::model::{Balance, ProxyVersion};
+use crate::words::Worded as _;
 
 /// `[pool.NAME]`.
 pub static POOL: Section = Section {
@@ -19,7 +21,7 @@ pub static POOL: Section = Section {
         ),
         key(
             "balance",
-            OneOf(&[Word(&["random", "round-robin", "least-connections"]), Table(&BALANCE)]),
+            OneOf(&[Word(Balance::WORDS), Table(&BALANCE)]),
             Value("\"random\""),
             "How the server for a request is chosen. \"random\" draws two servers at random by weight and \
              takes the less loaded one, \"round-robin\" takes the servers in turn by weight, \
@@ -48,8 +50,18 @@ pub static POOL: Section = Section {
              wait.",
         ),
         key(
+            "queue-half-closed",
+            Boolean,
+            Value("false"),
+            "Keeps a request in the queue after its client has ended its direction of the connection \
+             (half-closed it). `false` removes the request and closes the connection. A request that has been \
+             sent to a server always continues.",
+            "Most clients that end their direction have left, and a server would work in vain. Enable it for \
+             clients that half-close after a request and then read the response, such as some scripts.",
+        ),
+        key(
             "proxy-protocol",
-            Word(&["v1", "v2"]),
+            Word(ProxyVersion::WORDS),
             Absent,
             "Tells servers the client's address with a PROXY protocol header; \"v2\" also states how the \
              client used TLS. Such a connection serves one client: it is kept for the next request of that \

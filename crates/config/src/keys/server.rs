@@ -4,8 +4,10 @@
 use tidegate_base::limits;
 
 use super::Preset::Value;
-use super::Shape::{Duration, Number, OneOf, Text, Word};
+use super::Shape::{Duration, NoNumber, Number, OneOf, Text, Word};
 use super::{Section, key};
+use crate::model::SteerByCpu;
+use crate::words::Worded as _;
 
 /// `[server]`.
 pub static SERVER: Section = Section {
@@ -14,7 +16,7 @@ pub static SERVER: Section = Section {
     keys: &[
         key(
             "workers",
-            OneOf(&[Word(&["auto"]), Number(1, limits::WORKERS_MAX as u64)]),
+            OneOf(&[NoNumber("auto"), Number(1, limits::WORKERS_MAX as u64)]),
             Value("\"auto\""),
             "Number of worker threads. \"auto\" starts one for each CPU that this process may use.",
             "Workers share nothing, so one for each CPU uses the whole machine. More workers would only \
@@ -31,7 +33,7 @@ pub static SERVER: Section = Section {
         ),
         key(
             "connections-max",
-            OneOf(&[Word(&["auto"]), Number(1, 100_000_000)]),
+            OneOf(&[NoNumber("auto"), Number(1, 100_000_000)]),
             Value("\"auto\""),
             "Maximum number of connections of one worker. \"auto\" uses what the worker's descriptor limit \
              allows.",
@@ -55,7 +57,7 @@ pub static SERVER: Section = Section {
         ),
         key(
             "steer-by-cpu",
-            Word(&["auto", "on", "off"]),
+            Word(SteerByCpu::WORDS),
             Value("\"auto\""),
             "Whether a connection goes to the worker of the CPU that received it. \"auto\" does this only \
              if the network card's interrupts are spread over the workers' CPUs.",

@@ -2,8 +2,10 @@
 //! In: nothing. Out: the sections of the `tls` settings, which `FILE` refers to.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, List, OneOf, Rows, Table, Text, Word};
+use super::Shape::{Boolean, List, Name, OneOf, Rows, Table, Text, Word};
 use super::{Key, Section, TIMEOUT, key};
+use crate::model::{ClientAuth, TlsVersion};
+use crate::words::Worded as _;
 
 /// Cipher suites that a file may name (IANA names).
 pub(crate) const CIPHERS: &[&str] = &[
@@ -21,23 +23,26 @@ pub(crate) const CIPHERS: &[&str] = &[
 /// Key exchange groups that a file may name.
 pub(crate) const GROUPS: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"];
 
+/// Application protocols that a file may name (ALPN).
+pub(crate) const PROTOCOLS: &[&str] = &["http/1.1"];
+
 const CIPHERS_KEY: Key = key(
     "ciphers",
-    List(&Word(CIPHERS)),
+    List(&Name(CIPHERS)),
     Absent,
     "Cipher suites, in order of preference. Without it, all suites listed here are offered.",
     "All of them are authenticated and provide forward secrecy: past traffic stays secret if a key is disclosed.",
 );
 const CURVES_KEY: Key = key(
     "curves",
-    List(&Word(GROUPS)),
+    List(&Name(GROUPS)),
     Absent,
     "Key exchange groups, in order of preference. Without it, all groups listed here are offered.",
     "The first group also resists quantum computers, if the other side supports it.",
 );
 const MIN_VERSION_KEY: Key = key(
     "min-version",
-    Word(&["1.2", "1.3"]),
+    Word(TlsVersion::WORDS),
     Value("\"1.2\""),
     "The oldest TLS version that is accepted.",
     "Version 1.2 with the suites offered here is secure, and some clients support nothing newer.",
@@ -70,14 +75,14 @@ pub static LISTENER_TLS: Section = Section {
         CURVES_KEY,
         key(
             "alpn",
-            List(&Word(&["http/1.1"])),
+            List(&Name(PROTOCOLS)),
             Value("[\"http/1.1\"]"),
             "Application protocols, in order of preference.",
             "",
         ),
         key(
             "client-auth",
-            Word(&["off", "optional", "required"]),
+            Word(ClientAuth::WORDS),
             Value("\"off\""),
             "Whether clients are asked for a certificate. \"optional\" also accepts clients without one, \
              \"required\" does not. With either, sessions are not resumed: each handshake verifies the \
@@ -194,7 +199,7 @@ pub static POOL_TLS: Section = Section {
         CURVES_KEY,
         key(
             "alpn",
-            List(&Word(&["http/1.1"])),
+            List(&Name(PROTOCOLS)),
             Absent,
             "Application protocols to offer. Without it, none is offered.",
             "",

@@ -146,6 +146,7 @@ impl<K: Kernel> Loop<K> {
         }
         let slot = self.slots.at(index);
         slot.readable |= ready.readable || ready.hangup || ready.error;
+        let hung_up = ready.hangup && !slot.hangup;
         slot.hangup |= ready.hangup || ready.error;
         if slot.state == State::Connecting {
             self.handle_connect(handler, index);
@@ -155,6 +156,17 @@ impl<K: Kernel> Loop<K> {
         }
         if self.slots.is_current(index, generation) {
             self.serve(handler, buffer, index, ready.error);
+        }
+        if hung_up {
+            self.hand_over_hangup(handler, SockId::new(index, generation));
+        }
+    }
+
+    /// Hands over `HungUp` if receiving is paused, so that `Finished` has to wait.
+    fn hand_over_hangup<H: Handler<Self>>(&mut self, handler: &mut H, sock: SockId) {
+        let slot = self.slots.find(sock);
+        if slot.is_some_and(|slot| slot.state == State::Open && !slot.receiving && !slot.ended) {
+            handler.handle(self, Completion::HungUp { sock });
         }
     }
 
@@ -433,6 +445,10 @@ impl<K: Kernel> Reactor for Loop<K> {
         if receiving && slot.readable {
             self.enqueue(sock.index);
         }
+    }
+
+    fn has_hung_up(&self, sock: SockId) -> bool {
+        self.slots.find(sock).is_some_and(|slot| slot.hangup || slot.ended)
     }
 
     fn finish(&mut self, sock: SockId) {

@@ -169,9 +169,24 @@ mod cases {
             0,
             "Finished came during the pause"
         );
+        assert_eq!(rig.count(|seen| *seen == Seen::HungUp(sock)), 1);
+        assert!(rig.reactor.has_hung_up(sock));
         rig.reactor.set_receiving(sock, true);
         rig.until_received(sock, b"early");
         rig.until_seen(&Seen::Finished(sock));
+    }
+
+    pub fn hangup_before_the_pause_is_known<H: Harness>() {
+        let mut rig = Rig::<H>::new();
+        let (sock, mut far) = rig.accepted();
+        assert!(!rig.reactor.has_hung_up(sock));
+        rig.far_sends(&mut far, b"early");
+        far.finish();
+        rig.until_seen(&Seen::Finished(sock));
+        rig.reactor.set_receiving(sock, false);
+        assert!(rig.reactor.has_hung_up(sock));
+        rig.settle();
+        assert_eq!(rig.count(|seen| *seen == Seen::HungUp(sock)), 0, "Finished came already");
     }
 
     pub fn pause_within_a_turn_takes_effect_at_once<H: Harness>() {
@@ -841,6 +856,7 @@ conformance! {
     send_larger_than_the_window_drains_once,
     send_completed_at_once_reports_no_drained,
     paused_connection_receives_nothing_until_resumed,
+    hangup_before_the_pause_is_known,
     pause_within_a_turn_takes_effect_at_once,
     greedy_peer_does_not_starve_another,
     peer_finishes_first,

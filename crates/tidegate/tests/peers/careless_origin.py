@@ -1,7 +1,7 @@
-"""Servers that leave part of a request unread, each as its users start it.
+"""Servers that leave part of a request unread, each started as its users start it.
 
-The first argument names the server. Every response is "METHOD PATH" of the request that the server saw;
-/seen lists the paths so far. The application never reads a request's body.
+The first argument names the server. Every response is "METHOD PATH" of the request that the server read;
+/seen lists the paths so far. The application does not read the body of a request.
 """
 
 import socket
@@ -24,7 +24,7 @@ def application(environ, start_response):
 
 
 def reading_application(environ, start_response):
-    """Reads the body first: the trailers are what stays unread."""
+    """Reads the body first, so that only the trailers stay unread."""
     body = environ["wsgi.input"]
     while body.read(4096):
         pass

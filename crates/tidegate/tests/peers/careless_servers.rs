@@ -1,8 +1,8 @@
 //! Servers that leave part of a request unread and take it for the next request of the connection.
-//! In: attackers that send such requests, victims that share the server's connections with them.
-//! Out: every victim gets the answer to its own request, and the server never sees the attackers' paths.
-//! Limits: `ROUNDS` requests of each client; `PATIENCE` for an answer.
-//! Invariant: each attack succeeds where the setting that permits it is on, so these tests can fail.
+//! In: attackers that send such requests, victims whose requests share the server's connections with them.
+//! Out: every victim gets the response to its own request, and the server never sees the smuggled paths.
+//! Limits: `ROUNDS` requests for each client; `PATIENCE` to wait for a response.
+//! Invariant: each attack succeeds if the setting that permits it is on, which proves that the tests can fail.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ const BODY_ATTACK: &str = "GET /attack HTTP/1.1\r\nHost: a\r\nContent-Length: 34
     GET /evil HTTP/1.1\r\nHost: attack\r\n\r\n";
 
 #[test]
-fn trailers_reach_no_server_that_might_leave_them_unread() {
+fn request_trailers_are_dropped_by_default() {
     for server in ["cheroot", "gevent", "eventlet"] {
         let outcome = attack(server, TRAILER_ATTACK, "");
         assert!(outcome.is_clean(), "{server}: {outcome:?}");
@@ -33,30 +33,30 @@ fn trailers_reach_no_server_that_might_leave_them_unread() {
 }
 
 #[test]
-fn trailers_become_requests_where_the_pool_passes_them_on() {
+fn trailers_are_read_as_a_request_if_the_pool_forwards_them() {
     let outcomes = ["cheroot", "gevent", "eventlet"]
         .map(|name| attack(name, TRAILER_ATTACK, "trailers = true"));
     assert!(outcomes.iter().any(|outcome| !outcome.is_clean()), "{outcomes:?}");
 }
 
 #[test]
-fn a_body_that_its_server_does_not_expect_becomes_no_request() {
+fn unexpected_body_is_not_read_as_a_request() {
     let outcome = attack("http.server", BODY_ATTACK, "");
     assert!(outcome.is_clean(), "{outcome:?}");
 }
 
 #[test]
-fn an_unexpected_body_becomes_a_request_where_the_pool_reuses_its_connection() {
+fn unexpected_body_is_read_as_a_request_if_the_pool_reuses_its_connection() {
     let outcome = attack("http.server", BODY_ATTACK, "reuse = { after-unexpected-body = true }");
     assert!(!outcome.is_clean(), "{outcome:?}");
 }
 
-/// What attackers achieved.
+/// The result of one attack.
 #[derive(Debug)]
 struct Outcome {
-    /// Answers to victims that were not those to their requests.
+    /// Responses to victims that belong to another request.
     wrong: usize,
-    /// The server saw a request that nobody sent.
+    /// The server saw the smuggled request, which no client sent as a request.
     evil_seen: bool,
 }
 
@@ -66,7 +66,7 @@ impl Outcome {
     }
 }
 
-/// Lets attackers and victims loose on `server` behind a pool with these further settings.
+/// Runs attackers and victims against `server` behind a pool with the additional `settings`.
 fn attack(server: &str, request: &'static str, settings: &str) -> Outcome {
     let folder = Folder::new(&format!("careless-{server}-{}", settings.len()));
     let origin = Script::careless(&folder, server);
@@ -84,7 +84,7 @@ fn attack(server: &str, request: &'static str, settings: &str) -> Outcome {
             scope.spawn(move || {
                 let mut client = Client::new(address);
                 for _ in 0..ROUNDS {
-                    // Whatever comes back is the attacker's own affair.
+                    // The response to the attacker does not matter.
                     let _ = client.ask(request);
                 }
             });
@@ -109,7 +109,7 @@ fn count_wrong_answers(address: SocketAddr, victim: usize) -> usize {
     wrong.count()
 }
 
-/// A client with one connection, opened again after each failure.
+/// A client with one connection, which it opens again after each failure.
 struct Client {
     address: SocketAddr,
     connection: Option<TcpStream>,
@@ -120,7 +120,7 @@ impl Client {
         Self { address, connection: None }
     }
 
-    /// The body that answers `request`; `None` where the answer is not a whole 200.
+    /// Sends `request` and returns the body of the response; `None` unless it is a complete 200.
     fn ask(&mut self, request: &str) -> Option<String> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,

@@ -1,6 +1,5 @@
-//! Clients with certificates, as curl and openssl show them: what routes make of them, and what
-//! the log says of those that are refused.
-//! In: certificates of an authority's and of nobody's. Out: the route's answer, or none; lines of the log.
+//! Client certificates sent by curl and openssl: which route they select, and how refused ones are logged.
+//! In: certificates of the configured authority and of unknown ones. Out: the response of the route, or none; log lines.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -12,7 +11,7 @@ use crate::proxy_protocol::{make_certificate, openssl};
 use crate::requests::curl;
 use crate::tls_in_front::make_clients;
 
-/// A certificate of the authority's for that name, beside those of `make_clients`.
+/// Issues a certificate for `name` by the test authority, in addition to those of `make_clients`.
 fn make_client(folder: &Folder, name: &str, signing: &str) {
     let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
     openssl(folder, &format!("req {curve} -subj /CN={name} -keyout {name}.key -out {name}.csr"));
@@ -22,12 +21,13 @@ fn make_client(folder: &Folder, name: &str, signing: &str) {
     );
 }
 
-/// What openssl calls the fingerprint: upper case, with colons.
+/// The fingerprint in the form that openssl prints: upper case, with colons.
 fn fingerprint(folder: &Folder, name: &str) -> String {
     let pem = folder.join(&format!("{name}.pem"));
     let mut command = Command::new(program("openssl", "openssl"));
-    let said = run_well(command.args(["x509", "-in", &pem, "-noout", "-fingerprint", "-sha256"]));
-    said.trim().split_once('=').expect("it says whose it is").1.to_owned()
+    let printed =
+        run_well(command.args(["x509", "-in", &pem, "-noout", "-fingerprint", "-sha256"]));
+    printed.trim().split_once('=').expect("openssl prints NAME=FINGERPRINT").1.to_owned()
 }
 
 fn ask(folder: &Folder, gate: &Gate, name: Option<&str>, arguments: &[&str]) -> Output {
@@ -40,7 +40,7 @@ fn ask(folder: &Folder, gate: &Gate, name: Option<&str>, arguments: &[&str]) -> 
     run(command.arg(format!("https://{}/", gate.address())))
 }
 
-/// What openssl s_client prints of a session that is kept in, or taken from, a file.
+/// The output of openssl s_client; `arguments` may save the session to a file or resume it from one.
 fn s_client(folder: &Folder, address: SocketAddr, arguments: &[&str]) -> String {
     let mut client = Command::new(program("openssl", "openssl"))
         .args(["s_client", "-connect", &address.to_string(), "-ign_eof", "-CAfile", "ca.pem"])
@@ -52,8 +52,8 @@ fn s_client(folder: &Folder, address: SocketAddr, arguments: &[&str]) -> String 
         .spawn()
         .expect("openssl runs");
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    client.stdin.take().expect("it is piped").write_all(request).expect("it reads");
-    text(&client.wait_with_output().expect("it ends").stdout)
+    client.stdin.take().expect("stdin is piped").write_all(request).expect("openssl reads stdin");
+    text(&client.wait_with_output().expect("openssl exits").stdout)
 }
 
 fn listener(folder: &Folder, auth: &str) -> String {
@@ -70,7 +70,7 @@ const VERSIONS: [[&str; 3]; 2] =
     [["--tlsv1.2", "--tls-max", "1.2"], ["--tlsv1.3", "--tls-max", "1.3"]];
 
 #[test]
-fn routes_tell_clients_apart_by_their_certificates() {
+fn routes_select_clients_by_certificate() {
     let folder = Folder::new("certificate-routes");
     make_certificate(&folder);
     make_clients(&folder);
@@ -99,7 +99,7 @@ fn routes_tell_clients_apart_by_their_certificates() {
             (Some("dan"), "another"),
             (None, "none"),
         ] {
-            // Fields are no certificates.
+            // A header field does not count as a certificate.
             let claims = ["-H", "X-Client-Cert-Subject: CN=bob,O=Example"];
             let output = ask(&folder, &gate, name, &[&version[..], &claims].concat());
             assert_eq!(text(&output.stdout), wanted, "{version:?} {name:?} {output:?}");
@@ -110,7 +110,7 @@ fn routes_tell_clients_apart_by_their_certificates() {
 }
 
 #[test]
-fn no_session_of_before_stands_for_a_certificate() {
+fn resumed_session_does_not_replace_a_certificate() {
     let folder = Folder::new("certificate-resumed");
     make_certificate(&folder);
     make_clients(&folder);
@@ -129,25 +129,34 @@ fn no_session_of_before_stands_for_a_certificate() {
     let (door, open) = (gate.addresses()[0], gate.addresses()[1]);
     let bob = ["-cert", "bob.pem", "-key", "bob.key"];
     for version in ["-tls1_2", "-tls1_3"] {
-        let said =
+        let printed =
             s_client(&folder, door, &[&[version, "-sess_out", "bobs.pem"], &bob[..]].concat());
-        assert!(said.contains("it is bob"), "{version} {said}");
+        assert!(printed.contains("it is bob"), "{version} {printed}");
         let kept = std::path::Path::new(&folder.join("bobs.pem")).exists();
-        assert!(!kept, "{version}: there is nothing to resume");
+        assert!(!kept, "{version}: the listener issued a ticket");
 
-        // The same keys seal the tickets of a listener that asks for no certificate.
+        // The listener that requests no certificate seals its tickets with the same keys.
         s_client(&folder, open, &[version, "-sess_out", "session.pem"]);
         let resume = [version, "-sess_in", "session.pem"];
-        let said = s_client(&folder, open, &resume);
-        assert!(said.contains("Reused") && said.contains("it is nobody"), "{version} {said}");
-        let said = s_client(&folder, door, &resume);
-        assert!(!said.contains("Reused") && said.contains("it is nobody"), "{version} {said}");
-        let said = s_client(&folder, door, &[&resume[..], &bob].concat());
-        assert!(!said.contains("Reused") && said.contains("it is bob"), "{version} {said}");
+        let printed = s_client(&folder, open, &resume);
+        assert!(
+            printed.contains("Reused") && printed.contains("it is nobody"),
+            "{version} {printed}"
+        );
+        let printed = s_client(&folder, door, &resume);
+        assert!(
+            !printed.contains("Reused") && printed.contains("it is nobody"),
+            "{version} {printed}"
+        );
+        let printed = s_client(&folder, door, &[&resume[..], &bob].concat());
+        assert!(
+            !printed.contains("Reused") && printed.contains("it is bob"),
+            "{version} {printed}"
+        );
     }
 }
 
-/// An authority's books: what certificates with dates of their own, and lists of those taken back, need.
+/// The openssl CA configuration for certificates with given dates and for revocation lists.
 const BOOKS: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\nnew_certs_dir = .\n\
                      certificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\n\
                      rand_serial = yes\ncrlnumber = crlnumber\ncrl_extensions = lists\n\
@@ -155,7 +164,7 @@ const BOOKS: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\nnew_ce
                      [lists]\nauthorityKeyIdentifier = keyid\n";
 
 #[test]
-fn the_log_says_which_certificate_was_refused_and_why() {
+fn log_names_the_refused_certificate_and_the_reason() {
     let folder = Folder::new("certificate-refused");
     make_certificate(&folder);
     make_clients(&folder);
@@ -192,7 +201,7 @@ fn the_log_says_which_certificate_was_refused_and_why() {
         (Some("server"), "the peer's certificate is for another purpose"),
         (None, "the peer presented no certificate"),
     ] {
-        // One line a second is written: each case has a log of its own.
+        // At most one line a second is logged, so each case starts its own process.
         let gate = Gate::start(&folder, &config);
         let output = ask(&folder, &gate, name, &[]);
         assert!(!output.status.success(), "{name:?} {output:?}");
@@ -205,7 +214,7 @@ fn the_log_says_which_certificate_was_refused_and_why() {
         });
         let lines: Vec<&str> = log.lines().filter(|line| line.contains("peer")).collect();
         let [line] = lines[..] else { panic!("{name:?}: {log}") };
-        assert!(line.starts_with("tidegate: listener door: client 127.0.0.1:"), "{line}");
+        assert!(line.contains("Z warning listener door: client 127.0.0.1:"), "{line}");
         assert!(line.ends_with(&format!(": {why}{shown}")), "{name:?}: {line}");
     }
 }

@@ -1,5 +1,5 @@
-//! What the documents say, done as they say it: the files of README.md and docs/, the embedded page.
-//! In: the documents, their addresses exchanged for free ones. Out: the answers that they promise.
+//! The examples of the documentation work as described: configurations of README.md and docs/, the embedded page.
+//! In: the documents, with their addresses replaced by free ones. Out: the responses that the documents describe.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use crate::origins::{FileServer, Nginx};
 use crate::process::{Folder, free_address, run_well};
 use crate::requests::curl;
 
-/// The first TOML block of a document after the heading.
+/// The first TOML block after `heading` in a document.
 fn example(document: &str, heading: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
-    let text = std::fs::read_to_string(&path).expect("the document is there");
+    let text = std::fs::read_to_string(&path).expect("the document exists");
     let (_, rest) = text.split_once(heading).unwrap_or_else(|| panic!("{document}: {heading}"));
     let (_, block) = rest.split_once("```toml\n").expect("a TOML block follows");
     block.split("```").next().unwrap_or_default().to_owned()
@@ -23,7 +23,7 @@ fn exchange(text: &str, from: &str, to: impl std::fmt::Display) -> String {
 }
 
 #[test]
-fn the_first_file_of_the_readme_serves_pythons_file_server() {
+fn readme_example_serves_the_python_file_server() {
     let folder = Folder::new("readme");
     folder.file("index.html", "<p>hello from python");
     let server = FileServer::start(&folder);
@@ -34,7 +34,7 @@ fn the_first_file_of_the_readme_serves_pythons_file_server() {
 }
 
 #[test]
-fn the_file_of_getting_started_serves_nginx_and_python_by_path() {
+fn getting_started_example_routes_to_nginx_and_python_by_path() {
     let folder = Folder::new("started");
     let nginx = Nginx::start(&folder);
     nginx.file(&folder, "index.html", "<p>hello from nginx");
@@ -52,20 +52,27 @@ fn the_file_of_getting_started_serves_nginx_and_python_by_path() {
 }
 
 #[test]
-fn the_embedded_configuration_serves_what_its_page_names() {
+fn embedded_configuration_serves_every_path_of_its_page() {
     let folder = Folder::new("embedded");
     let text = tidegate_config::embedded_text();
     let config = exchange(&text, "127.0.0.1:8080", free_address());
     let gate = Gate::start(&folder, &exchange(&config, "127.0.0.1:8081", free_address()));
     let page = run_well(curl().arg(gate.url("/")));
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>"), "{page}");
+    let status = ["-o", "/dev/null", "-w", "%{http_code}"];
+    let links: Vec<&str> = page.split("href=\"/").skip(1).collect();
+    assert!(links.len() >= 10, "{links:?}");
+    for link in links {
+        let path = format!("/{}", link.split('"').next().unwrap_or_default());
+        assert_eq!(run_well(curl().args(status).arg(gate.url(&path))), "200", "{path}");
+    }
     assert_eq!(run_well(curl().arg(gate.url("/json"))), "{\"message\":\"Hello, World!\"}");
     assert_eq!(run_well(curl().arg(gate.url("/plaintext"))), "Hello, World!");
     let proxied = run_well(curl().arg(gate.url("/proxied/json")));
     assert_eq!(proxied, "{\"message\":\"Hello from the origin, through the proxy!\"}");
     let sizes = ["-o", "/dev/null", "-w", "%{http_code} %{size_download}"];
     for path in ["/synthetic?s=20k&t=50", "/proxied/synthetic?s=20k&c=1"] {
-        let said = run_well(curl().args(sizes).arg(gate.url(path)));
-        assert!(said.starts_with("200 20"), "{path}: {said}");
+        let printed = run_well(curl().args(sizes).arg(gate.url(path)));
+        assert!(printed.starts_with("200 20"), "{path}: {printed}");
     }
 }

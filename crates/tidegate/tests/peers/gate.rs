@@ -1,5 +1,5 @@
-//! Tidegate itself, started as a user would: a file, `run -c`, what it prints.
-//! In: the text of a configuration with port 0. Out: the addresses that it announces, its memory, its end.
+//! Starts Tidegate as a user would: a configuration file and `run -c`.
+//! In: the text of a configuration with port 0. Out: the listening addresses, memory use, exit status, messages.
 
 use std::io::{BufReader, Read as _};
 use std::net::SocketAddr;
@@ -8,27 +8,28 @@ use std::thread::JoinHandle;
 
 use crate::process::{Folder, Process};
 
-/// A serving Tidegate.
+/// A running Tidegate.
 pub struct Gate {
     process: Process,
-    /// By `[[listener]]`, in file order; those on paths are not among them.
+    /// Listening addresses, one for each TCP `[[listener]]`, in file order; unix listeners are left out.
     addresses: Vec<SocketAddr>,
+    /// Collects the messages printed after the listening lines; taken by `wait`.
     rest: Option<JoinHandle<String>>,
 }
 
 impl Gate {
-    /// Serves `config` and waits until it says where.
+    /// Serves `config` and waits until the listening addresses are printed.
     pub fn start(folder: &Folder, config: &str) -> Self {
         Self::start_with(folder, config, &[])
     }
 
-    /// The same with further arguments of `run`.
+    /// As `start`, with additional arguments of `run`.
     pub fn start_with(folder: &Folder, config: &str, arguments: &[&str]) -> Self {
         let file = folder.file("tidegate.toml", config);
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(["run", "-c", &file]).args(arguments).stderr(Stdio::piped());
         let mut process = Process::spawn(&mut command);
-        let stderr = process.child().stderr.take().expect("its messages are piped");
+        let stderr = process.child().stderr.take().expect("stderr is piped");
         let mut stderr = BufReader::new(stderr);
         let mut addresses = Vec::new();
         let parsed = tidegate_config::parse_with_warnings(config, "the test's file");
@@ -43,7 +44,7 @@ impl Gate {
         Self { process, addresses, rest: Some(rest) }
     }
 
-    /// A listener on a port of the kernel's choice in front of one server.
+    /// One listener on a free port, forwarding to one server.
     pub fn in_front_of(folder: &Folder, server: impl std::fmt::Display) -> Self {
         Self::start(folder, &proxy_config("127.0.0.1:0", server))
     }
@@ -52,7 +53,7 @@ impl Gate {
         self.addresses[0]
     }
 
-    /// By `[[listener]]`, in file order.
+    /// Listening addresses of the TCP listeners, in file order.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -65,35 +66,35 @@ impl Gate {
         self.process.terminate();
     }
 
-    /// Waits for its end; returns what it said after it began to serve.
+    /// Waits for the exit; returns the status and the messages printed after the listening lines.
     pub fn wait(mut self) -> (ExitStatus, String) {
         let status = self.process.wait();
-        let said = self.rest.take().map(|reader| reader.join().expect("its messages were read"));
-        (status, said.unwrap_or_default())
+        let messages = self.rest.take().map(|reader| reader.join().expect("stderr was read"));
+        (status, messages.unwrap_or_default())
     }
 
-    /// Resident memory now; the peak is counted anew from here.
+    /// Resident memory now; resets the peak that `memory_peak_kib` reads.
     pub fn mark_memory_kib(&self) -> u64 {
         let reset = format!("/proc/{}/clear_refs", self.process.pid());
         std::fs::write(reset, "5").expect("the peak can be reset (proc(5), clear_refs)");
         self.memory_kib("VmRSS:")
     }
 
-    /// The most resident memory since the mark.
+    /// Peak resident memory since `mark_memory_kib`.
     pub fn memory_peak_kib(&self) -> u64 {
         self.memory_kib("VmHWM:")
     }
 
     fn memory_kib(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/status", self.process.pid());
-        let status = std::fs::read_to_string(path).expect("the process lives");
+        let status = std::fs::read_to_string(path).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix(field));
         let value = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
         value.and_then(|value| value.parse().ok()).expect("proc(5) has the field in kB")
     }
 }
 
-/// One listener, one server, nothing else said.
+/// A configuration of one listener and one server, with every other setting at its default.
 pub fn proxy_config(bind: impl std::fmt::Display, server: impl std::fmt::Display) -> String {
     format!(
         "[[listener]]\nname = \"web\"\nbind = \"{bind}\"\n\n[[route]]\nproxy = \"app\"\n\n\
@@ -101,16 +102,18 @@ pub fn proxy_config(bind: impl std::fmt::Display, server: impl std::fmt::Display
     )
 }
 
-/// Reads on to the next "listening on" line; `None` when it is about a path.
+/// Reads up to the next "listening on" line; returns `None` if it names a unix socket.
 fn read_announcement(stderr: &mut impl std::io::BufRead) -> Option<SocketAddr> {
-    let mut said = String::new();
+    let mut messages = String::new();
     loop {
-        let begin = said.len();
-        let read = stderr.read_line(&mut said).expect("its messages can be read");
-        assert!(read > 0, "tidegate ended instead of serving:\n{said}");
-        let Some(place) = said[begin..].strip_prefix("tidegate: listening on ") else { continue };
+        let begin = messages.len();
+        let read = stderr.read_line(&mut messages).expect("stderr can be read");
+        assert!(read > 0, "tidegate exited instead of serving:\n{messages}");
+        let Some(place) = messages[begin..].strip_prefix("tidegate: listening on ") else {
+            continue;
+        };
         let address = place.strip_prefix("http://").or_else(|| place.strip_prefix("https://"))?;
         let (address, _) = address.split_once('/').expect("a URL ends with its path");
-        return Some(address.parse().expect("an address is announced"));
+        return Some(address.parse().expect("an address is printed"));
     }
 }

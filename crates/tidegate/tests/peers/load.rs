@@ -1,5 +1,5 @@
-//! wrk and h2load in front, nginx behind: no error, and the same count at both ends.
-//! In: the closing report of a load generator. Out: its numbers; nginx's log beside them.
+//! Load from wrk and h2load through Tidegate to nginx: no error, and equal counts at both ends.
+//! In: the final report of the load generator and the log of nginx. Out: equal numbers.
 
 use std::process::Command;
 
@@ -7,12 +7,13 @@ use crate::gate::Gate;
 use crate::origins::{LogLine, Nginx};
 use crate::process::{Folder, program, run_well};
 
-/// What wrk says at its end.
+/// The final report of wrk.
 #[derive(Debug)]
 pub struct WrkReport {
     pub requests: u64,
-    /// Lines on errors of sockets and on statuses of 400 and above.
+    /// Lines about socket errors and about statuses of 400 and above.
     pub errors: Vec<String>,
+    /// The whole report.
     pub text: String,
 }
 
@@ -31,7 +32,7 @@ pub fn parse_wrk(text: String) -> WrkReport {
     WrkReport { requests, errors, text }
 }
 
-fn house(name: &str) -> (Folder, Nginx, Gate) {
+fn setup(name: &str) -> (Folder, Nginx, Gate) {
     let folder = Folder::new(name);
     let nginx = Nginx::start(&folder);
     nginx.file(&folder, "page", "page of the load tests\n");
@@ -47,9 +48,9 @@ fn distinct_connections(log: &[LogLine]) -> usize {
 }
 
 #[test]
-fn wrk_with_512_connections_sees_no_error_and_counts_as_nginx_does() {
+fn wrk_with_512_connections_sees_no_error_and_agrees_with_the_nginx_log() {
     const CONNECTIONS: u64 = 512;
-    let (_folder, nginx, gate) = house("wrk");
+    let (_folder, nginx, gate) = setup("wrk");
     let url = gate.url("/page");
     let arguments = ["--connections", "512", "--duration", "3s", &url];
     let report = parse_wrk(run_well(wrk().args(arguments)));
@@ -59,7 +60,7 @@ fn wrk_with_512_connections_sees_no_error_and_counts_as_nginx_does() {
     assert!(gate.wait().0.success());
     let log = nginx.end();
     assert!(log.iter().all(|line| line.status == 200 || line.status == 499));
-    // wrk stops in the middle: what is in flight then is with nginx but not in its count.
+    // wrk stops with requests in flight: nginx logs them, wrk does not count them.
     let seen = log.len() as u64;
     let possible = report.requests..=report.requests + CONNECTIONS;
     assert!(possible.contains(&seen), "nginx saw {seen}, wrk counted {}", report.requests);
@@ -68,8 +69,8 @@ fn wrk_with_512_connections_sees_no_error_and_counts_as_nginx_does() {
 }
 
 #[test]
-fn h2load_over_http_1_counts_exactly_as_nginx_does() {
-    let (_folder, nginx, gate) = house("h2load");
+fn h2load_over_http_1_agrees_with_the_nginx_log() {
+    let (_folder, nginx, gate) = setup("h2load");
     let mut command = Command::new(program("h2load", "nghttp2-client"));
     command.args(["--h1", "--requests", "20000", "--clients", "512", "--threads", "1"]);
     let report = run_well(command.arg(gate.url("/page")));
@@ -88,7 +89,7 @@ fn h2load_over_http_1_counts_exactly_as_nginx_does() {
 
 #[test]
 fn wrk_pipelines_through_the_proxy() {
-    let (folder, nginx, gate) = house("pipeline");
+    let (folder, nginx, gate) = setup("pipeline");
     let script = folder.file(
         "pipeline.lua",
         "init = function() local r = wrk.format('GET') batch = r .. r .. r .. r .. r .. r .. r .. r end\n\

@@ -1,12 +1,14 @@
-//! Tidegate between programs of other people: clients, servers and proxies, as a user would start them.
-//! In: the binary, the peers that `scripts/install-peers.sh` installs. Out: agreement on bytes, counts and statuses.
-//! Never: a fixed port, an asserted duration, a process left behind, a skipped case: a missing peer fails by name.
+//! Tidegate with third-party clients, servers and proxies, started as a user would start them.
+//! In: the binary, the programs that `scripts/install-peers.sh` installs. Out: equal bytes, counts and statuses.
+//! Never: a fixed port, an asserted duration, a process left running, a skipped test. A missing program fails the
+//! test and is named.
 
 mod careless_servers;
 mod client_certificates;
 mod documents;
 mod gate;
 mod load;
+mod log;
 mod nginx_origin;
 mod origins;
 mod process;

@@ -1,12 +1,12 @@
-//! nginx behind: files, ranges, compressed chunks, redirects, connections that are used again.
-//! In: files. Out: the same through Tidegate as without it, and nginx's own count of connections.
+//! nginx as the server: files, ranges, compressed chunks, redirects, reused connections.
+//! In: files. Out: the same content as without Tidegate; the number of connections in the log of nginx.
 
 use crate::gate::{Gate, proxy_config};
 use crate::origins::Nginx;
 use crate::process::{Folder, run_well};
 use crate::requests::{curl, noise};
 
-fn house(name: &str) -> (Folder, Nginx, Gate) {
+fn setup(name: &str) -> (Folder, Nginx, Gate) {
     let folder = Folder::new(name);
     let nginx = Nginx::start(&folder);
     let gate = Gate::in_front_of(&folder, nginx.address);
@@ -15,21 +15,21 @@ fn house(name: &str) -> (Folder, Nginx, Gate) {
 
 #[test]
 fn files_arrive_byte_for_byte() {
-    let (folder, nginx, gate) = house("files");
+    let (folder, nginx, gate) = setup("files");
     for size in [0, 1, 4095, 65_536, 5_000_001] {
         let content = noise(size);
         nginx.file(&folder, "file.bin", &content);
         let received = folder.join("received");
         run_well(curl().args(["-o", &received, &gate.url("/file.bin")]));
         let got = std::fs::read(&received).unwrap_or_default();
-        assert!(got == content, "{size} bytes: {} came", got.len());
+        assert!(got == content, "{size} bytes expected, {} received", got.len());
         let _ = std::fs::remove_file(&received);
     }
 }
 
 #[test]
-fn ranges_and_conditions_are_the_origins_business() {
-    let (folder, nginx, gate) = house("range");
+fn range_and_conditional_requests_are_left_to_the_origin() {
+    let (folder, nginx, gate) = setup("range");
     nginx.file(&folder, "digits", "0123456789".repeat(1000));
     let url = gate.url("/digits");
     let answer = run_well(curl().args(["-i", "-r", "5-14", &url]));
@@ -45,13 +45,13 @@ fn ranges_and_conditions_are_the_origins_business() {
     let unchanged = ["-o", "/dev/null", "-w", "%{http_code} %{size_download}", "-H", &condition];
     assert_eq!(run_well(curl().args(unchanged).arg(&url)), "304 0");
     let moved = ["-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"];
-    let told = run_well(curl().args(moved).arg(gate.url("/moved")));
-    assert_eq!(told, format!("301 {}", gate.url("/elsewhere")));
+    let status_and_target = run_well(curl().args(moved).arg(gate.url("/moved")));
+    assert_eq!(status_and_target, format!("301 {}", gate.url("/elsewhere")));
 }
 
 #[test]
-fn compressed_answers_stay_compressed_and_chunked() {
-    let (folder, nginx, gate) = house("gzip");
+fn compressed_responses_stay_compressed_and_chunked() {
+    let (folder, nginx, gate) = setup("gzip");
     let content = "all work and no play\n".repeat(50_000);
     nginx.file(&folder, "play.txt", &content);
     let (received, head) = (folder.join("received"), folder.join("head"));
@@ -60,7 +60,7 @@ fn compressed_answers_stay_compressed_and_chunked() {
     let head = std::fs::read_to_string(&head).expect("curl wrote the head").to_lowercase();
     assert!(head.contains("content-encoding: gzip"), "{head}");
     assert!(head.contains("transfer-encoding: chunked"), "{head}");
-    assert!(std::fs::read(&received).expect("curl wrote the answer") == content.as_bytes());
+    assert!(std::fs::read(&received).expect("curl wrote the body") == content.as_bytes());
 }
 
 #[test]
@@ -69,12 +69,12 @@ fn one_connection_to_nginx_carries_the_requests_of_many_clients() {
     let nginx = Nginx::start(&folder);
     nginx.file(&folder, "page", "page");
     let config = proxy_config("127.0.0.1:0", nginx.address);
-    // One worker: idle connections stay with theirs.
+    // One worker, because idle connections are not shared between workers.
     let gate = Gate::start_with(&folder, &config, &["--workers", "1"]);
     for _ in 0..10 {
         assert_eq!(run_well(curl().arg(gate.url("/page"))), "page");
     }
-    // The first connection is nginx's readiness check, which sent nothing.
+    // The readiness check opened one more connection, which sent nothing and is not logged.
     let log = nginx.end();
     assert_eq!(log.len(), 10);
     assert!(log.iter().all(|line| line.connection == log[0].connection));

@@ -1,6 +1,6 @@
-"""The application behind the proxy: Python's own http.server, HTTP/1.1, one thread a connection.
+"""The application behind the proxy: Python's own http.server, HTTP/1.1, one thread for each connection.
 
-Prints where it listens: a port of the kernel's choice, or the path given as the argument.
+Prints its listening address: a free TCP port, or the unix socket path given as the argument.
 """
 import http.server
 import os
@@ -57,13 +57,13 @@ class Application(http.server.BaseHTTPRequestHandler):
         elif path == "/head":
             self.answer(str(self.headers).encode())
         elif path == "/wait":
-            # Says by a file that it was asked, and answers once another one is there.
+            # Creates the file "asked", then answers as soon as the file "answer" exists.
             open(os.path.join(sys.path[0], "asked"), "w").close()
             while not os.path.exists(os.path.join(sys.path[0], "answer")):
                 time.sleep(0.01)
             self.answer(b"waited\n")
         elif path == "/until-close":
-            # HTTP/1.0 as the simplest servers speak it: the end of the connection is the end of the body.
+            # HTTP/1.0 without a length: the end of the connection is the end of the body.
             self.protocol_version = "HTTP/1.0"
             self.send_response(200)
             self.end_headers()
@@ -91,7 +91,7 @@ class Application(http.server.BaseHTTPRequestHandler):
                 size, check = size + len(piece), zlib.crc32(piece, check)
             self.answer(f"{size} {check:08x} {self.framing()}\n".encode())
         elif self.path == "/refuse":
-            # Answers while the body still comes, then takes the rest and drops it, as RFC 9112 section 9.6 asks.
+            # Answers during the upload, then reads and discards the rest (RFC 9112 section 9.6).
             self.answer(b"too much for me\n", status=413, fields=[("Connection", "close")])
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)
@@ -100,7 +100,7 @@ class Application(http.server.BaseHTTPRequestHandler):
                 while self.connection.recv(1 << 20):
                     pass
             except ConnectionError:
-                pass  # the other side need not send the rest
+                pass  # the client need not send the rest
         else:
             self.answer(b"nothing here\n", status=404)
 
@@ -130,7 +130,7 @@ class Quiet:
     request_queue_size = 1024
 
     def handle_error(self, *_):
-        pass  # a client that leaves is part of the tests
+        pass  # clients that disconnect are part of the tests
 
 
 class TcpServer(Quiet, socketserver.ThreadingTCPServer):

@@ -1,5 +1,5 @@
-//! Servers of other people to stand behind Tidegate: nginx, Python's http.server, an application on it.
-//! In: a folder. Out: a process that takes connections, its address, its log.
+//! Third-party servers behind Tidegate: nginx, Python's http.server, an application built on it.
+//! In: a folder. Out: a process that accepts connections, its address, its log.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -10,6 +10,7 @@ use crate::process::{Folder, Process, free_address, program};
 pub struct Nginx {
     process: Process,
     pub address: SocketAddr,
+    /// Path of the access log.
     log: String,
 }
 
@@ -17,7 +18,7 @@ pub struct Nginx {
 pub struct LogLine {
     /// The connection's number.
     pub connection: u64,
-    /// How many requests it had carried then, this one included.
+    /// The position of this request on the connection, from 1.
     pub request_of_connection: u64,
     pub status: u16,
     pub protocol: String,
@@ -53,7 +54,7 @@ impl Nginx {
         self.process.wait();
     }
 
-    /// Ends nginx, so that its log is whole, and reads it.
+    /// Stops nginx, so that its log is complete, and reads the log.
     pub fn end(mut self) -> Vec<LogLine> {
         self.terminate();
         let text = std::fs::read_to_string(&self.log).expect("nginx wrote its log");
@@ -63,7 +64,8 @@ impl Nginx {
 
 fn parse_log_line(line: &str) -> LogLine {
     let mut words = line.split(' ');
-    let mut word = || words.next().unwrap_or_else(|| panic!("an odd line in nginx's log: {line}"));
+    let mut word =
+        || words.next().unwrap_or_else(|| panic!("unexpected line in the log of nginx: {line}"));
     LogLine {
         connection: word().parse().expect("a number"),
         request_of_connection: word().parse().expect("a number"),
@@ -99,7 +101,7 @@ http {
 }
 ";
 
-/// `python3 -m http.server`, as every tutorial starts it.
+/// `python3 -m http.server`, as tutorials start it.
 pub struct FileServer {
     _process: Process,
     pub address: SocketAddr,
@@ -118,20 +120,20 @@ impl FileServer {
     }
 }
 
-/// A script of this folder, which says where it listens in its first line.
+/// A Python script of this folder, which prints its listening address in the first line.
 pub struct Script {
     _process: Process,
-    /// As `servers` takes it.
+    /// The address in the form that `servers` takes.
     pub address: String,
 }
 
 impl Script {
-    /// `origin.py` on a port.
+    /// `origin.py` on a TCP port.
     pub fn origin(folder: &Folder) -> Self {
         Self::start(folder, include_str!("origin.py"), &[])
     }
 
-    /// `origin.py` on a path.
+    /// `origin.py` on a unix socket.
     pub fn origin_on_path(folder: &Folder) -> Self {
         Self::start(folder, include_str!("origin.py"), &[&folder.join("origin.sock")])
     }
@@ -141,7 +143,7 @@ impl Script {
         Self::start(folder, include_str!("websocket_server.py"), &[])
     }
 
-    /// `careless_origin.py`, as the server of that name.
+    /// `careless_origin.py`, running the server of this name.
     pub fn careless(folder: &Folder, server: &str) -> Self {
         let source = include_str!("careless_origin.py");
         Self::start_by(python_with_packages(), folder, source, &[server])
@@ -160,7 +162,7 @@ impl Script {
     }
 }
 
-/// A Python with the packages that `scripts/install-peers.sh` brings from PyPI.
+/// A Python with the packages that `scripts/install-peers.sh` installs from PyPI.
 fn python_with_packages() -> Command {
     let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers/python/bin/python");
     assert!(

@@ -1,7 +1,7 @@
-//! Foreign programs: found, started, stopped by pid; folders and addresses of a test's own.
-//! In: a program's name and the package it is in. Out: a process that ends with its owner.
-//! Limits: `READY_MAX` for a program to listen.
-//! Invariant: nothing outlives the test that started it.
+//! Finds, starts and stops third-party programs; makes folders and addresses that no other test uses.
+//! In: the name of a program and its package. Out: a process that is killed when its owner is dropped.
+//! Limits: `READY_MAX` until a program listens.
+//! Invariant: no process outlives the test that started it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -11,14 +11,15 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A program that does not listen by then never will.
+/// Longest wait until a program is ready.
 const READY_MAX: Duration = Duration::from_secs(30);
+/// Time between two checks whether a program is ready.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The program's path; fails the test with the package to install.
+/// The path of the program; panics with the name of its package if it is missing.
 pub fn program(name: &str, package: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // The distribution's own come first: its packages are what install-peers.sh brings.
+    // Prefer the distribution's programs: install-peers.sh installs its packages.
     let usual = ["/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     usual
         .into_iter()
@@ -30,13 +31,13 @@ pub fn program(name: &str, package: &str) -> PathBuf {
         })
 }
 
-/// Runs a program to its end.
+/// Runs a program until it exits.
 pub fn run(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output();
     output.unwrap_or_else(|error| panic!("{command:?} does not run: {error}"))
 }
 
-/// Runs a program to its end, which must be good; returns its standard output.
+/// Runs a program, which must exit with success; returns its standard output.
 pub fn run_well(command: &mut Command) -> String {
     let output = run(command);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -48,7 +49,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An address that nobody else uses: a loopback address of its own, a port from the kernel.
+/// A free address: a loopback address of its own with a port chosen by the kernel.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let (pid, count) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -58,7 +59,7 @@ pub fn free_address() -> SocketAddr {
     listener.local_addr().expect("a bound socket has an address")
 }
 
-/// A folder of the test's own, gone when the test ends.
+/// A temporary folder of one test, removed when the test ends.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -83,7 +84,7 @@ impl Folder {
         self.join(name)
     }
 
-    /// A file of that many zeros, which takes no room on the disk.
+    /// A sparse file of `bytes` zeros, which takes no disk space.
     pub fn sparse_file(&self, name: &str, bytes: u64) -> String {
         let file = File::create(self.0.join(name)).expect("a file can be made");
         file.set_len(bytes).expect("a file can be extended");
@@ -97,7 +98,7 @@ impl Drop for Folder {
     }
 }
 
-/// A process that is killed when its owner goes.
+/// A process that is killed when this value is dropped.
 pub struct Process(Child);
 
 impl Process {
@@ -114,45 +115,45 @@ impl Process {
         &mut self.0
     }
 
-    /// Asks the process to end, as an operator would.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.signal("-TERM");
     }
 
-    /// Sends a signal by its name: `-STOP`.
+    /// Sends a signal, given as an option of kill: `-STOP`.
     pub fn signal(&self, signal: &str) {
         let pid = self.pid().to_string();
         let status = Command::new("kill").args([signal, &pid]).status().expect("kill runs");
-        assert!(status.success(), "process {pid} was gone already");
+        assert!(status.success(), "process {pid} has exited already");
     }
 
     pub fn wait(&mut self) -> ExitStatus {
-        self.0.wait().expect("the process ends")
+        self.0.wait().expect("the process exits")
     }
 
-    /// Waits until `address` takes connections.
+    /// Waits until `address` accepts connections.
     pub fn wait_for_listener(&mut self, address: SocketAddr) {
         self.wait_until(&format!("listening on {address}"), || TcpStream::connect(address).is_ok());
     }
 
-    /// Waits until `ready`; fails when the process ends first.
+    /// Waits until `ready` returns true; panics if the process exits first.
     pub fn wait_until(&mut self, what: &str, mut ready: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !ready() {
-            if let Some(status) = self.0.try_wait().expect("the process can be asked") {
-                panic!("the process ended ({status}) before it was {what}");
+            if let Some(status) = self.0.try_wait().expect("the process can be polled") {
+                panic!("the process exited ({status}) before it was {what}");
             }
             assert!(begin.elapsed() < READY_MAX, "not {what} for {READY_MAX:?}");
             std::thread::sleep(LOOK_AGAIN);
         }
     }
 
-    /// The first line that the process prints, which says where it listens.
+    /// The first line of output, which contains the listening address.
     pub fn first_line(&mut self) -> String {
-        let stdout: ChildStdout = self.0.stdout.take().expect("its output is piped");
+        let stdout: ChildStdout = self.0.stdout.take().expect("stdout is piped");
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).expect("its output can be read");
-        assert!(line.ends_with('\n'), "the process ended before it said where it listens");
+        BufReader::new(stdout).read_line(&mut line).expect("stdout can be read");
+        assert!(line.ends_with('\n'), "the process exited before it printed its address");
         line.trim_end().to_owned()
     }
 }

@@ -1,5 +1,5 @@
-//! HAProxy in front, HAProxy behind, and both at once.
-//! In: a chain of proxies. Out: whole answers, one entry in Via and X-Forwarded-For for each.
+//! HAProxy in front of Tidegate, behind it, and both.
+//! In: a chain of proxies. Out: complete responses, one entry in Via and X-Forwarded-For for each proxy.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -52,9 +52,9 @@ fn haproxy_in_front_is_a_trusted_client() {
     for field in ["X-None: 1", "Transfer-Encoding: chunked"] {
         let arguments = ["-H", field, "--data-binary", &data, "-o", &received];
         run_well(curl().args(arguments).arg(front.url("/echo?chunked")));
-        let got = std::fs::read(&received).expect("curl wrote the answer");
+        let got = std::fs::read(&received).expect("curl wrote the body");
         let begin = String::from_utf8_lossy(&got[..got.len().min(200)]).into_owned();
-        assert!(got == sent, "{field}: {} bytes came, beginning with {begin:?}", got.len());
+        assert!(got == sent, "{field}: received {} bytes that start with {begin:?}", got.len());
     }
 }
 
@@ -68,8 +68,8 @@ fn haproxy_behind_is_an_ordinary_server() {
     assert!(seen.contains("via: 1.1 tidegate"), "{seen}");
     let data = format!("@{}", folder.file("sent", noise(2 << 20)));
     let arguments = ["-H", "Transfer-Encoding: chunked", "--data-binary", &data];
-    let said = run_well(curl().args(arguments).arg(gate.url("/count")));
-    assert!(said.starts_with("2097152 "), "{said}");
+    let printed = run_well(curl().args(arguments).arg(gate.url("/count")));
+    assert!(printed.starts_with("2097152 "), "{printed}");
 }
 
 #[test]

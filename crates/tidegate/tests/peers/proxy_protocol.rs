@@ -1,6 +1,5 @@
-//! The PROXY protocol with other people's proxies: HAProxy, nginx and curl say whom they connect for, and are
-//! told so; in plain and around TLS.
-//! In: a client on a loopback address of its own. Out: that address at the far end, through all hops.
+//! The PROXY protocol with HAProxy, nginx and curl, as senders and as receivers, with and without TLS.
+//! In: a client on a loopback address of its own. Out: that address at the last server, through all hops.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -10,11 +9,11 @@ use crate::origins::Script;
 use crate::process::{Folder, Process, free_address, program, run, run_well, text};
 use crate::requests::curl;
 
-/// Where clients come from: none of the proxies does.
+/// The address of the client; no proxy connects from it.
 const CLIENT: &str = "127.77.0.9";
 
-/// An authority in `ca.pem`; a certificate of its for `localhost` and 127.0.0.1 in `site.pem`, its key in
-/// `site.key`, both in `both.pem`. Its serial number is 13.
+/// Makes an authority in `ca.pem`, and a certificate by it for `localhost` and 127.0.0.1 with serial number 13 in
+/// `site.pem`, its key in `site.key`, and both in `both.pem`.
 pub fn make_certificate(folder: &Folder) {
     let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
     folder.file("names.cnf", "subjectAltName = DNS:localhost, IP:127.0.0.1\n");
@@ -25,7 +24,8 @@ pub fn make_certificate(folder: &Folder) {
         "x509 -req -in site.csr -CA ca.pem -CAkey ca.key -set_serial 13 -days 2 \
          -extfile names.cnf -out site.pem",
     );
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it was made");
+    let read =
+        |name: &str| std::fs::read_to_string(folder.join(name)).expect("openssl wrote the file");
     folder.file("both.pem", read("site.pem") + &read("site.key"));
 }
 
@@ -35,7 +35,7 @@ pub fn openssl(folder: &Folder, arguments: &str) {
     run_well(command.args(arguments.split_whitespace()).current_dir(folder.path()));
 }
 
-/// HAProxy with these proxies; `bind` is theirs.
+/// Starts HAProxy with these proxy sections, which listen on `bind`.
 pub fn haproxy(folder: &Folder, bind: SocketAddr, proxies: &str) -> Process {
     let config = format!(
         "global\n  nbthread 1\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n\
@@ -48,8 +48,8 @@ pub fn haproxy(folder: &Folder, bind: SocketAddr, proxies: &str) -> Process {
     process
 }
 
-/// A gate with a plain and a TLS listener, both of which hear HAProxy and curl.
-fn gate_that_hears(folder: &Folder, server: &str) -> Gate {
+/// A gate with a plain and a TLS listener that require a PROXY header from loopback addresses.
+fn gate_with_proxy_protocol(folder: &Folder, server: &str) -> Gate {
     let listener = |name: &str, more: &str| {
         format!(
             "[[listener]]\nname = \"{name}\"\nbind = \"127.0.0.1:0\"\n{more}\
@@ -73,15 +73,15 @@ fn get(arguments: &[&str], url: &str) -> String {
 }
 
 #[test]
-fn haproxy_says_whom_it_passes_on_in_both_versions_and_before_tls() {
+fn haproxy_sends_the_client_address_in_both_versions_and_before_tls() {
     let folder = Folder::new("proxied-front");
     make_certificate(&folder);
     let origin = Script::origin(&folder);
-    let gate = gate_that_hears(&folder, &origin.address.to_string());
+    let gate = gate_with_proxy_protocol(&folder, &origin.address.to_string());
     let authority = folder.join("ca.pem");
     for (sends, checks) in [("send-proxy", "check"), ("send-proxy-v2", "check")] {
         let (plain, tls) = (free_address(), free_address());
-        // Its own checks begin with LOCAL (or UNKNOWN) and are no requests.
+        // The health checks of HAProxy send LOCAL (or UNKNOWN) and no request.
         let _front = haproxy(
             &folder,
             plain,
@@ -104,11 +104,11 @@ fn haproxy_says_whom_it_passes_on_in_both_versions_and_before_tls() {
 }
 
 #[test]
-fn curl_says_whom_it_is_and_who_says_nothing_is_closed() {
+fn curl_sends_its_address_and_connections_without_a_header_are_closed() {
     let folder = Folder::new("proxied-curl");
     make_certificate(&folder);
     let origin = Script::origin(&folder);
-    let gate = gate_that_hears(&folder, &origin.address.to_string());
+    let gate = gate_with_proxy_protocol(&folder, &origin.address.to_string());
     let seen = get(&["--haproxy-protocol"], &gate.url("/head"));
     assert!(seen.contains(&format!("x-forwarded-for: {CLIENT}\n")), "{seen}");
     let authority = folder.join("ca.pem");
@@ -121,8 +121,8 @@ fn curl_says_whom_it_is_and_who_says_nothing_is_closed() {
     }
 }
 
-/// A gate that tells one server whom it connects for.
-fn gate_that_tells(folder: &Folder, pool: &str) -> Gate {
+/// A gate whose pool has the settings `pool`, with a plain and a TLS listener.
+fn gate_with_pool(folder: &Folder, pool: &str) -> Gate {
     let tls = format!(
         "tls = {{ certificates = [{{ cert = \"{}\", key = \"{}\" }}] }}\n",
         folder.join("site.pem"),
@@ -139,7 +139,7 @@ fn gate_that_tells(folder: &Folder, pool: &str) -> Gate {
 }
 
 #[test]
-fn haproxy_and_nginx_behind_hear_whom_a_connection_is_for() {
+fn haproxy_and_nginx_servers_receive_the_client_address() {
     let folder = Folder::new("proxied-behind");
     make_certificate(&folder);
     let (both, authority) = (folder.join("both.pem"), folder.join("ca.pem"));
@@ -155,13 +155,15 @@ fn haproxy_and_nginx_behind_hear_whom_a_connection_is_for() {
         ),
     );
     let nginx = free_address();
-    let _nginx = nginx_that_hears(&folder, nginx);
+    let _nginx = nginx_with_proxy_protocol(&folder, nginx);
     let trust = format!("tls = {{ ca = \"{authority}\", server-name = \"localhost\" }}");
     for version in ["v1", "v2"] {
         for (server, more) in [(plain, ""), (secure, trust.as_str()), (nginx, "")] {
-            let told = format!("proxy-protocol = \"{version}\"");
-            let gate =
-                gate_that_tells(&folder, &format!("servers = [\"{server}\"]\n{told}\n{more}"));
+            let version_setting = format!("proxy-protocol = \"{version}\"");
+            let gate = gate_with_pool(
+                &folder,
+                &format!("servers = [\"{server}\"]\n{version_setting}\n{more}"),
+            );
             let port = gate.address().port();
             let seen = get(&[], &gate.url("/"));
             assert_eq!(seen.trim_end(), format!("{CLIENT} {port} <>"), "{version} {server}");
@@ -175,30 +177,30 @@ fn haproxy_and_nginx_behind_hear_whom_a_connection_is_for() {
     }
 }
 
-/// nginx that answers with whom the header names.
-fn nginx_that_hears(folder: &Folder, address: SocketAddr) -> Process {
+/// nginx that answers with the client address of the PROXY header.
+fn nginx_with_proxy_protocol(folder: &Folder, address: SocketAddr) -> Process {
     let home = folder.path().display();
     let config = format!(
-        "daemon off;\nmaster_process off;\npid {home}/nginx-hears.pid;\nevents {{}}\nhttp {{\n\
+        "daemon off;\nmaster_process off;\npid {home}/nginx-proxied.pid;\nevents {{}}\nhttp {{\n\
          access_log off;\nclient_body_temp_path {home}/b;\nproxy_temp_path {home}/p;\n\
          fastcgi_temp_path {home}/f;\nuwsgi_temp_path {home}/u;\nscgi_temp_path {home}/s;\n\
          server {{\nlisten {address} proxy_protocol;\ndefault_type text/plain;\n\
          return 200 \"$proxy_protocol_addr $proxy_protocol_server_port <>\";\n}}\n}}\n"
     );
-    let file = folder.file("nginx-hears.conf", config);
+    let file = folder.file("nginx-proxied.conf", config);
     let mut command = Command::new(program("nginx", "nginx-light"));
-    command.args(["-e", &folder.join("nginx-hears-error.log"), "-c", &file]);
+    command.args(["-e", &folder.join("nginx-proxied-error.log"), "-c", &file]);
     let mut process = Process::spawn(&mut command);
     process.wait_for_listener(address);
     process
 }
 
 #[test]
-fn haproxy_ends_tls_in_front_and_speaks_tls_to_us_with_its_clients_name() {
+fn haproxy_terminates_tls_and_sends_the_client_address_over_its_own_tls() {
     let folder = Folder::new("proxied-again");
     make_certificate(&folder);
     let origin = Script::origin(&folder);
-    let gate = gate_that_hears(&folder, &origin.address.to_string());
+    let gate = gate_with_proxy_protocol(&folder, &origin.address.to_string());
     let front = free_address();
     let (both, authority) = (folder.join("both.pem"), folder.join("ca.pem"));
     let _front = haproxy(
@@ -219,11 +221,11 @@ fn haproxy_ends_tls_in_front_and_speaks_tls_to_us_with_its_clients_name() {
 }
 
 #[test]
-fn nginx_says_whom_it_passes_on_before_tls_too() {
+fn nginx_sends_the_client_address_before_tls() {
     let folder = Folder::new("proxied-nginx");
     make_certificate(&folder);
     let origin = Script::origin(&folder);
-    let gate = gate_that_hears(&folder, &origin.address.to_string());
+    let gate = gate_with_proxy_protocol(&folder, &origin.address.to_string());
     let (plain, secure) = (free_address(), free_address());
     let module = "/usr/lib/nginx/modules/ngx_stream_module.so";
     assert!(std::path::Path::new(module).exists(), "apt-get install libnginx-mod-stream");

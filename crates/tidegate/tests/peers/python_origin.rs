@@ -1,5 +1,5 @@
-//! Python's http.server behind: HTTP/1.0 answers, those that end with the connection, one on a path.
-//! In: the server as tutorials start it. Out: whole answers.
+//! Python's http.server as the server: HTTP/1.0 responses, bodies delimited by the close, unix sockets.
+//! In: the server as tutorials start it. Out: complete responses.
 
 use crate::gate::Gate;
 use crate::origins::{FileServer, Script};
@@ -7,7 +7,7 @@ use crate::process::{Folder, run_well};
 use crate::requests::{curl, noise};
 
 #[test]
-fn the_file_server_of_python_is_served() {
+fn python_file_server_is_proxied() {
     let folder = Folder::new("python");
     let content = noise(3_000_000);
     folder.file("file.bin", &content);
@@ -16,14 +16,14 @@ fn the_file_server_of_python_is_served() {
     let received = folder.join("received");
     for _ in 0..3 {
         run_well(curl().args(["-o", &received, &gate.url("/file.bin")]));
-        assert!(std::fs::read(&received).expect("curl wrote the answer") == content);
+        assert!(std::fs::read(&received).expect("curl wrote the body") == content);
     }
     let listing = run_well(curl().arg(gate.url("/")));
     assert!(listing.contains("file.bin"), "{listing}");
 }
 
 #[test]
-fn an_answer_that_ends_with_the_connection_arrives_whole_on_a_kept_one() {
+fn response_delimited_by_close_arrives_whole_on_a_persistent_connection() {
     let folder = Folder::new("until-close");
     let origin = Script::origin(&folder);
     let gate = Gate::in_front_of(&folder, &origin.address);
@@ -37,18 +37,18 @@ fn an_answer_that_ends_with_the_connection_arrives_whole_on_a_kept_one() {
 }
 
 #[test]
-fn an_origin_on_a_path_is_served() {
+fn unix_socket_origin_is_proxied() {
     let folder = Folder::new("path");
     let origin = Script::origin_on_path(&folder);
     let gate = Gate::in_front_of(&folder, &origin.address);
     assert_eq!(run_well(curl().arg(gate.url("/hello"))), "hello from the origin\n");
     let data = format!("@{}", folder.file("sent", noise(1 << 20)));
-    let said = run_well(curl().args(["--data-binary", &data, &gate.url("/count")]));
-    assert!(said.starts_with("1048576 "), "{said}");
+    let printed = run_well(curl().args(["--data-binary", &data, &gate.url("/count")]));
+    assert!(printed.starts_with("1048576 "), "{printed}");
 }
 
 #[test]
-fn a_listener_on_a_path_serves_curl() {
+fn unix_socket_listener_serves_curl() {
     let folder = Folder::new("listen-path");
     let origin = Script::origin(&folder);
     let path = folder.join("web.sock");
@@ -58,5 +58,5 @@ fn a_listener_on_a_path_serves_curl() {
     assert_eq!(page, "hello from the origin\n");
     gate.terminate();
     assert!(gate.wait().0.success());
-    assert!(!std::path::Path::new(&path).exists(), "a stopped listener leaves no path behind");
+    assert!(!std::path::Path::new(&path).exists(), "the socket file remains after the stop");
 }

@@ -1,5 +1,5 @@
-//! Stops and restarts under load: of Tidegate, and of the server behind it.
-//! In: SIGTERM in the middle of work. Out: no request lost that was in flight, and a good end.
+//! Stops and restarts of Tidegate and of the server behind it, under load.
+//! In: SIGTERM during the load. Out: no request in flight is lost, and the exit status is 0.
 
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -11,13 +11,13 @@ use crate::origins::{Nginx, Script};
 use crate::process::{Folder, Process, free_address, program, run_well, text};
 use crate::requests::curl;
 
-/// Starts wrk and waits until it is at work.
+/// Starts wrk and waits until it sends requests.
 fn begin_wrk(gate: &Gate, arguments: &[&str]) -> std::process::Child {
     let url = gate.url("/page");
     let mut command = wrk();
     command.args(arguments).arg(url).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("wrk runs");
-    // Load is on its way when the middle of its time has come; nothing depends on how much of it.
+    // After a second the load is running; the amount of load does not matter.
     std::thread::sleep(Duration::from_secs(1));
     child
 }
@@ -29,7 +29,7 @@ fn end_wrk(child: std::process::Child) -> crate::load::WrkReport {
 }
 
 #[test]
-fn a_new_process_takes_over_the_port_and_no_request_is_lost() {
+fn new_process_takes_over_the_port_without_a_lost_request() {
     let folder = Folder::new("takeover");
     let nginx = Nginx::start(&folder);
     nginx.file(&folder, "page", "page\n");
@@ -39,18 +39,18 @@ fn a_new_process_takes_over_the_port_and_no_request_is_lost() {
     let new = Gate::start(&folder, &config);
     assert_eq!(new.address(), old.address());
     old.terminate();
-    let (status, said) = old.wait();
-    assert!(status.success(), "{status}: {said}");
+    let (status, messages) = old.wait();
+    assert!(status.success(), "{status}: {messages}");
     let report = end_wrk(load);
-    // Whoever was connected sends its next request within the stop's window for idle connections, and
-    // connects anew to the new process alone.
+    // A connected client sends its next request before the stopping process closes idle connections, and its next
+    // connection goes to the new process.
     assert!(report.errors.is_empty(), "{}", report.text);
     assert_eq!(run_well(curl().arg(new.url("/page"))), "page\n");
 }
 
 #[test]
-fn sigterm_lets_a_download_finish_and_takes_no_new_connection() {
-    // More than the sockets' buffers on the way take while nobody reads.
+fn sigterm_finishes_a_download_and_refuses_new_connections() {
+    // More than all socket buffers between nginx and a client that does not read.
     const BYTES: u64 = 64 << 20;
     let folder = Folder::new("sigterm");
     let nginx = Nginx::start(&folder);
@@ -70,13 +70,13 @@ fn sigterm_lets_a_download_finish_and_takes_no_new_connection() {
     download.signal("-CONT");
     assert!(download.wait().success(), "the download was cut");
     let length = std::fs::metadata(&received).map(|file| file.len());
-    assert_eq!(length.expect("curl wrote the answer"), BYTES);
-    let (status, said) = gate.wait();
-    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+    assert_eq!(length.expect("curl wrote the body"), BYTES);
+    let (status, messages) = gate.wait();
+    assert_eq!((status.code(), messages.as_str()), (Some(0), ""));
 }
 
 #[test]
-fn an_answer_after_sigterm_says_that_the_connection_closes() {
+fn response_after_sigterm_has_connection_close() {
     let folder = Folder::new("closing");
     let origin = Script::origin(&folder);
     let gate = Gate::in_front_of(&folder, &origin.address);
@@ -88,17 +88,17 @@ fn an_answer_after_sigterm_says_that_the_connection_closes() {
     let asked = folder.join("asked");
     request.wait_until("asked", || std::path::Path::new(&asked).exists());
     gate.terminate();
-    request.wait_until("all that is left", || TcpStream::connect(address).is_err());
+    request.wait_until("the only connection", || TcpStream::connect(address).is_err());
     folder.file("answer", "");
     assert!(request.wait().success());
-    let answer = std::fs::read_to_string(&received).expect("curl wrote the answer").to_lowercase();
+    let answer = std::fs::read_to_string(&received).expect("curl wrote the body").to_lowercase();
     assert!(answer.contains("connection: close\r\n"), "{answer}");
     assert!(answer.ends_with("waited\n"), "{answer}");
     assert!(gate.wait().0.success());
 }
 
 #[test]
-fn an_origin_that_restarts_costs_bad_gateways_only_and_is_found_again() {
+fn origin_restart_causes_no_error_but_502_and_503() {
     let folder = Folder::new("origin-restart");
     let mut nginx = Nginx::start(&folder);
     nginx.file(&folder, "page", "page\n");
@@ -117,7 +117,7 @@ fn an_origin_that_restarts_costs_bad_gateways_only_and_is_found_again() {
     drop(nginx);
 }
 
-/// Counts what is neither 200, 502 nor 503.
+/// Counts responses with a status other than 200, 502 and 503.
 const STATUSES_LUA: &str = "
 local threads = {}
 function setup(thread) table.insert(threads, thread) end
@@ -133,19 +133,22 @@ end
 ";
 
 #[test]
-fn a_port_that_somebody_else_holds_ends_the_start() {
+fn port_in_use_by_another_program_fails_the_start() {
     let folder = Folder::new("taken");
     let nginx = Nginx::start(&folder);
     let file = folder.file("tidegate.toml", proxy_config(nginx.address, "127.0.0.1:9"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     let output = crate::process::run(command.args(["run", "-c", &file]));
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(&nginx.address.to_string()) && said.contains("in use"), "{said}");
+    let messages = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{messages}");
+    assert!(
+        messages.contains(&nginx.address.to_string()) && messages.contains("in use"),
+        "{messages}"
+    );
 }
 
 #[test]
-fn a_second_tidegate_on_the_same_port_is_told_that_it_shares() {
+fn second_tidegate_on_the_same_port_reports_the_sharing() {
     let folder = Folder::new("shares");
     let config = proxy_config(free_address(), "127.0.0.1:9");
     let first = Gate::start(&folder, &config);
@@ -153,15 +156,15 @@ fn a_second_tidegate_on_the_same_port_is_told_that_it_shares() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["run", "-c", &file]).stderr(Stdio::piped());
     let mut second = Process::spawn(&mut command);
-    let stderr = second.child().stderr.take().expect("its messages are piped");
+    let stderr = second.child().stderr.take().expect("stderr is piped");
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr));
-    let line = lines.next().expect("it says something").expect("it can be read");
+    let line = lines.next().expect("a line is printed").expect("stderr can be read");
     assert!(line.contains(&first.address().to_string()), "{line}");
     assert!(line.contains("another process"), "{line}");
 }
 
 #[test]
-fn every_peer_of_these_tests_is_there() {
+fn all_third_party_programs_are_installed() {
     let peers = [
         ("curl", "curl"),
         ("wrk", "wrk"),

@@ -1,6 +1,6 @@
-//! Proxies of other people that end TLS in front, and say so: HAProxy by the PROXY protocol's TLS extension, and
-//! by X-Forwarded-Proto.
-//! In: curl over TLS and in plain, with and without a certificate. Out: what Tidegate makes of it.
+//! HAProxy terminates TLS in front of Tidegate and reports it by the TLS extension of the PROXY protocol or by
+//! X-Forwarded-Proto.
+//! In: curl over TLS and plain HTTP, with and without a certificate. Out: redirects, HSTS and forwarded fields.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::process::{Folder, Process, free_address, run_well};
 use crate::proxy_protocol::{haproxy, make_certificate, openssl};
 use crate::requests::curl;
 
-/// HAProxy with a listener over TLS and one in plain before the same server.
+/// HAProxy with a TLS and a plain listener for the same server.
 struct Front {
     _process: Process,
     secure: SocketAddr,
@@ -19,11 +19,11 @@ struct Front {
 }
 
 impl Front {
-    /// `mode` is that of its proxies; `server` says where and how it passes on, `frontend` what else it does.
+    /// `mode` is the mode of HAProxy, `server` the arguments of its server line, `frontend` additional lines.
     fn start(folder: &Folder, mode: &str, frontend: &str, server: &str) -> Self {
         let (secure, plain) = (free_address(), free_address());
         let (both, authority) = (folder.join("both.pem"), folder.join("ca.pem"));
-        // It lets clients with certificates of others in, to say of them that they are not verified.
+        // Accept certificates of unknown authorities too: HAProxy reports them as not verified.
         let process = haproxy(
             folder,
             secure,
@@ -37,7 +37,7 @@ impl Front {
         Self { _process: process, secure, plain, authority }
     }
 
-    /// The answer's head and body in lower case.
+    /// The head and body of the response, in lower case.
     fn get_secure(&self, arguments: &[&str]) -> String {
         let port = self.secure.port();
         let to = format!("localhost:{port}:{}:{port}", self.secure.ip());
@@ -53,11 +53,11 @@ impl Front {
     }
 }
 
-/// Certificates of clients: `bob` of the authority in `ca.pem`, `eve` of nobody's, each with its key.
+/// Makes client certificates and their keys: `bob`, issued by the authority in `ca.pem`, and `eve`, self-signed.
 pub fn make_clients(folder: &Folder) {
     let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
     openssl(folder, &format!("req {curve} -subj /O=Example/CN=bob -keyout bob.key -out bob.csr"));
-    // An extension makes it one of version 3 (RFC 5280 section 4.1.2.1).
+    // An extension makes it a certificate of version 3 (RFC 5280 section 4.1.2.1).
     folder.file("clients.cnf", "extendedKeyUsage = clientAuth\n");
     openssl(
         folder,
@@ -70,7 +70,7 @@ pub fn make_clients(folder: &Folder) {
     );
 }
 
-/// A plain listener that is to be reached by https alone.
+/// A plain listener that redirects plain HTTP to https.
 fn gate_behind(folder: &Folder, origin: &Script, front: &str) -> Gate {
     Gate::start(
         folder,
@@ -84,36 +84,39 @@ fn gate_behind(folder: &Folder, origin: &Script, front: &str) -> Gate {
 
 const HSTS: &str = "strict-transport-security: max-age=9\r\n";
 
-fn assert_served_by_https(said: &str) {
-    assert!(said.starts_with("http/1.1 200 ") && said.contains(HSTS), "{said}");
-    assert!(said.contains("\nx-forwarded-proto: https\n"), "{said}");
-    assert!(said.contains("\nforwarded: for=") && said.contains(";proto=https\n"), "{said}");
+fn assert_served_by_https(response: &str) {
+    assert!(response.starts_with("http/1.1 200 ") && response.contains(HSTS), "{response}");
+    assert!(response.contains("\nx-forwarded-proto: https\n"), "{response}");
+    assert!(
+        response.contains("\nforwarded: for=") && response.contains(";proto=https\n"),
+        "{response}"
+    );
 }
 
-fn assert_redirected(said: &str) {
-    assert!(said.starts_with("http/1.1 301 "), "{said}");
-    assert!(said.contains("\r\nlocation: https://"), "{said}");
-    assert!(!said.contains("strict-transport-security"), "{said}");
+fn assert_redirected(response: &str) {
+    assert!(response.starts_with("http/1.1 301 "), "{response}");
+    assert!(response.contains("\r\nlocation: https://"), "{response}");
+    assert!(!response.contains("strict-transport-security"), "{response}");
 }
 
 #[test]
-fn haproxy_says_by_the_proxy_protocol_which_clients_come_by_https() {
-    let folder = Folder::new("front-tells");
+fn haproxy_reports_https_clients_by_proxy_protocol() {
+    let folder = Folder::new("front-reports");
     make_certificate(&folder);
     let origin = Script::origin(&folder);
-    let told = "proxy-protocol = { from = [\"127.0.0.0/8\"] }";
-    let gate = gate_behind(&folder, &origin, told);
+    let accepts = "proxy-protocol = { from = [\"127.0.0.0/8\"] }";
+    let gate = gate_behind(&folder, &origin, accepts);
     for mode in ["tcp", "http"] {
         for sends in ["send-proxy-v2-ssl", "send-proxy-v2-ssl-cn"] {
             let server = format!("{} {sends}", gate.address());
             let front = Front::start(&folder, mode, "", &server);
-            let said = front.get_secure(&[]);
-            assert_served_by_https(&said);
-            assert!(!said.contains("x-client-cert"), "{said}");
+            let response = front.get_secure(&[]);
+            assert_served_by_https(&response);
+            assert!(!response.contains("x-client-cert"), "{response}");
             assert_redirected(&front.get_plain());
         }
     }
-    // Who does not say so is not taken to mean it.
+    // Without the TLS extension the client counts as plain HTTP.
     for sends in ["send-proxy", "send-proxy-v2"] {
         let server = format!("{} {sends}", gate.address());
         let front = Front::start(&folder, "tcp", "", &server);
@@ -123,13 +126,13 @@ fn haproxy_says_by_the_proxy_protocol_which_clients_come_by_https() {
 }
 
 #[test]
-fn haproxy_names_the_client_whose_certificate_it_has_verified() {
+fn haproxy_reports_the_name_of_a_verified_client_certificate() {
     let folder = Folder::new("front-names");
     make_certificate(&folder);
     make_clients(&folder);
     let origin = Script::origin(&folder);
-    let told = "proxy-protocol = { from = [\"127.0.0.0/8\"] }";
-    let gate = gate_behind(&folder, &origin, told);
+    let accepts = "proxy-protocol = { from = [\"127.0.0.0/8\"] }";
+    let gate = gate_behind(&folder, &origin, accepts);
     for (sends, name, fields) in [
         ("send-proxy-v2-ssl-cn", "bob", "\nx-client-cert-cn: bob\n"),
         ("send-proxy-v2-ssl-cn", "eve", ""),
@@ -139,15 +142,22 @@ fn haproxy_names_the_client_whose_certificate_it_has_verified() {
         let front = Front::start(&folder, "tcp", "", &server);
         let (pem, key) = (folder.join(&format!("{name}.pem")), folder.join(&format!("{name}.key")));
         let claim = "X-Client-Cert-Cn: mallory";
-        let said = front.get_secure(&["--cert", &pem, "--key", &key, "-H", claim]);
-        assert_served_by_https(&said);
-        assert_eq!(said.contains("x-client-cert-"), !fields.is_empty(), "{sends} {name}: {said}");
-        assert!(said.contains(fields) && !said.contains("mallory"), "{sends} {name}: {said}");
+        let response = front.get_secure(&["--cert", &pem, "--key", &key, "-H", claim]);
+        assert_served_by_https(&response);
+        assert_eq!(
+            response.contains("x-client-cert-"),
+            !fields.is_empty(),
+            "{sends} {name}: {response}"
+        );
+        assert!(
+            response.contains(fields) && !response.contains("mallory"),
+            "{sends} {name}: {response}"
+        );
     }
 }
 
 #[test]
-fn the_certificate_of_a_proxy_is_not_its_clients() {
+fn certificate_of_a_proxy_is_not_taken_for_its_clients() {
     let folder = Folder::new("front-shows");
     make_certificate(&folder);
     make_clients(&folder);
@@ -174,17 +184,17 @@ fn the_certificate_of_a_proxy_is_not_its_clients() {
     let front = Front::start(&folder, "http", "", &server("send-proxy-v2-ssl-cn"));
     assert!(!front.get_secure(&[]).contains("x-client-cert-"));
     let bob = ["--cert", &folder.join("bob.pem"), "--key", &folder.join("bob.key")];
-    let said = front.get_secure(&bob);
-    assert!(said.contains("\nx-client-cert-cn: bob\n"), "{said}");
-    assert!(!said.contains("x-client-cert-subject"), "{said}");
-    // Without a word of the client's TLS, the session here is the only one that is known.
+    let response = front.get_secure(&bob);
+    assert!(response.contains("\nx-client-cert-cn: bob\n"), "{response}");
+    assert!(!response.contains("x-client-cert-subject"), "{response}");
+    // Without the TLS extension, the only known TLS session is that of HAProxy itself.
     let front = Front::start(&folder, "http", "", &server("send-proxy-v2"));
-    let said = front.get_secure(&bob);
-    assert!(said.contains("\nx-client-cert-subject: cn=localhost\n"), "{said}");
+    let response = front.get_secure(&bob);
+    assert!(response.contains("\nx-client-cert-subject: cn=localhost\n"), "{response}");
 }
 
 #[test]
-fn haproxy_says_by_a_field_which_clients_come_by_https() {
+fn haproxy_reports_https_clients_by_x_forwarded_proto() {
     let folder = Folder::new("front-writes");
     make_certificate(&folder);
     let origin = Script::origin(&folder);
@@ -192,9 +202,9 @@ fn haproxy_says_by_a_field_which_clients_come_by_https() {
                 \x20 http-request set-header X-Forwarded-Proto http if !{ ssl_fc }\n";
     let trusting = gate_behind(&folder, &origin, "trusted = [\"127.0.0.0/8\"]");
     let front = Front::start(&folder, "http", sets, &trusting.address().to_string());
-    let said = front.get_secure(&[]);
-    assert!(said.starts_with("http/1.1 200 ") && said.contains(HSTS), "{said}");
-    assert!(said.contains("\nx-forwarded-proto: https\n"), "{said}");
+    let response = front.get_secure(&[]);
+    assert!(response.starts_with("http/1.1 200 ") && response.contains(HSTS), "{response}");
+    assert!(response.contains("\nx-forwarded-proto: https\n"), "{response}");
     assert_redirected(&front.get_plain());
     let other = gate_behind(&folder, &origin, "trusted = [\"192.0.2.1\"]");
     let front = Front::start(&folder, "http", sets, &other.address().to_string());

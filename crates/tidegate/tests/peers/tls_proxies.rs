@@ -1,5 +1,5 @@
-//! HAProxy and nginx as TLS servers behind, nginx as a TLS proxy in front, certificates revoked while serving.
-//! In: certificates made by openssl. Out: answers where they verify, 502 where they do not.
+//! HAProxy and nginx as TLS servers, nginx as a TLS proxy in front, certificates revoked while Tidegate runs.
+//! In: certificates made by openssl. Out: a response if the certificate verifies, 502 if it does not.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn gate_before(folder: &Folder, server: SocketAddr, tls: &str) -> Gate {
 }
 
 #[test]
-fn haproxy_and_nginx_are_tls_servers_that_are_verified() {
+fn haproxy_and_nginx_tls_servers_are_verified() {
     let folder = Folder::new("tls-servers");
     make_certificate(&folder);
     let (by_haproxy, by_nginx) = (free_address(), free_address());
@@ -54,11 +54,14 @@ fn haproxy_and_nginx_are_tls_servers_that_are_verified() {
         let trusting = format!("ca = \"{}\"", folder.join("ca.pem"));
         let gate = gate_before(&folder, server, &trusting);
         for _ in 0..3 {
-            let said = run_well(curl().arg(gate.url("/")));
-            // nginx below 1.23 has TLS 1.3 only where it is told so.
-            assert!(["TLSv1.3 localhost", "TLSv1.2 localhost"].contains(&said.as_str()), "{said}");
+            let response = run_well(curl().arg(gate.url("/")));
+            // nginx below 1.23 enables TLS 1.3 only by configuration.
+            assert!(
+                ["TLSv1.3 localhost", "TLSv1.2 localhost"].contains(&response.as_str()),
+                "{response}"
+            );
         }
-        // The system's authorities do not know it.
+        // The authorities of the system do not include the test authority.
         let gate = gate_before(&folder, server, "verify = true");
         let status = ["-o", "/dev/null", "-w", "%{http_code}"];
         assert_eq!(run_well(curl().args(status).arg(gate.url("/"))), "502", "{server}");
@@ -66,7 +69,7 @@ fn haproxy_and_nginx_are_tls_servers_that_are_verified() {
 }
 
 #[test]
-fn nginx_ends_tls_in_front_and_verifies_us() {
+fn nginx_terminates_tls_and_verifies_tidegate() {
     let folder = Folder::new("tls-front");
     make_certificate(&folder);
     let origin = Script::origin(&folder);
@@ -99,7 +102,7 @@ fn nginx_ends_tls_in_front_and_verifies_us() {
     assert!(seen.to_lowercase().contains("x-forwarded-proto: https"), "{seen}");
 }
 
-/// A certificate that the authority signs, in `NAME.both`; its key is that of `site.pem`.
+/// Issues a certificate by the test authority with the key of `site.pem`; writes both to `NAME.both`.
 fn issue(folder: &Folder, name: &str, names: &str, dates: &str) {
     folder.file("issued.cnf", format!("subjectAltName = {names}\n"));
     openssl(
@@ -109,12 +112,13 @@ fn issue(folder: &Folder, name: &str, names: &str, dates: &str) {
              -out {name}.pem"
         ),
     );
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it was made");
+    let read =
+        |name: &str| std::fs::read_to_string(folder.join(name)).expect("openssl wrote the file");
     folder.file(&format!("{name}.both"), read(&format!("{name}.pem")) + &read("site.key"));
 }
 
 #[test]
-fn the_log_says_which_server_was_refused_and_why() {
+fn log_names_the_refused_server_and_the_reason() {
     let folder = Folder::new("tls-reasons");
     make_certificate(&folder);
     folder.file("index.txt", "");
@@ -134,7 +138,8 @@ fn the_log_says_which_server_was_refused_and_why() {
     let bare =
         "x509 -req -in site.csr -CA ca.pem -CAkey ca.key -set_serial 9 -days 2 -out bare.pem";
     openssl(&folder, bare);
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it was made");
+    let read =
+        |name: &str| std::fs::read_to_string(folder.join(name)).expect("openssl wrote the file");
     folder.file("bare.both", read("bare.pem") + &read("site.key"));
     let trusted = folder.join("ca.pem");
     for (certificate, authority, reason) in [
@@ -161,8 +166,8 @@ fn the_log_says_which_server_was_refused_and_why() {
             format!("frontend web\n  bind {server} ssl crt {file}\n  http-request deny\n");
         let _haproxy = haproxy(&folder, server, &answers);
         let gate = gate_before(&folder, server, &format!("ca = \"{authority}\""));
-        let said = run_well(curl().args(["--include", &gate.url("/")]));
-        assert!(said.starts_with("HTTP/1.1 502 "), "{said}");
+        let response = run_well(curl().args(["--include", &gate.url("/")]));
+        assert!(response.starts_with("HTTP/1.1 502 "), "{response}");
         gate.terminate();
         let (_, log) = gate.wait();
         let line = format!("pool app: server {server} as localhost: {reason}\n");
@@ -170,15 +175,16 @@ fn the_log_says_which_server_was_refused_and_why() {
     }
 }
 
-/// Writes `crl.pem` anew; `revoked` is the line of openssl's index for each revoked certificate.
+/// Replaces `crl.pem`; `revoked` has a line of the openssl index for each revoked certificate.
 fn publish_revocations(folder: &Folder, revoked: &str) {
     folder.file("index.txt", revoked);
     openssl(folder, "ca -gencrl -config ca.cnf -keyfile ca.key -cert ca.pem -out new.crl");
-    std::fs::rename(folder.join("new.crl"), folder.join("crl.pem")).expect("it was made");
+    std::fs::rename(folder.join("new.crl"), folder.join("crl.pem"))
+        .expect("openssl wrote the file");
 }
 
 #[test]
-fn a_server_whose_certificate_is_revoked_meanwhile_is_not_spoken_to_any_more() {
+fn server_with_a_newly_revoked_certificate_is_refused() {
     let folder = Folder::new("tls-revoked");
     let settings = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ndefault_md = sha256\n\
                     default_crl_days = 2\ncrlnumber = number\ncrl_extensions = more\n\
@@ -192,18 +198,18 @@ fn a_server_whose_certificate_is_revoked_meanwhile_is_not_spoken_to_any_more() {
     let tls = format!("ca = \"{}\", crl = \"{}\"", folder.join("ca.pem"), folder.join("crl.pem"));
     let gate = gate_before(&folder, server, &tls);
     let status = || {
-        let asked = ["-o", "/dev/null", "-w", "%{http_code}"];
-        run_well(curl().args(asked).arg(gate.url("/")))
+        let arguments = ["-o", "/dev/null", "-w", "%{http_code}"];
+        run_well(curl().args(arguments).arg(gate.url("/")))
     };
     assert_eq!(status(), "200");
     publish_revocations(&folder, "R\t400101000000Z\t260101000000Z\t0D\tunknown\t/CN=localhost\n");
-    // The change is noticed soon; until then the list from before holds.
+    // The old list stays in force until the change is noticed.
     let refused = (0..2000).any(|_| {
         let status = status();
         assert!(status == "200" || status == "502", "{status}");
         status == "502"
     });
-    assert!(refused, "the list was read again");
+    assert!(refused, "the new list was never used");
     gate.terminate();
     let (_, log) = gate.wait();
     assert!(log.contains(": the peer's certificate has been revoked\n"), "{log}");

@@ -1,5 +1,5 @@
-//! WebSocket through the proxy: the `websockets` library of Python at both ends.
-//! In: an Upgrade. Out: every message, ping and close at the other end.
+//! WebSocket through the proxy, with the `websockets` library of Python at both ends.
+//! In: an Upgrade. Out: every message, ping and close arrives at the other end.
 
 use crate::gate::Gate;
 use crate::origins::{Script, python};
@@ -13,12 +13,12 @@ fn websocket_clients_talk_to_their_server_through_the_proxy() {
     let gate = Gate::in_front_of(&folder, &server.address);
     let client = folder.file("client.py", include_str!("websocket_client.py"));
     let url = format!("ws://{}/chat", gate.address());
-    let said = run_well(python().env_remove("http_proxy").args([&client, &url]));
-    assert_eq!(said, "echo\nburst\nping\nclose\nfifty\n");
+    let printed = run_well(python().env_remove("http_proxy").args([&client, &url]));
+    assert_eq!(printed, "echo\nburst\nping\nclose\nfifty\n");
 }
 
 #[test]
-fn a_server_that_wants_an_upgrade_may_refuse_a_plain_request() {
+fn plain_request_to_a_websocket_server_gets_426() {
     let folder = Folder::new("no-upgrade");
     let server = Script::websocket(&folder);
     let gate = Gate::in_front_of(&folder, &server.address);

@@ -1,4 +1,4 @@
-"""Talks to the echo service at the URL that is given; prints one line for each thing that went well."""
+"""Tests the echo service at the URL given as the argument; prints one line for each test that passes."""
 import asyncio
 import os
 import sys

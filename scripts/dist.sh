@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds the stripped binary and packs target/dist/tidegate-VERSION-linux-ARCH.tar.gz.
+# The archive contains the binary, the licenses, README.md, CHANGELOG.md, THREAT_MODEL.md, docs/ and the example
+# configuration tidegate.toml, which is the one of README.md. The script fails if the binary exceeds BYTES_MAX.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+readonly BYTES_MAX=9000000
+
+cargo build --profile dist --package tidegate
+binary=target/dist/tidegate
+bytes=$(stat --format=%s "$binary")
+if [ "$bytes" -gt "$BYTES_MAX" ]; then
+  echo "dist.sh: $binary has $bytes bytes, allowed are $BYTES_MAX" >&2
+  exit 1
+fi
+
+name="$("$binary" --version | tr ' ' -)-linux-$(uname -m)"
+folder="target/dist/$name"
+rm -rf "$folder" "$folder.tar.gz"
+mkdir -p "$folder"
+cp "$binary" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md THREAT_MODEL.md "$folder/"
+cp -r docs "$folder/"
+# The first TOML block after the heading.
+awk '/^## Your first file/ { found = 1 } found && /^```$/ { exit } toml { print } found && /^```toml$/ { toml = 1 }' \
+  README.md >"$folder/tidegate.toml"
+"$folder/tidegate" check "$folder/tidegate.toml"
+
+# Equal contents give an equal archive: fixed order, owner, and the time of the last commit.
+time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+tar --create --directory target/dist --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$time" \
+  --file - "$name" | gzip -9n >"$folder.tar.gz"
+echo "$folder.tar.gz: $(stat --format=%s "$folder.tar.gz") bytes; the binary: $bytes bytes"
