@@ -16,7 +16,7 @@ use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER
 use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions,
-    ListenerId, Peer, Reactor, ServerKey, Shortage, SockId,
+    ListenerId, OutputLook, Peer, Reactor, ServerKey, Shortage, SockId,
 };
 use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
@@ -491,6 +491,10 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         let conn = slot.filter(|slot| slot.generation == sock.generation);
         let unsealed = conn.and_then(|slot| slot.conn.as_ref()).map_or(0, |conn| conn.output.len());
         self.inner.output_pending(sock) + unsealed
+    }
+
+    fn look_at_output(&mut self, sock: SockId) -> OutputLook {
+        self.inner.look_at_output(sock)
     }
 
     fn set_receiving(&mut self, sock: SockId, receiving: bool) {

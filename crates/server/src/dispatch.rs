@@ -20,7 +20,7 @@ use tidegate_wire::http1::{
 
 use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
-use crate::downstream::is_blocked;
+use crate::downstream::{is_blocked, look_span};
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::worker::{Work, Worker};
 
@@ -366,13 +366,17 @@ impl Worker {
         Ok(up)
     }
 
-    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage.
+    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage, or to the first look
+    /// at the rest of the request if the server does not take it fast enough.
     pub(crate) fn arm_upstream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
         let wait = match exchange.stage {
             Stage::Queued => return,
             Stage::Connecting => timeouts.connect,
+            Stage::ExpectResponse | Stage::ExpectBody if is_blocked(reactor, exchange.up) => {
+                look_span(timeouts.body)
+            }
             Stage::ExpectResponse if exchange.request_done => timeouts.response_head,
             Stage::ExpectResponse | Stage::ExpectBody => timeouts.body,
             Stage::Tunnel => timeouts.tunnel,
