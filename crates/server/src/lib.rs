@@ -23,6 +23,7 @@ pub mod names;
 pub mod permits;
 pub mod ports;
 mod reload;
+mod reuse;
 pub mod snapshot;
 pub mod start;
 mod synthetic;

@@ -6,11 +6,14 @@ use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+
+use tidegate_testing::{Signal, Started, command, command_ignoring, run, start};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidegate");
 
 fn tidegate(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(arguments).output().expect("the binary runs")
+    run(command(PROGRAM).args(arguments))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -130,16 +133,6 @@ fn usage_errors_have_exit_code_2_and_the_schema_goes_to_stdout() {
     assert_eq!(schema, tidegate_config::schema());
 }
 
-/// Kills the server when the test ends, also if it fails.
-struct Serving(Child);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Connects as soon as the socket exists; fails if the server exits first.
 fn connect(path: &str, server: &mut Child) -> UnixStream {
     loop {
@@ -154,12 +147,9 @@ fn connect(path: &str, server: &mut Child) -> UnixStream {
 }
 
 /// Starts the binary with stderr piped, and returns its messages up to the first listening address.
-fn start(arguments: &[&str]) -> (Serving, Lines<BufReader<ChildStderr>>, String, SocketAddr) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let mut child =
-        command.args(arguments).stderr(Stdio::piped()).spawn().expect("the binary runs");
-    let stderr = child.stderr.take().expect("stderr is piped");
-    let serving = Serving(child);
+fn listen(arguments: &[&str]) -> (Started, Lines<BufReader<ChildStderr>>, String, SocketAddr) {
+    let mut serving = start(command(PROGRAM).args(arguments).stderr(Stdio::piped()));
+    let stderr = serving.stderr.take().expect("stderr is piped");
     let mut lines = BufReader::new(stderr).lines();
     let mut messages = String::new();
     for line in lines.by_ref() {
@@ -184,12 +174,12 @@ fn get(address: SocketAddr, path: &str) -> String {
 
 #[test]
 fn embedded_configuration_needs_one_port_and_takes_the_next_one_if_it_is_busy() {
-    let (_first, _lines, messages, first) = start(&["run"]);
+    let (_first, _lines, messages, first) = listen(&["run"]);
     let note = format!("tidegate: open http://{first}/ ");
     assert!(messages.contains(&note), "{messages}");
     assert_eq!(messages.matches("listening on").count(), 1, "{messages}");
     assert!(get(first, "/proxied/json").contains("through the proxy"));
-    let (second, _lines, messages, address) = start(&["run"]);
+    let (second, _lines, messages, address) = listen(&["run"]);
     assert!(address.port() > first.port(), "{messages}");
     assert!(messages.contains(" is in use by process "), "{messages}");
     assert!(messages.contains(&format!(": using {address}\n")), "{messages}");
@@ -209,10 +199,10 @@ fn bind_replaces_the_address_of_the_only_listener() {
     for arguments in
         [&["run", &one, "--bind", "127.0.0.1:0"], &["run", "--bind=127.0.0.1:0", "-c", &one]]
     {
-        let (_serving, _lines, _, address) = start(arguments);
+        let (_serving, _lines, _, address) = listen(arguments);
         assert!(get(address, "/").ends_with("from the file"));
     }
-    let (_serving, _lines, _, address) = start(&["run", "--bind", "127.0.0.1:0"]);
+    let (_serving, _lines, _, address) = listen(&["run", "--bind", "127.0.0.1:0"]);
     assert!(get(address, "/proxied/json").contains("through the proxy"));
     let second = listener.replace("NAME", "other").replace(":1", ":2");
     let two = folder.file("two.toml", format!("{listener}{second}{route}"));
@@ -224,18 +214,24 @@ fn bind_replaces_the_address_of_the_only_listener() {
 
 #[test]
 fn sighup_without_tls_states_that_nothing_was_read() {
-    let (serving, mut lines, _, address) = start(&["run", "--bind", "127.0.0.1:0"]);
+    let (serving, mut lines, _, address) = listen(&["run", "--bind", "127.0.0.1:0"]);
     assert!(get(address, "/json").starts_with("HTTP/1.1 200 "));
-    let pid = serving.0.id().to_string();
-    assert!(Command::new("kill").args(["-HUP", &pid]).status().expect("kill runs").success());
+    serving.send(Signal::HUP);
     let line = lines.next().expect("a line is printed").expect("stderr is text");
     assert!(line.contains("Z warning SIGHUP: nothing is read again"), "{line}");
     assert!(line.ends_with("restart with --takeover to apply its changes"), "{line}");
 }
 
-#[test]
-fn run_serves_a_request_and_exits_with_0_on_sigterm() {
-    let folder = Folder::new("run");
+/// Starts `command` as a server, sends it `signals` and then a request, and ends it with `last`. `check` gets the
+/// status of a worker thread (proc(5)); that of the main thread shows no signal as blocked while it waits for one.
+fn serve(
+    name: &str,
+    mut command: Command,
+    signals: &[Signal],
+    last: Signal,
+    check: impl Fn(&str),
+) -> ExitStatus {
+    let folder = Folder::new(name);
     let socket = folder.0.join("web.sock").display().to_string();
     let file = folder.file(
         "run.toml",
@@ -244,18 +240,51 @@ fn run_serves_a_request_and_exits_with_0_on_sigterm() {
              respond = {{ headers = {{ \"content-type\" = \"application/json\" }}, body = '{{}}' }}\n"
         ),
     );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["run", "-c", &file, "--workers", "1"]).stderr(Stdio::null());
-    let mut server = Serving(command.spawn().expect("the binary runs"));
-    let mut stream = connect(&socket, &mut server.0);
+    let mut server = start(&mut command);
+    let mut stream = connect(&socket, &mut server);
+    for signal in signals {
+        server.send(*signal);
+    }
     let request = b"GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     stream.write_all(request).expect("the request is sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the response is read to its end");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(answer.ends_with("\r\n\r\n{}"), "{answer}");
-    let pid = server.0.id().to_string();
-    let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
-    assert!(killed.success());
-    assert_eq!(server.0.wait().expect("the server exits").code(), Some(0));
+    let process = server.id().to_string();
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("the server runs");
+    let worker = tasks.flatten().find(|task| *task.file_name() != *process);
+    let status = worker.expect("the server has a worker").path().join("status");
+    check(&std::fs::read_to_string(status).expect("the worker runs"));
+    server.send(last);
+    server.wait()
+}
+
+#[test]
+fn run_serves_a_request_and_exits_with_0_on_sigterm_and_sigint() {
+    for (name, last) in [("term", Signal::TERM), ("int", Signal::INT)] {
+        let status = serve(name, command(PROGRAM), &[], last, |_| {});
+        assert_eq!(status.code(), Some(0), "{name}");
+    }
+}
+
+#[test]
+fn signals_ignored_at_start_stay_ignored() {
+    let bits = |signal: Signal| 1_u64 << (signal.as_raw() - 1);
+    let chosen = bits(Signal::HUP) | bits(Signal::INT);
+    let check = |status: &str| {
+        let mask = |field: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field));
+            u64::from_str_radix(line.expect("proc(5) has the field").trim(), 16).expect("a mask")
+        };
+        assert_eq!(mask("SigIgn:") & chosen, chosen);
+        // The kernel keeps a blocked signal even if it is ignored.
+        assert_eq!(mask("SigBlk:") & chosen, 0);
+        assert_eq!(mask("SigBlk:") & bits(Signal::TERM), bits(Signal::TERM));
+    };
+    let ignored = [Signal::HUP, Signal::INT, Signal::INT];
+    let command = command_ignoring("HUP,INT", PROGRAM);
+    let status = serve("ignored", command, &ignored, Signal::TERM, check);
+    assert_eq!(status.code(), Some(0));
 }
