@@ -63,6 +63,7 @@ struct Sums {
     handshakes: u64,
     resumptions: u64,
     truncations: u64,
+    permits: u64,
 }
 
 impl Sums {
@@ -77,6 +78,7 @@ impl Sums {
         self.handshakes += oracle.handshakes;
         self.resumptions += oracle.resumptions;
         self.truncations += oracle.truncations;
+        self.permits += oracle.permits;
     }
 }
 
@@ -129,17 +131,18 @@ fn no_seed_breaks_an_invariant() {
     let (sums, failures) = play_all(&seeds);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     let Sums { good, failed, cut, resends, tunnels, refused, header_reuses, .. } = sums;
-    let Sums { handshakes, resumptions, truncations, .. } = sums;
+    let Sums { handshakes, resumptions, truncations, permits, .. } = sums;
     eprintln!(
         "{count} seeds from {}: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
          requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
          further requests on connections with a PROXY header, {handshakes} TLS handshakes \
-         ({resumptions} resumed), {truncations} TLS truncations",
+         ({resumptions} resumed), {truncations} TLS truncations, {permits} permits given to \
+         other workers",
         seeds.last().map_or(0, |range| *range.start())
     );
     if count > 100 {
         let all = [good, failed, cut, resends, tunnels, refused, header_reuses];
-        let all = [&all[..], &[handshakes, resumptions, truncations]].concat();
+        let all = [&all[..], &[handshakes, resumptions, truncations, permits]].concat();
         assert!(
             all.iter().all(|number| *number > 0),
             "one of these numbers must not be 0: {all:?}"
