@@ -27,6 +27,8 @@ pub struct Config {
 pub struct Server {
     /// Number of worker threads; `None` ("auto"): one for each CPU that this process may use.
     pub workers: Option<u16>,
+    /// CPUs for the worker threads, ascending; `None` ("all"): those that this process may use.
+    pub cpus: Option<Vec<usize>>,
     /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
     /// Maximum number of connections of the process, shared out among the workers; `None`: what the descriptor
@@ -488,6 +490,8 @@ pub struct Pool {
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.
     pub trailers: bool,
+    /// Whether responses are rejected that deviate from HTTP's grammar, but have only one reading.
+    pub strict: bool,
     /// TLS settings; `None`: plain HTTP.
     pub tls: Option<PoolTls>,
 }
@@ -580,6 +584,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             workers: None,
+            cpus: None,
             shutdown_grace: Span::from_secs(30),
             connections_max: None,
             server_name: "tidegate".to_owned(),
@@ -614,7 +619,7 @@ impl Default for ListenerTls {
             version_min: TlsVersion::Tls12,
             ciphers: Vec::new(),
             curves: Vec::new(),
-            alpn: vec!["http/1.1".to_owned()],
+            alpn: vec!["http/1.1".to_owned(), "http/1.0".to_owned()],
             client_auth: ClientAuth::Off,
             client_ca: None,
             client_crl: None,

@@ -28,6 +28,7 @@ fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
         queue_half_closed: false,
         proxy_protocol: None,
         trailers: false,
+        strict: false,
         tls: None,
     }
 }

@@ -30,6 +30,7 @@ fn pool(limits: &[u32]) -> Pool {
         proxy_protocol: None,
         trailers: false,
         tls: None,
+        strict: false,
     }
 }
 

@@ -80,6 +80,19 @@ pub static POOL: Section = Section {
              request on that connection. Enable it only for servers known to read them.",
         ),
         key(
+            "strict",
+            Boolean,
+            Value("false"),
+            "Answers 502 if a response deviates from HTTP's grammar, even if it can be read in only one way: \
+             empty lines before the head, lines of the head that end with LF alone, blanks after a chunk \
+             size, a status from 600 to 999, the same Content-Length twice. Without it, such a response is \
+             forwarded in canonical form. A response whose length could be read in two ways is always \
+             rejected.",
+            "Some servers and CGI programs are merely careless, and other proxies forward their responses. \
+             Enable it for servers that copy parts of requests into response fields: there a line that ends \
+             with LF alone may come from a client.",
+        ),
+        key(
             "tls",
             OneOf(&[True, Table(&POOL_TLS)]),
             Absent,
