@@ -99,6 +99,7 @@ impl Worker {
             is_head: matches!(head.method, Method::Head),
             upgrade: forward::forwards_upgrade(head),
             idempotent: head.method.is_idempotent(),
+            awaits_continue: head.expect_continue,
             keep_downstream,
             reusable,
             keep_upstream: false,
@@ -376,11 +377,13 @@ impl Worker {
         let wait = match exchange.stage {
             Stage::Queued => return,
             Stage::Connecting => timeouts.connect,
-            Stage::ExpectResponse | Stage::ExpectBody if is_blocked(reactor, exchange.up) => {
+            Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd
+                if is_blocked(reactor, exchange.up) =>
+            {
                 look_span(timeouts.body)
             }
             Stage::ExpectResponse if exchange.request_done => timeouts.response_head,
-            Stage::ExpectResponse | Stage::ExpectBody => timeouts.body,
+            Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd => timeouts.body,
             Stage::Tunnel => timeouts.tunnel,
         };
         reactor.set_deadline(exchange.up, reactor.now().after(wait));
@@ -412,6 +415,7 @@ impl Worker {
                 }
             };
             used += step.consumed;
+            exchange.awaits_continue = false;
             exchange.request_bytes += step.data.len() as u64;
             let listener = &self.snapshot.config.listeners[usize::from(exchange.listener)];
             if listener.limits.body_bytes_max.is_some_and(|most| exchange.request_bytes > most) {
@@ -421,6 +425,10 @@ impl Worker {
             }
             exchange.request_done = step.done;
             Self::send_request_body(reactor, exchange, step.data);
+            if step.done && exchange.stage == Stage::ExpectRequestEnd {
+                self.end_exchange(reactor, id, false);
+                return used;
+            }
             if step.done {
                 self.arm_upstream(reactor, id);
             }
@@ -600,12 +608,15 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, relayed, framing, is_head) =
             (exchange.down, exchange.response_relayed, exchange.response_framing, exchange.is_head);
+        let is_answered = exchange.stage == Stage::ExpectRequestEnd;
         self.accounts.counters.requests_refused.add(1);
         self.abort_exchange(reactor, id);
         if let Some(conn) = self.conns.downstream(down) {
             conn.state = DownstreamState::ExpectHead;
         }
-        if relayed {
+        if is_answered {
+            self.close_downstream(reactor, down);
+        } else if relayed {
             self.cut_downstream(reactor, down, framing);
         } else {
             self.refuse_with(reactor, down, status, text, is_head);

@@ -25,6 +25,8 @@ pub(crate) enum Stage {
     ExpectResponse,
     /// Relaying the body of the response.
     ExpectBody,
+    /// The response was early: it is complete and relayed, and the rest of the request body is forwarded.
+    ExpectRequestEnd,
     /// Relaying bytes in both directions after 101 (Switching Protocols).
     Tunnel,
 }
@@ -68,6 +70,9 @@ pub(crate) struct Exchange {
     /// The request's method is idempotent (RFC 9110 section 9.2.2), so the request may be retried after a
     /// reused connection was reset.
     pub(crate) idempotent: bool,
+    /// The request has an Expect field with 100-continue, and neither 100 (Continue) nor a byte of the body has
+    /// come. Whether the body will follow a final response is unknown.
+    pub(crate) awaits_continue: bool,
     /// The downstream connection may carry another request after this one. Once false, it stays false.
     pub(crate) keep_downstream: bool,
     /// The request leaves nothing on the upstream connection that the server could take for another request,

@@ -224,3 +224,50 @@ fn early_response_beside_a_slow_upload_is_not_cut() {
         assert_status(200, &stage.receive_until(&client, "ok"));
     });
 }
+
+#[test]
+fn slow_server_gets_the_rest_of_a_request_that_it_answered_early() {
+    for head in ["HTTP/1.1 200 OK", "HTTP/1.1 200 OK\r\nConnection: close"] {
+        let patient = "timeouts = { idle = \"1h\" }";
+        scene().listener(patient).pool(POOL_TIMEOUTS).run(|stage| {
+            stage.net.set_window_bytes(WINDOW_BYTES);
+            let client = stage.dial();
+            let request = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
+            let origin = stage.forward(&client, request);
+            origin.send(format!("{head}\r\nContent-Length: 2\r\n\r\nok").as_bytes());
+            let answer = stage.receive_until(&client, "ok");
+            assert_eq!(answer.contains("close"), head.contains("close"), "{answer}");
+            let (body, mut at, mut received) = (body::make(7, 0, 60_000), 0, Vec::new());
+            while received.len() < body.len() {
+                at += client.send(&body[at..]);
+                stage.pass(DRIP_EVERY);
+                received.extend(origin.receive_some(DRIP_BYTES));
+                assert!(!origin.was_reset(), "reset after {} bytes", received.len());
+            }
+            assert!(received == body, "other bytes arrived");
+            // The server may take the rest of such a request for another one: no request follows it.
+            stage.wait_finished(&origin);
+            if head.contains("close") {
+                return stage.wait_finished(&client);
+            }
+            let origin = stage.forward(&client, GET);
+            assert_status(200, &stage.respond(&origin, &client));
+        });
+    }
+}
+
+#[test]
+fn client_that_does_not_send_the_rest_after_an_early_response_times_out() {
+    scene().listener(TIMEOUTS).pool("timeouts = { body = \"50s\" }").run(|stage| {
+        let client = stage.dial();
+        let head = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
+        let origin = stage.forward(&client, head);
+        let began = stage.net.now();
+        assert_status(200, &stage.respond(&origin, &client));
+        stage.wait_finished(&client);
+        assert!(stage.net.now().since(began) < Span::from_secs(3));
+        stage.wait_reset(&origin);
+        assert_eq!(stage.counters().body_timeouts.load(), 1);
+        assert_eq!(stage.counters().upstream_truncations.load(), 0);
+    });
+}
