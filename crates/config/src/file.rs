@@ -87,6 +87,17 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
         return server;
     };
     table.set_bound("workers", &mut server.workers, notes);
+    if let Some(list) = table.text("cpus", notes).filter(|list| list.text != "all") {
+        match parse_cpu_list(&list.text) {
+            Some(cpus) => server.cpus = Some(cpus),
+            None => notes.error(unfit(
+                "cpus",
+                &list.text,
+                list.place,
+                "\"all\", or CPU numbers below 8192 such as \"0-15\" or \"2,3,8-11\"",
+            )),
+        }
+    }
     table.set_duration("shutdown-grace", &mut server.shutdown_grace, notes);
     table.set_bound("connections-max", &mut server.connections_max, notes);
     if let Some(name) = table.text("server-name", notes) {
@@ -113,6 +124,38 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
     server
 }
 
+/// CPU numbers from a list such as `0-3,8`, ascending and without duplicates.
+fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
+    /// Linux supports up to this many CPUs.
+    const CPUS_MAX: usize = 8192;
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < CPUS_MAX);
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
+
 fn unfit(name: &str, text: &str, place: Range<usize>, allowed: &str) -> Note {
     Note::new(Kind::Value, place, format!("`{name}` cannot be {}", quoted(text))).allowed(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_are_ranges_and_numbers() {
+        assert_eq!(parse_cpu_list("2, 0-1,2"), Some(vec![0, 1, 2]));
+        for wrong in ["", "1-", "3-1", "a", "0-8192", "1,,2"] {
+            assert_eq!(parse_cpu_list(wrong), None, "{wrong}");
+        }
+    }
 }

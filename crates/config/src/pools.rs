@@ -70,6 +70,7 @@ fn named(name: String) -> Pool {
         queue_half_closed: false,
         proxy_protocol: None,
         trailers: false,
+        strict: false,
         tls: None,
     }
 }
@@ -96,6 +97,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     }
     pool.proxy_protocol = table.word("proxy-protocol", notes);
     table.set_flag("trailers", &mut pool.trailers, notes);
+    table.set_flag("strict", &mut pool.strict, notes);
     pool.tls = tls::read_pool(table, notes);
     pool
 }
@@ -151,7 +153,7 @@ fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
     let mut weight = 1;
     table.set_number("weight", &mut weight, notes);
     let mut connections_max = None;
-    table.set_bound("maxconn", &mut connections_max, notes);
+    table.set_bound("connections-max", &mut connections_max, notes);
     let address = read_address("address", &table.text("address", notes)?, notes)?;
     Some(Upstream { address, weight, connections_max })
 }

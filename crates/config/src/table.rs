@@ -464,11 +464,16 @@ fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>) -> Note {
     }
     let what = format!("unknown setting `{}` in {}", word.escape_debug(), section.path);
     let note = Note::new(Kind::UnknownKey, place, what).allowed(section.names());
-    match nearest(word, section.keys.iter().map(|key| key.name)) {
+    let renamed = EARLIER_NAMES.iter().find(|(earlier, _)| *earlier == word).map(|(_, now)| *now);
+    let renamed = renamed.filter(|name| section.key(name).is_some());
+    match renamed.or_else(|| nearest(word, section.keys.iter().map(|key| key.name))) {
         Some(name) => note.help(format!("write `{name}`")),
         None => note,
     }
 }
+
+/// Earlier names of settings, each with the present one.
+const EARLIER_NAMES: &[(&str, &str)] = &[("maxconn", "connections-max")];
 
 /// How to add a missing setting.
 fn example(key: &Key) -> String {

@@ -188,8 +188,8 @@ impl Worker {
             self.accounts.counters.queue_refusals.add(1);
             return self.fail(reactor, id, Failure { status: 503, text: QUEUE_FULL });
         }
-        if !is_new {
-            // The exchange may be able to use a server that is free now.
+        if !is_new || pool.permits.is_shared() {
+            // The exchange may be able to use a server that is free now, or needs a permit of another worker.
             self.note_unserved(pool_index);
         }
         self.accounts.counters.queued.add(1);
@@ -226,7 +226,7 @@ impl Worker {
     /// Makes the current handler call serve the pool's queue.
     fn note_unserved(&mut self, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
-        if !pool.unserved && !pool.queue.is_empty() {
+        if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_asked()) {
             pool.unserved = true;
             self.work.push(Work::ServeQueue(pool_index));
         }
@@ -234,8 +234,14 @@ impl Worker {
 
     /// Assigns servers to the queued exchanges of the pool in order of arrival, as long as a server has a free
     /// connection. An exchange that was sent to every free server already keeps its place and does not block
-    /// the later ones.
+    /// the later ones. Then exchanges permits with other workers.
     pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
+        self.assign_servers(reactor, pool_index);
+        self.settle_permits(reactor, pool_index);
+    }
+
+    /// Assigns servers to the queued exchanges of the pool.
+    fn assign_servers<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.unserved = false;
         let mut next = pool.queue.front();
@@ -258,6 +264,10 @@ impl Worker {
             else {
                 continue;
             };
+            if pool.permits.give_in_turn(&mut pool.state, server) {
+                next = Some(id);
+                continue;
+            }
             pool.queue.remove(id);
             self.attach(reactor, id, server);
             let pool = &mut self.pools[usize::from(pool_index)];
@@ -307,7 +317,7 @@ impl Worker {
                 self.accounts.counters.upstream_reuses.add(1);
                 up
             }
-            None => match self.connect(reactor, pool_index, server, down) {
+            None => match self.connect_within_limit(reactor, pool_index, server, down) {
                 Ok(up) => up,
                 Err(shortage) => return self.attempt_hit_shortage(reactor, id, shortage),
             },
@@ -326,6 +336,18 @@ impl Worker {
         }
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
+    }
+
+    /// As `connect`, after closing idle connections to `server` that would exceed its limit.
+    fn connect_within_limit<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool: u16,
+        server: usize,
+        down: SockId,
+    ) -> Result<SockId, Shortage> {
+        self.trim_idle(reactor, pool, server);
+        self.connect(reactor, pool, server, down)
     }
 
     /// Begins a connect to `server` on behalf of the client at `down`.

@@ -18,6 +18,7 @@ mod exchange;
 mod flow;
 pub mod fuzz;
 mod listening_sockets;
+pub mod permits;
 mod log;
 mod reload;
 pub mod snapshot;
