@@ -159,9 +159,7 @@ impl PoolState {
         // Servers without a recent connect failure are preferred.
         for avoid in [true, false] {
             let eligible = move |index: usize, server: &Server| {
-                server.is_open()
-                    && !(avoid && server.avoid_until > now)
-                    && !tried.contains(index)
+                server.is_open() && !(avoid && server.avoid_until > now) && !tried.contains(index)
             };
             if let Some(server) = self.choose(prng, key_hash, eligible) {
                 return Pick::Server(server);

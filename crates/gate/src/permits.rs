@@ -127,10 +127,10 @@ impl Permits {
     /// Called before this worker uses an unused permit of `server`: gives the permit away instead if it is
     /// another worker's turn. Returns whether it was given away.
     pub fn give_in_turn(&mut self, state: &mut PoolState, server: usize) -> bool {
-        let Some(gave_last) = self.gave_last.get_mut(server) else { return false };
-        let is_turn = self.asking > 0 && !*gave_last;
-        *gave_last = is_turn && self.give(state, server, 1);
-        self.gave_last[server]
+        let Some(&gave_last) = self.gave_last.get(server) else { return false };
+        let gives = self.asking > 0 && !gave_last && self.give(state, server, 1);
+        self.gave_last[server] = gives;
+        gives
     }
 
     /// Called after this worker has served its queue: gives away all unused permits that were asked for, and

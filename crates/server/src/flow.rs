@@ -26,7 +26,9 @@ use tidegate_base::handlers::SAMPLE_EVERY;
 use tidegate_reactor::{Completion, Handler, Reactor};
 
 use crate::counters::HandlerKind;
-use crate::worker::{Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_PERMITS, Work, Worker};
+use crate::worker::{
+    Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_PERMITS, Work, Worker,
+};
 
 impl<R: Reactor> Handler<R> for Worker {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {

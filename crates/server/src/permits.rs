@@ -92,8 +92,7 @@ impl Worker {
 
     /// Sends the pool's messages. What a full mailbox refuses is sent again later.
     fn send_permits<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
-        let (Some(post), Some(pool)) =
-            (&self.post, self.pools.get_mut(usize::from(pool_index)))
+        let (Some(post), Some(pool)) = (&self.post, self.pools.get_mut(usize::from(pool_index)))
         else {
             return;
         };
@@ -120,7 +119,12 @@ impl Worker {
     }
 
     /// Closes the connections to `server` that have been idle longest and for which there is no permit.
-    pub(crate) fn trim_idle<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16, server: usize) {
+    pub(crate) fn trim_idle<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool_index: u16,
+        server: usize,
+    ) {
         loop {
             let pool = &mut self.pools[usize::from(pool_index)];
             let spare = pool.state.unused(server) as usize;

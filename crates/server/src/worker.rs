@@ -37,6 +37,8 @@ pub(crate) const TIMER_GRACE: u32 = 0;
 pub(crate) const TIMER_IDLE: u32 = 1;
 /// The timer at which a stop closes the listeners.
 pub(crate) const TIMER_LISTENERS: u32 = 2;
+/// The timer at which messages about permits that a full mailbox refused are sent again.
+pub(crate) const TIMER_PERMITS: u32 = 3;
 /// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
 /// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
 const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
