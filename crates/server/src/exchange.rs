@@ -86,6 +86,9 @@ pub(crate) struct Exchange {
     pub(crate) keep_upstream: bool,
     /// The upstream connection had carried a request before this one. Set for each attempt.
     pub(crate) reused: bool,
+    /// An attempt failed, so the next one uses a fresh connection: other idle connections may have been
+    /// closed by their server, too. Once true, it stays true.
+    pub(crate) needs_fresh: bool,
     /// The first byte of the response has arrived. After that, no other attempt is made.
     pub(crate) response_started: bool,
     /// The final head of the response has been sent to the client. After that, an error can no longer be
@@ -102,7 +105,8 @@ pub(crate) struct Exchange {
     /// Hash of the request's key for hash balancing; `None` if the pool balances in another way or the
     /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,
-    /// Attempts made so far, the current one included. Bounded by the pool's `retries` plus one.
+    /// Attempts made so far, the current one included. An attempt that sent nothing over a reused connection
+    /// does not count. Bounded by the pool's `retries` plus one.
     pub(crate) attempts: u32,
     /// Servers that attempts were made with. They are not picked again, unless every server was tried and
     /// only a reused connection had failed; then this is cleared.
@@ -141,5 +145,10 @@ impl Exchange {
             0 => Moment::NEVER,
             rate => self.body_by.after(Span::from_secs(count as u64) / rate as u32),
         };
+    }
+
+    /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.
+    pub(crate) fn is_new(&self) -> bool {
+        self.attempts == 0 && !self.needs_fresh
     }
 }
