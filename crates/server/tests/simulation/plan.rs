@@ -248,7 +248,8 @@ impl Maker {
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
-             queue-max = {queue}\nrequest-buffer = \"{buffer}\"\nqueue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
+             queue-max = {queue}\nrequest-buffer = \"{buffer}\"\n\
+             queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
