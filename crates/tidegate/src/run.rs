@@ -42,14 +42,14 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Some(path) => load(path, args),
         None => embedded(args),
     };
-    let config = match loaded {
-        Ok(config) => config,
+    let (config, notes) = match loaded {
+        Ok(loaded) => loaded,
         Err(text) => {
             print_message(&text);
             return ExitCode::from(USAGE);
         }
     };
-    let options = RunOptions { workers: args.workers, takeover: args.takeover };
+    let options = RunOptions { workers: args.workers, takeover: args.takeover, notes };
     match tidegate_server::run(config, options) {
         Ok(()) => ExitCode::from(DONE),
         Err(error) => {
@@ -65,19 +65,19 @@ pub fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-/// The configuration in a file; the error is a text to print.
-fn load(path: &std::path::Path, args: &RunArgs) -> Result<Config, String> {
+/// The configuration in a file, and its warnings; the error is a text to print.
+fn load(path: &std::path::Path, args: &RunArgs) -> Result<(Config, String), String> {
     let source = source::load(path).map_err(|refusal| refusal.to_string())?;
     let mut config = source.loaded.config;
-    print_message(&source.loaded.warnings.to_string());
+    let warnings = source.loaded.warnings.to_string();
     if let Some(address) = &args.bind {
         tidegate_config::rebind(&mut config, address).map_err(error_line)?;
     }
-    Ok(config)
+    Ok((config, warnings))
 }
 
-/// The embedded configuration on a free port; the error is a text to print.
-fn embedded(args: &RunArgs) -> Result<Config, String> {
+/// The embedded configuration on a free port, and where it is; the error is a text to print.
+fn embedded(args: &RunArgs) -> Result<(Config, String), String> {
     let mut config = tidegate_config::embedded();
     if let Some(address) = &args.bind {
         tidegate_config::rebind(&mut config, address).map_err(error_line)?;
@@ -107,8 +107,7 @@ fn embedded(args: &RunArgs) -> Result<Config, String> {
             "tidegate: open http://{chosen}/ or try /json /plaintext /synthetic?s=1k /proxied/json\n"
         ));
     }
-    print_message(&note);
-    Ok(tidegate_config::embedded_at(&bind))
+    Ok((tidegate_config::embedded_at(&bind), note))
 }
 
 fn error_line(text: String) -> String {

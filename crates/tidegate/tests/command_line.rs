@@ -99,10 +99,7 @@ fn check_reports_files_and_names_at_their_places() {
     let missing =
         format!("error: {}: cannot be read: ", folder.0.join("etc/missing.pem").display());
     assert!(messages.contains(&missing), "{messages}");
-    assert!(
-        messages.contains("error: no-such-name.invalid:80: the name "),
-        "{messages}"
-    );
+    assert!(messages.contains("error: no-such-name.invalid:80: the name "), "{messages}");
     let output = tidegate(&["check", "--json", "--offline", &file]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let errors = json["errors"].as_array().expect("the errors");
