@@ -22,6 +22,7 @@ use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
 
 use crate::handler::{Event, LayerHandler, Refused, TlsObserver};
+use crate::refusals::{ClientForLog, RefusalLog};
 
 /// Handshake steps of accepted connections that a worker performs in one turn; the others wait for a later
 /// turn. One step costs up to a millisecond (RSA), so established connections wait a few milliseconds at most.
@@ -30,7 +31,7 @@ const HANDSHAKES_PER_TURN_MAX: u32 = 8;
 const GATHERED_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
 /// Faults of servers are logged at most once in this time. Refused clients have the same limit, counted
 /// separately: any client can get itself refused, and that must not hide a server's fault.
-const LOG_EVERY: Span = Span::from_secs(1);
+pub(crate) const LOG_EVERY: Span = Span::from_secs(1);
 
 /// The response to plain HTTP on a TLS port: the part before the date and the part after it.
 const PLAIN_HTTP_RESPONSE: [&[u8]; 2] = [
@@ -118,27 +119,6 @@ pub struct TlsLayer<O> {
     refusals: RefusalLog,
 }
 
-/// Limits how often refused clients are logged.
-#[derive(Default)]
-struct RefusalLog {
-    /// When a refused client was last logged.
-    logged: Option<Moment>,
-    /// Refused clients since then that were not logged.
-    left_out: u64,
-}
-
-impl RefusalLog {
-    /// Whether a refused client may be logged now: if so, the number of refused clients left out before it.
-    fn admit(&mut self, now: Moment) -> Option<u64> {
-        if self.logged.is_some_and(|at| now.since(at) < LOG_EVERY) {
-            self.left_out = self.left_out.saturating_add(1);
-            return None;
-        }
-        self.logged = Some(now);
-        Some(core::mem::take(&mut self.left_out))
-    }
-}
-
 #[derive(Default)]
 struct Slot {
     /// The generation of the reactor's id.
@@ -169,6 +149,13 @@ struct Conn {
     waits_for_turn: bool,
     /// The handler ended the sending side.
     write_ended: bool,
+}
+
+impl Conn {
+    /// Whether a part of a record or of a handshake message was received.
+    fn holds_part(&self) -> bool {
+        self.session.held_bytes() > 0
+    }
 }
 
 /// Whether the end of the peer's bytes has arrived and been handed over.
@@ -331,18 +318,6 @@ impl<O: TlsObserver> TlsLayer<O> {
     }
 }
 
-/// Formats a client's address for the log.
-struct ClientForLog(Peer);
-
-impl core::fmt::Display for ClientForLog {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.0 {
-            Peer::Tcp(address) => write!(f, "client {address}"),
-            Peer::Local => f.write_str("client on a unix socket"),
-        }
-    }
-}
-
 /// What the handler sees instead of the reactor: the same operations, with plain bytes.
 pub struct SecureView<'a, R, O> {
     inner: &'a mut R,
@@ -462,6 +437,21 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
             conn.owes_drained = true;
         }
         self.inner.flush(sock);
+    }
+
+    fn guard_send(&mut self, sock: SockId) -> bool {
+        // The rest of a record that began to arrive may be application data, which nobody requested.
+        let usable = self.layer.conn(sock).is_none_or(|conn| {
+            conn.session.is_established()
+                && !conn.holds_part()
+                && conn.peer_end == PeerEnd::Open
+                && conn.output.is_empty()
+        });
+        usable && self.inner.guard_send(sock)
+    }
+
+    fn is_guarded(&self, sock: SockId) -> bool {
+        self.inner.is_guarded(sock)
     }
 
     fn output_pending(&self, sock: SockId) -> usize {
@@ -784,6 +774,10 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
             self.pass(inner, Completion::Received { sock, bytes: &mut plain });
         }
         self.layer.plain = plain;
+        if inner.is_guarded(sock) && self.layer.conn(sock).is_some_and(|conn| conn.holds_part()) {
+            // The rest of the record may be application data, and would come after the guarded output.
+            return self.give_up(inner, sock, CloseReason::Unsent);
+        }
         match outcome {
             Ok(Progress { peer_closed: true, .. }) => self.end(inner, sock),
             Ok(_) => {}
@@ -888,6 +882,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
     /// Closes the connection below and reports `Closed` to the handler.
     fn give_up<R: Reactor>(&mut self, inner: &mut R, sock: SockId, reason: CloseReason) {
         self.layer.remove(sock);
+        let reason = if inner.is_guarded(sock) { CloseReason::Unsent } else { reason };
         inner.close(sock);
         self.pass(inner, Completion::Closed { sock, reason });
     }

@@ -47,8 +47,13 @@ counters! {
         upstream_truncations,
         /// Requests that were sent again on another connection.
         retries,
+        /// Requests that went to another connection because nothing had been sent yet when a server was found
+        /// to have sent bytes, or closed, its reused connection.
+        unsent_requests,
         /// Requests that had to wait for a server.
         queued,
+        /// Permits of limited servers that other workers gave to this worker.
+        permits_received,
         /// Requests that were rejected because the queue was full or their time in it ran out.
         queue_refusals,
         /// Requests removed from the queue because their client had ended or reset its connection.

@@ -1,6 +1,7 @@
 //! The promises of every driver as named cases, which run on each driver: `epoll::<case>` and `sim::<case>`.
 //! In: the table at the end. Out: one test for each case and driver.
 
+mod guard;
 mod rig;
 
 use std::cell::{Cell, RefCell};
@@ -12,6 +13,7 @@ use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::*;
 
 mod cases {
+    pub use super::guard::*;
     use super::*;
 
     pub fn accepts_and_receives<H: Harness>() {
@@ -781,6 +783,13 @@ conformance! {
     early_response_arrives_before_the_reset,
     connect_sends_and_receives,
     output_queued_before_connected_is_sent,
+    guarded_output_is_sent_if_nothing_waits,
+    waiting_bytes_come_before_guarded_output,
+    abort_drops_guarded_output,
+    waiting_end_comes_before_guarded_output,
+    waiting_reset_leaves_guarded_output_unsent,
+    guarded_output_waits_for_a_paused_connection,
+    close_drops_guarded_output,
     refused_connect_is_reported,
     unreachable_connect_is_reported,
     connect_uses_the_given_source_address,

@@ -76,6 +76,10 @@ pub struct Oracle {
     pub is_calm: bool,
     /// How often a request may be sent to origins.
     pub tries_max: usize,
+    /// A worker has something to do in its next turn, perhaps a request.
+    pub workers_have_edges: bool,
+    /// Unsolicited responses that origins have sent.
+    pub intrusions: u64,
     /// Print a line for each event.
     pub traces: bool,
     /// Complete responses, those in `answers_failed` included.
@@ -93,6 +97,8 @@ pub struct Oracle {
     /// Requests that followed another one on an upstream connection with a PROXY header, for a client that
     /// had itself been named by a PROXY header.
     pub header_reuses: u64,
+    /// Permits that workers gave to each other.
+    pub permits: u64,
     /// TLS as the workers counted it: handshakes, resumed handshakes, connections without close_notify.
     pub handshakes: u64,
     pub resumptions: u64,

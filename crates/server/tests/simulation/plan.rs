@@ -214,8 +214,9 @@ impl Maker {
             };
             let limit = if limited { 1 + prng.below(3) } else { 1_000_000 };
             let weight = 1 + prng.below(3);
-            servers
-                .push(format!("{{ address = \"{name}\", weight = {weight}, maxconn = {limit} }}"));
+            servers.push(format!(
+                "{{ address = \"{name}\", weight = {weight}, connections-max = {limit} }}"
+            ));
             let is_down = !self.is_calm && prng.below(8) == 0;
             let behaviour = if self.is_calm { calm_behaviour(prng) } else { swarm_behaviour(prng) };
             origins.push((address, (!is_down).then_some(behaviour)));
@@ -225,8 +226,10 @@ impl Maker {
         // Not random, so that the other choices of a seed keep their meaning.
         let passes_trailers = pool % 2 == 1;
         let of_pool = origins.len() - servers.len()..;
-        for (_, behaviour) in &mut origins[of_pool] {
+        for (server, (_, behaviour)) in origins[of_pool].iter_mut().enumerate() {
             if let Some(behaviour) = behaviour {
+                // Not random, as above. Calm runs have them too: they must not cause a failure.
+                behaviour.unsolicited = if (pool + server) % 3 == 1 { 300_000 } else { 0 };
                 behaviour.expects_header = !header_setting.is_empty();
                 behaviour.trailers = passes_trailers;
                 behaviour.secured = self.secured_pools[pool];
@@ -238,12 +241,15 @@ impl Maker {
             true => "tls = { server-name = \"a.example\" }\n",
             false => "",
         };
+        // Not random either.
+        let buffer = ["16KiB", "0B", "1KiB"][pool % 3];
         let queue = if self.is_calm { 1000 } else { prng.below(6) };
         let slow = if self.is_calm { 1000 } else { 1 };
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
-             queue-max = {queue}\nqueue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
+             queue-max = {queue}\nrequest-buffer = \"{buffer}\"\n\
+             queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
@@ -584,6 +590,7 @@ fn swarm_behaviour(prng: &mut Prng) -> Behaviour {
         trailers: false,
         secured: false,
         skip_close_notify: 0,
+        unsolicited: 0,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
         lie: None,
     }
