@@ -22,6 +22,7 @@ use crate::connection::DownstreamState;
 use crate::dispatch::{Failure, NO_CONNECT, send_framed};
 use crate::downstream::{is_blocked, look_again_at, next_look};
 use crate::exchange::{Exchange, Framing, Stage};
+use crate::tunnel::Side;
 use crate::worker::{Work, Worker};
 
 impl Worker {
@@ -105,7 +106,7 @@ impl Worker {
                     self.give_up_request(reactor, id);
                     return bytes.len();
                 }
-                Stage::Tunnel => self.tunnel_to_downstream(reactor, id, rest),
+                Stage::Tunnel => self.tunnel_received(reactor, id, Side::Server, rest),
             };
             if step == 0 {
                 break;
@@ -439,7 +440,7 @@ impl Worker {
             return self.retire_upstream(reactor, sock);
         };
         match exchange.stage {
-            Stage::Tunnel => self.tunnel_finished(reactor, id, false),
+            Stage::Tunnel => self.tunnel_finished(reactor, id, Side::Server),
             Stage::ExpectBody if exchange.response_body.handle_end().is_ok() => {
                 self.finish_exchange(reactor, id, false);
                 self.give_up_request(reactor, id);
