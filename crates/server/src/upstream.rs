@@ -2,7 +2,7 @@
 //! In: bytes and events of upstream connections. Out: responses in the output of downstream connections.
 //! Never: derives a response's framing a second time; reuses a connection if the end of its last response is
 //! in doubt.
-//! Invariant: an idle connection (`exchange` is none) is either in its pool's idle list or kept for one
+//! Invariant: an idle connection (`exchange` is `None`) is either in its pool's idle list or kept for one
 //! client (client.rs), never both. Any byte received while idle, or before the next request has begun to be
 //! sent, closes it.
 
@@ -337,8 +337,8 @@ impl Worker {
         self.work.push(Work::Resume(down));
     }
 
-    /// The response is complete, and so is the request as far as it goes: keeps or closes each of the two
-    /// connections.
+    /// Ends an exchange whose response is complete and whose request will not be forwarded any further. Keeps or
+    /// closes each of the two connections.
     pub(crate) fn end_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
