@@ -2,7 +2,7 @@
 //! In: bytes and events of upstream connections. Out: responses in the output of downstream connections.
 //! Never: derives a response's framing a second time; reuses a connection if the end of its last response is
 //! in doubt.
-//! Invariant: an idle connection (`exchange` is `None`) is either in its pool's idle list or kept for one
+//! Invariant: an idle connection (`exchange` is `Id::NONE`) is either in its pool's idle list or kept for one
 //! client (client.rs), never both. Any byte received while idle, or before the next request has begun to be
 //! sent, closes it.
 
