@@ -1,12 +1,13 @@
 //! TLS as a layer between a reactor and its handler: the handler sees a reactor with plain bytes, the reactor
 //! below sees TLS records.
 //! In: completions of the reactor, operations of the handler. Out: the same on the other side; events.
-//! Never: knows what the plain bytes mean or who the handler is (a worker of the server or a load generator).
+//! Never: knows what the plain bytes mean or whether the handler is a worker of the server or a load generator.
 //! Limits: `layer::HANDSHAKES_PER_TURN_MAX`.
 #![forbid(unsafe_code)]
 
 mod handler;
 mod layer;
+mod refusals;
 mod roots;
 
 pub use handler::{Event, LayerHandler, Refused, TlsObserver};
