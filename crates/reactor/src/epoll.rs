@@ -21,7 +21,7 @@ use crate::driver::Loop;
 use crate::interface::{CloseReason, ListenOptions, ListenerId, Peer, Shortage};
 use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending, WAKER_TOKEN};
 use crate::waker::Waker;
-use crate::{source, steering};
+use crate::{outq, source, steering};
 
 /// The most edges that one wait returns.
 const EDGES_MAX: usize = 512;
@@ -167,15 +167,11 @@ impl Kernel for Epoll {
     }
 
     fn receive(&mut self, handle: &OwnedFd, buffer: &mut [u8]) -> Receiving {
-        loop {
-            return match rustix::net::recv(handle, &mut *buffer, RecvFlags::empty()) {
-                Ok((0, _)) => Receiving::End,
-                Ok((count, _)) => Receiving::Bytes(count),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Receiving::Empty,
-                Err(_) => Receiving::Broken,
-            };
-        }
+        receive_with(handle, buffer, RecvFlags::empty())
+    }
+
+    fn peek(&mut self, handle: &OwnedFd) -> Receiving {
+        receive_with(handle, &mut [0], RecvFlags::PEEK)
     }
 
     fn send(&mut self, handle: &OwnedFd, first: &[u8], second: &[u8]) -> Sending {
@@ -201,6 +197,10 @@ impl Kernel for Epoll {
 
     fn take_error(&mut self, handle: &OwnedFd) -> bool {
         !matches!(sockopt::socket_error(handle), Ok(Ok(())))
+    }
+
+    fn unacknowledged(&self, handle: &OwnedFd) -> usize {
+        outq::unacknowledged(handle.as_fd())
     }
 
     fn shutdown_send(&mut self, handle: &OwnedFd) {
@@ -243,6 +243,18 @@ impl Kernel for Epoll {
     }
 
     fn note_due(&mut self, _due: impl FnOnce() -> Option<Moment>) {}
+}
+
+fn receive_with(handle: &OwnedFd, buffer: &mut [u8], flags: RecvFlags) -> Receiving {
+    loop {
+        return match rustix::net::recv(handle, &mut *buffer, flags) {
+            Ok((0, _)) => Receiving::End,
+            Ok((count, _)) => Receiving::Bytes(count),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Receiving::Empty,
+            Err(_) => Receiving::Broken,
+        };
+    }
 }
 
 fn family(address: core::net::SocketAddr) -> AddressFamily {

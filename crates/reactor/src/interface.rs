@@ -114,6 +114,8 @@ pub enum CloseReason {
     Reset,
     /// Both directions ended in order: the peer sent FIN, and so did this side.
     Ended,
+    /// The connection failed while `guard_send` was in force: the peer has received no byte of the output.
+    Unsent,
 }
 
 /// A resource that the kernel or this worker has exhausted.
@@ -158,6 +160,20 @@ impl core::fmt::Display for ListenError {
     }
 }
 impl std::error::Error for ListenError {}
+
+/// What a look at a connection's output has seen; see [`Reactor::look_at_output`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputLook {
+    /// Nothing is pending, and nothing was at the look before.
+    Idle,
+    /// The peer has taken the last pending byte since the look before.
+    Emptied,
+    /// Output is pending.
+    Pending {
+        /// The latest look that saw fewer pending bytes than the look before it, or the first look.
+        moved_at: Moment,
+    },
+}
 
 /// The server that a secured connection goes to. A layer that secures connections finds its settings by this
 /// key; the reactor itself does not interpret it.
@@ -254,8 +270,27 @@ pub trait Reactor: Sized {
     /// Sends the output now instead of at the end of the turn. If output remains pending after this, it waits
     /// for the peer, and `Drained` comes when all of it has been sent.
     fn flush(&mut self, sock: SockId);
+    /// Guards the next output of a connection on which the peer has to wait for that output: a request on a
+    /// reused connection. Before the driver sends the first byte, it looks whether received bytes, the peer's
+    /// end or an error wait in the kernel. If so, it sends nothing and hands them over first (`Received`,
+    /// `Finished`, `Closed`), in the next turn at the latest. If the handler keeps the connection, the output
+    /// is sent after that.
+    ///
+    /// The guard ends when the kernel takes the first byte. Until then `is_guarded` is true, a failure is
+    /// reported as `Closed` with `Unsent`, and `close` drops the output.
+    ///
+    /// Returns false, without effect, if the id is stale, if output is pending, or if the peer's end or a part
+    /// of a TLS record was received already. The handler must not use the connection then.
+    fn guard_send(&mut self, sock: SockId) -> bool;
+    /// Whether `guard_send` is in force: no byte of the output was sent since. False if the id is stale.
+    fn is_guarded(&self, sock: SockId) -> bool;
     /// Output bytes that the kernel has not taken yet; 0 if the id is stale.
     fn output_pending(&self, sock: SockId) -> usize;
+
+    /// Looks whether the peer takes the output. Bytes in the kernel's send queue count as pending until the
+    /// peer acknowledges them, so progress is seen however late the kernel reports that there is room.
+    /// `Idle` if the id is stale. Costs a system call.
+    fn look_at_output(&mut self, sock: SockId) -> OutputLook;
 
     /// Pauses or resumes receiving. While it is paused, the kernel's window closes (backpressure). `Finished`
     /// waits for the resume too; resets, `HungUp` and `Due` come regardless.
@@ -267,7 +302,8 @@ pub trait Reactor: Sized {
     /// Ends the sending side: sends FIN after the pending output. Receiving continues.
     fn finish(&mut self, sock: SockId);
     /// Closes in order: sends the output, then FIN, then discards received bytes until the peer closes or
-    /// `LINGER_MAX` passes. So a late byte from the peer cannot cause a reset that destroys the last response
+    /// `LINGER_MAX` passes after the peer has taken everything. A peer that takes nothing for
+    /// `CLOSE_OUTPUT_MAX` is not waited for. So a late byte from the peer cannot cause a reset that destroys the last response
     /// (RFC 9112 section 9.6). The id is stale at once. A pending `connect` is cancelled.
     fn close(&mut self, sock: SockId);
     /// Closes with a reset and drops the output, so the peer sees that the message is incomplete. The id is

@@ -20,7 +20,7 @@ use tidegate_wire::http1::{
 
 use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
-use crate::downstream::is_blocked;
+use crate::downstream::{is_blocked, look_span};
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::worker::{Work, Worker};
 
@@ -103,6 +103,7 @@ impl Worker {
             reusable,
             keep_upstream: false,
             reused: false,
+            needs_fresh: false,
             response_started: false,
             response_relayed: false,
             down_finished: false,
@@ -143,7 +144,7 @@ impl Worker {
     fn dispatch<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool_index = exchange.pool;
-        let is_new = exchange.attempts == 0;
+        let is_new = exchange.is_new();
         if is_new && self.pools[usize::from(pool_index)].unserved {
             self.serve_queue(reactor, pool_index);
         }
@@ -178,7 +179,7 @@ impl Worker {
         }
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
-        let is_new = exchange.attempts == 0;
+        let is_new = exchange.is_new();
         let has_place = match is_new {
             true => pool.queue.push(id, exchange.arrival),
             false => pool.queue.put_back(id, exchange.arrival),
@@ -187,8 +188,8 @@ impl Worker {
             self.accounts.counters.queue_refusals.add(1);
             return self.fail(reactor, id, Failure { status: 503, text: QUEUE_FULL });
         }
-        if !is_new {
-            // The exchange may be able to use a server that is free now.
+        if !is_new || pool.permits.is_shared() {
+            // The exchange may be able to use a server that is free now, or needs a permit of another worker.
             self.note_unserved(pool_index);
         }
         self.accounts.counters.queued.add(1);
@@ -225,7 +226,7 @@ impl Worker {
     /// Makes the current handler call serve the pool's queue.
     fn note_unserved(&mut self, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
-        if !pool.unserved && !pool.queue.is_empty() {
+        if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_asked()) {
             pool.unserved = true;
             self.work.push(Work::ServeQueue(pool_index));
         }
@@ -233,8 +234,14 @@ impl Worker {
 
     /// Assigns servers to the queued exchanges of the pool in order of arrival, as long as a server has a free
     /// connection. An exchange that was sent to every free server already keeps its place and does not block
-    /// the later ones.
+    /// the later ones. Then exchanges permits with other workers.
     pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
+        self.assign_servers(reactor, pool_index);
+        self.settle_permits(reactor, pool_index);
+    }
+
+    /// Assigns servers to the queued exchanges of the pool.
+    fn assign_servers<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.unserved = false;
         let mut next = pool.queue.front();
@@ -257,6 +264,10 @@ impl Worker {
             else {
                 continue;
             };
+            if pool.permits.give_in_turn(&mut pool.state, server) {
+                next = Some(id);
+                continue;
+            }
             pool.queue.remove(id);
             self.attach(reactor, id, server);
             let pool = &mut self.pools[usize::from(pool_index)];
@@ -290,13 +301,10 @@ impl Worker {
         exchange.tried.insert(server);
         exchange.attempts += 1;
         exchange.response_started = false;
-        // A retry uses a fresh connection: another idle connection may have been closed by its server, too.
-        let fresh = exchange.attempts > 1;
         let down = exchange.down;
-        let idle = match self.snapshot.config.pools[usize::from(pool_index)].proxy_protocol {
-            _ if fresh => None,
-            None => pool.idle.pop(server),
-            Some(_) => self.take_kept(down, pool_index, server),
+        let idle = match exchange.needs_fresh {
+            true => None,
+            false => self.take_idle(reactor, down, pool_index, server),
         };
         if let Some(exchange) = self.exchanges.get_mut(id) {
             exchange.reused = idle.is_some();
@@ -306,7 +314,7 @@ impl Worker {
                 self.accounts.counters.upstream_reuses.add(1);
                 up
             }
-            None => match self.connect(reactor, pool_index, server, down) {
+            None => match self.connect_within_limit(reactor, pool_index, server, down) {
                 Ok(up) => up,
                 Err(shortage) => return self.attempt_hit_shortage(reactor, id, shortage),
             },
@@ -325,6 +333,18 @@ impl Worker {
         }
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
+    }
+
+    /// As `connect`, after closing idle connections to `server` that would exceed its limit.
+    fn connect_within_limit<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool: u16,
+        server: usize,
+        down: SockId,
+    ) -> Result<SockId, Shortage> {
+        self.trim_idle(reactor, pool, server);
+        self.connect(reactor, pool, server, down)
     }
 
     /// Begins a connect to `server` on behalf of the client at `down`.
@@ -368,13 +388,17 @@ impl Worker {
         Ok(up)
     }
 
-    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage.
+    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage, or to the first look
+    /// at the rest of the request if the server does not take it fast enough.
     pub(crate) fn arm_upstream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
         let wait = match exchange.stage {
             Stage::Queued => return,
             Stage::Connecting => timeouts.connect,
+            Stage::ExpectResponse | Stage::ExpectBody if is_blocked(reactor, exchange.up) => {
+                look_span(timeouts.body)
+            }
             Stage::ExpectResponse if exchange.request_done => timeouts.response_head,
             Stage::ExpectResponse | Stage::ExpectBody => timeouts.body,
             Stage::Tunnel => timeouts.tunnel,
@@ -397,6 +421,7 @@ impl Worker {
             }
             let most = match exchange.stage {
                 Stage::Queued => QUEUED_PIECE_BYTES_MAX,
+                _ if reactor.is_guarded(exchange.up) => QUEUED_PIECE_BYTES_MAX,
                 _ => usize::MAX,
             };
             let piece = &bytes[used..bytes.len().min(used.saturating_add(most))];
@@ -429,9 +454,18 @@ impl Worker {
 
     /// Whether the exchange can take more of the request body now.
     fn may_forward<R: Reactor>(reactor: &mut R, exchange: &Exchange) -> bool {
+        let fits_replay = exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole;
         match exchange.stage {
-            Stage::Queued => exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole,
-            _ => !is_blocked(reactor, exchange.up),
+            Stage::Queued => fits_replay,
+            _ if fits_replay || !reactor.is_guarded(exchange.up) => {
+                !is_blocked(reactor, exchange.up)
+            }
+            _ => {
+                // As long as nothing was sent, the request may have to go to another connection. `Drained`
+                // or the failure of the attempt resumes the body.
+                reactor.flush(exchange.up);
+                !reactor.is_guarded(exchange.up) && !is_blocked(reactor, exchange.up)
+            }
         }
     }
 
@@ -505,6 +539,7 @@ impl Worker {
         }
         exchange.up = SockId::NONE;
         exchange.stage = Stage::Queued;
+        exchange.needs_fresh = true;
         let ended = (exchange.pool, exchange.server);
         self.release_server(ended.0, ended.1);
         let pool = &self.pools[pool_index];
@@ -518,8 +553,17 @@ impl Worker {
             retries_max: self.snapshot.config.pools[pool_index].retries,
         };
         if retry::may_retry(&attempt) {
-            self.accounts.counters.retries.add(1);
-            if point == FailurePoint::ReusedReset && exchange.tried.len() >= pool.state.len() {
+            let all_tried = exchange.tried.len() >= pool.state.len();
+            match point {
+                FailurePoint::NotSent => {
+                    // The first attempt sent nothing, so it does not count.
+                    exchange.attempts -= 1;
+                    exchange.tried = Tried::default();
+                    self.accounts.counters.unsent_requests.add(1);
+                }
+                _ => self.accounts.counters.retries.add(1),
+            }
+            if point == FailurePoint::ReusedReset && all_tried {
                 // Every server was tried, but a fresh connection to this server was not.
                 exchange.tried = Tried::default();
             }

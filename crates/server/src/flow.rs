@@ -26,7 +26,9 @@ use tidegate_base::handlers::SAMPLE_EVERY;
 use tidegate_reactor::{Completion, Handler, Reactor};
 
 use crate::counters::HandlerKind;
-use crate::worker::{Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, Work, Worker};
+use crate::worker::{
+    Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_PERMITS, Work, Worker,
+};
 
 impl<R: Reactor> Handler<R> for Worker {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
@@ -75,7 +77,9 @@ impl<R: Reactor> Handler<R> for Worker {
             Completion::Timer { timer: TIMER_GRACE } => self.abort_all(reactor),
             Completion::Timer { timer: TIMER_LISTENERS } => self.close_listeners(reactor),
             Completion::Timer { timer: TIMER_IDLE } => self.close_idle(reactor),
-            Completion::Timer { .. } | Completion::Woken => {}
+            Completion::Timer { timer: TIMER_PERMITS } => self.send_permits_again(reactor),
+            Completion::Timer { .. } => {}
+            Completion::Woken => self.receive_permits(reactor),
             Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
         }
         self.settle(reactor);

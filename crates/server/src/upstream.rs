@@ -3,14 +3,15 @@
 //! Never: derives a response's framing a second time; reuses a connection if the end of its last response is
 //! in doubt.
 //! Invariant: an idle connection (`exchange` is none) is either in its pool's idle list or kept for one
-//! client (client.rs), never both. Any byte received while idle closes it.
+//! client (client.rs), never both. Any byte received while idle, or before the next request has begun to be
+//! sent, closes it.
 
 use std::rc::Rc;
 
 use tidegate_base::Id;
 use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
 use tidegate_gate::retry::FailurePoint;
-use tidegate_reactor::{CloseReason, Reactor, SockId};
+use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
 use tidegate_wire::http1::{
     self, BodyDecoder, BodyLength, FieldName, HeadDecoder, RequestKind, ResponseHead,
     ResponseLimits, ResponseStorage, Version,
@@ -18,7 +19,7 @@ use tidegate_wire::http1::{
 
 use crate::connection::DownstreamState;
 use crate::dispatch::{Failure, NO_CONNECT, send_framed};
-use crate::downstream::is_blocked;
+use crate::downstream::{is_blocked, look_again_at, next_look};
 use crate::exchange::{Exchange, Framing, Stage};
 use crate::worker::{Work, Worker};
 
@@ -47,6 +48,12 @@ impl Worker {
             // No request is in progress. The bytes must not be taken for the response to the next request.
             self.accounts.counters.upstream_faults.add(1);
             return self.discard_upstream(reactor, sock);
+        }
+        if reactor.is_guarded(sock) {
+            // The server cannot have seen the request, so the bytes are not the response to it.
+            self.accounts.counters.upstream_faults.add(1);
+            let id = up.exchange;
+            return self.request_not_sent(reactor, sock, id);
         }
         if up.input.is_empty() {
             let used = self.decode_upstream(reactor, sock, bytes);
@@ -273,8 +280,12 @@ impl Worker {
     /// Reads from the server again, after the client's output has drained.
     pub(crate) fn resume_upstream_of<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         if let Some(exchange) = self.exchanges.get(id) {
+            let stage = exchange.stage;
             reactor.set_receiving(exchange.up, true);
-            self.arm_upstream(reactor, id);
+            match stage {
+                Stage::Tunnel => self.arm_tunnel(reactor, id),
+                _ => self.arm_upstream(reactor, id),
+            }
         }
     }
 
@@ -294,7 +305,9 @@ impl Worker {
         }
         let (pool, server) = (exchange.pool, exchange.server);
         let keep_downstream = exchange.keep_downstream;
-        let keep_upstream = exchange.keep_upstream && exchange.request_done && !more_follows;
+        // A server that responds before it has read the whole request may leave the rest unread.
+        let request_sent = exchange.request_done && reactor.output_pending(up) == 0;
+        let keep_upstream = exchange.keep_upstream && request_sent && !more_follows;
         self.release_server(pool, server);
         self.forget_exchange(id);
         if more_follows {
@@ -360,6 +373,10 @@ impl Worker {
             Stage::ExpectBody if exchange.response_body.handle_end().is_ok() => {
                 self.finish_exchange(reactor, id, false);
             }
+            _ if reactor.is_guarded(sock) => {
+                self.accounts.counters.upstream_idle_closes.add(1);
+                self.request_not_sent(reactor, sock, id);
+            }
             _ => self.upstream_ended_early(reactor, sock, id),
         }
     }
@@ -389,8 +406,22 @@ impl Worker {
                     _ => self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT),
                 }
             }
+            _ if reason == CloseReason::Unsent => {
+                self.accounts.counters.upstream_idle_closes.add(1);
+                self.request_not_sent(reactor, sock, id);
+            }
             _ => self.upstream_ended_early(reactor, sock, id),
         }
+    }
+
+    /// A reused connection failed before the first byte of the request was sent: the request goes to another
+    /// connection.
+    fn request_not_sent<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+        self.drop_upstream(sock);
+        reactor.abort(sock);
+        let text = "the server closed the connection before the request was sent";
+        let failure = Failure { status: 502, text };
+        self.attempt_failed(reactor, id, FailurePoint::NotSent, failure);
     }
 
     /// The server ended the connection before its response was complete.
@@ -439,8 +470,10 @@ impl Worker {
         let (down, stage) = (exchange.down, exchange.stage);
         if stage == Stage::Tunnel {
             reactor.set_receiving(down, true);
+            self.arm_tunnel(reactor, id);
+        } else {
+            self.arm_upstream(reactor, id);
         }
-        self.arm_upstream(reactor, id);
         self.work.push(Work::Resume(down));
     }
 
@@ -451,6 +484,8 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else {
             return self.retire_upstream(reactor, sock);
         };
+        let (request_bytes, request_done) = (exchange.request_bytes, exchange.request_done);
+        let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.body;
         let counters = &self.accounts.counters;
         match exchange.stage {
             Stage::Tunnel => self.tunnel_due(reactor, id),
@@ -464,11 +499,22 @@ impl Worker {
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
             Stage::Queued | Stage::ExpectResponse => {
-                let waits_for_client = !exchange.request_done && reactor.output_pending(sock) == 0;
-                if waits_for_client {
+                let pending = reactor.output_pending(sock) > 0;
+                if !request_done && !pending {
                     // The client sends its body slowly. The downstream deadline covers that.
                     return self.arm_upstream(reactor, id);
                 }
+                if pending || request_bytes > 0 {
+                    let look = reactor.look_at_output(sock);
+                    if look == OutputLook::Emptied {
+                        // The time for the response begins when the server has the whole request.
+                        return self.arm_upstream(reactor, id);
+                    }
+                    if let Some(at) = look_again_at(look, reactor.now(), timeout) {
+                        return reactor.set_deadline(sock, at);
+                    }
+                }
+                let counters = &self.accounts.counters;
                 counters.response_timeouts.add(1);
                 let text = "timed out waiting for the server's response";
                 self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
@@ -477,6 +523,12 @@ impl Worker {
                 let down = exchange.down;
                 if self.conns.downstream(down).is_some_and(|down| down.blocked) {
                     return self.arm_upstream(reactor, id);
+                }
+                if request_bytes > 0
+                    && let Some(at) = next_look(reactor, sock, timeout)
+                {
+                    // The response is early, and the server still takes the rest of the request.
+                    return reactor.set_deadline(sock, at);
                 }
                 self.accounts.counters.body_timeouts.add(1);
                 let text = "the server stopped sending its response";

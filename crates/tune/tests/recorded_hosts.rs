@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 use support::Scratch;
+use tidegate_testing::{command, run};
 use tidegate_tune::check::{Report, check};
 use tidegate_tune::finding::{Finding, State};
 use tidegate_tune::host::Host;
@@ -71,6 +71,54 @@ fn every_item_costs_something_on_some_recorded_host() {
             "{} costs nothing on any recorded host: record a host where it does",
             item.id
         );
+    }
+}
+
+#[test]
+fn interrupts_keep_away_from_the_cpus_of_the_workers() {
+    let tree = Scratch::of_host("ena-vm");
+    let worker_cpus: Vec<u32> = vec![0, 1];
+    let workload = Workload { worker_cpus: worker_cpus.clone(), ..Workload::of(For::All) };
+    let report = check(&Host::recorded(&tree.0), &workload);
+    let entry = report.entries.iter().find(|entry| entry.item.id == "locality-irq-affinity");
+    let finding = &entry.expect("the item matters for all work").finding;
+    assert_eq!(finding.state, State::Costs, "{finding:?}");
+    let written: Vec<u32> = finding
+        .commands()
+        .iter()
+        .filter_map(|command| command.split_whitespace().nth(1)?.parse().ok())
+        .collect();
+    assert!(
+        !written.is_empty() && written.iter().all(|cpu| !worker_cpus.contains(cpu)),
+        "{written:?}"
+    );
+}
+
+#[test]
+fn text_reports_fit_eighty_columns() {
+    for name in HOSTS {
+        for connections in [None, Some(1_200_000)] {
+            for line in report::text(&look_at(name, For::All, connections)).lines() {
+                // A path or command that is longer than the line is not broken.
+                let words = line.split_whitespace().count();
+                assert!(line.chars().count() <= 80 || words <= 2, "{name}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn percentages_are_published_ones() {
+    let published = ["+28 %", "+22 %", "+6 %", "+2 %", "in +"];
+    for name in HOSTS {
+        for line in report::text(&look_at(name, For::All, None)).lines() {
+            let Some(gain) = line.strip_prefix("  ").filter(|rest| rest.starts_with(['+', 'i']))
+            else {
+                continue;
+            };
+            let is_head = gain.starts_with('+') || gain.starts_with("in +");
+            assert!(!is_head || published.iter().any(|known| gain.starts_with(known)), "{line}");
+        }
     }
 }
 
@@ -371,8 +419,8 @@ fn recorder_runs_each_tool_for_each_interface() {
     let path = format!("{}:{}", tools.0.display(), std::env::var("PATH").unwrap());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/record.sh");
     let folder = out.0.join("here");
-    let status = Command::new("sh").arg(script).arg(&folder).env("PATH", path).status().unwrap();
-    assert!(status.success());
+    let output = run(command("sh").arg(script).arg(&folder).env("PATH", path));
+    assert!(output.status.success(), "{output:?}");
     for flag in ["-c", "-k", "-l"] {
         let recorded =
             fs::read_to_string(folder.join(format!("commands/ethtool_{flag}_lo"))).unwrap();
@@ -391,11 +439,8 @@ fn queues_are_created_before_their_interrupts_are_placed() {
     let shown = tree.0.join("commands/ethtool_-l_eth0");
     let fewer = fs::read_to_string(&shown).unwrap().replacen("Combined:\t4", "Combined:\t3", 2);
     fs::write(shown, fewer.replacen("Combined:\t3", "Combined:\t4", 1)).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-tune"))
-        .args(["apply", "locality", "--root"])
-        .arg(&tree.0)
-        .output()
-        .unwrap();
+    let mut tune = command(env!("CARGO_BIN_EXE_tidegate-tune"));
+    let output = run(tune.args(["apply", "locality", "--root"]).arg(&tree.0));
     let text = String::from_utf8(output.stdout).unwrap();
     let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
     let order = ["systemctl stop irqbalance", "ethtool -L eth0", "/proc/irq/28/smp_affinity_list"];

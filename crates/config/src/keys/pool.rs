@@ -44,8 +44,10 @@ pub static POOL: Section = Section {
             "queue-max",
             Number(0, 1_000_000),
             Value("1024"),
-            "Maximum number of requests of one worker that wait for a server below its `maxconn`. Further \
-             requests get a 503 response.",
+            "Maximum number of requests of the process that wait for a server below its `connections-max`. \
+             Further requests get a 503 response. Each worker has an equal share, rounded up: all workers \
+             together may exceed the number by one request for each worker but one, and a worker whose share \
+             is used up refuses requests while other workers have room.",
             "Waiting requests occupy memory. Beyond this number, an immediate error is better than a longer \
              wait.",
         ),
@@ -123,16 +125,20 @@ pub static UPSTREAM: Section = Section {
             "weight",
             Number(0, 1000),
             Value("1"),
-            "Share of the requests relative to the other servers. 0 takes the server out of rotation: it is \
-             used only if no other server is available.",
+            "Share of the requests relative to the other servers. 0 drains the server: it gets no new \
+             requests, also no retries and no keys of `hash`, even if no other server is available. Requests \
+             and tunnels in progress continue.",
             "",
         ),
         key(
-            "maxconn",
+            "connections-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Maximum number of connections in use at once, for each worker. Further requests wait in the \
-             queue (`queue-max`).",
+            "Maximum number of requests and tunnels of the process that use the server at once, each on a \
+             connection of its own. Further requests wait in the queue (`queue-max`). The number is never \
+             exceeded. The workers lend each other what they do not use; a request may wait for the time of a \
+             few turns until another worker lends. Idle connections count too, except those that are kept for \
+             one client (`proxy-protocol`).",
             "Only the operator knows how many connections a server can handle.",
         ),
     ],
@@ -172,14 +178,16 @@ pub static SERVER_TIMEOUTS: Section = Section {
             TIMEOUT,
             Value("\"60s\""),
             "Time from the end of the request to the head of the response. When it expires, the client gets \
-             a 504 response.",
+             a 504 response. While the server still takes the request's body, `body` applies.",
             "Slow pages exist, but a stuck server must not hold its connection forever.",
         ),
         key(
             "body",
             TIMEOUT,
             Value("\"60s\""),
-            "Time without a byte of a body, in the direction that is being transferred.",
+            "Time without a byte of a body, in the direction that is being transferred. Every byte of a \
+             request's body that the server takes counts, even one that only its kernel acknowledges. When \
+             it expires, the client gets a 504 response, or the response is cut off.",
             "Tolerates a pause of the server. A dead server must not hold buffers forever.",
         ),
         key(
@@ -193,8 +201,8 @@ pub static SERVER_TIMEOUTS: Section = Section {
             "tunnel",
             TIMEOUT,
             Value("\"1h\""),
-            "Time without a byte in either direction of a tunnel (WebSocket). When it expires, both \
-             connections are closed.",
+            "Time without a byte in either direction of a tunnel (WebSocket), and without either side taking \
+             any byte that waits for it. When it expires, both connections are closed.",
             "Quiet WebSocket connections are common, and an idle tunnel holds no buffers.",
         ),
     ],

@@ -8,6 +8,7 @@
 
 mod accept;
 mod close;
+mod looks;
 mod outputs;
 mod receive;
 mod send;
@@ -20,16 +21,17 @@ use tidegate_base::wheel::Wheel;
 use tidegate_base::{Address, Moment, Span};
 
 use crate::interface::{
-    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Reactor,
-    Shortage, SockId,
+    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, OutputLook,
+    Reactor, Shortage, SockId,
 };
 use crate::kernel::{ConnectFault, Kernel, Ready, WAKER_TOKEN};
 use crate::steering::LeavingListeners;
 use crate::waker::Waker;
 
 use accept::ListenerSlot;
+use looks::Looks;
 use outputs::Outputs;
-use slots::{NO_OUTPUT, SendSide, Slots, State};
+use slots::{Guard, NO_OUTPUT, SendSide, Slots, State};
 
 pub use close::{CLOSE_OUTPUT_MAX, LINGER_MAX};
 pub use send::WRITE_THROUGH_BYTES_MIN;
@@ -44,6 +46,8 @@ pub struct Loop<K: Kernel> {
     slots: Slots<K::Handle>,
     /// The pending outputs of connections.
     outputs: Outputs,
+    /// The looks at outputs that their peers are slow to take.
+    looks: Looks,
     /// By listener index. Closed listeners leave a slot that is reused.
     listeners: Vec<ListenerSlot<K::Handle>>,
     /// When accepting resumes after a shortage; `NEVER` while accepting is not paused.
@@ -80,6 +84,7 @@ impl<K: Kernel> Loop<K> {
         Self {
             slots: Slots::new(socks_max),
             outputs: Outputs::default(),
+            looks: Looks::default(),
             listeners: Vec::new(),
             accept_again_at: Moment::NEVER,
             deadlines: Wheel::with_capacity(now, reserved),
@@ -189,6 +194,9 @@ impl<K: Kernel> Loop<K> {
                     self.receive(handler, buffer, index);
                 }
                 if self.is_open(sock) {
+                    self.rearm_guard(index);
+                }
+                if self.is_open(sock) {
                     self.end_if_over(handler, index, error);
                 }
             }
@@ -217,6 +225,8 @@ impl<K: Kernel> Loop<K> {
     /// Frees the slot, then hands over `Closed` with the reason.
     fn end<H: Handler<Self>>(&mut self, handler: &mut H, index: u32, reason: CloseReason) {
         let sock = self.slots.id(index);
+        let guarded = self.slots.at(index).guard != Guard::Off;
+        let reason = if guarded { CloseReason::Unsent } else { reason };
         self.free(index);
         handler.handle(self, Completion::Closed { sock, reason });
     }
@@ -227,6 +237,7 @@ impl<K: Kernel> Loop<K> {
         if output != NO_OUTPUT {
             self.outputs.give_back(output);
         }
+        self.looks.forget(index);
         if let Some(handle) = self.slots.remove(index) {
             self.kernel.close(handle);
         }
@@ -412,8 +423,31 @@ impl<K: Kernel> Reactor for Loop<K> {
         }
     }
 
+    fn guard_send(&mut self, sock: SockId) -> bool {
+        let Some(slot) = self.slots.find_mut(sock) else { return false };
+        let usable = slot.state == State::Open
+            && slot.send_side == SendSide::Open
+            && slot.output == NO_OUTPUT
+            && !slot.ended;
+        if usable {
+            slot.guard = Guard::Armed;
+        }
+        usable
+    }
+
+    fn is_guarded(&self, sock: SockId) -> bool {
+        self.slots.find(sock).is_some_and(|slot| slot.guard != Guard::Off)
+    }
+
     fn output_pending(&self, sock: SockId) -> usize {
         self.slots.find(sock).map_or(0, |slot| self.outputs.pending_bytes(slot.output))
+    }
+
+    fn look_at_output(&mut self, sock: SockId) -> OutputLook {
+        match self.slots.find(sock) {
+            Some(_) => self.look(sock.index),
+            None => OutputLook::Idle,
+        }
     }
 
     fn set_receiving(&mut self, sock: SockId, receiving: bool) {

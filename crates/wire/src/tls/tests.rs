@@ -377,11 +377,13 @@ fn certificate_is_chosen_by_name_and_strict_names_reject_unknown_names() {
 fn server_chooses_the_alpn_protocol_and_rejects_unknown_ones() {
     let authority = Authority::new("authority");
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let settings = AcceptorSettings { alpn: names(&["h2", "http/1.1"]), ..settings(&authority) };
+    let settings =
+        AcceptorSettings { alpn: names(&["h2", "http/1.1", "http/1.0"]), ..settings(&authority) };
     let acceptor = acceptor(&settings);
     for (asked, chosen) in [
         (names(&["http/1.1", "h2"]), Ok(Some("h2"))),
-        (names(&["http/1.1"]), Ok(Some("http/1.1"))),
+        (names(&["http/1.0", "http/1.1"]), Ok(Some("http/1.1"))),
+        (names(&["smtp", "http/1.0"]), Ok(Some("http/1.0"))),
         (Vec::new(), Ok(None)),
         (names(&["smtp"]), Err(Fault::NoProtocol)),
     ] {
@@ -434,6 +436,73 @@ fn server_certificate_faults_are_distinguished() {
         pair.run(1 << 20);
         assert!(pair.is_established(), "unverified certificates must be accepted: {fault:?}");
     }
+}
+
+/// A self-signed certificate with CA:TRUE, as `openssl req -x509` makes it.
+fn self_signed(names: &[&str], expired: bool) -> CertificateFiles {
+    let mut params = server_params(names);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name = subject("self");
+    if expired {
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    CertificateFiles {
+        chain_pem: certificate.pem().into_bytes(),
+        key_pem: key.serialize_pem().into_bytes(),
+        ocsp: None,
+    }
+}
+
+#[test]
+fn certificate_of_an_authority_is_accepted_only_if_it_is_named_itself() {
+    let (own, other) = (self_signed(&["a.example"], false), self_signed(&["a.example"], false));
+    let (name, old) = (self_signed(&["b.example"], false), self_signed(&["a.example"], true));
+    let cases = [
+        (&own, &own, None),
+        (&other, &own, Some(CertificateFault::IsAuthority)),
+        (&name, &name, Some(CertificateFault::WrongName)),
+        (&old, &old, Some(CertificateFault::Expired)),
+    ];
+    for (shown, named, fault) in cases {
+        let acceptor = acceptor(&AcceptorSettings {
+            certificates: vec![shown.clone()],
+            ..AcceptorSettings::default()
+        });
+        let roots = Roots::Authorities(named.chain_pem.clone());
+        let client = connect(&ConnectorSettings { roots, ..ConnectorSettings::default() });
+        let mut pair = Pair::new(client, acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        assert_eq!(pair.client.fault, fault.map(Fault::Certificate));
+        assert_eq!(pair.is_established(), fault.is_none());
+    }
+    let listed = ConnectorSettings {
+        revocations_pem: Some(revocations(&Authority::new("self"), 1)),
+        roots: Roots::Authorities(own.chain_pem.clone()),
+        ..ConnectorSettings::default()
+    };
+    let settings = AcceptorSettings { certificates: vec![own], ..AcceptorSettings::default() };
+    let mut pair = Pair::new(connect(&listed), acceptor(&settings).accept().unwrap());
+    pair.run(1 << 20);
+    assert_eq!(pair.client.fault, Some(Fault::Certificate(CertificateFault::IsAuthority)));
+}
+
+#[test]
+fn revocation_list_of_another_authority_is_refused() {
+    let (one, two) = (Authority::new("one"), Authority::new("two"));
+    let outcome = |lists: Vec<u8>| {
+        let mut settings = settings(&one);
+        settings.client_auth = ClientAuth::Required;
+        settings.client_authorities_pem.clone_from(&one.pem);
+        settings.client_revocations_pem = Some(lists);
+        Acceptor::new(&settings, None, clock()).map(|_| ()).map_err(|fault| fault.kind)
+    };
+    let (own, foreign) = (revocations(&one, 1), revocations(&two, 1));
+    assert_eq!(outcome(own.clone()), Ok(()));
+    assert_eq!(outcome(foreign.clone()), Err(SetupKind::RevocationForeign));
+    assert_eq!(outcome([own, foreign].concat()), Err(SetupKind::RevocationForeign));
 }
 
 fn revocations(authority: &Authority, serial: u64) -> Vec<u8> {
@@ -570,6 +639,47 @@ fn plain_http_garbage_and_oversized_records_are_distinguished() {
     assert_eq!(first(b"\x16\x03\x01\xff\xff\x01"), Some(Fault::Oversized));
     assert_eq!(first(b"\x16\x09\x09\x00\x05aaaaa"), Some(Fault::NotTls));
     assert_eq!(first(b"\x16\x03\x01\x00\x06\x01\0\0\x02\x03\x03"), Some(Fault::Malformed));
+}
+
+#[test]
+fn handshake_fault_has_exactly_one_alert() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    let overlong = [&b"\x16\x03\x01\x40\x01\x01\0\x3f\xfd\x03\x03"[..], &[0; 16_379]].concat();
+    for (records, fault, alert) in [
+        // Records that rustls rejects without an alert: a handshake message that is interrupted by another
+        // record, or longer than 64 KiB.
+        (&b"\x16\x03\x01\0\x02\x01\0\x14\x03\x03\0\x01\x01"[..], Fault::Misbehaved, 10),
+        (b"\x16\x03\x01\0\x04\x01\x01\0\0", Fault::Oversized, 50),
+        // A record that rustls accepts: longer than 2^14 bytes, without protection.
+        (&overlong, Fault::Oversized, 22),
+        // A ClientHello that ends early.
+        (b"\x16\x03\x01\0\x06\x01\0\0\x02\x03\x03", Fault::Malformed, 50),
+    ] {
+        for size in [1, 5, records.len()] {
+            let mut server = End::new(acceptor.accept().unwrap());
+            records.chunks(size).for_each(|part| server.receive(&mut part.to_vec()));
+            assert_eq!(server.fault, Some(fault), "{alert}, in pieces of {size}");
+            assert_eq!(server.out.len(), 7, "{alert}, in pieces of {size}: {:?}", server.out);
+            assert_eq!((server.out[0], &server.out[3..]), (21, &[0, 2, 2, alert][..]));
+        }
+    }
+}
+
+#[test]
+fn hello_split_over_records_of_one_byte_is_accepted() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    for size in [1, 7, 1 << 20] {
+        let mut pair = Pair::new(connect(&connector(&authority)), acceptor.accept().unwrap());
+        let hello = core::mem::take(&mut pair.client.out);
+        for byte in &hello[5..] {
+            pair.client.out.extend([22, 3, 1, 0, 1, *byte]);
+        }
+        pair.run(size);
+        assert_eq!(pair.server.fault, None, "pieces of {size}");
+        assert!(pair.is_established(), "pieces of {size}");
+    }
 }
 
 #[test]
