@@ -31,7 +31,8 @@ pub struct Server {
     pub cpus: Option<Vec<usize>>,
     /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
-    /// Maximum number of connections of a worker; `None`: what its descriptor limit allows.
+    /// Maximum number of connections of the process, shared out among the workers; `None`: what the descriptor
+    /// limit of each worker allows.
     pub connections_max: Option<u32>,
     /// Value of the `Server` field; empty: the field is omitted.
     pub server_name: String,
@@ -325,6 +326,9 @@ pub struct RequestLimits {
     pub header_fields_max: usize,
     /// Maximum size of the body in bytes; a larger one gets a 413 response. `None`: unlimited.
     pub body_bytes_max: Option<u64>,
+    /// Minimum rate of the body in bytes per second, over `timeouts.body`; a slower one gets a 408 response.
+    /// 0: no minimum.
+    pub body_rate_min: usize,
 }
 
 /// Timeouts for clients.
@@ -519,6 +523,8 @@ pub struct Pool {
     pub queue_max: u32,
     /// Whether a request waits in the queue although its client has ended its direction of the connection.
     pub queue_half_closed: bool,
+    /// How many bytes of a request body must have arrived before the request takes a server; 0: none.
+    pub request_buffer_bytes: usize,
     /// The PROXY header that servers receive; `None`: no header is sent.
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.
@@ -634,6 +640,7 @@ impl Default for RequestLimits {
             head_bytes_max: limits::HEAD_BYTES_MAX,
             header_fields_max: limits::HEADER_FIELDS_MAX,
             body_bytes_max: None,
+            body_rate_min: 240,
         }
     }
 }

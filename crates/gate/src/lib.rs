@@ -7,6 +7,7 @@
 pub mod balance;
 pub mod chain;
 pub mod client_fields;
+pub mod connection_auth;
 pub mod forward;
 pub mod hsts;
 pub mod idle;

@@ -6,13 +6,14 @@
 
 use std::rc::Rc;
 
-use tidegate_base::Id;
-use tidegate_base::limits::TRAILER_BYTES_MAX;
+use tidegate_base::limits::{REQUEST_BUFFER_BYTES_MAX, TRAILER_BYTES_MAX};
 use tidegate_base::prng::hash_bytes;
+use tidegate_base::{Id, Moment};
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::chain::client_address;
 use tidegate_gate::client_fields::ClientAddressFields;
+use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_reactor::{Peer, Reactor, Shortage, SockId};
@@ -33,6 +34,7 @@ const QUEUED_BYTES_MAX: usize = REPLAY_BYTES_MAX / 2;
 const QUEUED_PIECE_BYTES_MAX: usize = REPLAY_BYTES_MAX / 8;
 /// The most bytes that frame one piece of a body.
 const FRAME_BYTES_MAX: usize = 64;
+const _: () = assert!(REQUEST_BUFFER_BYTES_MAX <= QUEUED_BYTES_MAX);
 const _: () = assert!(
     QUEUED_BYTES_MAX + QUEUED_PIECE_BYTES_MAX + 2 * TRAILER_BYTES_MAX + FRAME_BYTES_MAX
         <= REPLAY_BYTES_MAX
@@ -90,11 +92,13 @@ impl Worker {
         }
         let has_connection = head.has(FieldName::Connection);
         let drops_trailers = !pool.trailers || forward::names_fields(head.fields(), has_connection);
+        let request_done = matches!(head.length, BodyLength::None | BodyLength::Length(0));
+        let buffers = !request_done && pool.request_buffer_bytes > 0 && !head.expect_continue;
         self.arrivals += 1;
         let exchange = Exchange {
             down: sock,
             up: SockId::NONE,
-            stage: Stage::Queued,
+            stage: if buffers { Stage::Buffering } else { Stage::Queued },
             pool: proxy.pool as u16,
             server: 0,
             listener: down.listener,
@@ -102,8 +106,10 @@ impl Worker {
             is_head: matches!(head.method, Method::Head),
             upgrade: forward::forwards_upgrade(head),
             idempotent: head.method.is_idempotent(),
+            awaits_continue: head.expect_continue,
             keep_downstream,
             reusable,
+            authenticates: connection_auth::request_authenticates(head),
             keep_upstream: false,
             reused: false,
             needs_fresh: false,
@@ -121,7 +127,8 @@ impl Worker {
                 BodyLength::Length(_) => Framing::Length,
                 BodyLength::Chunked | BodyLength::UntilClose => Framing::Chunked,
             },
-            request_done: matches!(head.length, BodyLength::None | BodyLength::Length(0)),
+            request_done,
+            body_by: Moment::NEVER,
             request_bytes: 0,
             replay,
             replay_whole: true,
@@ -132,7 +139,9 @@ impl Worker {
             Ok(id) => {
                 down.state = DownstreamState::Exchange(id);
                 self.accounts.counters.exchanges_now.add(1);
-                self.dispatch(reactor, id, NO_SERVER);
+                if !buffers {
+                    self.dispatch(reactor, id, NO_SERVER);
+                }
             }
             Err(exchange) => {
                 self.buffers.put(exchange.replay);
@@ -151,15 +160,19 @@ impl Worker {
         if is_new && self.pools[usize::from(pool_index)].unserved {
             self.serve_queue(reactor, pool_index);
         }
+        let kept = self.kept_server(id);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         // No waiting exchange could use a free server now, so a new exchange may. A retry arrived before most
         // waiting exchanges, but maybe after some; the queue decides in order of arrival.
         let pick = match is_new || pool.queue.is_empty() {
-            true => {
-                let now = reactor.now();
-                pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried)
-            }
+            true => match kept {
+                Some(server) => Pick::Server(server),
+                None => {
+                    let now = reactor.now();
+                    pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried)
+                }
+            },
             false if pool.state.may_wait(&exchange.tried) => Pick::Full,
             false => Pick::None,
         };
@@ -261,12 +274,15 @@ impl Worker {
             if !pool.state.has_room_for(&exchange.tried) {
                 continue;
             }
+            let kept = self.kept_server(id);
+            let pool = &mut self.pools[usize::from(pool_index)];
+            let Some(exchange) = self.exchanges.get(id) else { continue };
             let now = reactor.now();
-            let Pick::Server(server) =
-                pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried)
-            else {
-                continue;
+            let pick = match kept {
+                Some(server) => Pick::Server(server),
+                None => pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried),
             };
+            let Pick::Server(server) = pick else { continue };
             if pool.permits.give_in_turn(&mut pool.state, server) {
                 next = Some(id);
                 continue;
@@ -332,6 +348,7 @@ impl Worker {
         }
         if let Some(conn) = self.conns.upstream(up) {
             conn.exchange = id;
+            conn.authenticated |= exchange.authenticates;
             conn.requests = conn.requests.saturating_add(1);
         }
         reactor.set_receiving(up, true);
@@ -380,6 +397,7 @@ impl Worker {
                 server: server as u16,
                 requests: 0,
                 exchange: Id::NONE,
+                authenticated: false,
                 owner: SockId::NONE,
                 decoder: HeadDecoder::default(),
                 input: Input::default(),
@@ -397,13 +415,15 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
         let wait = match exchange.stage {
-            Stage::Queued => return,
+            Stage::Buffering | Stage::Queued => return,
             Stage::Connecting => timeouts.connect,
-            Stage::ExpectResponse | Stage::ExpectBody if is_blocked(reactor, exchange.up) => {
+            Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd
+                if is_blocked(reactor, exchange.up) =>
+            {
                 look_span(timeouts.body)
             }
             Stage::ExpectResponse if exchange.request_done => timeouts.response_head,
-            Stage::ExpectResponse | Stage::ExpectBody => timeouts.body,
+            Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd => timeouts.body,
             Stage::Tunnel => timeouts.tunnel,
         };
         reactor.set_deadline(exchange.up, reactor.now().after(wait));
@@ -423,7 +443,7 @@ impl Worker {
                 break;
             }
             let most = match exchange.stage {
-                Stage::Queued => QUEUED_PIECE_BYTES_MAX,
+                Stage::Buffering | Stage::Queued => QUEUED_PIECE_BYTES_MAX,
                 _ if reactor.is_guarded(exchange.up) => QUEUED_PIECE_BYTES_MAX,
                 _ => usize::MAX,
             };
@@ -436,8 +456,10 @@ impl Worker {
                 }
             };
             used += step.consumed;
-            exchange.request_bytes += step.data.len() as u64;
             let listener = &self.snapshot.config.listeners[usize::from(exchange.listener)];
+            exchange.awaits_continue = false;
+            exchange.note_body(step.consumed, listener.limits.body_rate_min);
+            exchange.request_bytes += step.data.len() as u64;
             if listener.limits.body_bytes_max.is_some_and(|most| exchange.request_bytes > most) {
                 let text = "the request body exceeds this listener's limit";
                 self.reject_request(reactor, id, 413, text);
@@ -446,6 +468,16 @@ impl Worker {
             exchange.request_done = step.done;
             let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
             Self::send_request_body(reactor, exchange, step.data, fields);
+            if exchange.stage == Stage::Buffering {
+                if !self.dispatch_buffered(reactor, id) {
+                    return used;
+                }
+                continue;
+            }
+            if step.done && exchange.stage == Stage::ExpectRequestEnd {
+                self.end_exchange(reactor, id, false);
+                return used;
+            }
             if step.done {
                 self.arm_upstream(reactor, id);
             }
@@ -456,11 +488,28 @@ impl Worker {
         used
     }
 
+    /// Dispatches a request once enough of its body has arrived. Returns whether the exchange still exists.
+    fn dispatch_buffered<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) -> bool {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return false };
+        let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
+        let has_enough = exchange.request_done
+            || exchange.request_bytes >= pool.request_buffer_bytes as u64
+            || !Self::may_forward(reactor, exchange);
+        if has_enough {
+            // Requests that became ready in the meantime are before this one.
+            self.arrivals += 1;
+            exchange.arrival = self.arrivals;
+            exchange.stage = Stage::Queued;
+            self.dispatch(reactor, id, NO_SERVER);
+        }
+        self.exchanges.get(id).is_some()
+    }
+
     /// Whether the exchange can take more of the request body now.
     fn may_forward<R: Reactor>(reactor: &mut R, exchange: &Exchange) -> bool {
         let fits_replay = exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole;
         match exchange.stage {
-            Stage::Queued => fits_replay,
+            Stage::Buffering | Stage::Queued => fits_replay,
             _ if fits_replay || !reactor.is_guarded(exchange.up) => {
                 !is_blocked(reactor, exchange.up)
             }
@@ -649,12 +698,15 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, relayed, framing, is_head) =
             (exchange.down, exchange.response_relayed, exchange.response_framing, exchange.is_head);
+        let is_answered = exchange.stage == Stage::ExpectRequestEnd;
         self.accounts.counters.requests_refused.add(1);
         self.abort_exchange(reactor, id);
         if let Some(conn) = self.conns.downstream(down) {
             conn.state = DownstreamState::ExpectHead;
         }
-        if relayed {
+        if is_answered {
+            self.close_downstream(reactor, down);
+        } else if relayed {
             self.cut_downstream(reactor, down, framing);
         } else {
             self.refuse_with(reactor, down, status, text, is_head);
@@ -667,12 +719,16 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (up, pool, server, stage) =
             (exchange.up, exchange.pool, exchange.server, exchange.stage);
-        if stage == Stage::Queued {
-            self.pools[usize::from(pool)].queue.remove(id);
-        } else {
-            self.release_server(pool, server);
-            self.drop_upstream(up);
-            reactor.abort(up);
+        match stage {
+            Stage::Buffering => {}
+            Stage::Queued => {
+                self.pools[usize::from(pool)].queue.remove(id);
+            }
+            _ => {
+                self.release_server(pool, server);
+                self.drop_upstream(up);
+                reactor.abort(up);
+            }
         }
         self.forget_exchange(id);
     }
@@ -700,6 +756,9 @@ impl Worker {
         let Some(conn) = self.conns.downstream(down) else { return };
         if !conn.input.is_empty() || reactor.output_pending(up) > 0 {
             // The server is not reading the body. The deadline of the upstream connection covers that.
+            if let Some(exchange) = self.exchanges.get_mut(id) {
+                exchange.body_by = Moment::NEVER;
+            }
             return;
         }
         self.accounts.counters.body_timeouts.add(1);
