@@ -1,5 +1,5 @@
 //! The basic types that every other crate uses: addresses, ids, limits, time, timer wheel, prng, slab,
-//! counters.
+//! counters, statistics.
 //! In: plain values. Out: plain values.
 //! Never: uses a socket, a clock, a thread, a file or the operating system's randomness.
 //! Limits: the module `limits` names every bound of the data path.
@@ -11,7 +11,9 @@ pub mod handlers;
 pub mod limits;
 pub mod prng;
 pub mod slab;
+pub mod statistics;
 pub mod time;
+pub mod tls_names;
 pub mod wheel;
 
 pub use address::Address;

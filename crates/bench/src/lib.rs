@@ -19,7 +19,6 @@ pub mod process;
 pub mod quantity;
 pub mod report;
 pub mod scratch;
-pub mod statistics;
 pub mod tally;
 pub mod target;
 pub mod tls;

@@ -3,7 +3,9 @@
 //! Never: opens a certificate, key or list. The server crate checks that these files exist and fit together.
 //! Invariant: client certificates are requested only if there are authorities to verify them against.
 
-use crate::keys::{CIPHERS, CLIENT_PROTOCOLS, GROUPS, LISTENER_TLS, SERVER_PROTOCOLS};
+use tidegate_base::tls_names::{CIPHER_NAMES, GROUP_NAMES};
+
+use crate::keys::{CLIENT_PROTOCOLS, LISTENER_TLS, SERVER_PROTOCOLS};
 use crate::listeners::refused;
 use crate::model::{CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity};
 use crate::nearest::nearest;
@@ -28,8 +30,8 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
     }
     tls.strict_sni = table.is_true("strict-sni", notes).unwrap_or(false);
     table.set_word("min-version", &mut tls.version_min, notes);
-    tls.ciphers = read_names(&table, "ciphers", CIPHERS, notes);
-    tls.curves = read_names(&table, "curves", GROUPS, notes);
+    tls.ciphers = read_names(&table, "ciphers", CIPHER_NAMES, notes);
+    tls.curves = read_names(&table, "curves", GROUP_NAMES, notes);
     if table.value("alpn").is_some() {
         tls.alpn = read_names(&table, "alpn", CLIENT_PROTOCOLS, notes);
     }
@@ -92,8 +94,8 @@ pub(crate) fn read_pool(table: &Table<'_>, notes: &mut Notes) -> Option<PoolTls>
         tls.client_cert = read_certificate(&client, notes);
     }
     table.set_word("min-version", &mut tls.version_min, notes);
-    tls.ciphers = read_names(&table, "ciphers", CIPHERS, notes);
-    tls.curves = read_names(&table, "curves", GROUPS, notes);
+    tls.ciphers = read_names(&table, "ciphers", CIPHER_NAMES, notes);
+    tls.curves = read_names(&table, "curves", GROUP_NAMES, notes);
     tls.alpn = read_names(&table, "alpn", SERVER_PROTOCOLS, notes);
     tls.resume = table.is_true("resume", notes).unwrap_or(true);
     Some(tls)

@@ -25,6 +25,7 @@ use crate::buffers::Input;
 use crate::client::begins_with_header;
 use crate::connection::{Downstream, DownstreamState};
 use crate::exchange::Stage;
+use crate::tunnel::Side;
 use crate::worker::Worker;
 
 /// An unwanted body is read up to this many bytes to keep its connection. After a longer one the connection
@@ -249,7 +250,7 @@ impl Worker {
                 }
                 DownstreamState::Tunnel(id) => {
                     let id = *id;
-                    self.tunnel_to_upstream(reactor, id, rest)
+                    self.tunnel_received(reactor, id, Side::Client, rest)
                 }
             };
             if step == 0 {
@@ -601,7 +602,7 @@ impl Worker {
                     self.close_downstream(reactor, sock);
                 }
             }
-            DownstreamState::Tunnel(id) => self.tunnel_finished(reactor, id, true),
+            DownstreamState::Tunnel(id) => self.tunnel_finished(reactor, id, Side::Client),
         }
     }
 

@@ -40,7 +40,7 @@ const CUT_MARK: &str = "...";
 enum Level {
     /// Something failed, and the operator must act.
     Error,
-    /// A peer or a file was refused; the service goes on.
+    /// A peer or a file was refused; the service continues.
     Warning,
     /// Something changed as intended.
     Info,
@@ -185,7 +185,7 @@ impl Log {
     /// Waits until the lines that were queued so far are written or given up, or until `deadline`.
     fn flush(&self, deadline: Instant) {
         if self.is_writer() {
-            // The writer itself is ending, so it writes what is left, as far as stderr accepts it at once.
+            // The writer itself is ending, so it writes the remaining lines until `deadline`.
             let mut notices = Notices::default();
             return self.write_waiting(
                 &mut Output::new(Stderr { deadline: Some(deadline) }),

@@ -53,7 +53,7 @@ pub(crate) fn guard_main<T>(work: impl FnOnce() -> T) -> T {
 
 /// Runs `work` and calls `end` if it panics or fails.
 fn guard(name: &str, work: impl FnOnce() -> Ended, end: impl FnOnce()) {
-    // The process ends after a panic, so nothing observes what the panic left half done.
+    // The process ends after a panic, so nothing observes state that the panic left incomplete.
     let reason = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ended::AsPlanned) => return,
         Ok(Ended::Failed(reason)) => reason,

@@ -16,6 +16,15 @@ use crate::downstream::{is_blocked, look_span, next_look};
 use crate::exchange::{Exchange, Stage};
 use crate::worker::{Work, Worker};
 
+/// A side of a tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    /// The downstream connection.
+    Client,
+    /// The upstream connection.
+    Server,
+}
+
 impl Worker {
     /// Relays the 101 response and turns the exchange into a tunnel.
     pub(crate) fn begin_tunnel<R: Reactor>(
@@ -43,35 +52,22 @@ impl Worker {
         self.arm_tunnel(reactor, id);
     }
 
-    /// Relays bytes of the client to the server. Returns how many were processed.
-    pub(crate) fn tunnel_to_upstream<R: Reactor>(
+    /// Relays bytes of one side to the other. Returns how many were processed.
+    pub(crate) fn tunnel_received<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
+        from: Side,
         bytes: &[u8],
     ) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
-        let (down, up) = (exchange.down, exchange.up);
-        reactor.send(up, bytes);
-        if is_blocked(reactor, up) {
-            reactor.set_receiving(down, false);
-        }
-        self.arm_tunnel(reactor, id);
-        bytes.len()
-    }
-
-    /// Relays bytes of the server to the client. Returns how many were processed.
-    pub(crate) fn tunnel_to_downstream<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        id: Id<Exchange>,
-        bytes: &[u8],
-    ) -> usize {
-        let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
-        let (down, up) = (exchange.down, exchange.up);
-        reactor.send(down, bytes);
-        if is_blocked(reactor, down) {
-            reactor.set_receiving(up, false);
+        let (from, to) = match from {
+            Side::Client => (exchange.down, exchange.up),
+            Side::Server => (exchange.up, exchange.down),
+        };
+        reactor.send(to, bytes);
+        if is_blocked(reactor, to) {
+            reactor.set_receiving(from, false);
         }
         self.arm_tunnel(reactor, id);
         bytes.len()
@@ -83,15 +79,18 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
-        by_client: bool,
+        by: Side,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        if by_client {
-            exchange.down_finished = true;
-            reactor.finish(exchange.up);
-        } else {
-            exchange.up_finished = true;
-            reactor.finish(exchange.down);
+        match by {
+            Side::Client => {
+                exchange.down_finished = true;
+                reactor.finish(exchange.up);
+            }
+            Side::Server => {
+                exchange.up_finished = true;
+                reactor.finish(exchange.down);
+            }
         }
         if exchange.down_finished && exchange.up_finished {
             let (down, up) = (exchange.down, exchange.up);

@@ -2,7 +2,7 @@
 //! In: bytes and events of upstream connections. Out: responses in the output of downstream connections.
 //! Never: derives a response's framing a second time; reuses a connection if the end of its last response is
 //! in doubt.
-//! Invariant: an idle connection (`exchange` is none) is either in its pool's idle list or kept for one
+//! Invariant: an idle connection (`exchange` is `Id::NONE`) is either in its pool's idle list or kept for one
 //! client (client.rs), never both. Any byte received while idle, or before the next request has begun to be
 //! sent, closes it.
 
@@ -22,6 +22,7 @@ use crate::connection::DownstreamState;
 use crate::dispatch::{Failure, NO_CONNECT, send_framed};
 use crate::downstream::{is_blocked, look_again_at, next_look};
 use crate::exchange::{Exchange, Framing, Stage};
+use crate::tunnel::Side;
 use crate::worker::{Work, Worker};
 
 impl Worker {
@@ -105,7 +106,7 @@ impl Worker {
                     self.give_up_request(reactor, id);
                     return bytes.len();
                 }
-                Stage::Tunnel => self.tunnel_to_downstream(reactor, id, rest),
+                Stage::Tunnel => self.tunnel_received(reactor, id, Side::Server, rest),
             };
             if step == 0 {
                 break;
@@ -336,8 +337,8 @@ impl Worker {
         self.work.push(Work::Resume(down));
     }
 
-    /// The response is complete, and so is the request as far as it goes: keeps or closes each of the two
-    /// connections.
+    /// Ends an exchange whose response is complete and whose request will not be forwarded any further. Keeps or
+    /// closes each of the two connections.
     pub(crate) fn end_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -439,7 +440,7 @@ impl Worker {
             return self.retire_upstream(reactor, sock);
         };
         match exchange.stage {
-            Stage::Tunnel => self.tunnel_finished(reactor, id, false),
+            Stage::Tunnel => self.tunnel_finished(reactor, id, Side::Server),
             Stage::ExpectBody if exchange.response_body.handle_end().is_ok() => {
                 self.finish_exchange(reactor, id, false);
                 self.give_up_request(reactor, id);

@@ -6,10 +6,10 @@ mod support;
 use std::cell::Cell;
 use support::Scratch;
 use tidegate_base::Prng;
+use tidegate_base::statistics::Estimate;
 use tidegate_tune::action::Action;
 use tidegate_tune::host::Host;
 use tidegate_tune::journal::Journal;
-use tidegate_tune::prove::statistics::interval;
 use tidegate_tune::prove::trial::{
     Bench, Candidate, Measure, Proof, Sample, TrialError, experiment,
 };
@@ -164,7 +164,7 @@ fn interval_contains_the_true_value_in_at_least_90_percent() {
     for seed in 0..200 {
         let values: Vec<f64> =
             (0..11).map(|_| 1.0 + (prng.below(2001) as f64 - 1000.0) / 1e4).collect();
-        let found = interval(&values, seed).unwrap();
+        let found = Estimate::of(&values, seed);
         inside += u32::from(found.low <= 1.0 && 1.0 <= found.high);
     }
     assert!(inside >= 180, "{inside} of 200");

@@ -4,10 +4,11 @@
 
 use super::load::Counted;
 use crate::machine;
-use crate::statistics::{self, Estimate};
+use crate::report::SPREAD_SEED;
 use core::fmt;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
+use tidegate_base::statistics::{Estimate, median};
 
 /// Largest fraction of the measured CPUs' busy time that may belong to other work than the contender: enough
 /// for soft interrupts and the timer tick, but not for a second program.
@@ -144,7 +145,7 @@ impl Row {
     }
 
     fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
-        statistics::median(&self.samples.iter().map(of).collect::<Vec<f64>>())
+        median(&self.samples.iter().map(of).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
     }
 
     /// The fraction of the measured CPUs' busy time that was not the contender's (median of the rounds).
@@ -190,7 +191,7 @@ impl Record {
 
     /// Tidegate's measure.
     pub(crate) fn ours_estimate(&self) -> Option<Estimate> {
-        Some(statistics::estimate(&self.ours()?.measures(self.measure)))
+        Some(Estimate::of(&self.ours()?.measures(self.measure), SPREAD_SEED))
     }
 
     /// Tidegate's measure divided by that of `name`, paired by round.
@@ -200,7 +201,11 @@ impl Record {
 
     fn ratio(&self, these: Option<&Row>, those: Option<&Row>) -> Option<Estimate> {
         let (these, those) = (these?, those?);
-        Some(statistics::paired_ratio(&these.measures(self.measure), &those.measures(self.measure)))
+        Some(Estimate::of_ratios(
+            &these.measures(self.measure),
+            &those.measures(self.measure),
+            SPREAD_SEED,
+        ))
     }
 
     /// The record as JSON.
@@ -227,7 +232,7 @@ impl Record {
     }
 
     fn row_to_json(&self, row: &Row) -> Value {
-        let estimate = statistics::estimate(&row.measures(self.measure));
+        let estimate = Estimate::of(&row.measures(self.measure), SPREAD_SEED);
         let mut object = Map::new();
         object.insert("name".to_owned(), json!(row.name));
         object.insert("version".to_owned(), json!(row.version));
@@ -336,7 +341,7 @@ impl fmt::Display for Record {
 
 impl Record {
     fn fmt_row(&self, row: &Row, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let estimate = statistics::estimate(&row.measures(self.measure));
+        let estimate = Estimate::of(&row.measures(self.measure), SPREAD_SEED);
         let ratio = |ratio: Option<Estimate>| {
             ratio.map_or_else(
                 || "-".to_owned(),

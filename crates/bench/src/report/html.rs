@@ -2,13 +2,14 @@
 //! In: runs. Out: HTML with inline SVG, without scripts and without external resources.
 //! Invariant: all text from the operator or the server is escaped.
 
+use super::SPREAD_SEED;
 use super::chart::{self, Axis, Scale, Series, Stroke, escape};
 use super::{Run, longest, paired_rounds, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
 use crate::quantity::{counted, micros, short};
-use crate::statistics;
 use core::fmt::Write as _;
+use tidegate_base::statistics::Estimate;
 
 /// Number of line colours in the page's style.
 const COLOURS: usize = 8;
@@ -125,7 +126,7 @@ fn ratios(runs: &[Run]) -> String {
         let cell = |of: fn(&super::RoundFigures) -> f64| {
             let these: Vec<f64> = run.rounds.iter().map(of).collect();
             let those: Vec<f64> = first.rounds.iter().map(of).collect();
-            let ratio = statistics::paired_ratio(&these, &those);
+            let ratio = Estimate::of_ratios(&these, &those, SPREAD_SEED);
             if ratio.median.is_finite() {
                 format!("{:.3} <small>{:.3} to {:.3}</small>", ratio.median, ratio.low, ratio.high)
             } else {

@@ -3,12 +3,13 @@
 //! In: runs. Out: one JSON object; for several candidates, one object each under `candidates`.
 
 use super::Run;
+use super::SPREAD_SEED;
 use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
 use crate::plan::Pace;
-use crate::statistics;
 use crate::tally::Tally;
 use serde_json::{Map, Value, json};
+use tidegate_base::statistics::Estimate;
 
 /// The report of `runs` as JSON.
 #[must_use]
@@ -182,7 +183,7 @@ fn ratios_to_json(runs: &[Run]) -> Value {
             let ratio = |of: fn(&super::RoundFigures) -> f64| {
                 let these: Vec<f64> = run.rounds.iter().map(of).collect();
                 let those: Vec<f64> = first.rounds.iter().map(of).collect();
-                let estimate = statistics::paired_ratio(&these, &those);
+                let estimate = Estimate::of_ratios(&these, &those, SPREAD_SEED);
                 json!({ "median": estimate.median, "low": estimate.low, "high": estimate.high })
             };
             json!({

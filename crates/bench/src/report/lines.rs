@@ -21,7 +21,8 @@ impl Lines {
     /// The names of the columns.
     #[must_use]
     pub fn header() -> &'static str {
-        "#_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) 1xx 2xx 3xx 4xx 5xx pktin/s pktout/s netin(Bps) netout(Bps) softirq/s"
+        "#_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) \
+         1xx 2xx 3xx 4xx 5xx pktin/s pktout/s netin(Bps) netout(Bps) softirq/s"
     }
 
     /// The line of the second that `tick` ends; `None` within a second. `throttle_percent` is 100 after the

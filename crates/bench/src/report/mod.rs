@@ -21,6 +21,8 @@ use crate::plan::{Arrivals, Pace, Plan};
 use crate::quantity::{counted, micros, short};
 use crate::tally::Tally;
 
+/// Seed of the resampling for spreads, fixed so that the same rounds give the same report.
+pub(crate) const SPREAD_SEED: u64 = 0x7469_6465;
 /// Shown in tables where nothing was measured.
 const NOTHING: &str = "-";
 

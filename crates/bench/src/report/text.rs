@@ -1,11 +1,12 @@
 //! The report for people, and the percentile dump for plotting scripts.
 //! In: runs. Out: text. Invariant: if the client was saturated, the first line reports it.
 
+use super::SPREAD_SEED;
 use super::{NOTHING, RoundFigures, Run, longest, paired_rounds, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::quantity::{counted, micros, short};
-use crate::statistics;
 use core::fmt::Write as _;
+use tidegate_base::statistics::Estimate;
 
 /// The report fits a terminal of this many columns.
 const COLUMNS: usize = 80;
@@ -296,7 +297,7 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
         for (name, of) in measures {
             let these: Vec<f64> = run.rounds.iter().map(of).collect();
             let those: Vec<f64> = first.rounds.iter().map(of).collect();
-            let ratio = statistics::paired_ratio(&these, &those);
+            let ratio = Estimate::of_ratios(&these, &those, SPREAD_SEED);
             if ratio.median.is_finite() {
                 writeln!(
                     text,

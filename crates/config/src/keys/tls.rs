@@ -1,27 +1,13 @@
 //! The TLS settings of listeners and pools.
-//! In: nothing. Out: the sections of the `tls` settings, which `FILE` refers to.
+//! In: nothing. Out: the sections that describe the `tls` settings; `FILE` refers to them.
+
+use tidegate_base::tls_names::{CIPHER_NAMES, GROUP_NAMES};
 
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Name, OneOf, Rows, Table, Text, Word};
 use super::{Key, Section, TIMEOUT, key};
 use crate::model::{ClientAuth, TlsVersion};
 use crate::words::Worded as _;
-
-/// Cipher suites that a file may name (IANA names).
-pub(crate) const CIPHERS: &[&str] = &[
-    "TLS_AES_256_GCM_SHA384",
-    "TLS_AES_128_GCM_SHA256",
-    "TLS_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-];
-
-/// Key exchange groups that a file may name.
-pub(crate) const GROUPS: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"];
 
 /// Application protocols (ALPN) that a listener may accept.
 pub(crate) const CLIENT_PROTOCOLS: &[&str] = &["http/1.1", "http/1.0"];
@@ -31,14 +17,14 @@ pub(crate) const SERVER_PROTOCOLS: &[&str] = &["http/1.1"];
 
 const CIPHERS_KEY: Key = key(
     "ciphers",
-    List(&Name(CIPHERS)),
+    List(&Name(CIPHER_NAMES)),
     Absent,
     "Cipher suites, in order of preference. Without it, all suites listed here are offered.",
     "All of them are authenticated and provide forward secrecy: past traffic stays secret if a key is disclosed.",
 );
 const CURVES_KEY: Key = key(
     "curves",
-    List(&Name(GROUPS)),
+    List(&Name(GROUP_NAMES)),
     Absent,
     "Key exchange groups, in order of preference. Without it, all groups listed here are offered.",
     "The first group also resists quantum computers, if the other side supports it.",

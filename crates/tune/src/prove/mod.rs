@@ -5,7 +5,6 @@
 
 pub mod demonstration;
 pub mod load;
-pub mod statistics;
 pub mod trial;
 pub mod waterfall;
 
@@ -31,6 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use trial::{Bench, Candidate, experiment};
 use waterfall::ProofReport;
 
+/// Minimum number of rounds for a meaningful interval.
+const ROUNDS_MIN: i64 = 5;
 /// The configuration file of the Tidegate server, in the directory of the journal while `prove` runs.
 const CONFIG_FILE: &str = "prove.toml";
 
@@ -71,7 +72,7 @@ pub struct ProveArgs {
     #[arg(long = "held", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     held: u32,
     /// Pairs of rounds for each change
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(statistics::ROUNDS_MIN as i64..1000))]
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(ROUNDS_MIN..1000))]
     rounds: u32,
     /// Seconds per round
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..3600))]

@@ -9,9 +9,9 @@ use crate::action::Action;
 use crate::apply::{ApplyError, apply};
 use crate::host::Host;
 use crate::journal::Journal;
-use crate::prove::statistics::{Interval, interval, median};
 use crate::undo::undo_after;
 use std::fmt;
+use tidegate_base::statistics::{Estimate, median};
 
 /// A change to try.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub struct Trial {
     /// The name of the candidate.
     pub id: String,
     /// CPU per request with the candidate divided by that without: below 1 is a gain.
-    pub ratio: Interval,
+    pub ratio: Estimate,
     /// Median CPU per request without the candidate.
     pub before_us: f64,
     /// Median CPU per request with the candidate.
@@ -61,7 +61,7 @@ pub struct Trial {
 #[derive(Clone, Debug, Default)]
 pub struct Proof {
     /// The ratio of the unchanged host against itself; `None` if it was not measured.
-    pub noise: Option<Interval>,
+    pub noise: Option<Estimate>,
     /// Median CPU per request of the unchanged host.
     pub baseline_us: f64,
     /// Median requests per second of the unchanged host.
@@ -201,7 +201,7 @@ impl Bench<'_> {
     }
 
     /// Measures one candidate against the present state of the host, and restores that state.
-    fn trial(&mut self, candidate: &Candidate, noise: &Interval) -> Result<Trial, TrialError> {
+    fn trial(&mut self, candidate: &Candidate, noise: &Estimate) -> Result<Trial, TrialError> {
         let (pairs, _) = self.pairs(candidate)?;
         let ratio =
             ratio_of(&pairs).ok_or_else(|| TrialError::Measure("no valid rounds".to_owned()))?;
@@ -278,11 +278,12 @@ impl Bench<'_> {
     }
 }
 
-fn ratio_of(pairs: &[Pair]) -> Option<Interval> {
+fn ratio_of(pairs: &[Pair]) -> Option<Estimate> {
     let ratios: Vec<f64> = pairs
         .iter()
         .filter(|(without, with)| *without > 0.0 && *with > 0.0)
         .map(|(without, with)| with / without)
         .collect();
-    interval(&ratios, 0x7469_6465)
+    let estimate = Estimate::of(&ratios, 0x7469_6465);
+    estimate.median.is_finite().then_some(estimate)
 }

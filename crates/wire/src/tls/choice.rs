@@ -7,6 +7,8 @@ use rustls::{
     ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion, Tls13CipherSuite, version,
 };
 
+pub use tidegate_base::tls_names::{CIPHER_NAMES, GROUP_NAMES};
+
 use super::randomness::Randomness;
 use super::records::{CheckedAead, tls13, with_aead};
 use super::setup::{SetupFault, SetupKind};
@@ -50,19 +52,6 @@ impl Version {
 /// The supported versions, newest first.
 static VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
 
-/// IANA names of the cipher suites, in order of preference.
-pub const CIPHER_NAMES: &[&str] = &[
-    "TLS_AES_256_GCM_SHA384",
-    "TLS_AES_128_GCM_SHA256",
-    "TLS_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-];
-
 /// The OpenSSL names of `CIPHER_NAMES`, in the same order.
 const CIPHER_OPENSSL_NAMES: [&str; 9] = [
     "TLS_AES_256_GCM_SHA384",
@@ -75,9 +64,6 @@ const CIPHER_OPENSSL_NAMES: [&str; 9] = [
     "ECDHE-RSA-AES128-GCM-SHA256",
     "ECDHE-RSA-CHACHA20-POLY1305",
 ];
-
-/// Names of the key exchange groups, in order of preference.
-pub const GROUP_NAMES: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"];
 
 /// The suites of `CIPHER_NAMES`, in the same order.
 const CIPHERS: [SupportedCipherSuite; 9] = {
