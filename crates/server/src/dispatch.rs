@@ -11,6 +11,8 @@ use tidegate_base::prng::hash_bytes;
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
+use tidegate_gate::chain::client_address;
+use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
@@ -70,6 +72,7 @@ impl Worker {
         let context = RequestContext {
             peer,
             trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
+            client_address_fields: &snapshot.client_address_fields[usize::from(down.listener)],
             scheme: down.scheme,
             client_certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
             via: &snapshot.config.server.via,
@@ -115,7 +118,7 @@ impl Worker {
             down_finished: false,
             up_finished: false,
             arrival: self.arrivals,
-            key_hash: hash_key(&pool.balance, head, peer),
+            key_hash: hash_key(&pool.balance, head, peer, listener),
             attempts: 0,
             tried: Tried::default(),
             request_body: BodyDecoder::new(head.length).dropping_trailers(drops_trailers),
@@ -463,7 +466,8 @@ impl Worker {
                 return bytes.len();
             }
             exchange.request_done = step.done;
-            Self::send_request_body(reactor, exchange, step.data);
+            let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
+            Self::send_request_body(reactor, exchange, step.data, fields);
             if exchange.stage == Stage::Buffering {
                 if !self.dispatch_buffered(reactor, id) {
                     return used;
@@ -520,7 +524,12 @@ impl Worker {
 
     /// Sends `data` to the server in the framing of the request head, and the end of the body if the request
     /// is complete.
-    fn send_request_body<R: Reactor>(reactor: &mut R, exchange: &mut Exchange, data: &[u8]) {
+    fn send_request_body<R: Reactor>(
+        reactor: &mut R,
+        exchange: &mut Exchange,
+        data: &[u8],
+        client_address_fields: &ClientAddressFields,
+    ) {
         let chunked = exchange.request_framing == Framing::Chunked;
         let trailers = exchange.request_body.trailers().len();
         let fits =
@@ -536,7 +545,7 @@ impl Worker {
                 out.extend_from_slice(data);
             }
             if chunked && exchange.request_done {
-                http1::encode_last_chunk(out, exchange.request_body.trailers());
+                client_address_fields.encode_last_chunk(out, exchange.request_body.trailers());
             }
             reactor.send(exchange.up, &exchange.replay[start..]);
             return;
@@ -547,7 +556,7 @@ impl Worker {
             && exchange.request_done
             && let Some(out) = reactor.output(exchange.up)
         {
-            http1::encode_last_chunk(out, exchange.request_body.trailers());
+            client_address_fields.encode_last_chunk(out, exchange.request_body.trailers());
         }
     }
 
@@ -783,15 +792,18 @@ fn hash_key(
     balance: &tidegate_config::model::Balance,
     head: &RequestHead<'_>,
     peer: Option<core::net::IpAddr>,
+    listener: &tidegate_config::model::Listener,
 ) -> Option<u64> {
     let tidegate_config::model::Balance::Hash(key) = balance else { return None };
     match key {
         HashKey::Path => Some(hash_bytes(head.path.as_bytes())),
         HashKey::Header(name) => head.find_named(name).map(hash_bytes),
-        HashKey::ClientAddress => peer.map(|ip| match ip {
-            core::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
-            core::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
-        }),
+        HashKey::ClientAddress => {
+            client_address(head, peer, &listener.trusted).map(|ip| match ip {
+                core::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
+                core::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
+            })
+        }
     }
 }
 
