@@ -21,7 +21,7 @@ pub use driver::Loop;
 pub use epoll::EpollReactor;
 pub use interface::{
     CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer,
-    Reactor, ServerKey, Shortage, Sock, SockId,
+    Reactor, Room, ServerKey, Shortage, Sock, SockId,
 };
 pub use mailbox::{Mailbox, Sender};
 pub use sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};

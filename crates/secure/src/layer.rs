@@ -16,7 +16,7 @@ use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER
 use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions,
-    ListenerId, Peer, Reactor, ServerKey, Shortage, SockId,
+    ListenerId, Peer, Reactor, Room, ServerKey, Shortage, SockId,
 };
 use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
@@ -512,6 +512,20 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         self.inner.abort(sock);
     }
 
+    fn close_at_once(&mut self, sock: SockId) {
+        self.layer.seal(self.inner, sock);
+        if let Some(mut conn) = self.layer.remove(sock)
+            && let Some(out) = self.inner.output(sock)
+        {
+            conn.session.close_notify(out);
+        }
+        self.inner.close_at_once(sock);
+    }
+
+    fn free_lingering(&mut self, kept: usize) -> bool {
+        self.inner.free_lingering(kept)
+    }
+
     fn set_deadline(&mut self, sock: SockId, at: Moment) {
         let now = self.inner.now();
         match self.layer.conn(sock) {
@@ -541,6 +555,10 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
 
     fn is_live(&self, sock: SockId) -> bool {
         self.inner.is_live(sock)
+    }
+
+    fn deadline(&self, sock: SockId) -> Moment {
+        self.inner.deadline(sock)
     }
 }
 
@@ -608,6 +626,14 @@ impl<R: Reactor, O: TlsObserver, H: LayerHandler> Handler<R> for Stack<'_, O, H>
             completion => self.pass(inner, completion),
         }
         self.settle(inner);
+    }
+
+    fn has_room(&self, inner: &R) -> bool {
+        self.handler.has_room(inner)
+    }
+
+    fn make_room(&mut self, inner: &mut R, shortage: Shortage) -> Room {
+        self.with_handler(inner, |handler, view| handler.make_room(view, shortage))
     }
 }
 
@@ -696,6 +722,8 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         if conn.session.is_established() || conn.server_key.is_some() {
             return self.process(inner, sock, bytes);
         }
+        self.handler.handle_handshake_bytes(sock);
+        let Some(conn) = self.layer.conn(sock) else { return };
         if conn.expects_preface {
             return self.receive_preface(inner, sock, bytes);
         }

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Span};
 use tidegate_base::limits::TRAILER_BYTES_MAX;
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{HashKey, Proxy};
@@ -22,8 +22,12 @@ use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
 use crate::downstream::is_blocked;
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
-use crate::worker::{Work, Worker};
+use crate::worker::{TIMER_ROOM, Work, Worker};
 
+/// How often queued requests look for room for a connection if no slot falls free.
+const ROOM_RETRY: Span = Span::from_millis(20);
+/// After this many attempts, a shortage that a connect meets after its beginning fails the request.
+const SHORTAGE_ATTEMPTS_MAX: u32 = 4;
 /// A queued request takes no more of its body once this many bytes are stored.
 const QUEUED_BYTES_MAX: usize = REPLAY_BYTES_MAX / 2;
 /// The most body bytes that a queued request takes at once. They must fit into `replay`, because there is no
@@ -144,19 +148,76 @@ impl Worker {
         let pool = &mut self.pools[usize::from(pool_index)];
         let now = reactor.now();
         match pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried) {
-            Pick::Server(server) => self.attach(reactor, id, server),
-            Pick::Full => {
-                exchange.stage = Stage::Queued;
-                let down = exchange.down;
-                if !pool.queue.push(id) {
-                    self.accounts.counters.queue_refusals.add(1);
-                    return self.fail(reactor, id, Failure { status: 503, text: QUEUE_FULL });
+            Pick::Server(server) => {
+                // Requests that wait for room came first.
+                let waits = pool.is_short && !pool.queue.is_empty();
+                let attached = match waits {
+                    false => self.attach(reactor, id, server),
+                    true => Err(Shortage::Slots),
+                };
+                if let Err(shortage) = attached {
+                    self.accounts.counters.slot_waits.add(1);
+                    self.enqueue(reactor, id, SHORTAGE);
+                    self.note_short_pool(reactor, pool_index, shortage);
                 }
-                self.accounts.counters.queued.add(1);
-                let config = &self.snapshot.config.pools[usize::from(pool_index)];
-                reactor.set_deadline(down, now.after(config.timeouts.queue));
+            }
+            Pick::Full => {
+                self.enqueue(reactor, id, Failure { status: 503, text: QUEUE_FULL });
             }
             Pick::None => self.fail(reactor, id, or_else),
+        }
+    }
+
+    /// Puts the exchange into the queue of its pool. If the queue is full, the exchange fails with `or_else`.
+    fn enqueue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.stage = Stage::Queued;
+        let (down, pool) = (exchange.down, usize::from(exchange.pool));
+        if !self.pools[pool].queue.push(id) {
+            self.accounts.counters.queue_refusals.add(1);
+            return self.fail(reactor, id, or_else);
+        }
+        self.accounts.counters.queued.add(1);
+        let timeouts = &self.snapshot.config.pools[pool].timeouts;
+        reactor.set_deadline(down, reactor.now().after(timeouts.queue));
+    }
+
+    /// Notes that queued exchanges of the pool wait for room for a connection.
+    fn note_short_pool<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16, shortage: Shortage) {
+        self.short_of_others |= shortage != Shortage::Slots;
+        let pool = &mut self.pools[usize::from(pool_index)];
+        if pool.queue.is_empty() || core::mem::replace(&mut pool.is_short, true) {
+            return;
+        }
+        if self.short_pools.is_empty() {
+            reactor.set_timer(TIMER_ROOM, reactor.now().after(ROOM_RETRY));
+        }
+        self.short_pools.push_back(pool_index);
+    }
+
+    /// Serves the queues of pools that wait for room, if a slot is free. Returns whether one was served.
+    pub(crate) fn serve_short_pools<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        let free = !self.short_of_others && reactor.sock_count() < self.slots_max();
+        if self.short_pools.is_empty() || !free {
+            return false;
+        }
+        let Some(pool) = self.short_pools.pop_front() else { return false };
+        self.pools[usize::from(pool)].is_short = false;
+        self.serve_queue(reactor, pool);
+        true
+    }
+
+    /// Serves the queues of all pools that wait for room: connections may have become idle that can be closed
+    /// for them, or another shortage may have ended.
+    pub(crate) fn retry_short_pools<R: Reactor>(&mut self, reactor: &mut R) {
+        self.short_of_others = false;
+        for _ in 0..self.short_pools.len() {
+            let Some(pool) = self.short_pools.pop_front() else { return };
+            self.pools[usize::from(pool)].is_short = false;
+            self.serve_queue(reactor, pool);
+        }
+        if !self.short_pools.is_empty() {
+            reactor.set_timer(TIMER_ROOM, reactor.now().after(ROOM_RETRY));
         }
     }
 
@@ -175,43 +236,60 @@ impl Worker {
             else {
                 return;
             };
-            pool.queue.pop();
-            self.attach(reactor, id, server);
+            if let Err(shortage) = self.attach(reactor, id, server) {
+                return self.note_short_pool(reactor, pool_index, shortage);
+            }
         }
     }
 
-    /// Sends the exchange's request to `server`, over an idle connection if that is safe.
-    fn attach<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, server: usize) {
-        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+    /// Sends the exchange's request to `server`, over an idle connection if that is safe, and removes the
+    /// exchange from the queue.
+    ///
+    /// # Errors
+    /// There is no room for a connection to the server. Nothing has changed.
+    fn attach<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        server: usize,
+    ) -> Result<(), Shortage> {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
-        pool.state.note_start(server);
-        exchange.server = server as u16;
-        exchange.tried.insert(server);
-        exchange.attempts += 1;
-        exchange.response_started = false;
         // A retry uses a fresh connection: another idle connection may have been closed by its server, too.
-        let fresh = exchange.attempts > 1;
+        let fresh = exchange.attempts > 0;
         let down = exchange.down;
         let idle = match self.snapshot.config.pools[usize::from(pool_index)].proxy_protocol {
             _ if fresh => None,
             None => pool.idle.pop(server),
             Some(_) => self.take_kept(down, pool_index, server),
         };
-        if let Some(exchange) = self.exchanges.get_mut(id) {
-            exchange.reused = idle.is_some();
-        }
         let up = match idle {
             Some(up) => {
                 self.accounts.counters.upstream_reuses.add(1);
-                up
+                Ok(up)
             }
-            None => match self.connect(reactor, pool_index, server, down) {
-                Ok(up) => up,
-                Err(shortage) => return self.attempt_hit_shortage(reactor, id, shortage),
-            },
+            None => self.connect(reactor, pool_index, server, down),
         };
-        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if let Err(shortage) = up
+            && shortage != Shortage::Ports
+        {
+            return Err(shortage);
+        }
+        let pool = &mut self.pools[usize::from(pool_index)];
+        pool.queue.remove(id);
+        pool.state.note_start(server);
+        let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
+        exchange.server = server as u16;
+        exchange.tried.insert(server);
+        exchange.attempts += 1;
+        exchange.response_started = false;
+        exchange.reused = idle.is_some();
+        let Ok(up) = up else {
+            // Ports run out for one address only, so another server is tried.
+            self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
+            return Ok(());
+        };
         exchange.up = up;
         exchange.stage = if exchange.reused { Stage::ExpectResponse } else { Stage::Connecting };
         reactor.send(up, &exchange.replay);
@@ -225,10 +303,32 @@ impl Worker {
         }
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
+        Ok(())
     }
 
-    /// Begins a connect to `server` on behalf of the client at `down`.
+    /// Begins a connect to `server` on behalf of the client at `down`. Makes room for it if there is none.
     fn connect<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool: u16,
+        server: usize,
+        down: SockId,
+    ) -> Result<SockId, Shortage> {
+        let full = reactor.sock_count() >= self.slots_max();
+        if full && !self.make_room_for_server(reactor) {
+            return Err(Shortage::Slots);
+        }
+        match self.connect_once(reactor, pool, server, down) {
+            Err(shortage)
+                if shortage != Shortage::Ports && !full && self.make_room_for_server(reactor) =>
+            {
+                self.connect_once(reactor, pool, server, down)
+            }
+            begun => begun,
+        }
+    }
+
+    fn connect_once<R: Reactor>(
         &mut self,
         reactor: &mut R,
         pool: u16,
@@ -249,7 +349,6 @@ impl Worker {
         };
         let up = begun.inspect_err(|_| counters.upstream_connect_failures.add(1))?;
         counters.upstream_now.add(1);
-        self.note_new_connection(reactor);
         self.conns.insert_upstream(
             up,
             Upstream {
@@ -368,9 +467,10 @@ impl Worker {
         }
     }
 
-    /// The connect failed because this process was short of a resource. The server is not marked as failed,
-    /// and no other server is tried, because it would need the same resource. Ports are the exception: they
-    /// run out for one address only, so another server is tried.
+    /// A connect that was begun has failed because this process was short of a resource. The server is not
+    /// marked as failed, and no other server is tried, because it would need the same resource. The exchange
+    /// waits in the queue. Ports are the exception: they run out for one address only, so another server is
+    /// tried.
     pub(crate) fn attempt_hit_shortage<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -381,11 +481,17 @@ impl Worker {
             return self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let server = usize::from(exchange.server);
+        let (pool, server) = (exchange.pool, usize::from(exchange.server));
         exchange.up = SockId::NONE;
-        self.pools[usize::from(exchange.pool)].state.note_end(server);
-        self.work.push(Work::ServeQueue(exchange.pool));
-        self.fail(reactor, id, SHORTAGE);
+        let attempts = exchange.attempts;
+        self.pools[usize::from(pool)].state.note_end(server);
+        self.work.push(Work::ServeQueue(pool));
+        if attempts >= SHORTAGE_ATTEMPTS_MAX {
+            return self.fail(reactor, id, SHORTAGE);
+        }
+        self.accounts.counters.slot_waits.add(1);
+        self.enqueue(reactor, id, SHORTAGE);
+        self.note_short_pool(reactor, pool, shortage);
     }
 
     /// An attempt failed: makes another attempt if that is safe, and otherwise fails the exchange.

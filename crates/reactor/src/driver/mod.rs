@@ -28,6 +28,7 @@ use crate::steering::LeavingListeners;
 use crate::waker::Waker;
 
 use accept::ListenerSlot;
+use close::Lingering;
 use outputs::Outputs;
 use slots::{NO_OUTPUT, SendSide, Slots, State};
 
@@ -48,6 +49,10 @@ pub struct Loop<K: Kernel> {
     listeners: Vec<ListenerSlot<K::Handle>>,
     /// When accepting resumes after a shortage; `NEVER` while accepting is not paused.
     accept_again_at: Moment,
+    /// How long the next pause of accepting is. It doubles from pause to pause, until one accept succeeds.
+    accept_pause: Span,
+    /// The closed connections that wait for their peers.
+    lingering: Lingering,
     /// The deadlines of connections, by slot index.
     deadlines: Wheel,
     /// The handler's timers, by their number.
@@ -82,6 +87,8 @@ impl<K: Kernel> Loop<K> {
             outputs: Outputs::default(),
             listeners: Vec::new(),
             accept_again_at: Moment::NEVER,
+            accept_pause: accept::PAUSE_MIN,
+            lingering: Lingering::default(),
             deadlines: Wheel::with_capacity(now, reserved),
             timers: Wheel::new(now),
             dirty: list(),
@@ -211,9 +218,13 @@ impl<K: Kernel> Loop<K> {
 
     /// Frees the slot and everything it holds. Its id is stale afterwards. Paused accepting resumes.
     fn free(&mut self, index: u32) {
-        let output = self.slots.at(index).output;
+        let slot = self.slots.at(index);
+        let (output, lingers) = (slot.output, slot.lingers);
         if output != NO_OUTPUT {
             self.outputs.give_back(output);
+        }
+        if lingers {
+            self.lingering.forget();
         }
         if let Some(handle) = self.slots.remove(index) {
             self.kernel.close(handle);
@@ -428,6 +439,14 @@ impl<K: Kernel> Reactor for Loop<K> {
         }
     }
 
+    fn close_at_once(&mut self, sock: SockId) {
+        self.close_in_haste(sock);
+    }
+
+    fn free_lingering(&mut self, kept: usize) -> bool {
+        self.free_longest_lingering(kept)
+    }
+
     fn set_deadline(&mut self, sock: SockId, at: Moment) {
         if self.slots.find(sock).is_some() {
             self.schedule(sock.index, at);
@@ -452,6 +471,10 @@ impl<K: Kernel> Reactor for Loop<K> {
 
     fn is_live(&self, sock: SockId) -> bool {
         self.slots.find(sock).is_some()
+    }
+
+    fn deadline(&self, sock: SockId) -> Moment {
+        self.slots.find(sock).map_or(Moment::NEVER, |slot| slot.deadline)
     }
 }
 

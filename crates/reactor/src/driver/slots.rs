@@ -68,6 +68,8 @@ pub(super) struct Slot<H> {
     pub(super) queued: bool,
     /// `Drained` must be handed over once all output has been sent.
     pub(super) drain_owed: bool,
+    /// The slot is counted in `Lingering`: its output and FIN were sent after `close`.
+    pub(super) lingers: bool,
     /// Reads discarded since `close`.
     pub(super) discards: u8,
 }
@@ -93,6 +95,7 @@ impl<H> Slot<H> {
             dirty: false,
             queued: false,
             drain_owed: false,
+            lingers: false,
             discards: 0,
         }
     }

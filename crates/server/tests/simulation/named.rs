@@ -113,7 +113,7 @@ fn idle_clients_are_closed_to_make_room() {
         let origin = stage.forward(&client, GET);
         assert_status(200, &stage.respond(&origin, &client));
         assert!(clients.len() > SLOTS / 2, "most idle clients stay: {}", clients.len());
-        assert!(stage.counters().idle_evictions.load() >= SLOTS as u64);
+        assert!(stage.counters().evicted_idle.load() >= SLOTS as u64);
     });
 }
 
