@@ -10,6 +10,7 @@ use crate::plan::{Arrivals, Pace, Plan, THREADS_MAX};
 use crate::quantity::counted;
 use crate::tally::{Interval, Tally};
 use crate::target::{RequestMix, Target};
+use crate::verdict::Verdict;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -22,12 +23,8 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 
 /// Descriptors that a thread needs besides the connections of the plan.
 const DESCRIPTORS_SPARE: u64 = 64;
-/// A thread that was busy for more than this fraction of its time limited the figures.
-const BUSY_MAX: f64 = 0.95;
-/// An open loop whose sends were later than this (p99) did not keep to its plan.
-const LATE_MAX_US: f64 = 1000.0;
-/// An open loop that left more than this fraction of its plan unsent did not keep to it, whatever the cause.
-const UNSENT_MAX: f64 = 0.01;
+/// A server that sends no response for this long until the end of the run has stopped responding.
+const SILENCE_MIN: Duration = Duration::from_millis(1000);
 /// The curves of a run up to this long have a point for each tick; those of longer runs one for each second.
 const SHORT_MAX: Duration = Duration::from_secs(12);
 /// Time between the threads' publishing and the tick that reads the published figures.
@@ -52,6 +49,8 @@ pub struct Job {
     pub cpus: Vec<usize>,
     /// The probe that runs alongside the load.
     pub reference: Option<Reference>,
+    /// Whether the first error ends the run.
+    pub stops_at_error: bool,
     /// Server processes whose CPU time and memory are measured.
     pub server_pids: Vec<u32>,
     /// CPUs whose entire busy time is attributed to the servers.
@@ -84,6 +83,18 @@ pub struct ThreadUse {
     pub answered: u64,
 }
 
+impl ThreadUse {
+    /// The fraction of its time that it was busy.
+    pub(crate) fn busy(&self) -> f64 {
+        self.cpu.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)
+    }
+
+    /// The fraction of its time that it was ready to run but waited for a CPU.
+    pub(crate) fn delayed(&self) -> f64 {
+        self.run_delay.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)
+    }
+}
+
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -101,6 +112,11 @@ pub struct Outcome {
     pub server_busy: Option<Duration>,
     /// Reasons why the client itself limited the figures; empty if it did not.
     pub saturated: Vec<String>,
+    /// Reasons why other users of the host delayed the client; empty if the client ran undisturbed.
+    pub disturbed: Vec<String>,
+    /// When the last response arrived, since the start, if the server was silent from then to the end of the
+    /// run (`SILENCE_MIN` or longer).
+    pub silent_since: Option<Duration>,
     /// Figures over time: a point for each second, or more in a short run.
     pub points: Vec<Point>,
     /// Whether the operator ended the run early.
@@ -138,12 +154,27 @@ impl Outcome {
         if let (Some(sum), Some(reference)) = (&mut self.reference, &other.reference) {
             sum.add(reference);
         }
-        self.saturated = saturation(&self.tally, &self.threads, self.reference.as_ref());
+        self.silent_since = self.silent_since.or(other.silent_since);
+        let verdict =
+            Verdict::new(&self.tally, &self.threads, self.reference.as_ref(), self.silent_since);
+        self.saturated = verdict.saturated;
+        self.disturbed = verdict.disturbed;
         let offset = self.points.last().map_or(0.0, |point| point.at_s);
         self.points
             .extend(other.points.iter().map(|point| Point { at_s: point.at_s + offset, ..*point }));
         self.was_stopped |= other.was_stopped;
         self.has_counted &= other.has_counted;
+    }
+
+    /// The sentence about a server that stopped responding during the run.
+    #[must_use]
+    pub fn silence_in_words(&self) -> Option<String> {
+        self.silent_since.map(|since| {
+            format!(
+                "Server silent: no response arrived after {:.1} s; the figures include the time after that.",
+                since.as_secs_f64()
+            )
+        })
     }
 
     /// CPU time of the client per response, µs, without the time spent spinning. `None` without a response.
@@ -319,6 +350,8 @@ struct Monitor<'a> {
     second_began: Duration,
     /// End of the last interval that was collected, since the start.
     ticked: Duration,
+    /// End of the last interval with a response, since the start.
+    responded: Duration,
     /// The points of the curves so far.
     points: Vec<Point>,
 }
@@ -334,6 +367,7 @@ impl<'a> Monitor<'a> {
             second: Interval::default(),
             second_began: Duration::ZERO,
             ticked: Duration::ZERO,
+            responded: Duration::ZERO,
             points: Vec::new(),
         }
     }
@@ -385,7 +419,10 @@ impl<'a> Monitor<'a> {
             }
             let now = monotonic_now().since(self.start);
             if now >= next_tick {
-                self.tick(&shares[..shares.len() - 1], false, watch);
+                let had_error = self.tick(&shares[..shares.len() - 1], false, watch);
+                if had_error && self.job.stops_at_error {
+                    stop.store(true, Ordering::Relaxed);
+                }
             }
             while next_tick <= now {
                 next_tick += PUBLISH_EVERY;
@@ -405,8 +442,8 @@ impl<'a> Monitor<'a> {
     }
 
     /// Collects the figures that the threads published since the last tick, if any. The length of the
-    /// interval comes from the threads, because this tick may be late.
-    fn tick(&mut self, shares: &[Shared], is_last: bool, watch: &mut dyn FnMut(&Tick<'_>)) {
+    /// interval comes from the threads, because this tick may be late. Returns whether there was an error.
+    fn tick(&mut self, shares: &[Shared], is_last: bool, watch: &mut dyn FnMut(&Tick<'_>)) -> bool {
         let mut interval = Interval::default();
         for shared in shares {
             // The figures of a thread that panicked are still correct.
@@ -420,9 +457,12 @@ impl<'a> Monitor<'a> {
         }
         let now = interval.until;
         if now <= self.ticked {
-            return;
+            return false;
         }
         let over = now - core::mem::replace(&mut self.ticked, now);
+        if interval.requests > 0 {
+            self.responded = now;
+        }
         self.second.add(&interval);
         self.second.connections = interval.connections;
         let second_over = now - self.second_began;
@@ -447,6 +487,20 @@ impl<'a> Monitor<'a> {
             self.second.clear();
             self.second_began = now;
         }
+        interval.errors > 0
+    }
+
+    /// When the last response arrived, if the server sent none from then to the end of the run.
+    fn silent_since(&self, tally: &Tally, was_stopped: bool) -> Option<Duration> {
+        let silence = self.ticked.saturating_sub(self.responded);
+        let errors = &tally.errors;
+        let failed =
+            errors.connect + errors.reset + errors.closed + errors.timeout + errors.tls > 0;
+        // A server that takes its time within the timeout is slow, not gone.
+        let hangs = tally.unanswered > 0 && silence >= self.job.plan.timeout;
+        let is_gone =
+            tally.requests > 0 && !was_stopped && silence >= SILENCE_MIN && (failed || hangs);
+        is_gone.then_some(self.responded)
     }
 
     fn outcome(
@@ -476,7 +530,8 @@ impl<'a> Monitor<'a> {
             .busy_before
             .filter(|_| has_counted)
             .map(|before| machine::busy_time(&self.job.server_cpus).saturating_sub(before));
-        let saturated = saturation(&tally, &threads, reference.as_ref());
+        let silent_since = self.silent_since(&tally, was_stopped);
+        let verdict = Verdict::new(&tally, &threads, reference.as_ref(), silent_since);
         Outcome {
             tally,
             reference,
@@ -484,7 +539,9 @@ impl<'a> Monitor<'a> {
             threads,
             server,
             server_busy,
-            saturated,
+            saturated: verdict.saturated,
+            disturbed: verdict.disturbed,
+            silent_since,
             points: self.points,
             was_stopped,
             has_counted,
@@ -505,47 +562,6 @@ impl Point {
             max_us: interval.latency.max_us(),
         }
     }
-}
-
-/// The reasons why the client itself limited the figures.
-fn saturation(tally: &Tally, threads: &[ThreadUse], reference: Option<&Tally>) -> Vec<String> {
-    let mut reasons = Vec::new();
-    for (number, thread) in threads.iter().enumerate() {
-        let wall = thread.wall.as_secs_f64().max(1e-9);
-        let busy = thread.cpu.as_secs_f64() / wall;
-        let delayed = thread.run_delay.as_secs_f64() / wall;
-        if busy > BUSY_MAX {
-            reasons.push(format!("thread {number} was busy {:.0} % of the time", busy * 100.0));
-        } else if busy + delayed > BUSY_MAX && delayed > 0.05 {
-            reasons.push(format!(
-                "thread {number} was busy {:.0} % and waited for its CPU {:.0} % of the time",
-                busy * 100.0,
-                delayed * 100.0
-            ));
-        }
-    }
-    let late_us = tally.schedule_error.percentile_us(99.0);
-    if late_us > LATE_MAX_US {
-        reasons.push(format!(
-            "1 % of the requests were sent {late_us:.0} µs or more later than planned"
-        ));
-    }
-    let planned = tally.issued + tally.unsent;
-    if tally.unsent as f64 > UNSENT_MAX * planned as f64 {
-        reasons.push(format!(
-            "{} of {planned} planned requests were never sent because no connection was free: use more \
-             --connections or a lower --rate",
-            tally.unsent
-        ));
-    }
-    let late_us = reference.map_or(0.0, |probe| probe.schedule_error.percentile_us(99.0));
-    if late_us > LATE_MAX_US {
-        reasons.push(format!(
-            "1 % of the probe's requests were sent {late_us:.0} µs or more later than planned, so the reference \
-             latency includes the client's own delay"
-        ));
-    }
-    reasons
 }
 
 fn spent_by_all(pids: &[u32]) -> Option<Spent> {
@@ -672,6 +688,7 @@ mod tests {
             tls: None,
             cpus: Vec::new(),
             reference: None,
+            stops_at_error: false,
             server_pids: Vec::new(),
             server_cpus: Vec::new(),
         }
@@ -750,14 +767,42 @@ mod tests {
     }
 
     #[test]
-    fn unsent_requests_are_reported_above_one_percent() {
-        let left = |issued, unsent| {
-            let tally = Tally { issued, unsent, ..Tally::default() };
-            saturation(&tally, &[], None)
+    fn server_that_stops_responding_is_not_a_saturated_client() {
+        use std::io::{Read as _, Write as _};
+        const ANSWERED: usize = 20;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            // Further connection attempts are refused. The client's threads have copies of the descriptor, so
+            // closing it would not end the socket.
+            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+            let mut request = [0; 4096];
+            for _ in 0..ANSWERED {
+                assert!(connection.read(&mut request).unwrap() > 0);
+                connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+            }
+            connection.shutdown(std::net::Shutdown::Both).unwrap();
+        });
+        let plan = Plan {
+            connections: 1,
+            duration: Some(SILENCE_MIN * 3),
+            pace: Pace::Total { per_second: 100.0, arrivals: Arrivals::Constant },
+            ..Plan::default()
         };
-        assert_eq!(left(10_000, 0), [""; 0]);
-        assert_eq!(left(10_000, 3), [""; 0]);
-        assert!(left(9000, 1000)[0].starts_with("1000 of 10000 planned requests were never sent"));
+        let outcome = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        server.join().unwrap();
+        assert!(outcome.silent_since.is_some(), "{:?}", outcome.tally.errors);
+        assert!(outcome.saturated.is_empty(), "{:?}", outcome.saturated);
+    }
+
+    #[test]
+    fn first_error_ends_the_run_if_asked() {
+        let plan = Plan { duration: Some(Duration::from_secs(60)), ..Plan::default() };
+        let address = crate::process::free_address().unwrap();
+        let job = Job { stops_at_error: true, ..job(address, plan) };
+        let outcome = run(&job, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        assert!(outcome.was_stopped && outcome.tally.errors.connect > 0);
     }
 
     #[test]

@@ -77,6 +77,27 @@ impl Times {
         self.histogram.value_at_quantile(percent / 100.0) as f64 / 1000.0
     }
 
+    /// Whether there are enough times for this percentile: with 95 % confidence at least one of them exceeds
+    /// it. Otherwise the figure would only repeat the longest time. Needed are 5 times for the median, 299 for
+    /// p99, 2,995 for p99.9. The longest time (100) needs one.
+    #[must_use]
+    pub fn carries(&self, percent: f64) -> bool {
+        const CONFIDENCE: f64 = 0.95;
+        let count = self.count();
+        if percent >= 100.0 {
+            return count > 0;
+        }
+        // The chance that none of `count` independent times exceeds the percentile.
+        let none_above = (percent / 100.0).powf(count as f64);
+        count > 0 && none_above <= 1.0 - CONFIDENCE
+    }
+
+    /// The percentile if there are enough times for it, microseconds.
+    #[must_use]
+    pub fn carried_us(&self, percent: f64) -> Option<f64> {
+        self.carries(percent).then(|| self.percentile_us(percent))
+    }
+
     /// The longest time, microseconds; 0 if the histogram is empty.
     #[must_use]
     pub fn max_us(&self) -> f64 {

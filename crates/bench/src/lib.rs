@@ -23,3 +23,4 @@ pub mod statistics;
 pub mod tally;
 pub mod target;
 pub mod tls;
+mod verdict;

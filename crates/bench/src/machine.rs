@@ -10,6 +10,68 @@ use std::time::Duration;
 /// Ticks per second of the times in /proc (USER_HZ, which Linux fixes at 100 for user space).
 const TICKS_PER_SECOND: u64 = 100;
 
+/// Traffic of all network interfaces, loopback included, and the soft interrupts of the network, since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkUse {
+    /// Packets received.
+    pub packets_in: u64,
+    /// Packets sent.
+    pub packets_out: u64,
+    /// Bytes received, with the headers of the link.
+    pub bytes_in: u64,
+    /// Bytes sent, with the headers of the link.
+    pub bytes_out: u64,
+    /// Soft interrupts for receiving and sending (NET_RX, NET_TX), on all CPUs.
+    pub soft_interrupts: u64,
+}
+
+impl NetworkUse {
+    /// The present counts; zero where a file is missing.
+    #[must_use]
+    pub fn now() -> Self {
+        let devices = fs::read_to_string("/proc/net/dev").unwrap_or_default();
+        let soft = fs::read_to_string("/proc/softirqs").unwrap_or_default();
+        Self::parse(&devices, &soft)
+    }
+
+    fn parse(devices: &str, soft_interrupts: &str) -> Self {
+        let mut sum = Self::default();
+        for (_, numbers) in devices.lines().filter_map(|line| line.split_once(':')) {
+            let numbers: Vec<u64> =
+                numbers.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
+            // Columns (proc(5)): 8 about received packets, then 8 about sent ones; bytes, packets ...
+            if let [bytes_in, packets_in, _, _, _, _, _, _, bytes_out, packets_out, ..] =
+                numbers[..]
+            {
+                sum.bytes_in += bytes_in;
+                sum.packets_in += packets_in;
+                sum.bytes_out += bytes_out;
+                sum.packets_out += packets_out;
+            }
+        }
+        sum.soft_interrupts = soft_interrupts
+            .lines()
+            .filter_map(|line| line.trim_start().split_once(':'))
+            .filter(|(name, _)| matches!(*name, "NET_RX" | "NET_TX"))
+            .flat_map(|(_, counts)| counts.split_ascii_whitespace())
+            .filter_map(|count| count.parse::<u64>().ok())
+            .sum();
+        sum
+    }
+
+    /// The counts since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            packets_in: self.packets_in.saturating_sub(earlier.packets_in),
+            packets_out: self.packets_out.saturating_sub(earlier.packets_out),
+            bytes_in: self.bytes_in.saturating_sub(earlier.bytes_in),
+            bytes_out: self.bytes_out.saturating_sub(earlier.bytes_out),
+            soft_interrupts: self.soft_interrupts.saturating_sub(earlier.soft_interrupts),
+        }
+    }
+}
+
 /// Time since boot during which `cpus` were not idle: user, nice, system, interrupts and stolen time of all
 /// processes. Resolution: 10 ms.
 #[must_use]
@@ -300,6 +362,23 @@ mod tests {
         assert_eq!(busy_ticks(STAT, &[0, 1]), 333);
         assert_eq!(busy_ticks(STAT, &[7]), 0);
         assert_eq!(busy_ticks("", &[0]), 0);
+    }
+
+    #[test]
+    fn traffic_of_all_interfaces_is_added_up() {
+        let devices = "Inter-|   Receive   |  Transmit\n face |bytes packets errs\n\
+                       \x20   lo: 100 2 0 0 0 0 0 0 100 2 0 0 0 0 0 0\n  eth0: 5 1 0 0 0 0 0 0 70 3 0 0 0 0 0 0\n";
+        let soft = "          CPU0 CPU1\n  HI: 9 9\n NET_TX: 1 2\n NET_RX: 30 40\n";
+        let found = NetworkUse::parse(devices, soft);
+        let wanted = NetworkUse {
+            packets_in: 3,
+            packets_out: 5,
+            bytes_in: 105,
+            bytes_out: 170,
+            soft_interrupts: 73,
+        };
+        assert_eq!(found, wanted);
+        assert_eq!(NetworkUse::parse("", ""), NetworkUse::default());
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct TlsOptions {
     #[arg(long, value_name = "FILE", conflicts_with = "accept_any_certificate")]
     ca: Option<PathBuf>,
     /// Accept any certificate for any name: the connection is encrypted but the server is not verified
-    #[arg(long)]
+    #[arg(short = 'k', long, visible_alias = "insecure")]
     accept_any_certificate: bool,
     /// Resume earlier sessions when connections are opened again
     #[arg(long = "tls-resumption", value_name = "on|off", default_value = "on", value_parser = parse_switch, action = clap::ArgAction::Set)]

@@ -164,8 +164,7 @@ impl PoolState {
                 return Pick::Server(server);
             }
         }
-        let waiting = |(index, server): (usize, &Server)| server.up && !tried.contains(index);
-        if self.servers.iter().enumerate().any(waiting) { Pick::Full } else { Pick::None }
+        if self.may_wait(tried) { Pick::Full } else { Pick::None }
     }
 
     /// Records that an exchange with `server` begins.
@@ -228,6 +227,26 @@ impl PoolState {
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.servers.iter().any(Server::is_open)
+    }
+
+    /// Whether a request that was sent to the servers in `tried` could be sent to another server now.
+    #[must_use]
+    pub fn has_room_for(&self, tried: &Tried) -> bool {
+        (0..self.servers.len()).any(|server| self.has_room_at(server, tried))
+    }
+
+    /// Whether a request that was sent to the servers in `tried` could be sent to `server` now.
+    #[must_use]
+    pub fn has_room_at(&self, server: usize, tried: &Tried) -> bool {
+        self.servers.get(server).is_some_and(Server::is_open) && !tried.contains(server)
+    }
+
+    /// Whether a server is up to which a request that was sent to the servers in `tried` could be sent once
+    /// the server is below its limit.
+    #[must_use]
+    pub fn may_wait(&self, tried: &Tried) -> bool {
+        let may_use = |(index, server): (usize, &Server)| server.up && !tried.contains(index);
+        self.servers.iter().enumerate().any(may_use)
     }
 
     /// Whether any server has a limit. Without a limit no request is ever queued.

@@ -91,6 +91,7 @@ impl Worker {
         }
         let has_connection = head.has(FieldName::Connection);
         let drops_trailers = !pool.trailers || forward::names_fields(head.fields(), has_connection);
+        self.arrivals += 1;
         let exchange = Exchange {
             down: sock,
             up: SockId::NONE,
@@ -110,6 +111,7 @@ impl Worker {
             response_relayed: false,
             down_finished: false,
             up_finished: false,
+            arrival: self.arrivals,
             key_hash: hash_key(&pool.balance, head, peer),
             attempts: 0,
             tried: Tried::default(),
@@ -143,13 +145,27 @@ impl Worker {
     /// Picks a server for the exchange, or puts the exchange into the pool's queue. If no server is
     /// available, the exchange fails with `or_else`.
     fn dispatch<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
-        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let Some(exchange) = self.exchanges.get(id) else { return };
         let pool_index = exchange.pool;
+        let is_new = exchange.attempts == 0;
+        if is_new && self.pools[usize::from(pool_index)].unserved {
+            self.serve_queue(reactor, pool_index);
+        }
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
-        let now = reactor.now();
-        match pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried) {
+        // No waiting exchange could use a free server now, so a new exchange may. A retry arrived before most
+        // waiting exchanges, but maybe after some; the queue decides in order of arrival.
+        let pick = match is_new || pool.queue.is_empty() {
+            true => {
+                let now = reactor.now();
+                pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried)
+            }
+            false if pool.state.may_wait(&exchange.tried) => Pick::Full,
+            false => Pick::None,
+        };
+        match pick {
             Pick::Server(server) => {
-                // Requests that wait for room came first.
+                // Exchanges that wait for room arrived before.
                 let waits = pool.is_short && !pool.queue.is_empty();
                 let attached = match waits {
                     false => self.attach(reactor, id, server),
@@ -168,18 +184,29 @@ impl Worker {
         }
     }
 
-    /// Puts the exchange into the queue of its pool. If the queue is full, the exchange fails with `or_else`.
+    /// Puts the exchange into the pool's queue, at the place of its arrival. If the queue is full, the exchange
+    /// fails with `or_else`.
     fn enqueue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let (pool_index, down) = (exchange.pool, exchange.down);
         exchange.stage = Stage::Queued;
-        let (down, pool) = (exchange.down, usize::from(exchange.pool));
-        if !self.pools[pool].queue.push(id) {
+        let pool = &mut self.pools[usize::from(pool_index)];
+        let is_new = exchange.attempts == 0;
+        let has_place = match is_new {
+            true => pool.queue.push(id, exchange.arrival),
+            false => pool.queue.put_back(id, exchange.arrival),
+        };
+        if !has_place {
             self.accounts.counters.queue_refusals.add(1);
             return self.fail(reactor, id, or_else);
         }
+        if !is_new {
+            // The exchange may be able to use a server that is free now.
+            self.note_unserved(pool_index);
+        }
         self.accounts.counters.queued.add(1);
-        let timeouts = &self.snapshot.config.pools[pool].timeouts;
-        reactor.set_deadline(down, reactor.now().after(timeouts.queue));
+        let config = &self.snapshot.config.pools[usize::from(pool_index)];
+        reactor.set_deadline(down, reactor.now().after(config.timeouts.queue));
     }
 
     /// Notes that queued exchanges of the pool wait for room for a connection.
@@ -221,25 +248,68 @@ impl Worker {
         }
     }
 
-    /// Assigns servers to the queued exchanges of the pool, as long as a server has a free connection.
+    /// Ends the use of a server by an exchange. A waiting exchange may use the server next.
+    pub(crate) fn release_server(&mut self, pool: u16, server: u16) {
+        self.pools[usize::from(pool)].state.note_end(usize::from(server));
+        self.note_unserved(pool);
+    }
+
+    /// Makes the current handler call serve the pool's queue.
+    fn note_unserved(&mut self, pool_index: u16) {
+        let pool = &mut self.pools[usize::from(pool_index)];
+        if !pool.unserved && !pool.queue.is_empty() {
+            pool.unserved = true;
+            self.work.push(Work::ServeQueue(pool_index));
+        }
+    }
+
+    /// Assigns servers to the queued exchanges of the pool in order of arrival, as long as a server has a free
+    /// connection. An exchange that was sent to every free server already keeps its place and does not block
+    /// the later ones.
     pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
-        loop {
+        let pool = &mut self.pools[usize::from(pool_index)];
+        pool.unserved = false;
+        let mut next = pool.queue.front();
+        while let Some(id) = next {
             let pool = &mut self.pools[usize::from(pool_index)];
-            let Some(id) = pool.queue.front() else { return };
-            let Some(exchange) = self.exchanges.get_mut(id) else {
-                pool.queue.pop();
+            if !pool.state.has_room() {
+                return;
+            }
+            next = pool.queue.after(id);
+            let Some(exchange) = self.exchanges.get(id) else {
+                pool.queue.remove(id);
                 continue;
             };
+            if !pool.state.has_room_for(&exchange.tried) {
+                continue;
+            }
             let now = reactor.now();
             let Pick::Server(server) =
                 pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried)
             else {
-                return;
+                continue;
             };
             if let Err(shortage) = self.attach(reactor, id, server) {
                 return self.note_short_pool(reactor, pool_index, shortage);
             }
+            let pool = &mut self.pools[usize::from(pool_index)];
+            if core::mem::take(&mut pool.unserved) {
+                // The attempt has failed already, and the exchange is back at its place.
+                next = pool.queue.front();
+            }
         }
+    }
+
+    /// Whether no exchange that arrived before `id` waits and could use `server`. Examined in debug builds for
+    /// each attempt, so that every simulation checks it.
+    fn is_next_for(&self, id: Id<Exchange>, server: usize) -> bool {
+        let Some(exchange) = self.exchanges.get(id) else { return true };
+        let pool = &self.pools[usize::from(exchange.pool)];
+        let waiting = core::iter::successors(pool.queue.front(), |&other| pool.queue.after(other));
+        let mut earlier = waiting
+            .filter_map(|other| self.exchanges.get(other))
+            .take_while(|other| other.arrival < exchange.arrival);
+        !earlier.any(|other| pool.state.has_room_at(server, &other.tried))
     }
 
     /// Sends the exchange's request to `server`, over an idle connection if that is safe, and removes the
@@ -253,6 +323,7 @@ impl Worker {
         id: Id<Exchange>,
         server: usize,
     ) -> Result<(), Shortage> {
+        debug_assert!(self.is_next_for(id, server), "a request passed an earlier one of its pool");
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
@@ -481,11 +552,12 @@ impl Worker {
             return self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let (pool, server) = (exchange.pool, usize::from(exchange.server));
+        let (pool, server) = (exchange.pool, exchange.server);
         exchange.up = SockId::NONE;
+        // The server is not to blame.
+        exchange.tried = Tried::default();
         let attempts = exchange.attempts;
-        self.pools[usize::from(pool)].state.note_end(server);
-        self.work.push(Work::ServeQueue(pool));
+        self.release_server(pool, server);
         if attempts >= SHORTAGE_ATTEMPTS_MAX {
             return self.fail(reactor, id, SHORTAGE);
         }
@@ -506,14 +578,16 @@ impl Worker {
         let pool_index = usize::from(exchange.pool);
         let server = usize::from(exchange.server);
         let pool = &mut self.pools[pool_index];
-        pool.state.note_end(server);
         if point == FailurePoint::Connect {
             pool.state.note_connect_failure(server, reactor.now());
             pool.preferred_address[server] = pool.preferred_address[server].wrapping_add(1);
         }
-        self.work.push(Work::ServeQueue(exchange.pool));
         exchange.up = SockId::NONE;
         exchange.stage = Stage::Queued;
+        let ended = (exchange.pool, exchange.server);
+        self.release_server(ended.0, ended.1);
+        let pool = &self.pools[pool_index];
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let attempt = FailedAttempt {
             point,
             idempotent: exchange.idempotent,
@@ -622,8 +696,7 @@ impl Worker {
         if stage == Stage::Queued {
             self.pools[usize::from(pool)].queue.remove(id);
         } else {
-            self.pools[usize::from(pool)].state.note_end(usize::from(server));
-            self.work.push(Work::ServeQueue(pool));
+            self.release_server(pool, server);
             self.drop_upstream(up);
             reactor.abort(up);
         }

@@ -87,6 +87,9 @@ pub(crate) struct Exchange {
     /// Tunnel only: the server has ended its direction.
     pub(crate) up_finished: bool,
 
+    /// The number of the request among the proxied requests of its worker. Never changes; a retry keeps its
+    /// place in the queue.
+    pub(crate) arrival: u64,
     /// Hash of the request's key for hash balancing; `None` if the pool balances in another way or the
     /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,

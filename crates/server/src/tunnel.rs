@@ -131,8 +131,7 @@ impl Worker {
     fn end_tunnel(&mut self, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, pool, server) = (exchange.down, exchange.pool, exchange.server);
-        self.pools[usize::from(pool)].state.note_end(usize::from(server));
-        self.work.push(Work::ServeQueue(pool));
+        self.release_server(pool, server);
         self.forget_exchange(id);
         if let Some(conn) = self.conns.downstream(down) {
             conn.state = DownstreamState::ExpectHead;

@@ -290,8 +290,7 @@ impl Worker {
         let (pool, server) = (exchange.pool, exchange.server);
         let keep_downstream = exchange.keep_downstream;
         let keep_upstream = exchange.keep_upstream && exchange.request_done && !more_follows;
-        self.pools[usize::from(pool)].state.note_end(usize::from(server));
-        self.work.push(Work::ServeQueue(pool));
+        self.release_server(pool, server);
         self.forget_exchange(id);
         if more_follows {
             self.accounts.counters.upstream_faults.add(1);
@@ -420,8 +419,7 @@ impl Worker {
     ) {
         if let Some(exchange) = self.exchanges.get(id) {
             let (pool, server) = (exchange.pool, exchange.server);
-            self.pools[usize::from(pool)].state.note_end(usize::from(server));
-            self.work.push(Work::ServeQueue(pool));
+            self.release_server(pool, server);
         }
         self.drop_upstream(sock);
         reactor.abort(sock);

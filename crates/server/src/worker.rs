@@ -81,6 +81,8 @@ pub struct Worker {
     pub(crate) prng: Prng,
     /// The value of Date, rewritten when the second changes.
     pub(crate) date: DateField,
+    /// The number of proxied requests so far: the `arrival` of the newest exchange.
+    pub(crate) arrivals: u64,
     /// Work that the current handler queued. Empty between two completions.
     pub(crate) work: Vec<Work>,
     /// Pools whose queued requests wait for room for a connection, not for a server. Each is in it once.
@@ -136,6 +138,9 @@ pub(crate) struct WorkerPool {
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
     /// The pool is in `Worker::short_pools`.
     pub(crate) is_short: bool,
+    /// A waiting exchange may be able to use a server since the queue was served last, and `work` contains
+    /// `ServeQueue`. False between two completions.
+    pub(crate) unserved: bool,
     /// By server: which of its addresses to try first. Advanced when a connect fails; used modulo the number
     /// of addresses.
     pub(crate) preferred_address: Vec<usize>,
@@ -204,6 +209,7 @@ impl Worker {
             buffers: BufferPool::default(),
             prng: Prng::new(seed),
             date: DateField::new(0),
+            arrivals: 0,
             work: Vec::new(),
             short_pools: VecDeque::new(),
             short_of_others: false,
@@ -348,6 +354,9 @@ impl Worker {
             self.discard_upstream(reactor, sock);
         }
         self.work.clear();
+        for pool in &mut self.pools {
+            pool.unserved = false;
+        }
     }
 
     /// The index of a listener in the configuration.
@@ -445,6 +454,7 @@ impl WorkerPool {
             kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
             is_short: false,
+            unserved: false,
             preferred_address: vec![0; pool.servers.len()],
         }
     }

@@ -174,6 +174,7 @@ impl Round<'_> {
             mix,
             cpus: self.cpus.to_vec(),
             reference: None,
+            stops_at_error: false,
             server_pids: Vec::new(),
             server_cpus: Vec::new(),
         })

@@ -69,7 +69,7 @@ pub struct HttpArgs {
     #[arg(short = 'w', long, value_parser = parse_duration, default_value = "10s")]
     timeout: Duration,
     /// Request method
-    #[arg(short, long, default_value = "GET")]
+    #[arg(short = 'X', short_alias = 'm', long, default_value = "GET")]
     method: String,
     /// The same as --method HEAD
     #[arg(short = 'I', long, conflicts_with = "method")]
@@ -128,7 +128,10 @@ pub struct HttpArgs {
     /// Write the percentile curve as text for plotting scripts
     #[arg(long, value_name = "FILE")]
     pub(super) percentiles: Option<PathBuf>,
-    /// Exit with 1 also if the client itself limited the figures
+    /// Stop the run at the first error, including responses with a status of 400 or more
+    #[arg(short = 'e', long)]
+    pub(super) stop_at_error: bool,
+    /// Exit with 1 also if the client itself or a disturbed host limited the figures
     #[arg(long)]
     pub(super) strict: bool,
     #[command(flatten)]

@@ -173,6 +173,7 @@ fn job(args: &HttpArgs, plan: &Plan, url: &Url) -> Result<Job, String> {
         mix,
         cpus: args.client_cpus.clone(),
         reference,
+        stops_at_error: args.stop_at_error,
         server_pids: args.server_pids.clone(),
         server_cpus: args.server_cpus.clone(),
     })
@@ -203,9 +204,10 @@ fn merge(
     let figures = RoundFigures {
         rate_per_s: one.outcome.rate_per_s(),
         server_cpu_us: one.server_cpu_us_per_request().unwrap_or(0.0),
-        p50_us: latency.percentile_us(50.0),
-        p99_us: latency.percentile_us(99.0),
-        p99_9_us: latency.percentile_us(99.9),
+        // A ratio of figures that are not known is not a number, and not shown.
+        p50_us: latency.carried_us(50.0).unwrap_or(f64::NAN),
+        p99_us: latency.carried_us(99.0).unwrap_or(f64::NAN),
+        p99_9_us: latency.carried_us(99.9).unwrap_or(f64::NAN),
     };
     let all = match run {
         Some(all) => {
@@ -253,8 +255,8 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Vec<String> {
 }
 
 /// The exit code: 1 if anything failed (including the probe), if no response arrived, if the run was given
-/// up, or if one of the `-n` requests has no response; with `--strict` also if the client limited the
-/// figures.
+/// up, or if one of the `-n` requests has no response; with `--strict` also if the client or a disturbed host
+/// limited the figures.
 fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
     let failed = runs.iter().any(|run| {
         let tally = &run.outcome.tally;
@@ -264,8 +266,10 @@ fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
             probe.is_some_and(|probe| probe.errors.total() > 0 || probe.requests == 0);
         tally.errors.total() > 0 || tally.requests == 0 || tally.gave_up || lost || probe_failed
     });
-    let saturated = runs.iter().any(|run| !run.outcome.saturated.is_empty());
-    if failed || (args.strict && saturated) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let doubtful = runs
+        .iter()
+        .any(|run| !run.outcome.saturated.is_empty() || !run.outcome.disturbed.is_empty());
+    if failed || (args.strict && doubtful) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Shows the progress of a run: a line each second on stdout, or one updated line on stderr.
@@ -288,7 +292,7 @@ impl<'a> Progress<'a> {
             args,
             plan,
             lines: Lines::default(),
-            live: Live::default(),
+            live: Live::new(has_colour()),
             is_live: args.lines == 0 && io::stderr().is_terminal(),
         }
     }
@@ -300,7 +304,9 @@ impl<'a> Progress<'a> {
             let unix_seconds = std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs());
-            if let Some(line) = self.lines.line(tick, unix_seconds, (throttle * 100.0) as u32) {
+            let throttle_percent = (throttle * 100.0) as u32;
+            let network = machine::NetworkUse::now();
+            if let Some(line) = self.lines.line(tick, unix_seconds, throttle_percent, network) {
                 let _ = writeln!(io::stdout(), "{line}");
             }
         }
@@ -313,8 +319,15 @@ impl<'a> Progress<'a> {
         if self.is_live {
             show_on_terminal(Live::clear());
         }
-        self.live = Live::default();
+        self.live = Live::new(has_colour());
     }
+}
+
+/// Whether stderr shows colours: it is a terminal, and the user has not turned colours off (no-color.org).
+fn has_colour() -> bool {
+    let is_off = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    io::stderr().is_terminal() && !is_off && !is_dumb
 }
 
 /// Writes to the terminal. Errors are ignored: the terminal may be gone (SIGHUP), the report goes elsewhere.

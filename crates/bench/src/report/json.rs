@@ -44,6 +44,9 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
     put("loop", json!(if run.plan.pace == Pace::Closed { "closed" } else { "open" }));
     put("saturated", json!(!outcome.saturated.is_empty()));
     put("saturated_because", json!(outcome.saturated));
+    put("disturbed", json!(!outcome.disturbed.is_empty()));
+    put("disturbed_because", json!(outcome.disturbed));
+    put("silent_since_s", json!(outcome.silent_since.map(|since| since.as_secs_f64())));
     put("stopped_early", json!(outcome.was_stopped));
     put("gave_up", json!(tally.gave_up));
     put("warm_up_only", json!(!outcome.has_counted));
@@ -129,11 +132,11 @@ fn statuses(run: &Run) -> Value {
 }
 
 fn times_to_json(times: &Times) -> Value {
-    // Without a measurement there is no time.
+    // Without a measurement there is no time, and too few measurements carry no percentile.
     let figure = |value: f64| if times.count() > 0 { json!(value) } else { Value::Null };
     let mut object = Map::new();
     for (name, percent) in PERCENTILES {
-        object.insert(name.to_owned(), figure(times.percentile_us(percent)));
+        object.insert(name.to_owned(), json!(times.carried_us(percent)));
     }
     object.insert("max".to_owned(), figure(times.max_us()));
     object.insert("mean".to_owned(), figure(times.mean_us()));
@@ -144,8 +147,8 @@ fn times_to_json(times: &Times) -> Value {
 fn added(proxied: &Times, direct: &Times) -> Value {
     let mut object = Map::new();
     for (name, percent) in PERCENTILES {
-        let difference = proxied.percentile_us(percent) - direct.percentile_us(percent);
-        object.insert(name.to_owned(), json!(difference));
+        let difference = proxied.carried_us(percent).zip(direct.carried_us(percent));
+        object.insert(name.to_owned(), json!(difference.map(|(proxied, direct)| proxied - direct)));
     }
     Value::Object(object)
 }

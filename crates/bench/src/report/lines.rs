@@ -1,32 +1,37 @@
-//! One line of raw values per second, in the columns of h1load's `-ll`, for scripts and plots.
+//! One line of raw values per second, in the columns of h1load's `-ll`, for scripts and plots. The columns that
+//! h1load does not have follow after its last one: the host's packets, bytes and network soft interrupts.
 //! In: ticks of a run. Out: lines. Times are seconds since 1970; latencies are means over the second.
 
 use crate::drive::Tick;
+use crate::machine::NetworkUse;
 use core::fmt::Write as _;
 
-/// Writes the lines of one run. Its fields are the sums since the start.
+/// Writes the lines of one run. Its counts are the sums since the start.
 #[derive(Debug, Default)]
 pub struct Lines {
     connects: u64,
     requests: u64,
     bytes: u64,
     errors: u64,
+    /// The host's traffic at the end of the last second; `None` before the first.
+    network: Option<NetworkUse>,
 }
 
 impl Lines {
     /// The names of the columns.
     #[must_use]
     pub fn header() -> &'static str {
-        "#_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) 1xx 2xx 3xx 4xx 5xx"
+        "#_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) 1xx 2xx 3xx 4xx 5xx pktin/s pktout/s netin(Bps) netout(Bps) softirq/s"
     }
 
     /// The line of the second that `tick` ends; `None` within a second. `throttle_percent` is 100 after the
-    /// ramp.
+    /// ramp; `network` is the host's traffic now.
     pub fn line(
         &mut self,
         tick: &Tick<'_>,
         unix_seconds: u64,
         throttle_percent: u32,
+        network: NetworkUse,
     ) -> Option<String> {
         let (second, over) = tick.second?;
         self.connects += second.connects;
@@ -56,6 +61,22 @@ impl Lines {
         };
         for count in &second.statuses[1..] {
             let _ = write!(line, " {count}");
+        }
+        match self.network.replace(network) {
+            // There is nothing to subtract from in the first second.
+            None => line.push_str(" - - - - -"),
+            Some(before) => {
+                let moved = network.since(before);
+                for count in [
+                    moved.packets_in,
+                    moved.packets_out,
+                    moved.bytes_in,
+                    moved.bytes_out,
+                    moved.soft_interrupts,
+                ] {
+                    let _ = write!(line, " {:.0}", per_second(count));
+                }
+            }
         }
         Some(line)
     }

@@ -90,6 +90,14 @@ impl Run {
             );
         }
         lines.extend(self.gave_up_in_words());
+        lines.extend(self.outcome.silence_in_words());
+        if !self.outcome.disturbed.is_empty() {
+            lines.push(format!(
+                "Host disturbed: {}. The figures include delays that are not the server's: give client and server \
+                 CPUs of their own (--client-cpus, --cpu), or use a quiet host.",
+                self.outcome.disturbed.join("; ")
+            ));
+        }
         if !self.outcome.has_counted {
             lines.push(
                 "Nothing counted yet: the run ended in its warm-up or ramp, and the figures cover only that time."
@@ -97,6 +105,14 @@ impl Run {
             );
         }
         lines.extend(self.outcome.tally.left_over_in_words());
+        let redirects = self.outcome.tally.statuses[3];
+        if redirects > 0 {
+            lines.push(format!(
+                "Redirected: {} had a 3xx status, and redirects are not followed: use the URL in the Location \
+                 field.",
+                counted(redirects, "response")
+            ));
+        }
         lines
     }
 
@@ -153,9 +169,9 @@ fn paired_rounds(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.rounds.len() as u64).min().unwrap_or(0)
 }
 
-/// A percentile as tables show it; `-` if nothing was measured.
+/// A percentile as tables show it; `-` if there are too few times for it.
 fn percentile(times: &Times, percent: f64) -> String {
-    if times.count() == 0 { NOTHING.to_owned() } else { micros(times.percentile_us(percent)) }
+    times.carried_us(percent).map_or_else(|| NOTHING.to_owned(), micros)
 }
 
 /// The longest time, as tables show it.
@@ -185,6 +201,8 @@ mod tests {
             server: None,
             server_busy: Some(Duration::from_micros(500)),
             saturated: Vec::new(),
+            disturbed: Vec::new(),
+            silent_since: None,
             points: Vec::new(),
             was_stopped: false,
             has_counted: true,
@@ -266,10 +284,12 @@ mod tests {
     }
 
     #[test]
-    fn table_fits_a_hundred_columns() {
+    fn report_fits_eighty_columns() {
         let long = |run: &mut Run| {
             let tally = &mut run.outcome.tally;
             tally.handshakes_full = 1;
+            tally.unanswered = 3;
+            tally.statuses[3] = 7;
             for times in [&mut tally.latency, &mut tally.service, &mut tally.connect] {
                 times.record(Duration::from_millis(1234));
             }
@@ -278,8 +298,12 @@ mod tests {
         for pace in [Pace::Closed, Pace::Total { per_second: 50.0, arrivals: Arrivals::Constant }] {
             let mut run = run(pace);
             long(&mut run);
+            run.outcome.server = Some(crate::machine::Spent::default());
+            run.outcome.saturated = vec!["thread 0 was busy 99 % of the time".to_owned()];
+            run.outcome.disturbed = vec!["thread 1 waited for its CPU".to_owned()];
+            run.outcome.silent_since = Some(Duration::from_millis(1500));
             for line in to_text(&[run]).lines() {
-                assert!(line.chars().count() <= 100, "{line}");
+                assert!(line.chars().count() <= 80, "{line}");
             }
         }
     }

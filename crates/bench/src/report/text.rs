@@ -1,11 +1,16 @@
 //! The report for people, and the percentile dump for plotting scripts.
 //! In: runs. Out: text. Invariant: if the client was saturated, the first line reports it.
 
-use super::{RoundFigures, Run, longest, paired_rounds, percentile};
+use super::{NOTHING, RoundFigures, Run, longest, paired_rounds, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::quantity::{counted, micros, short};
 use crate::statistics;
 use core::fmt::Write as _;
+
+/// The report fits a terminal of this many columns.
+const COLUMNS: usize = 80;
+/// Percentiles for which a line of the table has room beside the longest time.
+const PERCENTILE_COLUMNS_MAX: usize = 6;
 
 /// The report of `runs` as text.
 #[must_use]
@@ -14,10 +19,13 @@ pub fn to_text(runs: &[Run]) -> String {
     for run in runs.iter().filter(|run| !run.outcome.saturated.is_empty()) {
         let name = if runs.len() > 1 { format!(" ({})", run.name) } else { String::new() };
         let reasons = run.outcome.saturated.join("; ");
-        let _ = writeln!(
-            text,
-            "CLIENT SATURATED{name}: {reasons}. The server may be faster than these figures show: give the client \
-             more CPU time or lower the load."
+        write_wrapped(
+            &mut text,
+            "",
+            &format!(
+                "CLIENT SATURATED{name}: {reasons}. The server may be faster than these figures show: give the \
+                 client more CPU time or lower the load."
+            ),
         );
     }
     for run in runs {
@@ -34,13 +42,13 @@ fn write_run(text: &mut String, run: &Run) -> core::fmt::Result {
     let outcome = &run.outcome;
     let tally = &outcome.tally;
     for words in run.caveats() {
-        writeln!(text, "{words}")?;
+        write_wrapped(text, "", &words);
     }
     writeln!(text, "{}", run.name)?;
     if run.name != run.url {
         writeln!(text, "  {}", run.url)?;
     }
-    writeln!(text, "  {}", run.load_in_words())?;
+    write_wrapped(text, "  ", &run.load_in_words());
     let seconds = outcome.counted.as_secs_f64().max(1e-9);
     writeln!(
         text,
@@ -63,7 +71,7 @@ fn write_offered(text: &mut String, run: &Run) -> core::fmt::Result {
     if run.is_open_loop() {
         writeln!(
             text,
-            "  plan        {} requests sent late because all connections were busy, {} never sent",
+            "  plan        {} sent late because all connections were busy, {} never sent",
             tally.waited_for_connection, tally.unsent
         )?;
     }
@@ -103,11 +111,11 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
         writeln!(text, "  errors      none{}", if is_all { "" } else { "; see the first lines" })?;
     }
     for (class, count, words) in tally.failures() {
-        writeln!(text, "  errors      {class} {count}: {words}")?;
+        write_wrapped(text, "  ", &format!("errors      {class} {count}: {words}"));
     }
     if let Some(reference) = &run.outcome.reference {
         for (class, count, words) in reference.failures() {
-            writeln!(text, "  reference   {class} {count}: {words}")?;
+            write_wrapped(text, "  ", &format!("reference   {class} {count}: {words}"));
         }
         if reference.requests == 0 {
             writeln!(text, "  reference   no response, so the added latency is unknown")?;
@@ -116,20 +124,47 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
     Ok(())
 }
 
-/// Writes the table of percentiles, which fits a terminal of 100 columns, and the meaning of its rows below.
+/// Writes `words` in lines of at most `COLUMNS`, the further ones indented by two columns more.
+fn write_wrapped(text: &mut String, indent: &str, words: &str) {
+    let mut line = indent.to_owned();
+    let mut is_empty = true;
+    for word in words.split(' ') {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            text.push_str(&line);
+            text.push('\n');
+            line = format!("{indent}  ");
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    text.push_str(&line);
+    text.push('\n');
+}
+
+/// Writes the table of percentiles and the meaning of its rows below. A percentile that no row has enough
+/// times for has no column; the last ones of a long run are in the JSON report only.
 fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     let tally = &run.outcome.tally;
-    write!(text, "  {:<12}", "")?;
-    for (name, _) in PERCENTILES {
-        write!(text, "{:>10}", name.replace('_', "."))?;
+    let columns: Vec<(&str, f64)> = PERCENTILES
+        .into_iter()
+        .filter(|(_, percent)| *percent <= 50.0 || tally.latency.carries(*percent))
+        .take(PERCENTILE_COLUMNS_MAX)
+        .collect();
+    write!(text, "  {:<10}", "")?;
+    for (name, _) in &columns {
+        write!(text, "{:>9}", name.replace('_', "."))?;
     }
-    writeln!(text, "{:>10}", "max")?;
+    writeln!(text, "{:>9}", "max")?;
     let row = |text: &mut String, name: &str, times: &Times| {
-        write!(text, "  {name:<12}")?;
-        for (_, percent) in PERCENTILES {
-            write!(text, "{:>10}", percentile(times, percent))?;
+        write!(text, "  {name:<10}")?;
+        for (_, percent) in &columns {
+            write!(text, "{:>9}", percentile(times, *percent))?;
         }
-        writeln!(text, "{:>10}", longest(times))
+        writeln!(text, "{:>9}", longest(times))
     };
     row(text, "latency", &tally.latency)?;
     if run.is_open_loop() {
@@ -145,17 +180,23 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
         row(text, "reference", &reference.latency)?;
     }
     if let Some(reference) = run.answered_reference().filter(|_| tally.requests > 0) {
-        write!(text, "  {:<12}", "added")?;
-        for (_, percent) in PERCENTILES {
-            let added =
-                tally.latency.percentile_us(percent) - reference.latency.percentile_us(percent);
-            let sign = if added < 0.0 { "-" } else { "+" };
-            write!(text, "{:>10}", format!("{sign}{}", micros(added.abs())))?;
+        write!(text, "  {:<10}", "added")?;
+        for (_, percent) in &columns {
+            let both =
+                tally.latency.carried_us(*percent).zip(reference.latency.carried_us(*percent));
+            let added = both.map_or_else(
+                || NOTHING.to_owned(),
+                |(load, probe)| {
+                    let sign = if load < probe { "-" } else { "+" };
+                    format!("{sign}{}", micros((load - probe).abs()))
+                },
+            );
+            write!(text, "{added:>9}")?;
         }
         writeln!(text)?;
     }
     for line in meanings(run) {
-        writeln!(text, "  {line}")?;
+        write_wrapped(text, "  ", line);
     }
     Ok(())
 }
@@ -205,10 +246,11 @@ fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {
     if let Some(server) = outcome.server {
         writeln!(
             text,
-            "  server      {:.2} µs CPU per request (process), {:.3} context switches per request, {} MiB resident",
+            "  server      {:.2} µs CPU per request (process), {} MiB resident\n              \
+             {:.3} context switches per request",
             server.cpu.as_secs_f64() * 1e6 / requests,
+            server.resident_bytes / (1024 * 1024),
             server.context_switches as f64 / requests,
-            server.resident_bytes / (1024 * 1024)
         )?;
     }
     if let Some(busy) = outcome.server_busy {

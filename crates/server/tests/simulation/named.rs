@@ -1,7 +1,7 @@
 //! Named cases that need virtual time, faults or a look inside the worker; all others are scene files.
 //! In: scenes of `stage.rs`. Out: what each test's name states.
 
-use tidegate_base::Span;
+use tidegate_base::{Address, Span};
 use tidegate_reactor::{Faults, LeavingListeners, SimPeer};
 
 use crate::peer::body;
@@ -509,5 +509,69 @@ fn switch_before_the_request_is_complete_is_502() {
         origin.send(SWITCH);
         assert_status(502, &stage.receive_until(&client, "\r\n\r\n"));
         stage.wait_reset(&origin);
+    });
+}
+
+/// A request for `path` that is forwarded to the origin.
+fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
+}
+
+/// A pool whose only server serves one request at a time.
+const ONE_AT_A_TIME: &str = "servers = [{ address = \"10.0.1.1:8000\", maxconn = 1 }]";
+
+#[test]
+fn pipelined_requests_do_not_pass_the_queue() {
+    scene().pool(ONE_AT_A_TIME).run(|stage| {
+        let (greedy, polite) = (stage.dial(), stage.dial());
+        greedy.send(&[get("/1"), get("/2"), get("/3")].concat());
+        let origin = stage.accept();
+        stage.receive_until(&origin, "GET /1 ");
+        polite.send(&get("/polite"));
+        stage.until(|stage| (stage.counters().queued.load() == 1).then_some(()));
+        for next in ["GET /polite ", "GET /2 ", "GET /3 "] {
+            origin.send(OK);
+            stage.receive_until(&origin, next);
+        }
+        origin.send(OK);
+        stage.receive_until(&polite, "ok");
+        stage.receive_until(&greedy, "ok");
+    });
+}
+
+#[test]
+fn retry_keeps_its_place_and_does_not_block_later_requests() {
+    let pool = "servers = [{ address = \"10.0.1.1:8000\", maxconn = 1 }, \
+                { address = \"10.0.1.2:8000\", maxconn = 1 }]\nbalance = \"least-connections\"\n\
+                timeouts = { connect = \"1s\", queue = \"300s\", response-head = \"300s\" }";
+    scene().pool(pool).run(|stage| {
+        let (busy, client) = (stage.dial(), stage.dial());
+        let origin = stage.forward(&busy, &get("/busy"));
+        // The second server does not accept yet, so requests for it time out and are sent again.
+        stage.net.set_faults(Faults { connect_silent_ppm: 1_000_000, ..Faults::none() });
+        let retries = stage.counters().retries.load();
+        let (first, second) = (stage.dial(), stage.dial());
+        first.send(&get("/first"));
+        stage.turn();
+        stage.turn();
+        second.send(&get("/second"));
+        stage.until(|stage| (stage.counters().retries.load() == retries + 2).then_some(()));
+        let queued = stage.counters().queued.load();
+        assert_eq!(queued, 3, "the second request also waited before its attempt");
+
+        stage.net.set_faults(Faults::none());
+        let other = Address::Tcp(([10, 0, 1, 2], 8000).into());
+        let other = stage.net.serve(&other).expect("the address is free");
+        client.send(&get("/later"));
+        let later = stage.until(|_| other.accept());
+        stage.receive_until(&later, "GET /later ");
+        stage.respond(&later, &client);
+
+        origin.send(OK);
+        let first = stage.accept();
+        stage.receive_until(&first, "GET /first ");
+        first.send(OK);
+        let second = stage.accept();
+        stage.receive_until(&second, "GET /second ");
     });
 }

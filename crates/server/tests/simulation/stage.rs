@@ -31,12 +31,16 @@ impl Stage {
     }
 
     fn with_slots(listener: &str, pool: &str, socks_max: usize) -> Self {
+        let servers = match pool.contains("servers = ") {
+            true => "",
+            false => "servers = [\"10.0.1.1:8000\"]",
+        };
         let text = format!(
             "[[listener]]\nbind = \"10.0.0.1:80\"\n{listener}\n\
              [[route]]\npath = \"/hello\"\nrespond = {{ body = \"hello\" }}\n\
              [[route]]\npath = \"/synthetic\"\nsynthetic = true\n\
              [[route]]\nproxy = \"p\"\n\
-             [pool.p]\nservers = [\"10.0.1.1:8000\"]\n{pool}\n"
+             [pool.p]\n{servers}\n{pool}\n"
         );
         let config = match tidegate_config::parse(&text, "the test") {
             Ok(config) => config,
