@@ -165,7 +165,10 @@ mod tests {
         for (server, id) in [(0, 1), (2, 2), (2, 3), (1, 4), (2, 5), (1, 6)] {
             assert_eq!(idle.push(server, id, NOW), None);
         }
-        assert_eq!([(); 6].map(|()| idle.shed()).map(Option::unwrap_or_default), [2, 4, 3, 6, 1, 5]);
+        assert_eq!(
+            [(); 6].map(|()| idle.shed()).map(Option::unwrap_or_default),
+            [2, 4, 3, 6, 1, 5]
+        );
         assert_eq!((idle.shed(), idle.len()), (None, 0));
         assert_eq!(IdleConnections::<u8>::new(0, 8).shed(), None, "a pool without servers");
     }

@@ -421,6 +421,8 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn upstream() -> Upstream {
@@ -432,6 +434,62 @@ mod tests {
             owner: SockId::NONE,
             decoder: HeadDecoder::default(),
             input: Input::default(),
+        }
+    }
+
+    fn downstream() -> Downstream {
+        Downstream::new(Peer::Local, 0, Scheme::Http, 0, DownstreamState::ExpectHead)
+    }
+
+    /// The clients of a list, oldest first, as both directions of its links name them.
+    fn listed(conns: &mut Connections, list: Newcomers) -> Vec<u32> {
+        let (mut found, mut at, mut older) = (Vec::new(), list.oldest, NO_SLOT);
+        while at != NO_SLOT {
+            assert_eq!(conns.slots[at as usize].older, older);
+            found.push(at);
+            older = at;
+            at = conns.newcomer(at).expect("a client").newer;
+        }
+        assert_eq!((list.newest, list.count), (older, found.len()));
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn newcomers_stay_in_order_until_their_first_request(
+            steps in prop::collection::vec((0..4_u8, 0..8_u32), 0..200),
+        ) {
+            let mut conns = Connections::with_capacity(8);
+            let (mut silent, mut unfinished) = (Vec::new(), Vec::new());
+            for (what, index) in steps {
+                let sock = SockId::new(index, 1);
+                let is_open = conns.downstream(sock).is_some();
+                match what {
+                    0 if !is_open => {
+                        conns.insert_downstream(sock, downstream());
+                        silent.push(index);
+                    }
+                    1 => {
+                        conns.note_bytes(sock);
+                        if silent.contains(&index) {
+                            silent.retain(|other| *other != index);
+                            unfinished.push(index);
+                        }
+                    }
+                    _ => {
+                        match what {
+                            2 => conns.note_request(sock),
+                            _ => drop(conns.remove_downstream(sock)),
+                        }
+                        silent.retain(|other| *other != index);
+                        unfinished.retain(|other| *other != index);
+                    }
+                }
+                let (lists, first) = ((conns.silent, conns.unfinished), conns.oldest_silent());
+                prop_assert_eq!(first.map(|sock| sock.index), silent.first().copied());
+                prop_assert_eq!(&listed(&mut conns, lists.0), &silent);
+                prop_assert_eq!(&listed(&mut conns, lists.1), &unfinished);
+            }
         }
     }
 

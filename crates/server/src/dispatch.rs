@@ -6,9 +6,9 @@
 
 use std::rc::Rc;
 
-use tidegate_base::{Id, Span};
 use tidegate_base::limits::TRAILER_BYTES_MAX;
 use tidegate_base::prng::hash_bytes;
+use tidegate_base::{Id, Span};
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
@@ -210,7 +210,12 @@ impl Worker {
     }
 
     /// Notes that queued exchanges of the pool wait for room for a connection.
-    fn note_short_pool<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16, shortage: Shortage) {
+    fn note_short_pool<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool_index: u16,
+        shortage: Shortage,
+    ) {
         self.short_of_others |= shortage != Shortage::Slots;
         let pool = &mut self.pools[usize::from(pool_index)];
         if pool.queue.is_empty() || core::mem::replace(&mut pool.is_short, true) {

@@ -103,8 +103,8 @@ impl Worker {
 
     /// Closes the connection whose loss costs least.
     fn evict<R: Reactor>(&mut self, reactor: &mut R, newcomer: Newcomer) -> Room {
-        let takes_servers = newcomer == Newcomer::Server
-            || self.conns.upstream_count() > self.server_slots();
+        let takes_servers =
+            newcomer == Newcomer::Server || self.conns.upstream_count() > self.server_slots();
         if takes_servers && self.evict_idle_server(reactor) {
             return Room::Made;
         }
@@ -135,7 +135,8 @@ impl Worker {
     /// Closes the idle server connection that has been idle longest, of the pool with the most.
     fn evict_idle_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         let count = self.pools.len();
-        let looked_at = (0..count.min(POOLS_LOOKED_AT_MAX)).map(|at| (self.search.pool + at) % count);
+        let looked_at =
+            (0..count.min(POOLS_LOOKED_AT_MAX)).map(|at| (self.search.pool + at) % count);
         let Some(most) = looked_at.max_by_key(|pool| self.pools[*pool].idle.len()) else {
             return false;
         };

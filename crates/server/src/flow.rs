@@ -26,9 +26,7 @@ use tidegate_base::handlers::SAMPLE_EVERY;
 use tidegate_reactor::{Completion, Handler, Reactor, Room, Shortage};
 
 use crate::counters::HandlerKind;
-use crate::worker::{
-    Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_ROOM, Work, Worker,
-};
+use crate::worker::{Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_ROOM, Work, Worker};
 
 impl<R: Reactor> Handler<R> for Worker {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {

@@ -4,6 +4,7 @@
 //! Never: waits for a real clock.
 
 mod client;
+mod floods;
 mod line;
 mod named;
 mod oracle;
@@ -47,7 +48,7 @@ fn no_seed_breaks_an_invariant() {
     let mut failures = Vec::new();
     let (mut good, mut failed, mut cut, mut resends, mut tunnels) = (0, 0, 0, 0, 0);
     let (mut refused, mut header_reuses) = (0, 0);
-    let (mut handshakes, mut resumptions, mut truncations) = (0, 0, 0);
+    let (mut handshakes, mut resumptions, mut truncations, mut evicted) = (0, 0, 0, 0);
     for seed in first..first + count {
         match play(seed, None) {
             Ok(oracle) => {
@@ -61,6 +62,7 @@ fn no_seed_breaks_an_invariant() {
                 handshakes += oracle.handshakes;
                 resumptions += oracle.resumptions;
                 truncations += oracle.truncations;
+                evicted += oracle.evicted;
             }
             Err(violation) => failures.push(format!(
                 "seed {seed}: {violation}\n  replay: TIDEGATE_SEED={seed} TIDEGATE_TRACE=1 cargo \
@@ -76,11 +78,11 @@ fn no_seed_breaks_an_invariant() {
         "{count} seeds: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
          requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
          further requests on connections with a PROXY header, {handshakes} TLS handshakes \
-         ({resumptions} resumed), {truncations} TLS truncations"
+         ({resumptions} resumed), {truncations} TLS truncations, {evicted} connections closed to make room"
     );
     if count > 100 {
         let all = [good, failed, cut, resends, tunnels, refused, header_reuses];
-        let all = [&all[..], &[handshakes, resumptions, truncations]].concat();
+        let all = [&all[..], &[handshakes, resumptions, truncations, evicted]].concat();
         assert!(
             all.iter().all(|number| *number > 0),
             "one of these numbers must not be 0: {all:?}"
