@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 LOGS := target/test-logs
 SEEDS ?= 5000
+FIRST ?= 0
 FUZZ_SECONDS ?= 60
 WHAT ?= all
 
@@ -29,8 +30,8 @@ lint:           ## formatting and lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-soak:           ## simulate thousands of seeds: make soak SEEDS=20000
-	TIDEGATE_SEEDS=$(SEEDS) cargo test --release --package tidegate-server --test simulation -- --nocapture
+soak:           ## simulate many seeds on all CPUs: make soak FIRST=1000000 SEEDS=20000
+	TIDEGATE_FIRST_SEED=$(FIRST) TIDEGATE_SEEDS=$(SEEDS) cargo test --release --package tidegate-server --test simulation no_seed -- --nocapture
 
 fuzz:           ## run each fuzz target for FUZZ_SECONDS; installs cargo-fuzz, and the nightly toolchain if rustup is there
 	scripts/fuzz.sh $(FUZZ_SECONDS)

@@ -46,6 +46,28 @@ const BANNED_IN_SANS_IO: &[(&str, &str)] = &[
     ("getrandom", "take &mut Prng as an argument"),
 ];
 
+/// Crates of the serving process: a print there could block or kill a worker, and a bare thread could end unnoticed.
+const SERVING: &[&str] = &["reactor", "secure", "server"];
+
+/// What the code of `SERVING` must not contain, what to use instead, and the only file where it is allowed.
+const BANNED_IN_SERVING: &[(&str, &str, &str)] = &[
+    ("print!(", "use the log", LOG_IN),
+    ("println!(", "use the log", LOG_IN),
+    ("dbg!(", "use the log", LOG_IN),
+    ("io::stderr", "use the log", LOG_IN),
+    ("io::stdout", "use the log", LOG_IN),
+    ("stdio::std", "use the log", LOG_IN),
+    ("panic::set_hook", "the log reports panics", LOG_IN),
+    ("thread::spawn", "use threads::spawn, which guards the thread", THREADS_IN),
+    ("thread::scope", "use threads::spawn, which guards the thread", THREADS_IN),
+    ("Builder::new()", "use threads::spawn, which guards the thread", THREADS_IN),
+];
+
+/// The only file of the serving crates that writes to stderr.
+const LOG_IN: &str = "crates/server/src/log.rs";
+/// The only file of the serving crates that starts threads.
+const THREADS_IN: &str = "crates/server/src/threads.rs";
+
 /// File names that do not say what the file contains.
 const BANNED_NAMES: &[&str] = &["util", "utils", "misc", "common", "helper", "helpers", "manager"];
 
@@ -122,10 +144,9 @@ fn check_source(path: &str, text: &str) -> Vec<String> {
     }
     let own = path == "xtask/src/tidy.rs";
     let may_be_seeded = own || path == SEEDED_KEYS_IN || path.contains("/tests/");
-    let sans_io = path
-        .strip_prefix("crates/")
-        .and_then(|rest| rest.split_once("/src/"))
-        .is_some_and(|(name, _)| SANS_IO.contains(&name));
+    let source_of = path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/"));
+    let is_source_of = |crates: &[&str]| source_of.is_some_and(|(name, _)| crates.contains(&name));
+    let (sans_io, serving) = (is_source_of(SANS_IO), is_source_of(SERVING));
     let mut in_tests = false;
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
@@ -146,6 +167,13 @@ fn check_source(path: &str, text: &str) -> Vec<String> {
             for (word, fix) in BANNED_IN_SANS_IO {
                 if line.contains(word) {
                     find(number, &format!("`{word}` in a sans-IO crate: {fix}"));
+                }
+            }
+        }
+        if serving && !in_tests && !line.trim_start().starts_with("//") {
+            for (word, fix, only_in) in BANNED_IN_SERVING {
+                if path != *only_in && line.contains(word) {
+                    find(number, &format!("`{word}` in a serving crate: {fix}"));
                 }
             }
         }
@@ -215,6 +243,9 @@ mod tests {
         finds("crates/gate/src/a.rs", &header.repeat(FILE_LINES_MAX + 1), "split the file");
         finds("crates/gate/src/lib.rs", header, "forbid(unsafe_code)");
         finds("crates/server/src/a.rs", &format!("{header}Randomness::seeded(1)\n"), "not secret");
+        finds("crates/server/src/a.rs", &format!("{header}eprintln!(\"a\");\n"), "use the log");
+        finds("crates/secure/src/a.rs", &format!("{header}io::stderr().lock();\n"), "use the log");
+        finds("crates/server/src/a.rs", &format!("{header}thread::spawn(f);\n"), "guards");
         let long = format!("{header}{}\n", "x".repeat(141));
         finds("crates/gate/src/a.rs", &long, "columns");
     }

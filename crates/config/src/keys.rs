@@ -83,7 +83,7 @@ mod tls;
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
-pub use route::{PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
+pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
 pub(crate) use tls::{CIPHERS, GROUPS, PROTOCOLS};
@@ -157,9 +157,9 @@ impl Shape {
         match self {
             Table(section) | Rows(section) | Named(section) => Some(section),
             OneOf(shapes) => shapes.iter().find_map(Self::section),
-            List(shape) => shape.section(),
+            List(shape) | Fields(shape) => shape.section(),
             Boolean | True | Text(_) | Word(_) | NoNumber(_) | Name(_) | Number(..)
-            | Duration(..) | Size(..) | Fields(_) => None,
+            | Duration(..) | Size(..) => None,
         }
     }
 }
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 22, "{paths:?}");
+        assert_eq!(paths.len(), 23, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

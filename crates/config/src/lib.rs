@@ -6,6 +6,7 @@
 
 mod client_cert;
 mod embedded;
+mod field_test;
 mod file;
 mod https;
 pub mod keys;
@@ -20,6 +21,7 @@ pub mod report;
 mod routes;
 mod schema;
 mod table;
+mod text_test;
 mod tls;
 mod units;
 mod words;

@@ -7,6 +7,8 @@
 use core::net::IpAddr;
 use tidegate_base::{Span, limits};
 
+pub use crate::text_test::{TextFault, TextKind, TextTest};
+
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
@@ -372,8 +374,8 @@ pub enum HeaderTest {
     Present,
     /// The field is absent (`false` in the file).
     Absent,
-    /// The value of one line of the field equals this string.
-    Equals(String),
+    /// At least one line of the field passes this test.
+    Text(TextTest),
 }
 
 /// `client-cert` of a route: a condition on the client's certificate. Only a certificate that was verified by
@@ -478,6 +480,8 @@ pub struct Pool {
     pub retries: u32,
     /// Maximum number of requests of one worker that wait for a server below its `maxconn`.
     pub queue_max: u32,
+    /// Whether a request waits in the queue although its client has ended its direction of the connection.
+    pub queue_half_closed: bool,
     /// The PROXY header that servers receive; `None`: no header is sent.
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.

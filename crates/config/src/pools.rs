@@ -67,6 +67,7 @@ fn named(name: String) -> Pool {
         reuse: Reuse::default(),
         retries: 2,
         queue_max: 1024,
+        queue_half_closed: false,
         proxy_protocol: None,
         trailers: false,
         tls: None,
@@ -79,6 +80,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     pool.balance = read_balance(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);
+    table.set_flag("queue-half-closed", &mut pool.queue_half_closed, notes);
     if let Some(times) = table.open_table("timeouts", notes) {
         times.set_duration("connect", &mut pool.timeouts.connect, notes);
         times.set_duration("response-head", &mut pool.timeouts.response_head, notes);

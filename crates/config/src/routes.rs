@@ -5,11 +5,10 @@
 use core::ops::Range;
 
 use crate::client_cert;
+use crate::field_test;
 use crate::https;
 use crate::listeners::{Listeners, refused};
-use crate::model::{
-    Action, HeaderCondition, HeaderTest, Proxy, Redirect, Respond, Route, UpstreamHost,
-};
+use crate::model::{Action, HeaderCondition, Proxy, Redirect, Respond, Route, UpstreamHost};
 use crate::pattern::{self, Complaint};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
@@ -109,21 +108,8 @@ fn read_conditions(table: &Table<'_>, notes: &mut Notes) -> Vec<HeaderCondition>
             continue;
         };
         let field = field.to_ascii_lowercase();
-        let test = match (value.get_ref().as_bool(), value.get_ref().as_str()) {
-            (Some(true), _) => HeaderTest::Present,
-            (Some(false), _) => HeaderTest::Absent,
-            (None, Some(text)) => {
-                let text = Located { text: text.to_owned(), place: value.span() };
-                if let Err(complaint) = pattern::check_field_value(&text.text) {
-                    notes.error(refused(&name.text, &text, complaint));
-                }
-                HeaderTest::Equals(text.text)
-            }
-            (None, None) => {
-                let allowed = "a string (the required value), true (present) or false (absent)";
-                notes.error(wrong_type(&format!("`{field}`"), value, allowed));
-                continue;
-            }
+        let Some(test) = field_test::read(&field, &name, value, notes) else {
+            continue;
         };
         if conditions.iter().any(|other| other.name == field) {
             let what = format!("there is already a condition on {field:?}");

@@ -96,6 +96,11 @@ impl<'t> Table<'t> {
         self.section.later.iter().any(|(name, _)| self.entries.contains_key(*name))
     }
 
+    /// Whether the table has an unknown name; an error for it is already noted.
+    pub(crate) fn has_unknown(&self) -> bool {
+        self.entries.keys().any(|name| self.section.key(name.get_ref()).is_none())
+    }
+
     /// The value under `name`, unchecked.
     pub(crate) fn value(&self, name: &str) -> Option<&'t Value<'t>> {
         debug_assert!(self.section.key(name).is_some(), "{name} is not a setting of this section");

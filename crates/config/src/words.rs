@@ -4,7 +4,7 @@
 //! Invariant: each word has exactly one variant. A word without a variant, and a variant without a word, do not
 //! compile.
 
-use crate::model::{Balance, ClientAuth, ProxyVersion, SteerByCpu, TlsVersion};
+use crate::model::{Balance, ClientAuth, ProxyVersion, SteerByCpu, TextKind, TlsVersion};
 
 /// A type whose values are written as words.
 pub trait Worded: Sized + 'static {
@@ -79,10 +79,18 @@ worded!(ActionKey {
     "proxy" => Proxy,
 });
 
+worded!(TextKind {
+    "equals" => Equals,
+    "contains" => Contains,
+    "prefix" => Prefix,
+    "suffix" => Suffix,
+    "regex" => Regex,
+});
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::ROUTE;
+    use crate::keys::{FIELD, ROUTE};
 
     fn every_word_comes_back<T: Worded>() {
         for word in T::WORDS {
@@ -100,12 +108,20 @@ mod tests {
         every_word_comes_back::<Balance>();
         every_word_comes_back::<TlsWord>();
         every_word_comes_back::<ActionKey>();
+        every_word_comes_back::<TextKind>();
     }
 
     #[test]
     fn every_action_is_a_setting_of_routes() {
         for word in ActionKey::WORDS {
             assert!(ROUTE.key(word).is_some(), "{word}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_field_test_is_a_setting() {
+        for word in TextKind::WORDS {
+            assert!(FIELD.key(word).is_some(), "{word}");
         }
     }
 }

@@ -64,8 +64,9 @@ fn too_large_file_is_rejected() {
 /// replaced by unusual ones.
 #[test]
 fn no_text_makes_the_parser_panic() {
-    let good = tidegate_config::embedded_text().replace("<!doctype", "é");
-    let head = &good[..good.find("<html").unwrap_or(good.len())];
+    let good = tidegate_config::embedded_text().replace("Hello", "é");
+    // The pages after the head are long, and their bytes are all alike to the parser.
+    let head = &good[..good.find("'''").unwrap_or(good.len())];
     for cut in (0..head.len()).filter(|&cut| head.is_char_boundary(cut)) {
         let _ = messages(&head[..cut]);
     }

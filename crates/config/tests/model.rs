@@ -4,8 +4,8 @@
 use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
-    Action, Balance, Bind, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress,
-    UpstreamHost,
+    Action, Balance, Bind, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress, TextKind,
+    TextTest, UpstreamHost,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -125,6 +125,7 @@ timeouts = { connect = "1s", response-head = "2s", body = "3s", queue = "4s", tu
 reuse = { idle-max = 1, idle-timeout = "6s", requests-max = 7 }
 retries = 0
 queue-max = 8
+queue-half-closed = true
 [pool.a]
 balance = "round-robin"
 servers = ["[::1]:80"]
@@ -150,7 +151,10 @@ servers = ["[::1]:80"]
     let tests: Vec<_> = route.headers.iter().map(|c| (c.name.as_str(), c.test.clone())).collect();
     assert_eq!(
         tests[0],
-        ("x-b", HeaderTest::Equals("yes".into())),
+        (
+            "x-b",
+            HeaderTest::Text(TextTest::new(TextKind::Equals, "yes", false).expect("a valid test"))
+        ),
         "conditions are in file order, with lower-case names"
     );
     assert_eq!(tests[1..], [("x-a", HeaderTest::Present), ("x-c", HeaderTest::Absent)]);
@@ -171,6 +175,6 @@ servers = ["[::1]:80"]
     assert_eq!(pool.servers[2].address, ServerAddress::Unix("/run/app.sock".into()));
     assert_eq!(pool.timeouts.tunnel, Span::from_secs(5));
     assert_eq!((pool.reuse.idle_max, pool.reuse.requests_max), (1, Some(7)));
-    assert_eq!((pool.retries, pool.queue_max), (0, 8));
+    assert_eq!((pool.retries, pool.queue_max, pool.queue_half_closed), (0, 8, true));
     assert_eq!(config.pools[1].balance, Balance::RoundRobin);
 }

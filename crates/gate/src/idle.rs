@@ -167,7 +167,7 @@ mod tests {
         }
         assert_eq!(
             [(); 6].map(|()| idle.shed()).map(Option::unwrap_or_default),
-            [2, 4, 3, 6, 1, 5]
+            [2, 4, 3, 1, 6, 5]
         );
         assert_eq!((idle.shed(), idle.len()), (None, 0));
         assert_eq!(IdleConnections::<u8>::new(0, 8).shed(), None, "a pool without servers");

@@ -174,8 +174,8 @@ fn header_matches(condition: &HeaderCondition, head: &RequestHead<'_>) -> bool {
     match &condition.test {
         HeaderTest::Present => head.find_named(&condition.name).is_some(),
         HeaderTest::Absent => head.find_named(&condition.name).is_none(),
-        HeaderTest::Equals(value) => head.fields().any(|field| {
-            field.value == value.as_bytes() && field.name.eq_ignore_ascii_case(&condition.name)
+        HeaderTest::Text(test) => head.fields().any(|field| {
+            field.name.eq_ignore_ascii_case(&condition.name) && test.matches(field.value)
         }),
     }
 }

@@ -25,6 +25,7 @@ fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
         reuse: Reuse::default(),
         retries: 1,
         queue_max: 8,
+        queue_half_closed: false,
         proxy_protocol: None,
         trailers: false,
         tls: None,

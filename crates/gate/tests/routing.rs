@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidegate_config::model::{
     Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Config, HeaderCondition,
     HeaderTest, HostPattern, Hsts, Listener, PathPattern, Proxy, RequestLimits, Route, Segment,
-    UpstreamHost,
+    TextKind, TextTest, UpstreamHost,
 };
 use tidegate_gate::forward::ClientCertificate;
 use tidegate_gate::path::{Normalized, normalize_path};
@@ -197,6 +197,35 @@ fn asterisk_matches_only_routes_without_a_path() {
     assert_eq!(find(&router, 0, "OPTIONS / HTTP/1.1\nHost: h\n"), Found::Route(0));
 }
 
+fn is_text(kind: TextKind, text: &str) -> HeaderTest {
+    HeaderTest::Text(TextTest::new(kind, text, false).expect("a valid test"))
+}
+
+#[test]
+fn condition_on_a_repeated_field_holds_if_any_line_passes() {
+    let kinds = [
+        (TextKind::Equals, "two"),
+        (TextKind::Contains, "w"),
+        (TextKind::Prefix, "tw"),
+        (TextKind::Suffix, "wo"),
+        (TextKind::Regex, "^t.o$"),
+    ];
+    for (kind, text) in kinds {
+        let headers = vec![HeaderCondition { name: "x-a".to_owned(), test: is_text(kind, text) }];
+        let router = Router::new(&config(vec![Route { headers, ..any_route() }]));
+        for (fields, wanted) in [
+            ("X-A: one\nX-A: two\nX-A: three\n", Found::Route(0)),
+            ("x-a: two\nX-B: one\n", Found::Route(0)),
+            ("X-A: one\nX-B: two\n", Found::NoRoute),
+            ("X-A: t\nX-A: o\n", Found::NoRoute),
+            ("", Found::NoRoute),
+        ] {
+            let request = format!("GET / HTTP/1.1\nHost: h\n{fields}");
+            assert_eq!(find(&router, 0, &request), wanted, "{kind:?} {fields:?}");
+        }
+    }
+}
+
 #[test]
 fn methods_fields_and_listeners_are_conditions() {
     let field = |name: &str, test| HeaderCondition { name: name.to_owned(), test };
@@ -205,7 +234,7 @@ fn methods_fields_and_listeners_are_conditions() {
         Route { methods: vec!["POST".to_owned(), "PUT".to_owned()], ..any_route() },
         Route {
             headers: vec![
-                field("x-canary", HeaderTest::Equals("yes".to_owned())),
+                field("x-canary", is_text(TextKind::Equals, "yes")),
                 field("x-old", HeaderTest::Absent),
             ],
             ..any_route()

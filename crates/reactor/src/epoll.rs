@@ -22,7 +22,7 @@ use crate::driver::Loop;
 use crate::interface::{CloseReason, ListenOptions, ListenerId, Peer, Shortage};
 use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending, WAKER_TOKEN};
 use crate::waker::Waker;
-use crate::{source, steering};
+use crate::{outq, source, steering};
 
 /// The most edges that one wait returns.
 const EDGES_MAX: usize = 512;
@@ -208,6 +208,10 @@ impl Kernel for Epoll {
 
     fn take_error(&mut self, handle: &OwnedFd) -> bool {
         !matches!(sockopt::socket_error(handle), Ok(Ok(())))
+    }
+
+    fn unacknowledged(&self, handle: &OwnedFd) -> usize {
+        outq::unacknowledged(handle.as_fd())
     }
 
     fn shutdown_send(&mut self, handle: &OwnedFd) {

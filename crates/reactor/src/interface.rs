@@ -50,6 +50,13 @@ pub enum Completion<'a> {
         /// The connection.
         sock: SockId,
     },
+    /// The peer has ended its direction while receiving is paused; bytes before its FIN may be unread. `Finished`
+    /// follows them after the resume. A kernel whose receive window for the connection is full learns of the
+    /// FIN only after bytes were read.
+    HungUp {
+        /// The connection.
+        sock: SockId,
+    },
     /// All output has been sent. This comes only after a `send` or `flush` that could not send everything
     /// at once, so a waiting producer is resumed exactly once.
     Drained {
@@ -152,6 +159,20 @@ impl core::fmt::Display for ListenError {
 }
 impl std::error::Error for ListenError {}
 
+/// What a look at a connection's output has seen; see [`Reactor::look_at_output`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputLook {
+    /// Nothing is pending, and nothing was at the look before.
+    Idle,
+    /// The peer has taken the last pending byte since the look before.
+    Emptied,
+    /// Output is pending.
+    Pending {
+        /// The latest look that saw fewer pending bytes than the look before it, or the first look.
+        moved_at: Moment,
+    },
+}
+
 /// The server that a secured connection goes to. A layer that secures connections finds its settings by this
 /// key; the reactor itself does not interpret it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,14 +271,23 @@ pub trait Reactor: Sized {
     /// Output bytes that the kernel has not taken yet; 0 if the id is stale.
     fn output_pending(&self, sock: SockId) -> usize;
 
+    /// Looks whether the peer takes the output. Bytes in the kernel's send queue count as pending until the
+    /// peer acknowledges them, so progress is seen however late the kernel reports that there is room.
+    /// `Idle` if the id is stale. Costs a system call.
+    fn look_at_output(&mut self, sock: SockId) -> OutputLook;
+
     /// Pauses or resumes receiving. While it is paused, the kernel's window closes (backpressure). `Finished`
-    /// waits for the resume too; resets and `Due` come regardless.
+    /// waits for the resume too; resets, `HungUp` and `Due` come regardless.
     fn set_receiving(&mut self, sock: SockId, receiving: bool);
+    /// Whether the peer has ended its direction, as far as the kernel has reported. Bytes before its FIN may be
+    /// unread.
+    fn has_hung_up(&self, sock: SockId) -> bool;
 
     /// Ends the sending side: sends FIN after the pending output. Receiving continues.
     fn finish(&mut self, sock: SockId);
     /// Closes in order: sends the output, then FIN, then discards received bytes until the peer closes or
-    /// `LINGER_MAX` passes. So a late byte from the peer cannot cause a reset that destroys the last response
+    /// `LINGER_MAX` passes after the peer has taken everything. A peer that takes nothing for
+    /// `CLOSE_OUTPUT_MAX` is not waited for. So a late byte from the peer cannot cause a reset that destroys the last response
     /// (RFC 9112 section 9.6). The id is stale at once. A pending `connect` is cancelled.
     fn close(&mut self, sock: SockId);
     /// Closes with a reset and drops the output, so the peer sees that the message is incomplete. The id is

@@ -126,6 +126,10 @@ pub trait Kernel {
     fn send(&mut self, handle: &Self::Handle, first: &[u8], second: &[u8]) -> Sending;
     /// Reads and clears the socket's pending error; true if there was one.
     fn take_error(&mut self, handle: &Self::Handle) -> bool;
+    /// Bytes that the kernel has taken from `send` and the peer has not acknowledged. A FIN that is not
+    /// acknowledged may count as one byte. The unit may be coarser than a byte, but the value falls only if
+    /// the peer takes something.
+    fn unacknowledged(&self, handle: &Self::Handle) -> usize;
     /// Ends the sending side (FIN).
     fn shutdown_send(&mut self, handle: &Self::Handle);
     /// Closes the handle. The kernel sends FIN if it was not sent before, or a reset if received bytes are

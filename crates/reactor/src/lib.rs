@@ -10,6 +10,7 @@ pub mod interface;
 pub mod interrupts;
 pub mod kernel;
 pub mod mailbox;
+mod outq;
 pub mod signals;
 pub mod sim;
 mod source;
@@ -20,8 +21,8 @@ pub mod worker;
 pub use driver::Loop;
 pub use epoll::EpollReactor;
 pub use interface::{
-    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Peer,
-    Reactor, Room, ServerKey, Shortage, Sock, SockId,
+    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, OutputLook,
+    Peer, Reactor, Room, ServerKey, Shortage, Sock, SockId,
 };
 pub use mailbox::{Mailbox, Sender};
 pub use sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};

@@ -65,6 +65,7 @@ impl<R: Reactor> Handler<R> for Echo {
             | Completion::Closed { .. }
             | Completion::Connected { .. }
             | Completion::Due { .. }
+            | Completion::HungUp { .. }
             | Completion::Timer { .. }
             | Completion::Woken => {}
         }
@@ -259,7 +260,10 @@ impl<R: Reactor> Handler<R> for Relay {
                 }
                 reactor.abort(sock);
             }
-            Completion::AcceptPaused { .. } | Completion::Timer { .. } | Completion::Woken => {}
+            Completion::AcceptPaused { .. }
+            | Completion::HungUp { .. }
+            | Completion::Timer { .. }
+            | Completion::Woken => {}
         }
     }
 }

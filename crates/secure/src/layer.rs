@@ -16,7 +16,7 @@ use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER
 use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions,
-    ListenerId, Peer, Reactor, Room, ServerKey, Shortage, SockId,
+    ListenerId, OutputLook, Peer, Reactor, Room, ServerKey, Shortage, SockId,
 };
 use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
@@ -471,6 +471,10 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         self.inner.output_pending(sock) + unsealed
     }
 
+    fn look_at_output(&mut self, sock: SockId) -> OutputLook {
+        self.inner.look_at_output(sock)
+    }
+
     fn set_receiving(&mut self, sock: SockId, receiving: bool) {
         let Some(conn) = self.layer.conn(sock) else {
             return self.inner.set_receiving(sock, receiving);
@@ -484,6 +488,13 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
             self.layer.ended.push(sock);
         }
         self.inner.set_receiving(sock, receiving);
+    }
+
+    fn has_hung_up(&self, sock: SockId) -> bool {
+        let slot = self.layer.slots.get(sock.index as usize);
+        let slot = slot.filter(|slot| slot.generation == sock.generation);
+        let conn = slot.and_then(|slot| slot.conn.as_ref());
+        self.inner.has_hung_up(sock) || conn.is_some_and(|conn| conn.peer_end == PeerEnd::Held)
     }
 
     fn finish(&mut self, sock: SockId) {
@@ -839,7 +850,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         }
         if !conn.receiving {
             conn.peer_end = PeerEnd::Held;
-            return;
+            return self.pass(inner, Completion::HungUp { sock });
         }
         conn.peer_end = PeerEnd::Delivered;
         self.pass(inner, Completion::Finished { sock });

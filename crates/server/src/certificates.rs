@@ -416,11 +416,11 @@ fn self_signed_in(folder: &Path) -> io::Result<CertificateFiles> {
         }
     };
     let fingerprint = PeerIdentity::of_pem(&chain_pem).map(|identity| identity.fingerprint_hex());
-    eprintln!(
+    crate::log::banner(format_args!(
         "tidegate: self-signed certificate {} (SHA-256 {})",
         cert.display(),
         fingerprint.unwrap_or_default()
-    );
+    ));
     Ok(CertificateFiles { chain_pem, key_pem, ocsp: None })
 }
 

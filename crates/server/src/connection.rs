@@ -33,7 +33,7 @@ pub(crate) struct Downstream {
     /// Part of a request head is in `input`, and the head timeout is running. False in every other state.
     pub(crate) head_started: bool,
     /// The client does not read its responses fast enough. No further request is decoded until the output has
-    /// drained; the deadline is the body timeout.
+    /// drained. The deadline is the next look at the output (`next_look`), except in a tunnel.
     pub(crate) blocked: bool,
     /// The client has ended its direction of the connection.
     pub(crate) finished: bool,
@@ -80,9 +80,11 @@ impl Downstream {
     }
 
     /// Whether decoding is suspended until the client reads its responses. The body of a proxied request is
-    /// still forwarded, because a client may read the response only after it has sent the whole request.
+    /// still forwarded, because a client may read the response only after it has sent the whole request. The
+    /// two directions of a tunnel are independent, too.
     pub(crate) fn is_held(&self) -> bool {
-        self.blocked && !matches!(self.state, DownstreamState::Exchange(_))
+        self.blocked
+            && !matches!(self.state, DownstreamState::Exchange(_) | DownstreamState::Tunnel(_))
     }
 
     /// Whether the client has received all its responses, at least one, and has not sent another complete

@@ -51,6 +51,8 @@ counters! {
         queued,
         /// Requests that were rejected because the queue was full or their time in it ran out.
         queue_refusals,
+        /// Requests removed from the queue because their client had ended or reset its connection.
+        queue_departures,
         /// Clients that disconnected while their request was in progress.
         client_aborts,
         /// Request heads that timed out.
@@ -222,7 +224,7 @@ impl TlsObserver for Accounts {
     }
 
     fn log(&self, line: core::fmt::Arguments<'_>) {
-        eprintln!("tidegate: {line}");
+        crate::log::warning(line);
     }
 }
 

@@ -20,7 +20,7 @@ use tidegate_wire::http1::{
 
 use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
-use crate::downstream::is_blocked;
+use crate::downstream::{is_blocked, look_span};
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::worker::{TIMER_ROOM, Work, Worker};
 
@@ -190,6 +190,12 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool_index, down) = (exchange.pool, exchange.down);
         exchange.stage = Stage::Queued;
+        // A client may have ended its direction while its previous request was in progress.
+        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
+        if finished || reactor.has_hung_up(down) {
+            self.leave_queue(reactor, id);
+        }
+        let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.attempts == 0;
         let has_place = match is_new {
@@ -250,6 +256,26 @@ impl Worker {
         }
         if !self.short_pools.is_empty() {
             reactor.set_timer(TIMER_ROOM, reactor.now().after(ROOM_RETRY));
+        }
+    }
+
+    /// Called when the client has ended its direction of the connection: closes the connection if its request
+    /// waits for a server. The client has probably left, and a server would work in vain.
+    pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
+        if exchange.stage == Stage::Queued && !pool.queue_half_closed {
+            let down = exchange.down;
+            self.note_departure(id);
+            self.accounts.counters.client_aborts.add(1);
+            self.close_downstream(reactor, down);
+        }
+    }
+
+    /// Counts the exchange if it waits in the queue and its client is leaving.
+    pub(crate) fn note_departure(&mut self, id: Id<Exchange>) {
+        if self.exchanges.get(id).is_some_and(|exchange| exchange.stage == Stage::Queued) {
+            self.accounts.counters.queue_departures.add(1);
         }
     }
 
@@ -443,13 +469,17 @@ impl Worker {
         Ok(up)
     }
 
-    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage.
+    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage, or to the first look
+    /// at the rest of the request if the server does not take it fast enough.
     pub(crate) fn arm_upstream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
         let wait = match exchange.stage {
             Stage::Queued => return,
             Stage::Connecting => timeouts.connect,
+            Stage::ExpectResponse | Stage::ExpectBody if is_blocked(reactor, exchange.up) => {
+                look_span(timeouts.body)
+            }
             Stage::ExpectResponse if exchange.request_done => timeouts.response_head,
             Stage::ExpectResponse | Stage::ExpectBody => timeouts.body,
             Stage::Tunnel => timeouts.tunnel,

@@ -10,11 +10,12 @@
 use std::rc::Rc;
 
 use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
+use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::respond::{self, AnswerContext};
 use tidegate_gate::router::{self, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
-use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
+use tidegate_reactor::{ListenerId, OutputLook, Peer, Reactor, SockId};
 use tidegate_wire::http1::{
     BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, Method, RequestHead,
     Version,
@@ -36,6 +37,37 @@ pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
     }
     reactor.flush(sock);
     reactor.output_pending(sock) > 0
+}
+
+/// How often blocked output is looked at within its timeout.
+const LOOKS_PER_TIMEOUT: u32 = 4;
+
+/// The time until the next look at blocked output, whose peer must take some of it within `timeout`.
+pub(crate) fn look_span(timeout: Span) -> Span {
+    timeout / LOOKS_PER_TIMEOUT
+}
+
+/// Looks at output that its peer is slow to take. Returns when to look again, or `None` if the peer has taken
+/// nothing for `timeout` or nothing is pending. What happened before the first look is unknown, so the timeout
+/// expires up to a quarter late.
+pub(crate) fn next_look<R: Reactor>(
+    reactor: &mut R,
+    sock: SockId,
+    timeout: Span,
+) -> Option<Moment> {
+    look_again_at(reactor.look_at_output(sock), reactor.now(), timeout)
+}
+
+/// As `next_look`, after the look.
+pub(crate) fn look_again_at(look: OutputLook, now: Moment, timeout: Span) -> Option<Moment> {
+    match look {
+        OutputLook::Idle => None,
+        OutputLook::Emptied => Some(now.after(timeout)),
+        OutputLook::Pending { moved_at } => {
+            let expires_at = moved_at.after(timeout);
+            (expires_at > now).then(|| expires_at.min(now.after(look_span(timeout))))
+        }
+    }
 }
 
 impl DownstreamState {
@@ -128,7 +160,7 @@ impl Worker {
         let now = reactor.now();
         if down.is_held() {
             reactor.set_receiving(sock, false);
-            reactor.set_deadline(sock, now.after(timeouts.body));
+            reactor.set_deadline(sock, now.after(look_span(timeouts.body)));
             return;
         }
         match down.state {
@@ -544,8 +576,11 @@ impl Worker {
                 let unfinished = self.exchanges.get(id).is_none_or(|e| !e.request_done);
                 // A client may end its direction after a complete request and still read the response.
                 if unfinished {
+                    self.note_departure(id);
                     self.accounts.counters.client_aborts.add(1);
                     self.close_downstream(reactor, sock);
+                } else {
+                    self.leave_queue(reactor, id);
                 }
             }
             DownstreamState::Synthetic(id) => {
@@ -559,8 +594,22 @@ impl Worker {
         }
     }
 
+    /// A client ended its direction of the connection; bytes before the end are still unread.
+    pub(crate) fn downstream_hung_up<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        if let Some(down) = self.conns.downstream(sock)
+            && let DownstreamState::Exchange(id) = down.state
+        {
+            self.leave_queue(reactor, id);
+        }
+    }
+
     /// A client connection was reset or ended.
     pub(crate) fn downstream_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        if let Some(down) = self.conns.downstream(sock)
+            && let DownstreamState::Exchange(id) = down.state
+        {
+            self.note_departure(id);
+        }
         if let Some(down) = self.conns.downstream(sock)
             && !matches!(
                 down.state,
@@ -592,7 +641,17 @@ impl Worker {
     pub(crate) fn downstream_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
         let counters = &self.accounts.counters;
-        if down.blocked {
+        if down.blocked && !matches!(down.state, DownstreamState::Tunnel(_)) {
+            let listener = &self.snapshot.config.listeners[usize::from(down.listener)];
+            let timeout = listener.timeouts.body;
+            if reactor.output_pending(sock) == 0 {
+                // `Drained` is on its way.
+                let at = reactor.now().after(look_span(timeout));
+                return reactor.set_deadline(sock, at);
+            }
+            if let Some(at) = next_look(reactor, sock, timeout) {
+                return reactor.set_deadline(sock, at);
+            }
             counters.body_timeouts.add(1);
             self.drop_downstream(reactor, sock);
             return reactor.abort(sock);

@@ -50,6 +50,7 @@ impl<R: Reactor> Handler<R> for Worker {
                     self.downstream_finished(reactor, sock);
                 }
             }
+            Completion::HungUp { sock } => self.downstream_hung_up(reactor, sock),
             Completion::Drained { sock } => {
                 if self.conns.is_upstream(sock) {
                     self.upstream_drained(reactor, sock);
@@ -124,7 +125,9 @@ impl Worker {
             }
             Completion::Connected { .. } => HandlerKind::Connect,
             Completion::Drained { .. } => HandlerKind::Drain,
-            Completion::Finished { .. } | Completion::Closed { .. } => HandlerKind::Close,
+            Completion::Finished { .. } | Completion::HungUp { .. } | Completion::Closed { .. } => {
+                HandlerKind::Close
+            }
             Completion::Due { .. } | Completion::Timer { .. } => HandlerKind::Due,
             Completion::Woken => HandlerKind::Mail,
         };

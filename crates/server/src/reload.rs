@@ -19,7 +19,9 @@ use tidegate_reactor::Sender;
 
 use crate::certificates::{self, TlsLoader};
 use crate::delivery::Delivery;
+use crate::log;
 use crate::start::Mail;
+use crate::threads;
 
 /// How long after a change the files are read. Certificate tools write files one after the other.
 const SETTLE_DELAY: Duration = Duration::from_millis(300);
@@ -69,13 +71,15 @@ impl Reloader {
         match self.loader.load(&self.config, unix_seconds(), true) {
             Ok(plan) => {
                 self.delivery.send_to_all(&Mail::Tls(Arc::new(plan)));
-                eprintln!("tidegate: certificates reloaded");
+                log::info(format_args!("certificates reloaded"));
             }
             Err(faults) => {
                 for fault in faults {
-                    eprintln!("tidegate: {fault}");
+                    log::error(format_args!("{fault}"));
                 }
-                eprintln!("tidegate: certificates not reloaded; the previous ones stay in use");
+                log::error(format_args!(
+                    "certificates not reloaded; the previous ones stay in use"
+                ));
             }
         }
     }
@@ -101,7 +105,7 @@ impl Reloader {
                 self.loader.rotate_tickets(unix_seconds());
             }
         };
-        thread::Builder::new().name("certificates".to_owned()).spawn(work)?;
+        threads::spawn("certificates", work)?;
         Ok(ReloadBell(bell))
     }
 }

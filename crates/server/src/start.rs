@@ -26,8 +26,10 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 use crate::certificates::{TlsFault, TlsLoader};
 use crate::counters::Accounts;
 use crate::listening_sockets;
+use crate::log;
 use crate::reload::{self, ReloadBell, Reloader};
 use crate::snapshot::Snapshot;
+use crate::threads::{self, Ended};
 use crate::worker::{Leaving, Worker, WorkerLimits};
 
 /// Settings that the command line may override.
@@ -103,6 +105,13 @@ struct WorkerThread {
 /// ended then.
 pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     signals::block().map_err(system("blocking signals"))?;
+    log::start().map_err(system("starting the log"))?;
+    let result = threads::guard_main(|| serve_until_stopped(config, options));
+    log::flush();
+    result
+}
+
+fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartError> {
     let descriptors =
         thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
     let mut loader = TlsLoader::default();
@@ -160,12 +169,20 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
         }
         false => None,
     };
-    wait_for_stop(bell.as_ref());
+    if let Err(error) = wait_for_stop(bell.as_ref()) {
+        log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
+    }
     // A second signal ends the process without waiting for the grace period.
-    thread::spawn(|| {
-        wait_for_stop(None);
-        std::process::exit(1);
+    let second = threads::spawn("signals", || {
+        if wait_for_stop(None).is_err() {
+            return Ended::Failed("waiting for a second signal failed");
+        }
+        log::flush();
+        std::process::exit(1)
     });
+    if let Err(error) = second {
+        log::error(format_args!("cannot wait for a second signal: {error}"));
+    }
     // Unlink unix sockets first, so that new clients fail fast instead of hanging.
     unlink_unix_listeners(&plan.config);
     drop(unix_listeners);
@@ -202,18 +219,19 @@ fn start_worker(
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
-    let handle = thread::Builder::new()
-        .name(format!("worker-{index}"))
-        .spawn(move || match prepare(index, cpu, &plan, waker, shared) {
-            Ok(mut prepared) => {
-                let bound = core::mem::take(&mut prepared.bound);
-                let _ = report.send(Ok(bound));
-                serve(&mut prepared, &mailbox);
-            }
-            Err(error) => {
-                let _ = report.send(Err(error));
-            }
-        })
+    let work = move || match prepare(index, cpu, &plan, waker, shared) {
+        Ok(mut prepared) => {
+            let bound = core::mem::take(&mut prepared.bound);
+            let _ = report.send(Ok(bound));
+            serve(&mut prepared, &mailbox);
+            Ended::AsPlanned
+        }
+        Err(error) => {
+            let _ = report.send(Err(error));
+            Ended::AsPlanned
+        }
+    };
+    let handle = threads::spawn(format!("worker-{index}"), work)
         .map_err(system("starting a worker thread"))?;
     match reported.recv() {
         Ok(Ok(bound)) => Ok((handle, bound)),
@@ -426,10 +444,10 @@ fn warn_about_shared_ports(config: &Config) {
         // free again before a client could notice.
         let taken = TcpListener::bind(address).is_err_and(|error| error.kind() == AddrInUse);
         if taken {
-            eprintln!(
+            log::banner(format_args!(
                 "tidegate: {address} is in use by another process; if that is a tidegate of the same user, \
                  both receive a share of the connections until one is stopped (SIGTERM)"
-            );
+            ));
         }
     }
 }
@@ -451,21 +469,21 @@ fn announce(config: &Config, workers: usize) {
             Bind::Tcp(address) => format!("{}://{address}/", listener.scheme()),
             Bind::Unix(path) => format!("unix:{path}"),
         };
-        eprintln!("tidegate: listening on {place} ({}), {workers}", listener.name);
+        log::banner(format_args!("tidegate: listening on {place} ({}), {workers}", listener.name));
     }
 }
 
 /// Waits for SIGTERM or SIGINT. SIGHUP rings the bell.
-fn wait_for_stop(bell: Option<&ReloadBell>) {
+fn wait_for_stop(bell: Option<&ReloadBell>) -> io::Result<()> {
     loop {
-        match signals::wait() {
-            Ok(signals::Signal::Terminate | signals::Signal::Interrupt) | Err(_) => return,
-            Ok(signals::Signal::HangUp) => {
+        match signals::wait()? {
+            signals::Signal::Terminate | signals::Signal::Interrupt => return Ok(()),
+            signals::Signal::HangUp => {
                 if let Some(bell) = bell {
                     bell.ring();
                 }
             }
-            Ok(signals::Signal::User1) => {}
+            signals::Signal::User1 => {}
         }
     }
 }
@@ -527,6 +545,12 @@ mod tests {
             || leaving(&config, 2, &earlier).iter().map(Option::is_some).collect::<Vec<_>>();
         assert_eq!(leaves(), [false, false]);
         drop(older);
+        // A child process that another test starts holds a copy of the socket for a moment.
+        let begin = std::time::Instant::now();
+        while !listening_sockets::listeners_on(address).is_empty() {
+            assert!(begin.elapsed().as_secs() < 30, "the listener is still open");
+            thread::sleep(Duration::from_millis(1));
+        }
         let listeners = [(); 3].map(|()| share(address));
         assert_eq!(leaves(), [true, false], "two listeners of this process and a newer one");
         drop(listeners);

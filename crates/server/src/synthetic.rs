@@ -11,7 +11,7 @@ use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{self, BodyDecoder, BodyLength, RequestHead};
 
 use crate::connection::DownstreamState;
-use crate::downstream::is_blocked;
+use crate::downstream::{is_blocked, look_span};
 use crate::worker::{Work, Worker};
 
 /// Bytes that are collected before they are handed to the reactor.
@@ -244,7 +244,7 @@ impl Worker {
         let Some(conn) = self.conns.downstream(down) else { return };
         conn.blocked = true;
         let listener = &self.snapshot.config.listeners[usize::from(conn.listener)];
-        reactor.set_deadline(down, reactor.now().after(listener.timeouts.body));
+        reactor.set_deadline(down, reactor.now().after(look_span(listener.timeouts.body)));
     }
 
     /// Begins the pause of the order.

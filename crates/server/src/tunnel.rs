@@ -1,7 +1,8 @@
 //! Tunnels after 101 (Switching Protocols): bytes are relayed between two connections, with backpressure.
 //! In: bytes and ends of both connections. Out: the same on the other connection.
 //! Never: begins before the server has sent 101 (early bytes of the client wait; RFC 9110 section 7.8).
-//! Limits: a tunnel ends if no byte is transferred in either direction for `timeouts.tunnel`.
+//! Limits: a tunnel ends if no byte is transferred in either direction for `timeouts.tunnel`. A byte that a slow
+//! peer takes out of blocked output counts.
 
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::http1::ResponseHead;
 
 use crate::connection::DownstreamState;
-use crate::downstream::is_blocked;
+use crate::downstream::{is_blocked, look_span, next_look};
 use crate::exchange::{Exchange, Stage};
 use crate::worker::{Work, Worker};
 
@@ -112,19 +113,30 @@ impl Worker {
         reactor.abort(down);
     }
 
-    /// The tunnel's timeout expired, as reported by the deadline of either connection.
+    /// The deadline of either connection expired. Unless one of them still takes the output that is pending
+    /// for it, the tunnel has timed out.
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.tunnel;
+        let socks = [exchange.down, exchange.up];
+        let looks = socks.map(|sock| next_look(reactor, sock, timeout));
+        if let Some(at) = looks.into_iter().flatten().min() {
+            return socks.into_iter().for_each(|sock| reactor.set_deadline(sock, at));
+        }
         self.accounts.counters.tunnel_timeouts.add(1);
         self.reset_tunnel(reactor, id);
     }
 
-    /// Sets the deadlines of both connections to the tunnel timeout.
-    fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+    /// Sets the deadlines of both connections: to the tunnel timeout, or to the first look at blocked output.
+    pub(crate) fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        let (down, up) = (exchange.down, exchange.up);
         let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.tunnel;
-        let at = reactor.now().after(timeout);
-        reactor.set_deadline(exchange.down, at);
-        reactor.set_deadline(exchange.up, at);
+        let blocked = is_blocked(reactor, down) || is_blocked(reactor, up);
+        let wait = if blocked { look_span(timeout) } else { timeout };
+        let at = reactor.now().after(wait);
+        reactor.set_deadline(down, at);
+        reactor.set_deadline(up, at);
     }
 
     /// Ends the exchange and detaches it from the downstream connection's state.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use tidegate_base::Id;
 use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
 use tidegate_gate::retry::FailurePoint;
-use tidegate_reactor::{CloseReason, Reactor, SockId};
+use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
 use tidegate_wire::http1::{
     self, BodyDecoder, BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestKind,
     ResponseHead, Version,
@@ -18,7 +18,7 @@ use tidegate_wire::http1::{
 
 use crate::connection::DownstreamState;
 use crate::dispatch::{Failure, NO_CONNECT, send_framed};
-use crate::downstream::is_blocked;
+use crate::downstream::{is_blocked, look_again_at, next_look};
 use crate::exchange::{Exchange, Framing, Stage};
 use crate::worker::{Work, Worker};
 
@@ -268,8 +268,12 @@ impl Worker {
     /// Reads from the server again, after the client's output has drained.
     pub(crate) fn resume_upstream_of<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         if let Some(exchange) = self.exchanges.get(id) {
+            let stage = exchange.stage;
             reactor.set_receiving(exchange.up, true);
-            self.arm_upstream(reactor, id);
+            match stage {
+                Stage::Tunnel => self.arm_tunnel(reactor, id),
+                _ => self.arm_upstream(reactor, id),
+            }
         }
     }
 
@@ -434,8 +438,10 @@ impl Worker {
         let (down, stage) = (exchange.down, exchange.stage);
         if stage == Stage::Tunnel {
             reactor.set_receiving(down, true);
+            self.arm_tunnel(reactor, id);
+        } else {
+            self.arm_upstream(reactor, id);
         }
-        self.arm_upstream(reactor, id);
         self.work.push(Work::Resume(down));
     }
 
@@ -446,6 +452,8 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else {
             return self.retire_upstream(reactor, sock);
         };
+        let (request_bytes, request_done) = (exchange.request_bytes, exchange.request_done);
+        let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.body;
         let counters = &self.accounts.counters;
         match exchange.stage {
             Stage::Tunnel => self.tunnel_due(reactor, id),
@@ -459,11 +467,22 @@ impl Worker {
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
             Stage::Queued | Stage::ExpectResponse => {
-                let waits_for_client = !exchange.request_done && reactor.output_pending(sock) == 0;
-                if waits_for_client {
+                let pending = reactor.output_pending(sock) > 0;
+                if !request_done && !pending {
                     // The client sends its body slowly. The downstream deadline covers that.
                     return self.arm_upstream(reactor, id);
                 }
+                if pending || request_bytes > 0 {
+                    let look = reactor.look_at_output(sock);
+                    if look == OutputLook::Emptied {
+                        // The time for the response begins when the server has the whole request.
+                        return self.arm_upstream(reactor, id);
+                    }
+                    if let Some(at) = look_again_at(look, reactor.now(), timeout) {
+                        return reactor.set_deadline(sock, at);
+                    }
+                }
+                let counters = &self.accounts.counters;
                 counters.response_timeouts.add(1);
                 let text = "timed out waiting for the server's response";
                 self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
@@ -472,6 +491,12 @@ impl Worker {
                 let down = exchange.down;
                 if self.conns.downstream(down).is_some_and(|down| down.blocked) {
                     return self.arm_upstream(reactor, id);
+                }
+                if request_bytes > 0
+                    && let Some(at) = next_look(reactor, sock, timeout)
+                {
+                    // The response is early, and the server still takes the rest of the request.
+                    return reactor.set_deadline(sock, at);
                 }
                 self.accounts.counters.body_timeouts.add(1);
                 let text = "the server stopped sending its response";

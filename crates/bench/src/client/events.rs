@@ -68,6 +68,7 @@ impl<R: Reactor> Handler<R> for Client<'_> {
             | Completion::AcceptPaused { .. }
             | Completion::Drained { .. }
             | Completion::Due { .. }
+            | Completion::HungUp { .. }
             | Completion::Timer { .. }
             | Completion::Woken => {}
         }

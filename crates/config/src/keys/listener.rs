@@ -173,8 +173,12 @@ pub static CLIENT_TIMEOUTS: Section = Section {
             TIMEOUT,
             Value("\"30s\""),
             "Time without a byte of the request body, or without the client accepting any part of the \
-             response. When it expires, the client gets a 408 response or its connection is reset.",
-            "Tolerates a pause in a mobile network. A client that stops reading gives its buffers back.",
+             response. When it expires, the client gets a 408 response or its connection is reset. A single \
+             byte counts, even one that only the client's kernel acknowledges. Whether a client still \
+             accepts its response is checked four times within this time, so the reset comes up to a \
+             quarter of it late.",
+            "Tolerates a pause in a mobile network. A client that stops reading gives its buffers back. A \
+             client that goes on reading keeps at most 192 KiB of them, however slow it is.",
         ),
     ],
     later: &[],

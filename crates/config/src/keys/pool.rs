@@ -50,6 +50,16 @@ pub static POOL: Section = Section {
              wait.",
         ),
         key(
+            "queue-half-closed",
+            Boolean,
+            Value("false"),
+            "Keeps a request in the queue after its client has ended its direction of the connection \
+             (half-closed it). `false` removes the request and closes the connection. A request that has been \
+             sent to a server always continues.",
+            "Most clients that end their direction have left, and a server would work in vain. Enable it for \
+             clients that half-close after a request and then read the response, such as some scripts.",
+        ),
+        key(
             "proxy-protocol",
             Word(ProxyVersion::WORDS),
             Absent,
@@ -149,14 +159,16 @@ pub static SERVER_TIMEOUTS: Section = Section {
             TIMEOUT,
             Value("\"60s\""),
             "Time from the end of the request to the head of the response. When it expires, the client gets \
-             a 504 response.",
+             a 504 response. While the server still takes the request's body, `body` applies.",
             "Slow pages exist, but a stuck server must not hold its connection forever.",
         ),
         key(
             "body",
             TIMEOUT,
             Value("\"60s\""),
-            "Time without a byte of a body, in the direction that is being transferred.",
+            "Time without a byte of a body, in the direction that is being transferred. Every byte of a \
+             request's body that the server takes counts, even one that only its kernel acknowledges. When \
+             it expires, the client gets a 504 response, or the response is cut off.",
             "Tolerates a pause of the server. A dead server must not hold buffers forever.",
         ),
         key(
@@ -170,8 +182,8 @@ pub static SERVER_TIMEOUTS: Section = Section {
             "tunnel",
             TIMEOUT,
             Value("\"1h\""),
-            "Time without a byte in either direction of a tunnel (WebSocket). When it expires, both \
-             connections are closed.",
+            "Time without a byte in either direction of a tunnel (WebSocket), and without either side taking \
+             any byte that waits for it. When it expires, both connections are closed.",
             "Quiet WebSocket connections are common, and an idle tunnel holds no buffers.",
         ),
     ],

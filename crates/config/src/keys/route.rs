@@ -6,7 +6,7 @@ use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
 use super::{Section, Shape, key};
 
-const FIELD_TEST: Shape = OneOf(&[Boolean, Text("the required value")]);
+const FIELD_TEST: Shape = OneOf(&[Boolean, Text("the whole value"), Table(&FIELD)]);
 const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 
 /// `[[route]]`.
@@ -55,8 +55,12 @@ pub static ROUTE: Section = Section {
             "headers",
             Fields(&FIELD_TEST),
             Absent,
-            "Conditions on header fields, all of which must hold. With a string, the field must have this \
-             value; with `true`, it must be present; with `false`, it must be absent.",
+            "Conditions on header fields, all of which must hold. With a string, the field must have exactly \
+             this value; with a table, the value must contain, begin with or end with a text, or match a \
+             regular expression; with `true`, the field must be present; with `false`, it must be absent. If \
+             a request has several fields of this name, the condition holds if any one of them has such a \
+             value; the values are not joined, and a list in one value is not split. A condition on the host \
+             is written as `host`.",
             "",
         ),
         key(
@@ -100,6 +104,39 @@ pub static ROUTE: Section = Section {
         ("push", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
         ("lua", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
     ],
+};
+
+const IN_THE_VALUE: &str = "at least one character";
+
+/// `headers = { NAME = { ... } }` of a route.
+pub static FIELD: Section = Section {
+    path: "[route.headers.NAME]",
+    about: "What the value of a header field must be. Exactly one of `equals`, `contains`, `prefix`, `suffix` \
+             and `regex` is required; its text may have up to 1024 bytes.",
+    keys: &[
+        key("equals", Text("any text"), Absent, "The whole value.", ""),
+        key("contains", Text(IN_THE_VALUE), Absent, "A text that appears in the value.", ""),
+        key("prefix", Text(IN_THE_VALUE), Absent, "The text that the value begins with.", ""),
+        key("suffix", Text(IN_THE_VALUE), Absent, "The text that the value ends with.", ""),
+        key(
+            "regex",
+            Text("a regular expression"),
+            Absent,
+            "A regular expression that matches a part of the value; `^` and `$` stand for the start and the \
+             end of the value. The syntax is that of Rust's regex crate, without Unicode classes, \
+             look-around and backreferences. It is compiled once, and an expression whose compiled form \
+             exceeds 1 MiB is rejected.",
+            "",
+        ),
+        key(
+            "ignore-case",
+            Boolean,
+            Value("false"),
+            "Whether ASCII letters match in both cases.",
+            "Most field values distinguish upper and lower case.",
+        ),
+    ],
+    later: &[],
 };
 
 const SUBJECT: &str = "\"CN=bob,O=Example\"";

@@ -1,7 +1,8 @@
 //! Closing in order, so that the last response arrives (RFC 9112 section 9.6).
 //! In: `close`. Out: the output, then FIN; received bytes are discarded until the peer closes too.
 //! Never: hands over a completion: the id is already stale.
-//! Limits: `CLOSE_OUTPUT_MAX` to send the output, then `LINGER_MAX`; `DISCARDS_MAX` discarded reads in all.
+//! Limits: `CLOSE_OUTPUT_MAX` without the peer taking any output, then `LINGER_MAX`; `DISCARDS_MAX` discarded
+//! reads in all.
 //! Invariant: the handle is closed only after the peer's end of stream, an error, or one of these limits; or
 //! when the handler needs its slot (`free_lingering`).
 
@@ -11,15 +12,20 @@ use tidegate_base::Span;
 
 use super::Loop;
 use super::slots::{NO_OUTPUT, SendSide, State};
-use crate::interface::SockId;
+use crate::interface::{OutputLook, SockId};
 use crate::kernel::{Kernel, Receiving};
 
-/// How long a closed connection waits for its peer to close after the output and FIN were sent.
+/// How long a closed connection waits for its peer to close after the peer has taken the output and FIN was
+/// sent.
 pub const LINGER_MAX: Span = Span::from_secs(2);
-/// How long sending the output of a closed connection may take. After that the connection is reset.
+/// How long the peer of a closed connection may take none of the output. After that the connection is reset,
+/// or, if the kernel has all of the output, left to the kernel. Any progress restarts it.
 pub const CLOSE_OUTPUT_MAX: Span = Span::from_secs(30);
+/// How often the output of a closed connection is looked at: four times within `CLOSE_OUTPUT_MAX`.
+const CLOSE_LOOK_EVERY: Span = Span::from_millis(7500);
+const _: () = assert!(CLOSE_LOOK_EVERY.as_nanos() * 4 == CLOSE_OUTPUT_MAX.as_nanos());
 /// Reads discarded for one closed connection (at most 16 MiB). After that the connection is freed at once,
-/// or, if output is pending, the driver stops reading and the deadline decides.
+/// or, if the peer has not taken all output, the driver stops reading and the deadline decides.
 const DISCARDS_MAX: u8 = 255;
 /// Reads discarded for one connection in one turn.
 const DISCARDS_PER_TURN_MAX: usize = 4;
@@ -98,8 +104,20 @@ impl<K: Kernel> Loop<K> {
         if slot.readable {
             self.enqueue(index);
         }
-        self.schedule(index, self.now.after(CLOSE_OUTPUT_MAX));
+        self.schedule(index, self.now.after(CLOSE_LOOK_EVERY));
         self.mark_dirty(index);
+    }
+
+    /// Sends the output of a closing connection. If some of it remains, takes the first look at it, with
+    /// which later looks are compared.
+    pub(super) fn flush_closing(&mut self, index: u32) {
+        if !self.slots.at(index).blocked {
+            self.send_pending(index);
+        }
+        let slot = self.slots.at(index);
+        if slot.state == State::Closing && slot.output != NO_OUTPUT && !self.looks.contains(index) {
+            self.look(index);
+        }
     }
 
     /// After all output was sent: ends the sending side and waits for the peer to close, if it has not yet.
@@ -127,9 +145,9 @@ impl<K: Kernel> Loop<K> {
                 return;
             }
             if slot.discards == DISCARDS_MAX {
-                // If output is pending, the receive window just closes and the deadline decides.
+                // If output is on its way, the receive window just closes and the deadline decides.
                 slot.readable = false;
-                if slot.output == NO_OUTPUT {
+                if !matches!(self.look(index), OutputLook::Pending { .. }) {
                     self.free(index);
                 }
                 return;
@@ -156,12 +174,23 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Handles the deadline of a closing connection.
+    /// Handles the deadline of a closing connection: goes on as long as the peer takes output.
     pub(super) fn give_up_closing(&mut self, index: u32) {
-        if self.slots.at(index).output == NO_OUTPUT {
-            self.free(index);
-        } else {
-            self.free_with_reset(index);
+        let lingers = self.slots.at(index).output == NO_OUTPUT;
+        let moved_at = match self.look(index) {
+            OutputLook::Idle => return self.free(index),
+            // The peer has taken everything since the last look, and now has `LINGER_MAX` to close.
+            OutputLook::Emptied => return self.schedule(index, self.now.after(LINGER_MAX)),
+            OutputLook::Pending { moved_at } => moved_at,
+        };
+        let give_up_at = moved_at.after(CLOSE_OUTPUT_MAX);
+        match (give_up_at <= self.now, lingers) {
+            (true, true) => self.free(index),
+            (true, false) => self.free_with_reset(index),
+            (false, true) => self.schedule(index, give_up_at.min(self.now.after(LINGER_MAX))),
+            (false, false) => {
+                self.schedule(index, give_up_at.min(self.now.after(CLOSE_LOOK_EVERY)))
+            }
         }
     }
 }

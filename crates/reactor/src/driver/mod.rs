@@ -8,6 +8,7 @@
 
 mod accept;
 mod close;
+mod looks;
 mod outputs;
 mod receive;
 mod send;
@@ -20,8 +21,8 @@ use tidegate_base::wheel::Wheel;
 use tidegate_base::{Address, Moment, Span};
 
 use crate::interface::{
-    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, Reactor,
-    Shortage, SockId,
+    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, OutputLook,
+    Reactor, Shortage, SockId,
 };
 use crate::kernel::{ConnectFault, Kernel, Ready, WAKER_TOKEN};
 use crate::steering::LeavingListeners;
@@ -29,6 +30,7 @@ use crate::waker::Waker;
 
 use accept::ListenerSlot;
 use close::Lingering;
+use looks::Looks;
 use outputs::Outputs;
 use slots::{NO_OUTPUT, SendSide, Slots, State};
 
@@ -45,6 +47,8 @@ pub struct Loop<K: Kernel> {
     slots: Slots<K::Handle>,
     /// The pending outputs of connections.
     outputs: Outputs,
+    /// The looks at outputs that their peers are slow to take.
+    looks: Looks,
     /// By listener index. Closed listeners leave a slot that is reused.
     listeners: Vec<ListenerSlot<K::Handle>>,
     /// When accepting resumes after a shortage; `NEVER` while accepting is not paused.
@@ -85,6 +89,7 @@ impl<K: Kernel> Loop<K> {
         Self {
             slots: Slots::new(socks_max),
             outputs: Outputs::default(),
+            looks: Looks::default(),
             listeners: Vec::new(),
             accept_again_at: Moment::NEVER,
             accept_pause: accept::PAUSE_MIN,
@@ -153,6 +158,7 @@ impl<K: Kernel> Loop<K> {
         }
         let slot = self.slots.at(index);
         slot.readable |= ready.readable || ready.hangup || ready.error;
+        let hung_up = ready.hangup && !slot.hangup;
         slot.hangup |= ready.hangup || ready.error;
         if slot.state == State::Connecting {
             self.handle_connect(handler, index);
@@ -162,6 +168,17 @@ impl<K: Kernel> Loop<K> {
         }
         if self.slots.is_current(index, generation) {
             self.serve(handler, buffer, index, ready.error);
+        }
+        if hung_up {
+            self.hand_over_hangup(handler, SockId::new(index, generation));
+        }
+    }
+
+    /// Hands over `HungUp` if receiving is paused, so that `Finished` has to wait.
+    fn hand_over_hangup<H: Handler<Self>>(&mut self, handler: &mut H, sock: SockId) {
+        let slot = self.slots.find(sock);
+        if slot.is_some_and(|slot| slot.state == State::Open && !slot.receiving && !slot.ended) {
+            handler.handle(self, Completion::HungUp { sock });
         }
     }
 
@@ -226,6 +243,7 @@ impl<K: Kernel> Loop<K> {
         if lingers {
             self.lingering.forget();
         }
+        self.looks.forget(index);
         if let Some(handle) = self.slots.remove(index) {
             self.kernel.close(handle);
         }
@@ -415,6 +433,13 @@ impl<K: Kernel> Reactor for Loop<K> {
         self.slots.find(sock).map_or(0, |slot| self.outputs.pending_bytes(slot.output))
     }
 
+    fn look_at_output(&mut self, sock: SockId) -> OutputLook {
+        match self.slots.find(sock) {
+            Some(_) => self.look(sock.index),
+            None => OutputLook::Idle,
+        }
+    }
+
     fn set_receiving(&mut self, sock: SockId, receiving: bool) {
         let Some(slot) = self.slots.find_mut(sock) else {
             return;
@@ -423,6 +448,10 @@ impl<K: Kernel> Reactor for Loop<K> {
         if receiving && slot.readable {
             self.enqueue(sock.index);
         }
+    }
+
+    fn has_hung_up(&self, sock: SockId) -> bool {
+        self.slots.find(sock).is_some_and(|slot| slot.hangup || slot.ended)
     }
 
     fn finish(&mut self, sock: SockId) {

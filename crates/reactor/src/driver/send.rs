@@ -85,8 +85,8 @@ impl<K: Kernel> Loop<K> {
             if slot.drain_owed && slot.output == NO_OUTPUT {
                 self.enqueue(index);
             }
-        } else if slot.state == State::Closing && !slot.blocked {
-            self.send_pending(index);
+        } else if slot.state == State::Closing {
+            self.flush_closing(index);
         } else {
             slot.drain_owed |= slot.output != NO_OUTPUT;
         }
@@ -101,6 +101,7 @@ impl<K: Kernel> Loop<K> {
             if output.pending().is_empty() {
                 self.outputs.give_back(slot.output);
                 slot.output = NO_OUTPUT;
+                self.looks.forget(index);
                 break;
             }
             let Some(handle) = &slot.handle else { return };

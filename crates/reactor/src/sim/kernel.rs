@@ -270,6 +270,10 @@ impl Kernel for Sim {
         })
     }
 
+    fn unacknowledged(&self, handle: &SimHandle) -> usize {
+        self.net.with(|world| world.unread(handle.end()))
+    }
+
     fn shutdown_send(&mut self, handle: &SimHandle) {
         self.net.with(|world| world.finish(handle.end()));
     }

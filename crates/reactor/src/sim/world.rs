@@ -379,6 +379,12 @@ impl World {
         })
     }
 
+    /// The bytes that `from` has sent and the other end has not read; 0 if the other end is closed.
+    pub(super) fn unread(&self, from: EndId) -> usize {
+        let other = self.ends.get(from).and_then(|end| self.ends.get(end.other));
+        other.map_or(0, |other| other.inbound.len() + other.in_flight_bytes)
+    }
+
     /// Sends one segment from `from`. The caller must have checked `room`.
     pub(super) fn transmit(&mut self, from: EndId, segment: Segment) {
         self.note_sent(from, &segment);

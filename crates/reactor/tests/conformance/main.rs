@@ -147,6 +147,36 @@ mod cases {
         assert_eq!(rig.count(|seen| *seen == Seen::Drained(sock)), 1);
     }
 
+    pub fn look_at_output_sees_what_the_peer_takes<H: Harness>() {
+        let path = unix_path();
+        for address in [loopback(), path.clone()] {
+            let mut rig = Rig::<H>::new();
+            let (_, address) = rig.listen(&address);
+            let (sock, mut far) = rig.dialled(&address);
+            assert_eq!(rig.reactor.look_at_output(sock), OutputLook::Idle);
+            rig.reactor.send(sock, &pattern(24 << 20));
+            let mut last = OutputLook::Idle;
+            rig.until("a peer whose buffers are full", |rig| {
+                rig.settle();
+                let look = rig.reactor.look_at_output(sock);
+                core::mem::replace(&mut last, look) == look
+            });
+            assert!(matches!(last, OutputLook::Pending { .. }), "{last:?}");
+            // Even if the peer takes too little for the kernel to report that there is room.
+            far.receive();
+            rig.until("a look that sees it", |rig| rig.reactor.look_at_output(sock) != last);
+            rig.until("a look that sees nothing pending", |rig| {
+                far.receive();
+                rig.reactor.look_at_output(sock) == OutputLook::Idle
+            });
+            rig.reactor.abort(sock);
+            assert_eq!(rig.reactor.look_at_output(sock), OutputLook::Idle, "a stale id");
+        }
+        if let Address::Unix(path) = path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
     pub fn send_completed_at_once_reports_no_drained<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
@@ -169,9 +199,24 @@ mod cases {
             0,
             "Finished came during the pause"
         );
+        assert_eq!(rig.count(|seen| *seen == Seen::HungUp(sock)), 1);
+        assert!(rig.reactor.has_hung_up(sock));
         rig.reactor.set_receiving(sock, true);
         rig.until_received(sock, b"early");
         rig.until_seen(&Seen::Finished(sock));
+    }
+
+    pub fn hangup_before_the_pause_is_known<H: Harness>() {
+        let mut rig = Rig::<H>::new();
+        let (sock, mut far) = rig.accepted();
+        assert!(!rig.reactor.has_hung_up(sock));
+        rig.far_sends(&mut far, b"early");
+        far.finish();
+        rig.until_seen(&Seen::Finished(sock));
+        rig.reactor.set_receiving(sock, false);
+        assert!(rig.reactor.has_hung_up(sock));
+        rig.settle();
+        assert_eq!(rig.count(|seen| *seen == Seen::HungUp(sock)), 0, "Finished came already");
     }
 
     pub fn pause_within_a_turn_takes_effect_at_once<H: Harness>() {
@@ -775,8 +820,10 @@ conformance! {
     echo_returns_the_received_bytes,
     output_and_send_keep_their_order,
     send_larger_than_the_window_drains_once,
+    look_at_output_sees_what_the_peer_takes,
     send_completed_at_once_reports_no_drained,
     paused_connection_receives_nothing_until_resumed,
+    hangup_before_the_pause_is_known,
     pause_within_a_turn_takes_effect_at_once,
     greedy_peer_does_not_starve_another,
     peer_finishes_first,

@@ -17,6 +17,7 @@ pub enum Seen {
     Connected(SockId),
     Received(SockId, Vec<u8>),
     Finished(SockId),
+    HungUp(SockId),
     Drained(SockId),
     Closed(SockId, CloseReason),
     Due(SockId),
@@ -75,6 +76,7 @@ impl<R: Reactor> Handler<R> for Recorder<R> {
                 Seen::Received(*sock, bytes.to_vec())
             }
             Completion::Finished { sock } => Seen::Finished(*sock),
+            Completion::HungUp { sock } => Seen::HungUp(*sock),
             Completion::Drained { sock } => Seen::Drained(*sock),
             Completion::Closed { sock, reason } => {
                 assert!(!reactor.is_live(*sock), "the id is not stale in Closed");

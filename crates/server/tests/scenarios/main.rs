@@ -94,6 +94,7 @@ scenes! {
     unrequested_101_is_502
     unsolicited_bytes_close_the_connection
     upgrade_opens_a_tunnel_both_ways
+    user_agent_selects_a_route
 }
 
 #[test]

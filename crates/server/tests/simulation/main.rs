@@ -1,6 +1,7 @@
 //! Runs whole workers on the simulator: hundreds of random runs, named cases, and canaries that must fail.
-//! In: seeds. TIDEGATE_SEEDS sets their number, TIDEGATE_SEED plays a single one, TIDEGATE_TRACE=1 prints a
-//! line for each event. Out: each failing seed, with the command that replays it.
+//! In: seeds. TIDEGATE_SEEDS sets their number and TIDEGATE_FIRST_SEED the first one, TIDEGATE_SEED plays a
+//! single one, TIDEGATE_TRACE=1 prints a line for each event.
+//! Out: each failing seed, with the command that replays it.
 //! Never: waits for a real clock.
 
 mod client;
@@ -17,14 +18,25 @@ mod proxy_header;
 mod proxy_protocol;
 mod run;
 mod secured;
+mod slow;
 mod stage;
 
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
 use oracle::Oracle;
 use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
+/// Seeds outside the default range that once broke an invariant. They are always played.
+const REGRESSION_SEEDS: [u64; 1] = [
+    // A client that read a response slowly was reset by the body timeout, although it made progress.
+    900_064_862,
+];
+/// A long run prints how far it is after this many seeds.
+const SEEDS_BETWEEN_REPORTS: usize = 50_000;
 /// The test stops after this many failing seeds.
 const FAILURES_MAX: usize = 10;
 
@@ -39,46 +51,94 @@ fn play(seed: u64, lie: Option<Lie>) -> Result<Oracle, String> {
         .unwrap_or_else(|_| Err("the run panicked (see above)".to_owned()))
 }
 
-#[test]
-fn no_seed_breaks_an_invariant() {
-    let (first, count) = match env_number("TIDEGATE_SEED") {
-        Some(seed) => (seed, 1),
-        None => (0, env_number("TIDEGATE_SEEDS").unwrap_or(SEEDS_DEFAULT)),
-    };
-    let mut failures = Vec::new();
-    let (mut good, mut failed, mut cut, mut resends, mut tunnels) = (0, 0, 0, 0, 0);
-    let (mut refused, mut header_reuses) = (0, 0);
-    let (mut handshakes, mut resumptions, mut truncations, mut evicted) = (0, 0, 0, 0);
-    for seed in first..first + count {
-        match play(seed, None) {
-            Ok(oracle) => {
-                good += oracle.answers_good;
-                failed += oracle.answers_failed;
-                cut += oracle.answers_cut;
-                resends += oracle.resends;
-                tunnels += oracle.tunnels;
-                refused += oracle.refused;
-                header_reuses += oracle.header_reuses;
-                handshakes += oracle.handshakes;
-                resumptions += oracle.resumptions;
-                truncations += oracle.truncations;
-                evicted += oracle.evicted;
+/// The sums over all runs that ended without a violation.
+#[derive(Default)]
+struct Sums {
+    good: u64,
+    failed: u64,
+    cut: u64,
+    resends: u64,
+    tunnels: u64,
+    refused: u64,
+    header_reuses: u64,
+    handshakes: u64,
+    resumptions: u64,
+    truncations: u64,
+    evicted: u64,
+}
+
+impl Sums {
+    fn add(&mut self, oracle: &Oracle) {
+        self.good += oracle.answers_good;
+        self.failed += oracle.answers_failed;
+        self.cut += oracle.answers_cut;
+        self.resends += oracle.resends;
+        self.tunnels += oracle.tunnels;
+        self.refused += oracle.refused;
+        self.header_reuses += oracle.header_reuses;
+        self.handshakes += oracle.handshakes;
+        self.resumptions += oracle.resumptions;
+        self.truncations += oracle.truncations;
+        self.evicted += oracle.evicted;
+    }
+}
+
+/// Plays the seeds on all CPUs until `FAILURES_MAX` have failed. Returns the sums and the failing seeds.
+fn play_all(seeds: &[RangeInclusive<u64>]) -> (Sums, Vec<String>) {
+    let count: u64 = seeds.iter().map(|range| range.end() - range.start() + 1).sum();
+    let seeds = Mutex::new(seeds.iter().cloned().flatten().enumerate());
+    let results = Mutex::new((Sums::default(), BTreeMap::new()));
+    let work = || loop {
+        let Some((at, seed)) = seeds.lock().expect("no thread panics").next() else { return };
+        if at > 0 && at % SEEDS_BETWEEN_REPORTS == 0 {
+            eprintln!("{at} of {count} seeds");
+        }
+        let outcome = play(seed, None);
+        let (sums, failures) = &mut *results.lock().expect("no thread panics");
+        match outcome {
+            Ok(oracle) => sums.add(&oracle),
+            Err(violation) => {
+                let text = format!(
+                    "seed {seed}: {violation}\n  replay: TIDEGATE_SEED={seed} TIDEGATE_TRACE=1 cargo \
+                     test --package tidegate-server --test simulation no_seed -- --nocapture"
+                );
+                failures.insert(seed, text);
             }
-            Err(violation) => failures.push(format!(
-                "seed {seed}: {violation}\n  replay: TIDEGATE_SEED={seed} TIDEGATE_TRACE=1 cargo \
-                 test --package tidegate-server --test simulation no_seed -- --nocapture"
-            )),
         }
         if failures.len() >= FAILURES_MAX {
-            break;
+            return;
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let (sums, failures) = results.into_inner().expect("no thread panics");
+    (sums, failures.into_values().collect())
+}
+
+#[test]
+fn no_seed_breaks_an_invariant() {
+    let first = env_number("TIDEGATE_FIRST_SEED").unwrap_or(0);
+    let count = env_number("TIDEGATE_SEEDS").unwrap_or(SEEDS_DEFAULT).max(1);
+    let (seeds, count) = match env_number("TIDEGATE_SEED") {
+        Some(seed) => (vec![seed..=seed], 1),
+        None => {
+            let kept = REGRESSION_SEEDS.iter().map(|&seed| seed..=seed);
+            (kept.chain([first..=first.saturating_add(count - 1)]).collect(), count)
+        }
+    };
+    let (sums, failures) = play_all(&seeds);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+    let Sums { good, failed, cut, resends, tunnels, refused, header_reuses, .. } = sums;
+    let Sums { handshakes, resumptions, truncations, evicted, .. } = sums;
     eprintln!(
-        "{count} seeds: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
+        "{count} seeds from {}: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
          requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
          further requests on connections with a PROXY header, {handshakes} TLS handshakes \
-         ({resumptions} resumed), {truncations} TLS truncations, {evicted} connections closed to make room"
+         ({resumptions} resumed), {truncations} TLS truncations, {evicted} connections closed to make room",
+        seeds.last().map_or(0, |range| *range.start())
     );
     if count > 100 {
         let all = [good, failed, cut, resends, tunnels, refused, header_reuses];

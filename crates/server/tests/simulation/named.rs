@@ -543,3 +543,71 @@ fn retry_keeps_its_place_and_does_not_block_later_requests() {
         stage.receive_until(&second, "GET /second ");
     });
 }
+
+/// Plays a client whose request waits in the queue while `leave` ends its connection, and returns the number of
+/// requests that reached the server after the one it was busy with.
+fn play_departure(pool: &str, request: &[u8], leave: fn(SimPeer) -> Option<SimPeer>) -> usize {
+    let mut reached = 0;
+    scene().pool(&format!("{ONE_AT_A_TIME}\n{pool}")).run(|stage| {
+        let (busy, leaving, last) = (stage.dial(), stage.dial(), stage.dial());
+        let origin = stage.forward(&busy, GET);
+        leaving.send(request);
+        stage.until(|stage| (stage.counters().queued.load() == 1).then_some(()));
+        let left = leave(leaving);
+        for _ in 0..100 {
+            stage.turn();
+            stage.net.advance_by(Span::from_millis(5));
+        }
+        let queued = stage.harness.worker.leftovers().queued;
+        assert_eq!(stage.counters().queue_departures.load() as usize, 1 - queued, "{pool}");
+        last.send(&get("/last"));
+        origin.send(OK);
+        while !stage.receive_until(&origin, "\r\n\r\n").starts_with("GET /last ") {
+            reached += 1;
+            origin.send(OK);
+        }
+        drop(left);
+    });
+    reached
+}
+
+#[test]
+fn client_that_leaves_the_queue_uses_no_server() {
+    let finish = |client: SimPeer| {
+        client.finish();
+        Some(client)
+    };
+    let reset = |client: SimPeer| {
+        client.reset();
+        None
+    };
+    // With pipelined bytes behind the request, the worker reads no more from the client.
+    let pipelined = [GET, GET, GET].concat();
+    for request in [GET, &pipelined] {
+        assert_eq!(play_departure("", request, finish), 0);
+        assert_eq!(play_departure("", request, reset), 0);
+    }
+    assert_eq!(play_departure("queue-half-closed = true", GET, finish), 1);
+    assert_eq!(play_departure("queue-half-closed = true", &pipelined, finish), 1);
+    assert_eq!(play_departure("queue-half-closed = true", &pipelined, reset), 0);
+}
+
+#[test]
+fn request_of_a_client_that_has_left_is_not_queued() {
+    scene().pool(ONE_AT_A_TIME).run(|stage| {
+        let (leaving, other) = (stage.dial(), stage.dial());
+        leaving.send(&[get("/1"), get("/2")].concat());
+        leaving.finish();
+        let origin = stage.accept();
+        stage.receive_until(&origin, "GET /1 ");
+        other.send(&get("/other"));
+        stage.until(|stage| (stage.counters().queued.load() == 1).then_some(()));
+        // The server goes to the other client, so the second request would have to wait.
+        origin.send(OK);
+        assert_status(200, &stage.receive_until(&leaving, "ok"));
+        stage.wait_finished(&leaving);
+        assert_eq!(stage.counters().queue_departures.load(), 1);
+        stage.receive_until(&origin, "GET /other ");
+        stage.respond(&origin, &other);
+    });
+}

@@ -252,11 +252,12 @@ impl Maker {
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
-             queue-max = {queue}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
+             queue-max = {queue}\nqueue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
             servers.join(", "),
+            self.is_calm || pool % 2 == 1,
             1 + prng.below(3),
             2 + slow + prng.below(6),
             2 + slow + prng.below(6),

@@ -154,6 +154,11 @@ impl Stage {
         }
     }
 
+    /// Connections that the worker's reactor holds, the closing ones included.
+    pub fn sock_count(&self) -> usize {
+        self.harness.reactor.sock_count()
+    }
+
     pub fn counters(&self) -> &WorkerCounters {
         &self.harness.accounts.counters
     }

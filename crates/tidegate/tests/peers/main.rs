@@ -8,6 +8,7 @@ mod client_certificates;
 mod documents;
 mod gate;
 mod load;
+mod log;
 mod nginx_origin;
 mod origins;
 mod process;
