@@ -28,8 +28,14 @@ pub const HEAD_BYTES_CEILING: usize = READ_BUFFER_BYTES / 2;
 /// Limit of a request's host including its port; a longer one gets 400. It is four times the longest DNS
 /// name. A proxy forwards the host up to three times (Host, X-Forwarded-Host, Forwarded).
 pub const HOST_BYTES_MAX: usize = 1024;
-/// Limit of header fields in one head; more get 431. This is also the size of the parser's table.
+/// Limit of header fields in one request head; more get 431. This is also the size of the parser's table.
 pub const HEADER_FIELDS_MAX: usize = 100;
+/// Limit of header fields in one response head; more get 502. It is higher than for requests, because servers
+/// are known to the operator and some of them send well over a hundred fields.
+pub const RESPONSE_FIELDS_MAX: usize = 256;
+/// How many empty lines may precede a start line. RFC 9112 section 2.2 asks servers to ignore at least one
+/// before a request, because old clients sent one after the body of a POST.
+pub const EMPTY_LINES_MAX: usize = 8;
 /// Limit of one chunk extension (RFC 9112 section 7.1.1 says that a server ought to limit them).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
 /// How many bytes the chunk extensions of a message may exceed its body so far. Without this limit, a flood
@@ -53,5 +59,6 @@ const _: () = assert!(OUTPUT_PAUSE_BYTES < OUTPUT_FLUSH_BYTES);
 const _: () = assert!(REQUEST_LINE_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX < READ_BUFFER_BYTES, "a whole head must fit into one read");
 const _: () = assert!(TRAILER_BYTES_MAX <= HEAD_BYTES_MAX);
+const _: () = assert!(HEADER_FIELDS_MAX <= RESPONSE_FIELDS_MAX);
 const _: () = assert!(HEAD_BYTES_MAX <= HEAD_BYTES_CEILING);
 const _: () = assert!(HEAD_BYTES_CEILING + 3 * HOST_BYTES_MAX < READ_BUFFER_BYTES);

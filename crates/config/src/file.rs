@@ -5,10 +5,12 @@
 
 use core::ops::Range;
 
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use crate::keys;
 use crate::listeners::{self, Listeners};
+use crate::loops;
 use crate::model::{Config, Server};
 use crate::pattern;
 use crate::pools::{self, Pools};
@@ -45,11 +47,16 @@ pub fn parse_with_warnings(text: &str, file_name: &str) -> Result<(Config, Warni
     let (root, faults) = DeTable::parse_recoverable(text);
     for fault in faults.iter().take(SYNTAX_FAULTS_MAX) {
         let place = fault.span().unwrap_or(0..0);
-        notes.error(Note::new(
-            Kind::Syntax,
-            place,
-            format!("invalid TOML: {}", fault.message().trim()),
-        ));
+        let message = fault.message().trim();
+        let what = match first_of_two(text, &root, &place).filter(|_| message == "duplicate key") {
+            Some(first) => {
+                let name = quoted(unquoted(text.get(place.clone()).unwrap_or_default()));
+                let kind = if text[..place.start].ends_with('[') { "table" } else { "key" };
+                format!("invalid TOML: duplicate {kind} {name}, first written in line {first}")
+            }
+            None => format!("invalid TOML: {message}"),
+        };
+        notes.error(Note::new(Kind::Syntax, place, what));
     }
     if !notes.is_clean() {
         // The content of the broken part is unknown, so errors about the rest would be misleading.
@@ -63,6 +70,50 @@ pub fn parse_with_warnings(text: &str, file_name: &str) -> Result<(Config, Warni
     Ok((config, notes.into_warnings(text, file_name)))
 }
 
+/// The line of the key that the duplicate at `second` repeats: the last one before it with the same name, unless it is
+/// in a value that ends before the duplicate.
+fn first_of_two(text: &str, root: &Spanned<DeTable<'_>>, second: &Range<usize>) -> Option<usize> {
+    let name = unquoted(text.get(second.clone())?);
+    let line_start = text[..second.start].rfind('\n').map_or(0, |at| at + 1);
+    let line = text[line_start..].lines().next().unwrap_or_default().trim();
+    if line.starts_with('[') {
+        // The parsed root contains only the last of two tables with the same header.
+        let earlier = text[..line_start].lines().enumerate();
+        return earlier.filter(|(_, other)| other.trim() == line).last().map(|(at, _)| at + 1);
+    }
+    let mut first = None;
+    let mut open = vec![root.get_ref()];
+    while let Some(table) = open.pop() {
+        for (key, value) in table {
+            if key.get_ref() == name && key.span().end <= second.start {
+                first = first.max(Some(key.span().start));
+            }
+            let is_around = |inner: &Range<usize>| inner.end > second.start;
+            match value.get_ref() {
+                // An inline table contains its keys; the place of any other table is its header.
+                DeValue::Table(inner) if text[value.span()].starts_with('{') => {
+                    open.extend(is_around(&value.span()).then_some(inner));
+                }
+                DeValue::Table(inner) => open.push(inner),
+                DeValue::Array(rows) => {
+                    for row in rows.iter() {
+                        let is_inline = text[row.span()].starts_with('{');
+                        if !is_inline || is_around(&row.span()) {
+                            open.extend(row.get_ref().as_table());
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    first.map(|at| text[..at].matches('\n').count() + 1)
+}
+
+fn unquoted(key: &str) -> &str {
+    key.trim_matches(['"', '\''])
+}
+
 fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let server = read_server(file, notes);
     let listeners = listeners::read(file, notes);
@@ -70,6 +121,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let routes = routes::read(file, &listeners, &pools, notes);
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
+        loops::check(&routes, &listeners, &pools, notes);
     }
     let Listeners { listeners, .. } = listeners;
     let Pools { pools, .. } = pools;
@@ -87,6 +139,17 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
         return server;
     };
     table.set_bound("workers", &mut server.workers, notes);
+    if let Some(list) = table.text("cpus", notes).filter(|list| list.text != "all") {
+        match parse_cpu_list(&list.text) {
+            Some(cpus) => server.cpus = Some(cpus),
+            None => notes.error(unfit(
+                "cpus",
+                &list.text,
+                list.place,
+                "\"all\", or CPU numbers below 8192 such as \"0-15\" or \"2,3,8-11\"",
+            )),
+        }
+    }
     table.set_duration("shutdown-grace", &mut server.shutdown_grace, notes);
     table.set_bound("connections-max", &mut server.connections_max, notes);
     if let Some(name) = table.text("server-name", notes) {
@@ -113,6 +176,38 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
     server
 }
 
+/// CPU numbers from a list such as `0-3,8`, ascending and without duplicates.
+fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
+    /// Linux supports up to this many CPUs.
+    const CPUS_MAX: usize = 8192;
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < CPUS_MAX);
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
+
 fn unfit(name: &str, text: &str, place: Range<usize>, allowed: &str) -> Note {
     Note::new(Kind::Value, place, format!("`{name}` cannot be {}", quoted(text))).allowed(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_are_ranges_and_numbers() {
+        assert_eq!(parse_cpu_list("2, 0-1,2"), Some(vec![0, 1, 2]));
+        for wrong in ["", "1-", "3-1", "a", "0-8192", "1,,2"] {
+            assert_eq!(parse_cpu_list(wrong), None, "{wrong}");
+        }
+    }
 }

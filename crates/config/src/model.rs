@@ -27,6 +27,8 @@ pub struct Config {
 pub struct Server {
     /// Number of worker threads; `None` ("auto"): one for each CPU that this process may use.
     pub workers: Option<u16>,
+    /// CPUs for the worker threads, ascending; `None` ("all"): those that this process may use.
+    pub cpus: Option<Vec<usize>>,
     /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
     /// Maximum number of connections of a worker; `None`: what its descriptor limit allows.
@@ -478,7 +480,8 @@ pub struct Pool {
     pub reuse: Reuse,
     /// How many further servers are tried after the first one failed, if that is safe.
     pub retries: u32,
-    /// Maximum number of requests of one worker that wait for a server below its `maxconn`.
+    /// Maximum number of requests that wait for a server below its `connections-max`, shared out among the
+    /// workers.
     pub queue_max: u32,
     /// Whether a request waits in the queue although its client has ended its direction of the connection.
     pub queue_half_closed: bool,
@@ -486,6 +489,8 @@ pub struct Pool {
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.
     pub trailers: bool,
+    /// Whether responses are rejected that deviate from HTTP's grammar, but have only one reading.
+    pub strict: bool,
     /// TLS settings; `None`: plain HTTP.
     pub tls: Option<PoolTls>,
 }
@@ -578,6 +583,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             workers: None,
+            cpus: None,
             shutdown_grace: Span::from_secs(30),
             connections_max: None,
             server_name: "tidegate".to_owned(),

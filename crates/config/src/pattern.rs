@@ -38,6 +38,21 @@ pub(crate) fn parse_bind(text: &str) -> Result<Bind, Complaint> {
     if text.parse::<IpAddr>().is_ok() {
         return complain("the port is missing", format!("write \"{}\"", with_port(text, 8080)));
     }
+    if let Some(port) = port_above_limit(text) {
+        return complain(format!("port {port} is above 65535"), "write a port from 1 to 65535");
+    }
+    if !text.is_empty() && text.parse::<u16>().is_ok() {
+        let help = format!(
+            "write \"0.0.0.0:{text}\" for all IPv4 addresses, or \"127.0.0.1:{text}\" for this machine only"
+        );
+        return complain("the IP address is missing", help);
+    }
+    if text.contains("://") {
+        return complain(
+            "a listener needs an address, not a URL",
+            "write \"0.0.0.0:80\" or \"0.0.0.0:443\"",
+        );
+    }
     if let Some(port) = text.strip_prefix("*:").or_else(|| text.strip_prefix(':')) {
         return complain(
             "the IP address is missing",
@@ -60,15 +75,8 @@ pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, Complaint> {
     if let Some(path) = text.strip_prefix("unix:") {
         return parse_unix(path).map(ServerAddress::Unix);
     }
-    for scheme in ["http://", "https://"] {
-        if let Some(rest) = text.strip_prefix(scheme) {
-            let host = rest.split('/').next().unwrap_or_default();
-            let help = match host.parse::<SocketAddr>().is_ok() || host.contains(':') {
-                true => format!("write {host:?}"),
-                false => format!("write \"{}\"", with_port(host, 80)),
-            };
-            return complain("a server needs an address, not a URL", help);
-        }
+    if let Some((scheme, rest)) = text.split_once("://") {
+        return Err(url_instead_of_server(&scheme.to_ascii_lowercase(), rest));
     }
     if let Ok(address) = text.parse::<SocketAddr>() {
         return match address.port() {
@@ -91,9 +99,47 @@ pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, Complaint> {
             "write \"10.0.0.1:8000\", \"app.internal:8000\" or \"unix:/run/app.sock\"",
         ),
         Ok(_) | Err(_) => {
-            complain(format!("{port:?} is not a port"), "write a port from 1 to 65535")
+            let what = match port_above_limit(text) {
+                Some(port) => format!("port {port} is above 65535"),
+                None => format!("{port:?} is not a port"),
+            };
+            complain(what, "write a port from 1 to 65535")
         }
     }
+}
+
+/// What is wrong with `scheme://rest` as a server.
+fn url_instead_of_server(scheme: &str, rest: &str) -> Complaint {
+    let host = rest.split('/').next().unwrap_or_default();
+    let what = "a server needs an address, not a URL".to_owned();
+    let (port, add) = match scheme {
+        "http" | "ws" => (80, ""),
+        "https" | "wss" => (443, ", and tls = true in the pool"),
+        scheme => {
+            let what = format!("servers speak HTTP/1.1, not {scheme:?}");
+            let help = "write \"10.0.0.1:8000\", \"app.internal:8000\" or \"unix:/run/app.sock\"";
+            return Complaint { what, help: help.to_owned() };
+        }
+    };
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+    let address = match has_port {
+        true => host.to_owned(),
+        false => format!("{host}:{port}"),
+    };
+    let path = match rest.split_once('/') {
+        Some((_, path)) if !path.is_empty() => {
+            "; the path is not part of it: requests are forwarded with the client's path"
+        }
+        _ => "",
+    };
+    Complaint { what, help: format!("write {address:?}{add}{path}") }
+}
+
+/// The text after the last colon, if it is a number above the highest port.
+fn port_above_limit(text: &str) -> Option<&str> {
+    let (_, port) = text.rsplit_once(':')?;
+    let is_number = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    (is_number && port.parse::<u16>().is_err()).then_some(port)
 }
 
 fn parse_unix(path: &str) -> Result<String, Complaint> {
@@ -244,6 +290,13 @@ fn is_host_name(name: &str) -> bool {
 
 /// `route.path`.
 pub(crate) fn parse_path(text: &str) -> Result<PathPattern, Complaint> {
+    if is_regex_like(text) {
+        let help = format!(
+            "write {:?}; routes test whole paths, paths below \"/x/*\" and segments \"/{{id}}\"",
+            without_regex(text)
+        );
+        return complain("a path is not a regular expression", help);
+    }
     let Some(rest) = text.strip_prefix('/') else {
         return complain(
             "a path must begin with a slash",
@@ -274,6 +327,40 @@ pub(crate) fn parse_path(text: &str) -> Result<PathPattern, Complaint> {
         });
     }
     Ok(PathPattern::Segments { segments, open_end })
+}
+
+/// Whether a path looks like a regular expression, or like a pattern of another program.
+fn is_regex_like(text: &str) -> bool {
+    text.starts_with(['^', '~'])
+        || text.ends_with("$")
+        || text.contains(['\\', '[', ']', '|'])
+        || [".*", ".+", "(?", "**", "/:"].iter().any(|part| text.contains(part))
+}
+
+/// The path pattern that a regular expression most likely means.
+fn without_regex(text: &str) -> String {
+    let text = text.trim_start_matches(['^', '~', '*', ' ']);
+    let start = text.find(['\\', '(', '[', '|', '*', '+', '?', '$']).unwrap_or(text.len());
+    let end = &text[start..];
+    let literal = text[..start].trim_end_matches('.');
+    let open = !end.is_empty() && end != "$";
+    let mut path: String = literal
+        .split('/')
+        .map(|segment| match segment.strip_prefix(':') {
+            Some(name) if !name.is_empty() => format!("{{{name}}}"),
+            _ => segment.to_owned(),
+        })
+        .collect::<Vec<_>>()
+        .join("/");
+    if open {
+        // The part of a segment before the expression cannot be kept.
+        path.truncate(path.rfind('/').map_or(0, |at| at + 1));
+        path.push('*');
+    }
+    match path.starts_with('/') {
+        true => path,
+        false => format!("/{path}"),
+    }
 }
 
 fn parse_segments(text: &str) -> Result<Vec<Segment>, Complaint> {

@@ -47,6 +47,14 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Pools {
         if let Err(complaint) = pattern::check_name(&name.text) {
             notes.error(refused("pool", &name, complaint));
         }
+        if POOL.key(&name.text).is_some() && value.get_ref().as_table().is_none() {
+            let what = format!("[pool] needs a name: `{}` is a setting of one pool", name.text);
+            let note = Note::new(Kind::Missing, name.place, what);
+            notes.error(note.help(
+                "write [pool.NAME], with a name of your choice, and proxy = \"NAME\" in a route",
+            ));
+            continue;
+        }
         let place = name.place.clone();
         let pool = match Table::open(&POOL, value, notes) {
             Some(table) => read_one(name.text, &table, notes),
@@ -70,6 +78,7 @@ fn named(name: String) -> Pool {
         queue_half_closed: false,
         proxy_protocol: None,
         trailers: false,
+        strict: false,
         tls: None,
     }
 }
@@ -96,6 +105,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     }
     pool.proxy_protocol = table.word("proxy-protocol", notes);
     table.set_flag("trailers", &mut pool.trailers, notes);
+    table.set_flag("strict", &mut pool.strict, notes);
     pool.tls = tls::read_pool(table, notes);
     pool
 }
@@ -151,7 +161,7 @@ fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
     let mut weight = 1;
     table.set_number("weight", &mut weight, notes);
     let mut connections_max = None;
-    table.set_bound("maxconn", &mut connections_max, notes);
+    table.set_bound("connections-max", &mut connections_max, notes);
     let address = read_address("address", &table.text("address", notes)?, notes)?;
     Some(Upstream { address, weight, connections_max })
 }

@@ -123,7 +123,7 @@ fn always_verifies(listener: &Listener) -> bool {
     required && listener.proxy_protocol.is_none()
 }
 
-fn covers_host(early: Option<&HostPattern>, late: Option<&HostPattern>) -> bool {
+pub(crate) fn covers_host(early: Option<&HostPattern>, late: Option<&HostPattern>) -> bool {
     match (early, late) {
         (None, _) => true,
         (Some(_), None) => false,
@@ -136,7 +136,7 @@ fn covers_host(early: Option<&HostPattern>, late: Option<&HostPattern>) -> bool 
     }
 }
 
-fn covers_path(early: Option<&PathPattern>, late: Option<&PathPattern>) -> bool {
+pub(crate) fn covers_path(early: Option<&PathPattern>, late: Option<&PathPattern>) -> bool {
     let (Some(early), Some(late)) = (early, late) else {
         return early.is_none();
     };

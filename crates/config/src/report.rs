@@ -20,6 +20,8 @@ pub enum Kind {
     Conflict,
     /// A name or an address that is already in use.
     Duplicate,
+    /// Requests that would come back to the same listener or route.
+    Loop,
     /// A required setting is absent.
     Missing,
     /// A setting that only a later version supports.
@@ -47,6 +49,7 @@ impl Kind {
         match self {
             Self::Conflict => "conflict",
             Self::Duplicate => "duplicate",
+            Self::Loop => "loop",
             Self::Missing => "missing",
             Self::NotYet => "not-yet",
             Self::Reference => "reference",

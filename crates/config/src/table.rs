@@ -9,11 +9,15 @@ use tidegate_base::Span;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::keys::{Key, Preset, Section, Shape};
+use crate::foreign;
+use crate::keys::{Key, Preset, Section, Shape, sections};
 use crate::nearest::nearest;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::units;
 use crate::words::Worded;
+
+/// Maximum number of sections that a message names as the place of a setting.
+const PLACES_MAX: usize = 3;
 
 /// A value with its byte range in the text.
 pub(crate) type Value<'t> = Spanned<DeValue<'t>>;
@@ -57,7 +61,14 @@ impl<'t> Table<'t> {
         notes: &mut Notes,
     ) -> Option<Self> {
         let Some(entries) = value.get_ref().as_table() else {
-            notes.error(wrong_type(section.path, value, "a table"));
+            let note = wrong_type(section.path, value, "a table");
+            let is_rows = value.get_ref().as_array().is_some_and(|rows| {
+                !rows.is_empty() && rows.iter().all(|row| row.get_ref().as_table().is_some())
+            });
+            notes.error(match is_rows {
+                true => note.help("write the header with single brackets: [ ] instead of [[ ]]"),
+                false => note,
+            });
             return None;
         };
         let table = Self { section, entries, place: value.span() };
@@ -408,8 +419,13 @@ fn refused(key: &Key, value: &Value<'_>) -> Note {
     };
     let what = format!("`{}` cannot be {found}", key.name);
     let note = Note::new(Kind::Value, value.span(), what).allowed(describe(&key.shape));
-    match suggest(&key.shape, value.get_ref()) {
-        Some(help) => note.help(format!("write {} = {help}", key.name)),
+    if let Some(help) = suggest(&key.shape, value.get_ref()) {
+        return note.help(format!("write {} = {help}", key.name));
+    }
+    let word = value.get_ref().as_str().map(str::to_owned);
+    let word = word.or_else(|| value.get_ref().as_bool().map(|truth| truth.to_string()));
+    match word.and_then(|word| foreign::value(key.name, &word)) {
+        Some(instead) => note.help(format!("write {} = {instead}", key.name)),
         None => note,
     }
 }
@@ -464,11 +480,44 @@ fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>) -> Note {
     }
     let what = format!("unknown setting `{}` in {}", word.escape_debug(), section.path);
     let note = Note::new(Kind::UnknownKey, place, what).allowed(section.names());
+    let renamed = EARLIER_NAMES.iter().find(|(earlier, _)| *earlier == word).map(|(_, now)| *now);
+    if let Some(name) = renamed.filter(|name| section.key(name).is_some()) {
+        return note.help(format!("write `{name}`"));
+    }
+    if let Some(help) = foreign::setting(section.path, word) {
+        return note.help(help);
+    }
+    if let Some(help) = elsewhere(section, word) {
+        return note.help(help);
+    }
     match nearest(word, section.keys.iter().map(|key| key.name)) {
         Some(name) => note.help(format!("write `{name}`")),
         None => note,
     }
 }
+
+/// Where a setting of another section belongs. A section inside of this one is preferred.
+fn elsewhere(section: &Section, word: &str) -> Option<String> {
+    let known: Vec<&str> = sections()
+        .into_iter()
+        .filter(|other| other.key(word).is_some())
+        .map(|other| other.path)
+        .collect();
+    let stem = section.path.trim_matches(['[', ']']);
+    let is_inner = |path: &&str| path.trim_matches(['[', ']']).starts_with(&format!("{stem}."));
+    let inner: Vec<&str> = known.iter().copied().filter(is_inner).collect();
+    let places = if inner.is_empty() { known } else { inner };
+    match places.len() {
+        0 => None,
+        1..=PLACES_MAX => {
+            Some(format!("move it: `{word}` is a setting of {}", places.join(" and of ")))
+        }
+        _ => None,
+    }
+}
+
+/// Earlier names of settings, each with the present one.
+const EARLIER_NAMES: &[(&str, &str)] = &[("maxconn", "connections-max")];
 
 /// How to add a missing setting.
 fn example(key: &Key) -> String {

@@ -55,7 +55,7 @@ fn defaults_of_the_table_equal_those_of_the_model() {
              servers = [{{ address = \"a:80\" {} }}]\n{}",
             of("[server]"),
             of("[[listener]]"),
-            if written { ", weight = 1, maxconn = \"unlimited\"" } else { "" },
+            if written { ", weight = 1, connections-max = \"unlimited\"" } else { "" },
             of("[pool.NAME]"),
         )
     };
@@ -120,7 +120,7 @@ proxy = { pool = "z", host = "app.internal:8000" }
 respond = { status = 404, headers = { b = "1", a = ["2", "3"] }, body = "gone" }
 [pool.z]
 balance = { hash = "header:X-User" }
-servers = ["10.0.0.1:80", { address = "app:81", weight = 3, maxconn = 20 }, "unix:/run/app.sock"]
+servers = ["10.0.0.1:80", { address = "app:81", weight = 3, connections-max = 20 }, "unix:/run/app.sock"]
 timeouts = { connect = "1s", response-head = "2s", body = "3s", queue = "4s", tunnel = "5s" }
 reuse = { idle-max = 1, idle-timeout = "6s", requests-max = 7 }
 retries = 0

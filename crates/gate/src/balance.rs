@@ -9,6 +9,8 @@ use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::{self, Balance, ServerAddress};
 
+use crate::permits;
+
 /// How long a server is avoided after a failed connect, if another server is available.
 pub const AVOID_AFTER_FAILURE: Span = Span::from_secs(1);
 /// The number of tried servers that a request remembers. Further ones replace the oldest.
@@ -32,9 +34,10 @@ const PHASE_STEPS_MAX: u64 = 1024;
 pub enum Pick {
     /// This server, by its index in the pool.
     Server(usize),
-    /// Untried servers are up, but each has reached its `connections-max`. The request should be queued.
+    /// Untried servers are up, but this worker has no unused permit for any of them (`connections-max`). The
+    /// request should be queued.
     Full,
-    /// No untried server is up.
+    /// No untried server with a weight above 0 is up.
     None,
 }
 
@@ -87,6 +90,8 @@ struct Server {
     /// Exchanges with this server that have started and not ended. At most `in_use_max`.
     in_use: u32,
     /// `connections-max`; `u32::MAX` if there is no limit.
+    limit: u32,
+    /// The permits that this worker holds (`permits`); `u32::MAX` if there is no limit.
     in_use_max: u32,
     /// The result of the last health check; true if there are none.
     up: bool,
@@ -151,14 +156,10 @@ impl PoolState {
         key_hash: Option<u64>,
         tried: &Tried,
     ) -> Pick {
-        // In order of preference: servers without a recent connect failure before the others, and servers
-        // of weight 0 after all servers with a weight.
-        for (avoid, weighted) in [(true, true), (false, true), (true, false), (false, false)] {
+        // Servers without a recent connect failure are preferred.
+        for avoid in [true, false] {
             let eligible = move |index: usize, server: &Server| {
-                server.is_open()
-                    && (server.weight > 0) == weighted
-                    && !(avoid && server.avoid_until > now)
-                    && !tried.contains(index)
+                server.is_open() && !(avoid && server.avoid_until > now) && !tried.contains(index)
             };
             if let Some(server) = self.choose(prng, key_hash, eligible) {
                 return Pick::Server(server);
@@ -245,14 +246,73 @@ impl PoolState {
     /// the server is below its limit.
     #[must_use]
     pub fn may_wait(&self, tried: &Tried) -> bool {
-        let may_use = |(index, server): (usize, &Server)| server.up && !tried.contains(index);
-        self.servers.iter().enumerate().any(may_use)
+        self.usable(tried).next().is_some()
+    }
+
+    /// The servers that a request which was sent to the servers in `tried` may use: now, or once they are below
+    /// their limit.
+    pub fn usable(&self, tried: &Tried) -> impl Iterator<Item = usize> {
+        let may_use = move |index: usize, server: &Server| {
+            server.accepts_requests() && !tried.contains(index)
+        };
+        let servers = self.servers.iter().enumerate();
+        servers.filter(move |&(index, server)| may_use(index, server)).map(|(index, _)| index)
     }
 
     /// Whether any server has a limit. Without a limit no request is ever queued.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.limited
+    }
+
+    /// Whether `server` has a limit.
+    #[must_use]
+    pub fn is_limited_at(&self, server: usize) -> bool {
+        self.servers.get(server).is_some_and(|server| server.limit != u32::MAX)
+    }
+
+    /// Leaves this worker with its share of the permits of each server, as worker `own` of `workers`. Called
+    /// once, before the first request.
+    pub fn deal(&mut self, own: usize, workers: usize) {
+        for (index, server) in self.servers.iter_mut().enumerate() {
+            if server.limit != u32::MAX {
+                server.in_use_max = permits::share(server.limit, own, workers, index);
+            }
+        }
+    }
+
+    /// The number of permits of `server` that this worker holds.
+    #[must_use]
+    pub fn permits(&self, server: usize) -> u32 {
+        self.servers.get(server).map_or(0, |server| server.in_use_max)
+    }
+
+    /// The number of permits of `server` that this worker holds and does not use.
+    #[must_use]
+    pub fn unused(&self, server: usize) -> u32 {
+        self.servers.get(server).map_or(0, |server| server.in_use_max.saturating_sub(server.in_use))
+    }
+
+    /// Adds permits of `server` that another worker gave.
+    pub fn add_permits(&mut self, server: usize, count: u32) {
+        if let Some(server) = self.servers.get_mut(server)
+            && server.limit != u32::MAX
+        {
+            server.in_use_max += count;
+            debug_assert!(server.in_use_max <= server.limit, "a permit was created");
+        }
+    }
+
+    /// Removes up to `count_max` unused permits of `server`, for another worker. Returns how many.
+    pub fn take_permits(&mut self, server: usize, count_max: u32) -> u32 {
+        let count = self.unused(server).min(count_max);
+        match self.servers.get_mut(server) {
+            Some(server) if server.limit != u32::MAX => {
+                server.in_use_max -= count;
+                count
+            }
+            _ => 0,
+        }
     }
 
     /// How many servers the pool has.
@@ -327,8 +387,7 @@ impl PoolState {
             if !eligible(index, server) {
                 continue;
             }
-            // Servers of weight 0 are eligible only if there are no others; then all count the same.
-            let weight = i64::from(server.weight.max(1));
+            let weight = i64::from(server.weight);
             server.credit += weight;
             total += weight;
             if best.is_none_or(|(_, credit)| server.credit > credit) {
@@ -362,10 +421,9 @@ impl PoolState {
 
     fn is_less_loaded(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.servers[a], &self.servers[b]);
-        // Compares in_use / weight without a division. Weights of 0 are compared only with each other.
-        let load = |server: &Server, other: &Server| {
-            u64::from(server.in_use) * u64::from(other.weight.max(1))
-        };
+        // Compares in_use / weight without a division.
+        let load =
+            |server: &Server, other: &Server| u64::from(server.in_use) * u64::from(other.weight);
         load(a, b) < load(b, a)
     }
 
@@ -414,6 +472,7 @@ impl Server {
         Self {
             weight: u32::from(upstream.weight),
             in_use: 0,
+            limit: upstream.connections_max.unwrap_or(u32::MAX),
             in_use_max: upstream.connections_max.unwrap_or(u32::MAX),
             up: true,
             avoid_until: Moment::ZERO,
@@ -421,8 +480,13 @@ impl Server {
         }
     }
 
+    /// Whether new requests may be sent to the server, as far as its limit allows. A weight of 0 drains it.
+    fn accepts_requests(&self) -> bool {
+        self.up && self.weight > 0
+    }
+
     fn is_open(&self) -> bool {
-        self.up && self.in_use < self.in_use_max
+        self.accepts_requests() && self.in_use < self.in_use_max
     }
 }
 
@@ -446,8 +510,9 @@ fn build_ring(servers: &[model::Upstream]) -> Vec<(u64, u16)> {
         if wanted > RING_POINTS_MAX as u64 {
             points = points * RING_POINTS_MAX as u64 / wanted;
         }
-        // A server of weight 0 keeps a single point. It is used only if no other server is eligible.
-        for point in 0..points.max(1) {
+        // A server of weight 0 has no point, so that its keys move to other servers.
+        let points = if server.weight == 0 { 0 } else { points.max(1) };
+        for point in 0..points {
             let hash = mix64(mix64(address.wrapping_add(earlier)).wrapping_add(point << 1 | 1));
             ring.push((hash, owner));
         }

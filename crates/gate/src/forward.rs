@@ -9,7 +9,7 @@
 use core::net::IpAddr;
 use std::io::Write;
 
-use tidegate_base::limits::HEADER_FIELDS_MAX;
+use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 use tidegate_config::model::UpstreamHost;
 use tidegate_wire::http1::{
     BodyLength, CERTIFICATE_CLAIM, FORWARDING_CLAIM, Field, FieldName, Fields, Method, RequestHead,
@@ -270,7 +270,7 @@ pub fn encode_downstream_response(
         BodyFraming::UntilClose => {}
         BodyFraming::None => {
             if let Some(length) = stated_length(head, context.request_is_head) {
-                encode_field(out, "Content-Length", length);
+                encode_field_u64(out, "Content-Length", length);
             }
         }
     }
@@ -370,6 +370,7 @@ fn passes_upstream(
         FieldName::Connection
         | FieldName::ContentLength
         | FieldName::Forwarded
+        | FieldName::FramingLookalike
         | FieldName::Host
         | FieldName::Http2Settings
         | FieldName::KeepAlive
@@ -469,43 +470,58 @@ fn nominations(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The fields of a head that Connection names (RFC 9110 section 7.6.1), one bit for each field.
-struct Nominated(u128);
+struct Nominated([u64; FIELDS_MAX / 64]);
 
-const _: () = assert!(HEADER_FIELDS_MAX <= u128::BITS as usize);
+/// The most fields of a head in either direction.
+const FIELDS_MAX: usize = RESPONSE_FIELDS_MAX;
+const _: () = assert!(HEADER_FIELDS_MAX <= FIELDS_MAX && FIELDS_MAX.is_multiple_of(64));
 
 impl Nominated {
     /// Usually Connection names no field that would be forwarded, and this function does almost nothing.
     /// Otherwise names are looked up by hash, because comparing each name with each field would take
     /// milliseconds for a head of 16 KiB.
     fn new(fields: Fields<'_>, has_connection: bool) -> Self {
-        let mut nominated = Self(0);
+        let mut nominated = Self([0; FIELDS_MAX / 64]);
         if !has_connection {
             return nominated;
         }
         let mut hashes = None;
         for element in nominations(fields.clone()) {
             let hashes = hashes.get_or_insert_with(|| NameHashes::new(fields.clone()));
-            nominated.0 |= hashes.find(element);
+            nominated.insert_all(hashes.find(element));
         }
         nominated
     }
 
+    /// Adds the fields of one name. If the first one is there already, all are: a list that repeats one name
+    /// thousands of times costs no more than its own length.
+    fn insert_all(&mut self, fields: &[(u64, u16)]) {
+        if fields.first().is_some_and(|&(_, index)| self.has(usize::from(index))) {
+            return;
+        }
+        for &(_, index) in fields {
+            if let Some(word) = self.0.get_mut(usize::from(index) / 64) {
+                *word |= 1 << (index % 64);
+            }
+        }
+    }
+
     fn has(&self, index: usize) -> bool {
-        self.0 >> index & 1 == 1
+        self.0.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 }
 
 /// The hashes of a head's field names, sorted, with the fields' indexes.
 struct NameHashes {
-    sorted: [(u64, u8); HEADER_FIELDS_MAX],
+    sorted: [(u64, u16); FIELDS_MAX],
     count: usize,
 }
 
 impl NameHashes {
     fn new(fields: Fields<'_>) -> Self {
-        let mut sorted = [(0, 0); HEADER_FIELDS_MAX];
+        let mut sorted = [(0, 0); FIELDS_MAX];
         let mut count = 0;
-        for ((place, field), index) in sorted.iter_mut().zip(fields).zip(0_u8..) {
+        for ((place, field), index) in sorted.iter_mut().zip(fields).zip(0_u16..) {
             *place = (hash_lower(field.name.as_bytes()), index);
             count += 1;
         }
@@ -514,14 +530,14 @@ impl NameHashes {
         hashes
     }
 
-    /// The bits of the fields with that name. If two names have the same hash, both fields are omitted. A
+    /// The entries of the fields with that name. If two names have the same hash, both fields are omitted. A
     /// client that constructs such a pair affects only its own request.
-    fn find(&self, name: &[u8]) -> u128 {
+    fn find(&self, name: &[u8]) -> &[(u64, u16)] {
         let hash = hash_lower(name);
         let hashes = &self.sorted[..self.count];
         let start = hashes.partition_point(|entry| entry.0 < hash);
-        let same = hashes[start..].iter().take_while(|entry| entry.0 == hash);
-        same.fold(0, |bits, &(_, index)| bits | 1 << index)
+        let count = hashes[start..].iter().take_while(|entry| entry.0 == hash).count();
+        &hashes[start..start + count]
     }
 }
 
@@ -691,6 +707,7 @@ fn encode_response_fields(
         let passes = match field.id {
             FieldName::Connection
             | FieldName::ContentLength
+            | FieldName::FramingLookalike
             | FieldName::KeepAlive
             | FieldName::ProxyAuthenticate
             | FieldName::ProxyAuthenticationInfo
@@ -714,18 +731,8 @@ fn encode_response_fields(
 }
 
 /// The server's Content-Length in a response without a body, if it states the length of the response to GET
-/// (RFC 9110 section 8.6): in responses to HEAD, and in 304. Kept only if it is a single number.
-fn stated_length<'a>(head: &ResponseHead<'a>, request_is_head: bool) -> Option<&'a [u8]> {
+/// (RFC 9110 section 8.6): in responses to HEAD, and in 304.
+fn stated_length(head: &ResponseHead<'_>, request_is_head: bool) -> Option<u64> {
     let may_state = head.status == 304 || (request_is_head && !matches!(head.status, 204 | 205));
-    if !may_state || !head.has(FieldName::ContentLength) {
-        return None;
-    }
-    let mut fields = head.fields().filter(|field| field.id == FieldName::ContentLength);
-    let (Some(field), None) = (fields.next(), fields.next()) else {
-        return None;
-    };
-    let is_number = (1..=19).contains(&field.value.len())
-        && field.value.iter().all(u8::is_ascii_digit)
-        && !head.has(FieldName::TransferEncoding);
-    is_number.then_some(field.value)
+    head.content_length.filter(|_| may_state)
 }

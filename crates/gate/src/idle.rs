@@ -58,6 +58,13 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
         Some(idle.id)
     }
 
+    /// Takes the connection to `server` that has been idle longest, to close it.
+    pub fn pop_oldest(&mut self, server: usize) -> Option<T> {
+        let idle = self.servers.get_mut(server)?.pop_front()?;
+        self.total -= 1;
+        Some(idle.id)
+    }
+
     /// Removes `id`, which expired or was closed by its server. Searches from the connection that has been
     /// idle longest, because that one expires first. Returns whether `id` was found.
     pub fn remove(&mut self, server: usize, id: T) -> bool {

@@ -9,6 +9,7 @@ pub mod forward;
 pub mod hsts;
 pub mod idle;
 pub mod path;
+pub mod permits;
 pub mod queue;
 pub mod respond;
 pub mod retry;

@@ -56,6 +56,17 @@ impl<T: DenseIndex> WaitQueue<T> {
         Self { nodes: Vec::new(), first: NONE, last: NONE, length: 0, length_max }
     }
 
+    /// The number of entries beyond which `push` refuses.
+    #[must_use]
+    pub fn length_max(&self) -> usize {
+        self.length_max
+    }
+
+    /// Changes the number of entries beyond which `push` refuses.
+    pub fn set_length_max(&mut self, length_max: usize) {
+        self.length_max = length_max;
+    }
+
     /// Adds `id`, which arrived as number `arrival`. Returns false if the queue is full or the index of `id` is
     /// queued already.
     #[must_use]

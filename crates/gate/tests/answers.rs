@@ -15,7 +15,8 @@ use tidegate_gate::synthetic::{
     encode_refusal, encode_synthetic_head, fill, parse,
 };
 use tidegate_wire::http1::{
-    FieldStorage, HeadDecoder, HeadLimits, RequestHead, RequestKind, Version,
+    FieldStorage, HeadDecoder, HeadLimits, RequestHead, RequestKind, ResponseLimits,
+    ResponseStorage, Version,
 };
 
 const NOW: &[u8; 29] = b"Sat, 21 Nov 2026 08:00:00 GMT";
@@ -44,9 +45,9 @@ fn kinds() -> [AnswerContext<'static>; 8] {
 /// `close` exactly if the connection closes. Returns status and content.
 fn read_back(out: &[u8], context: &AnswerContext<'_>) -> (u16, Vec<u8>) {
     let kind = RequestKind { is_head: context.is_head, ..RequestKind::default() };
-    let mut storage = FieldStorage::new();
+    let mut storage = ResponseStorage::new();
     let decoded =
-        HeadDecoder::default().decode_response(out, &HeadLimits::default(), kind, &mut storage);
+        HeadDecoder::default().decode_response(out, &ResponseLimits::default(), kind, &mut storage);
     let Ok(Some((head, head_bytes))) = decoded else {
         panic!("{decoded:?}: {}", String::from_utf8_lossy(out))
     };
@@ -377,10 +378,10 @@ fn synthetic_head_has_one_framing_and_announces_close() {
                 "K=1 does not keep a connection that must close"
             );
             let kind = RequestKind { is_head: context.is_head, ..RequestKind::default() };
-            let mut storage = FieldStorage::new();
+            let mut storage = ResponseStorage::new();
             let decoded = HeadDecoder::default().decode_response(
                 &out,
-                &HeadLimits::default(),
+                &ResponseLimits::default(),
                 kind,
                 &mut storage,
             );

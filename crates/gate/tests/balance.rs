@@ -28,6 +28,7 @@ fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
         queue_half_closed: false,
         proxy_protocol: None,
         trailers: false,
+        strict: false,
         tls: None,
     }
 }
@@ -274,13 +275,17 @@ fn failed_server_is_avoided_unless_it_is_the_last() {
 }
 
 #[test]
-fn server_of_weight_0_is_used_only_without_alternative() {
+fn server_of_weight_0_gets_no_request() {
     for balance in &WAYS {
         let mut state = weighted(balance, &[0, 1, 0]);
         let mut prng = Prng::new(1);
         assert!((0..100).all(|number| pick(&mut state, &mut prng, number) == 1));
+        let mut tried = Tried::default();
+        tried.insert(1);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &tried), Pick::None, "nor a retry");
+        assert!(!state.may_wait(&tried));
         state.set_up(1, false);
-        assert!((0..100).all(|number| pick(&mut state, &mut prng, number) != 1));
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &Tried::default()), Pick::None);
     }
 }
 

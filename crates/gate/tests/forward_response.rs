@@ -6,7 +6,7 @@ use tidegate_gate::forward::{
     BodyFraming, ResponseContext, encode_downstream_response, encode_interim, switches_as_requested,
 };
 use tidegate_wire::http1::{
-    BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestKind, ResponseHead,
+    BodyLength, FieldName, HeadDecoder, RequestKind, ResponseHead, ResponseLimits, ResponseStorage,
     Version,
 };
 
@@ -30,10 +30,10 @@ fn wire(text: &str) -> Vec<u8> {
 }
 
 fn with_head<T>(bytes: &[u8], request: RequestKind, run: impl FnOnce(&ResponseHead<'_>) -> T) -> T {
-    let mut storage = FieldStorage::new();
+    let mut storage = ResponseStorage::new();
     let decoded = HeadDecoder::default().decode_response(
         bytes,
-        &HeadLimits::default(),
+        &ResponseLimits::default(),
         request,
         &mut storage,
     );
@@ -67,6 +67,8 @@ fn status_line_is_rewritten_with_the_servers_reason() {
         ("9112 4", "HTTP/1.1 404 \n", "HTTP/1.1 404 Not Found\n"),
         ("9112 4", "HTTP/1.1 503 \n", "HTTP/1.1 503 Service Unavailable\n"),
         ("9110 15", "HTTP/1.1 299 Odd\n", "HTTP/1.1 299 Odd\n"),
+        ("9110 15", "HTTP/1.1 999 Denied\n", "HTTP/1.1 999 Denied\n"),
+        ("9110 15", "HTTP/1.1 600 \n", "HTTP/1.1 600 Server Error\n"),
     ];
     for (section, line, wanted) in cases {
         let version = if line.starts_with("HTTP/1.0") { "1.0" } else { "1.1" };
@@ -275,9 +277,9 @@ proptest! {
     ) {
         let given = wire(&format!("HTTP/1.1 {status} X\n{framing}{}", fields.concat()));
         let kind = RequestKind { is_head, ..RequestKind::default() };
-        let mut storage = FieldStorage::new();
+        let mut storage = ResponseStorage::new();
         let decoded =
-            HeadDecoder::default().decode_response(&given, &HeadLimits::default(), kind, &mut storage);
+            HeadDecoder::default().decode_response(&given, &ResponseLimits::default(), kind, &mut storage);
         let Ok(Some((head, _))) = decoded else { return Ok(()) };
         let body = match head.length {
             BodyLength::None => BodyFraming::None,
@@ -336,4 +338,23 @@ fn own_strict_transport_security_replaces_the_servers() {
     let replaced = "HTTP/1.1 200 OK\n=\nA: b\nStrict-Transport-Security: max-age=9\n\
                     Content-Length: 2\nVia: 1.1 gate\n";
     check("6797 7.1", &ours, given, replaced);
+}
+
+#[test]
+fn connection_names_fields_of_the_largest_head() {
+    // 256 fields: Connection, Date, 254 others. Every third one is named, the last one included.
+    let names: Vec<String> = (0..254).map(|at| format!("X-{at}")).collect();
+    let nominated = |at: usize| at % 3 == 2 || at == 253;
+    let named: Vec<&str> =
+        names.iter().enumerate().filter(|&(at, _)| nominated(at)).map(|(_, n)| &**n).collect();
+    let mut given = format!("HTTP/1.1 200 OK\nDate: d\nConnection: {}\n", named.join(","));
+    let mut wanted = "HTTP/1.1 200 OK\nDate: d\n".to_owned();
+    for (at, name) in names.iter().enumerate() {
+        given += &format!("{name}: {at}\n");
+        if !nominated(at) {
+            wanted += &format!("{name}: {at}\n");
+        }
+    }
+    wanted += "Transfer-Encoding: chunked\nVia: 1.1 gate\n";
+    check("9110 7.6.1", &context(BodyFraming::Chunked), &given, &wanted);
 }

@@ -298,7 +298,8 @@ pub trait Reactor: Sized {
     /// was sent some time ago, when slots are needed.
     fn close_at_once(&mut self, sock: SockId);
     /// If more than `kept` closed connections have sent all their output and wait for their peers to close
-    /// too, stops waiting for the one that has waited longest and frees its slot. Returns whether it did.
+    /// too, stops waiting for one of those that have waited longest and frees its slot, but only if its peer
+    /// has taken all output. Returns whether it did.
     fn free_lingering(&mut self, kept: usize) -> bool;
 
     /// Sets the deadline to `at`, where `Due` comes (never early, at most 17 ms late). It replaces an earlier

@@ -206,8 +206,8 @@ impl Worker {
             self.accounts.counters.queue_refusals.add(1);
             return self.fail(reactor, id, or_else);
         }
-        if !is_new {
-            // The exchange may be able to use a server that is free now.
+        if !is_new || pool.permits.is_shared() {
+            // The exchange may be able to use a server that is free now, or needs a permit of another worker.
             self.note_unserved(pool_index);
         }
         self.accounts.counters.queued.add(1);
@@ -288,7 +288,7 @@ impl Worker {
     /// Makes the current handler call serve the pool's queue.
     fn note_unserved(&mut self, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
-        if !pool.unserved && !pool.queue.is_empty() {
+        if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_asked()) {
             pool.unserved = true;
             self.work.push(Work::ServeQueue(pool_index));
         }
@@ -296,8 +296,14 @@ impl Worker {
 
     /// Assigns servers to the queued exchanges of the pool in order of arrival, as long as a server has a free
     /// connection. An exchange that was sent to every free server already keeps its place and does not block
-    /// the later ones.
+    /// the later ones. Then exchanges permits with other workers.
     pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
+        self.assign_servers(reactor, pool_index);
+        self.settle_permits(reactor, pool_index);
+    }
+
+    /// Assigns servers to the queued exchanges of the pool.
+    fn assign_servers<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.unserved = false;
         let mut next = pool.queue.front();
@@ -320,6 +326,10 @@ impl Worker {
             else {
                 continue;
             };
+            if pool.permits.give_in_turn(&mut pool.state, server) {
+                next = Some(id);
+                continue;
+            }
             if let Err(shortage) = self.attach(reactor, id, server) {
                 return self.note_short_pool(reactor, pool_index, shortage);
             }
@@ -358,6 +368,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
+        pool.state.note_start(server);
         // A retry uses a fresh connection: another idle connection may have been closed by its server, too.
         let fresh = exchange.attempts > 0;
         let down = exchange.down;
@@ -371,16 +382,15 @@ impl Worker {
                 self.accounts.counters.upstream_reuses.add(1);
                 Ok(up)
             }
-            None => self.connect(reactor, pool_index, server, down),
+            None => self.connect_within_limit(reactor, pool_index, server, down),
         };
         if let Err(shortage) = up
             && shortage != Shortage::Ports
         {
+            self.pools[usize::from(pool_index)].state.note_end(server);
             return Err(shortage);
         }
-        let pool = &mut self.pools[usize::from(pool_index)];
-        pool.queue.remove(id);
-        pool.state.note_start(server);
+        self.pools[usize::from(pool_index)].queue.remove(id);
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         exchange.server = server as u16;
         exchange.tried.insert(server);
@@ -406,6 +416,18 @@ impl Worker {
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
         Ok(())
+    }
+
+    /// As `connect`, after closing idle connections to `server` that would exceed its limit.
+    fn connect_within_limit<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool: u16,
+        server: usize,
+        down: SockId,
+    ) -> Result<SockId, Shortage> {
+        self.trim_idle(reactor, pool, server);
+        self.connect(reactor, pool, server, down)
     }
 
     /// Begins a connect to `server` on behalf of the client at `down`. Makes room for it if there is none.

@@ -26,7 +26,9 @@ use tidegate_base::handlers::SAMPLE_EVERY;
 use tidegate_reactor::{Completion, Handler, Reactor, Room, Shortage};
 
 use crate::counters::HandlerKind;
-use crate::worker::{Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_ROOM, Work, Worker};
+use crate::worker::{
+    Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_PERMITS, TIMER_ROOM, Work, Worker,
+};
 
 impl<R: Reactor> Handler<R> for Worker {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
@@ -76,7 +78,9 @@ impl<R: Reactor> Handler<R> for Worker {
             Completion::Timer { timer: TIMER_LISTENERS } => self.close_listeners(reactor),
             Completion::Timer { timer: TIMER_IDLE } => self.close_idle(reactor),
             Completion::Timer { timer: TIMER_ROOM } => self.retry_short_pools(reactor),
-            Completion::Timer { .. } | Completion::Woken => {}
+            Completion::Timer { timer: TIMER_PERMITS } => self.send_permits_again(reactor),
+            Completion::Timer { .. } => {}
+            Completion::Woken => self.receive_permits(reactor),
             Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
         }
         self.settle(reactor);

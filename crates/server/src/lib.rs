@@ -19,6 +19,7 @@ mod flow;
 pub mod fuzz;
 mod listening_sockets;
 mod log;
+pub mod permits;
 mod reload;
 pub mod snapshot;
 pub mod start;

@@ -121,7 +121,8 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     warn_about_shared_ports(&config);
     let earlier = earlier_listeners(&config);
     let unix_listeners = open_unix_listeners(&config)?;
-    let cpus = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
+    let allowed = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
+    let cpus = worker_cpus(allowed, config.server.cpus.as_deref())?;
     let count = usize::from(options.workers.or(config.server.workers).unwrap_or(0));
     let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
     let steer_by_cpu = steers(&config, &cpus, count);
@@ -342,6 +343,20 @@ fn connections_max(plan: &Plan) -> usize {
 }
 
 /// Whether connections are steered to the worker of the CPU that received them.
+/// The CPUs for the workers: those of the configuration, which this process must be allowed to use.
+fn worker_cpus(allowed: Vec<usize>, wanted: Option<&[usize]>) -> Result<Vec<usize>, StartError> {
+    let Some(wanted) = wanted else { return Ok(allowed) };
+    match wanted.iter().find(|cpu| !allowed.contains(cpu)) {
+        None => Ok(wanted.to_vec()),
+        Some(cpu) => Err(StartError::System {
+            what: "pinning the workers to server.cpus",
+            cause: io::Error::other(format!(
+                "CPU {cpu} does not exist or this process may not use it; allowed: {allowed:?}"
+            )),
+        }),
+    }
+}
+
 fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
     // The program returns the CPU's number modulo the number of workers. That is the right worker only if the
     // workers run on exactly the CPUs 0..count.

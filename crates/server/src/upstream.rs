@@ -12,8 +12,8 @@ use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
 use tidegate_gate::retry::FailurePoint;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
 use tidegate_wire::http1::{
-    self, BodyDecoder, BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestKind,
-    ResponseHead, Version,
+    self, BodyDecoder, BodyLength, FieldName, HeadDecoder, RequestKind, ResponseHead,
+    ResponseLimits, ResponseStorage, Version,
 };
 
 use crate::connection::DownstreamState;
@@ -115,9 +115,11 @@ impl Worker {
             is_connect: false,
             upgrade_asked: exchange.upgrade,
         };
+        let is_strict = self.snapshot.config.pools[usize::from(exchange.pool)].strict;
+        let limits = ResponseLimits { is_strict, ..ResponseLimits::default() };
         let Some(up) = self.conns.upstream(sock) else { return bytes.len() };
-        let mut storage = FieldStorage::new();
-        match up.decoder.decode_response(bytes, &HeadLimits::default(), kind, &mut storage) {
+        let mut storage = ResponseStorage::new();
+        match up.decoder.decode_response(bytes, &limits, kind, &mut storage) {
             Ok(None) => 0,
             Ok(Some((head, head_bytes))) => {
                 up.decoder = HeadDecoder::default();
@@ -203,7 +205,10 @@ impl Worker {
         exchange.response_framing = framing;
         let has_connection = head.has(FieldName::Connection);
         let drops_trailers = forward::names_fields(head.fields(), has_connection);
-        exchange.response_body = BodyDecoder::new(head.length).dropping_trailers(drops_trailers);
+        let is_strict = snapshot.config.pools[usize::from(exchange.pool)].strict;
+        exchange.response_body = BodyDecoder::new(head.length)
+            .dropping_trailers(drops_trailers)
+            .accepting_blanks(!is_strict);
         exchange.keep_upstream =
             exchange.reusable && head.persistent && head.length != BodyLength::UntilClose;
         // If the response is early, the rest of the request would be taken for the next request.

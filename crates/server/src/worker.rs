@@ -13,6 +13,7 @@ use tidegate_base::{Moment, Prng, Slab, Span};
 use tidegate_config::model;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
+use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_reactor::{
     Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions, ListenerId, Peer,
@@ -28,6 +29,7 @@ use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::exchange::Exchange;
+use crate::permits::PermitPost;
 use crate::snapshot::Snapshot;
 use crate::synthetic::SyntheticResponse;
 
@@ -37,8 +39,10 @@ pub(crate) const TIMER_GRACE: u32 = 0;
 pub(crate) const TIMER_IDLE: u32 = 1;
 /// The timer at which a stop closes the listeners.
 pub(crate) const TIMER_LISTENERS: u32 = 2;
+/// The timer at which messages about permits that a full mailbox refused are sent again.
+pub(crate) const TIMER_PERMITS: u32 = 3;
 /// The timer at which requests look for room again.
-pub(crate) const TIMER_ROOM: u32 = 3;
+pub(crate) const TIMER_ROOM: u32 = 4;
 /// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
 /// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
 const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
@@ -112,6 +116,8 @@ pub struct Worker {
     leaving: Leaving,
     /// The bounds that the worker was created with.
     limits: WorkerLimits,
+    /// The exchange of permits with other workers; `None` if this is the only worker.
+    pub(crate) post: Option<PermitPost>,
 }
 
 /// A handler call that is being timed.
@@ -141,6 +147,8 @@ pub(crate) struct WorkerPool {
     /// A waiting exchange may be able to use a server since the queue was served last, and `work` contains
     /// `ServeQueue`. False between two completions.
     pub(crate) unserved: bool,
+    /// The exchange of permits with other workers.
+    pub(crate) permits: Permits,
     /// By server: which of its addresses to try first. Advanced when a connect fails; used modulo the number
     /// of addresses.
     pub(crate) preferred_address: Vec<usize>,
@@ -224,6 +232,7 @@ impl Worker {
             listeners: Vec::new(),
             leaving: Leaving::default(),
             limits,
+            post: None,
         }
     }
 
@@ -378,6 +387,14 @@ impl Worker {
         }
     }
 
+    /// For a server: the requests in progress, and the permits that the worker holds (`u32::MAX` without
+    /// a limit).
+    #[must_use]
+    pub fn server_use(&self, pool: usize, server: usize) -> (u32, u32) {
+        let state = &self.pools[pool].state;
+        (state.in_use(server), state.permits(server))
+    }
+
     /// The largest number of buffered bytes of any one connection: (unprocessed input, unsent output).
     #[must_use]
     pub fn held_bytes_max<R: Reactor>(&mut self, reactor: &R) -> (usize, usize) {
@@ -455,7 +472,15 @@ impl WorkerPool {
             queue: WaitQueue::new(pool.queue_max as usize),
             is_short: false,
             unserved: false,
+            permits: Permits::new(0, 1, pool.servers.len()),
             preferred_address: vec![0; pool.servers.len()],
         }
+    }
+
+    /// Leaves worker `own` of `workers` with its share of the pool's limits.
+    pub(crate) fn share(&mut self, own: usize, workers: usize) {
+        self.state.deal(own, workers);
+        self.permits = Permits::new(own, workers, self.state.len());
+        self.queue.set_length_max(self.queue.length_max().div_ceil(workers.max(1)));
     }
 }

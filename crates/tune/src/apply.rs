@@ -49,7 +49,7 @@ impl fmt::Display for ApplyError {
             Self::HalfDone(error, target) => write!(
                 f,
                 "{error}; not all changes of this item could be undone: {target} is still changed; run \
-                 `tidegate tune undo` to see the reason and to try again"
+                 `tidegate tune undo`, with the same --state and --root, to see the reason and to try again"
             ),
             Self::Journal(error) => error.fmt(f),
             Self::Killed => write!(f, "stopped before the end"),

@@ -6,6 +6,7 @@
 use crate::action::Action;
 use crate::apply::apply;
 use crate::check::{Entry, Report, check, detect};
+use crate::cpu_list::parse_list;
 use crate::finding::State;
 use crate::host::Host;
 use crate::item::{Group, Risk};
@@ -16,11 +17,14 @@ use crate::prove;
 use crate::undo::{Fate, undo};
 use crate::workload::{CONNECTIONS_MAX, For, Workload};
 use crate::{page, report};
+use core::net::IpAddr;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Maximum number of source addresses in one command.
+const ADDRESSES_MAX: usize = 256;
 /// Everything was done.
 const DONE: u8 = 0;
 /// Something failed or is left to do.
@@ -62,6 +66,13 @@ pub struct WorkloadArgs {
     /// Worker threads to plan for [default: one per usable CPU]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
     workers: Option<u64>,
+    /// CPUs of the workers (server.cpus of the configuration), e.g. 16-61: the interrupts of the network card go
+    /// to the other CPUs
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    worker_cpus: Option<CpuList>,
+    /// Local addresses that outgoing connections use: ADDR or ADDR-ADDR, comma-separated
+    #[arg(long = "source", value_name = "ADDR[,ADDR..]", value_parser = parse_addresses)]
+    sources: Option<AddressList>,
     /// Interface in the data path; may be repeated [default: all with a device]
     #[arg(long = "interface", value_name = "NAME")]
     interfaces: Vec<String>,
@@ -118,8 +129,47 @@ impl WorkloadArgs {
             requested_connections: self.connections,
             interfaces: self.interfaces.clone(),
             workers: self.workers,
+            worker_cpus: self.worker_cpus.clone().unwrap_or_default().0,
+            source_addresses: self.sources.clone().unwrap_or_default().0,
         }
     }
+}
+
+/// A list of CPUs on the command line.
+#[derive(Clone, Debug, Default)]
+struct CpuList(Vec<u32>);
+
+fn parse_cpus(text: &str) -> Result<CpuList, String> {
+    let cpus = parse_list(text).filter(|cpus| !cpus.is_empty());
+    cpus.map(CpuList).ok_or_else(|| format!("`{text}` is not a list of CPUs; write 2-5,8"))
+}
+
+/// A list of addresses on the command line.
+#[derive(Clone, Debug, Default)]
+struct AddressList(Vec<IpAddr>);
+
+fn parse_addresses(text: &str) -> Result<AddressList, String> {
+    let address = |text: &str| {
+        text.trim().parse::<IpAddr>().map_err(|_| {
+            format!("`{text}` is not an IP address; write 192.0.2.10 or 192.0.2.10-192.0.2.13")
+        })
+    };
+    let mut addresses = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (address(first)?, address(last)?) {
+            (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => {
+                let range = u32::from(first)..=u32::from(last);
+                addresses.extend(range.take(ADDRESSES_MAX + 1).map(|bits| IpAddr::V4(bits.into())));
+            }
+            (first, last) if first == last => addresses.push(first),
+            _ => return Err(format!("`{part}` is not an ascending range of IPv4 addresses")),
+        }
+        if addresses.len() > ADDRESSES_MAX {
+            return Err(format!("more than {ADDRESSES_MAX} addresses; give fewer"));
+        }
+    }
+    Ok(AddressList(addresses))
 }
 
 #[derive(Debug, clap::Args)]
@@ -218,9 +268,12 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     let report = check(&host, &args.workload.workload());
     let state = state_folder(args.state.as_deref(), &host);
     let in_place = in_place(&host, &report, args, &state)?;
-    let (chosen, mut refused) = choose(&report, args);
-    refused.retain(|line| !in_place.iter().any(|(entry, _)| line.starts_with(entry.item.id)));
+    let Choice { chosen, mut already_good, refused } = choose(&report, args);
+    already_good.retain(|entry| !in_place.iter().any(|(other, _)| other.item.id == entry.item.id));
     let mut out = io::stdout().lock();
+    for entry in &already_good {
+        writeln!(out, "{}: already good ({})", entry.item.id, entry.finding.found)?;
+    }
     for line in &refused {
         writeln!(out, "{line}")?;
     }
@@ -247,8 +300,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         }
         writeln!(
             out,
-            "\nNothing was changed. To make these changes, add --yes; `tidegate tune undo` restores the \
-                previous values."
+            "\nNothing was changed. To make these changes, add --yes; `{}` restores the previous values.",
+            undo_command(args.state.as_deref(), args.workload.root())
         )?;
         return Ok(DONE);
     }
@@ -266,7 +319,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     if journal.outstanding().is_empty() {
         writeln!(out, "\nNothing was changed.")?;
     } else {
-        writeln!(out, "\n`tidegate tune undo` restores the previous values.")?;
+        let command = undo_command(args.state.as_deref(), args.workload.root());
+        writeln!(out, "\n`{command}` restores the previous values.")?;
     }
     Ok(if failed || !refused.is_empty() { LEFT_OVER } else { DONE })
 }
@@ -342,9 +396,18 @@ fn in_place<'a>(
         .collect())
 }
 
-/// The entries to apply, in the order to apply them, and a message for each named entry that is not applied.
-fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<String>) {
-    let (mut chosen, mut refused) = (Vec::new(), Vec::new());
+/// What an `apply` does with the items.
+struct Choice<'a> {
+    /// The entries to apply, in the order to apply them.
+    chosen: Vec<&'a Entry>,
+    /// Named entries that need no change.
+    already_good: Vec<&'a Entry>,
+    /// A message for each named entry that cannot be applied.
+    refused: Vec<String>,
+}
+
+fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> Choice<'a> {
+    let (mut chosen, mut already_good, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for entry in &report.entries {
         let (id, group) = (entry.item.id, entry.item.group.name());
         let named = args.items.iter().any(|name| name == id);
@@ -357,9 +420,7 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
         let keeps = args.persist && !entry.finding.kept.is_empty();
         let nothing_to_do = entry.finding.actions.is_empty() && !keeps;
         match (&entry.finding.state, entry.item.risk) {
-            (State::Good, _) if named => {
-                refused.push(format!("{id}: already good ({})", entry.finding.found))
-            }
+            (State::Good, _) if named => already_good.push(entry),
             (State::Skipped(reason) | State::Blocked(reason), _) if named => {
                 refused.push(format!("{id}: cannot be applied: {reason}"));
             }
@@ -381,7 +442,18 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> (Vec<&'a Entry>, Vec<Stri
     }
     let place = |entry: &&Entry| items::ALL.iter().position(|item| item.id == entry.item.id);
     chosen.sort_by_key(place);
-    (chosen, refused)
+    Choice { chosen, already_good, refused }
+}
+
+/// The command that undoes the changes, with the options that name the same journal and host.
+pub(crate) fn undo_command(state: Option<&Path>, root: Option<&Path>) -> String {
+    let mut command = "tidegate tune undo".to_owned();
+    for (option, path) in [("--state", state), ("--root", root)] {
+        if let Some(path) = path {
+            command.push_str(&format!(" {option} {}", path.display()));
+        }
+    }
+    command
 }
 
 /// Trade-offs that could be applied but have to be named. Empty if the user named any item.
@@ -493,8 +565,8 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     }
     writeln!(
         out,
-        "{left} changes were not undone. To keep these values and remove them from the journal: tidegate \
-            tune undo --forget"
+        "{left} changes were not undone. To keep these values and remove them from the journal: {} --forget",
+        undo_command(args.state.as_deref(), args.root.as_deref())
     )?;
     Ok(LEFT_OVER)
 }

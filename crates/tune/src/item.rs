@@ -138,6 +138,19 @@ pub struct Gain {
     pub percent: f64,
     /// The source of the figure.
     pub source: &'static str,
+    /// What the source published; reports show no other percentage.
+    pub published: Published,
+}
+
+/// A published figure for the gain of an item.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Published {
+    /// No figure: the item's percentage is only its weight in the score.
+    No,
+    /// The item is a whole step of a publication: percent more requests per second.
+    Step(f64),
+    /// The item is one part of a step with this gain.
+    PartOfStep(f64),
 }
 
 /// What a setting belongs to. This decides whether this process can change it.

@@ -1,23 +1,22 @@
 //! A report as text for people and as JSON for scripts.
 //! In: a `Report`. Out: strings. The page is in `page`.
 
-use crate::check::{Entry, Report};
+use crate::check::{ChangedBy, Entry, Report};
 use crate::finding::State;
-use crate::item::{Benefit, Risk};
+use crate::item::{Published, Risk};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Width of the text report in columns.
-const TEXT_COLUMNS: usize = 100;
+const TEXT_COLUMNS: usize = 80;
 
 /// The report for a terminal.
 #[must_use]
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
     let count = |name| report.in_state(name).count();
-    let _ = writeln!(out, "{}", report.environment.line());
-    let _ = writeln!(
-        out,
+    wrapped(&mut out, "", 0, &report.environment.line());
+    let summary = format!(
         "Score for \"{}\": {} of 100. Of the items, {} cost something, {} cannot be changed from here, {} \
             are good, {} were skipped.",
         report.workload.kind.name(),
@@ -27,6 +26,7 @@ pub fn text(report: &Report) -> String {
         count("good"),
         count("skipped")
     );
+    wrapped(&mut out, "", 0, &summary);
     if !report.environment.root {
         out.push_str("Not running as root: items that need more rights are skipped.\n");
     }
@@ -49,31 +49,42 @@ pub fn text(report: &Report) -> String {
     if !report.plan.is_empty() {
         out.push_str("\nPlan for the connections\n");
         for line in &report.plan {
-            let _ = writeln!(out, "  {line}");
+            wrapped(&mut out, "  ", 4, line);
         }
     }
     out.push_str("\nGood\n");
     for entry in report.in_state("good") {
-        let _ = writeln!(out, "  {:<26} {}", entry.item.id, entry.finding.found);
+        listed(&mut out, entry.item.id, &entry.finding.found);
     }
     if count("skipped") > 0 {
         out.push_str("\nSkipped\n");
     }
     for entry in report.in_state("skipped") {
         if let State::Skipped(reason) = &entry.finding.state {
-            let _ = writeln!(out, "  {:<26} {reason}", entry.item.id);
+            listed(&mut out, entry.item.id, reason);
         }
     }
     out
 }
 
-/// The gain in short form: percent for throughput; for other benefits their name, as their numbers are only
-/// weights.
+/// The gain in short form: the published figure, or the name of the benefit if no figure was published for what
+/// was found on this host.
 #[must_use]
 pub fn gain_text(entry: &Entry) -> String {
-    match entry.item.gain.benefit {
-        Benefit::Throughput => format!("+{:.0} %", entry.percent()),
-        other => other.name().to_owned(),
+    let gain = &entry.item.gain;
+    match gain.published {
+        Published::Step(percent) if entry.percent() == percent => format!("+{percent:.0} %"),
+        Published::PartOfStep(percent) => format!("in +{percent:.0} %"),
+        Published::Step(_) | Published::No => gain.benefit.name().to_owned(),
+    }
+}
+
+/// What was published for the gain, for scripts: percent of the item, and of the step that it is a part of.
+fn published_json(entry: &Entry) -> (Option<f64>, Option<f64>) {
+    match entry.item.gain.published {
+        Published::Step(percent) if entry.percent() == percent => (Some(percent), None),
+        Published::PartOfStep(percent) => (None, Some(percent)),
+        Published::Step(_) | Published::No => (None, None),
     }
 }
 
@@ -100,6 +111,7 @@ pub fn json(report: &Report) -> Value {
 
 fn entry_json(entry: &Entry) -> Value {
     let (item, finding) = (entry.item, &entry.finding);
+    let (percent, step_percent) = published_json(entry);
     let reason = match &finding.state {
         State::Blocked(reason) | State::Skipped(reason) => Some(reason),
         State::Good | State::Costs => None,
@@ -116,7 +128,9 @@ fn entry_json(entry: &Entry) -> Value {
         "avoid": item.avoid,
         "gain": {
             "benefit": item.gain.benefit.name(),
-            "percent": entry.percent(),
+            "percent": percent,
+            "step_percent": step_percent,
+            "weight": entry.percent(),
             "source": item.gain.source,
         },
         "risk": item.risk.name(),
@@ -152,24 +166,42 @@ fn costs_text(out: &mut String, entry: &Entry) {
 fn head_line(out: &mut String, entry: &Entry) {
     let risk = match entry.item.risk {
         Risk::None => String::new(),
-        risk => format!("  [{}]", risk.label()),
+        risk => format!(" [{}]", risk.label()),
     };
-    let _ =
-        writeln!(out, "\n  {:<11} {}: {}{risk}", gain_text(entry), entry.item.id, entry.item.title);
+    let hand = match entry.changed_by() {
+        ChangedBy::Operator if entry.finding.state == State::Costs => " [by hand]",
+        ChangedBy::Operator | ChangedBy::Apply | ChangedBy::Tidegate | ChangedBy::Nothing => "",
+    };
+    out.push('\n');
+    let head = format!("{}: {}{risk}{hand}", entry.item.id, entry.item.title);
+    wrapped(out, &format!("  {:<10} ", gain_text(entry)), 13, &head);
+}
+
+/// The name of an item and a text about it.
+fn listed(out: &mut String, id: &str, text: &str) {
+    wrapped(out, &format!("  {id:<24} "), 27, text);
 }
 
 /// A labelled paragraph, wrapped and indented.
 fn paragraph(out: &mut String, label: &str, body: &str) {
-    let mut line = format!("    {label:<9}");
+    wrapped(out, &format!("    {label:<8} "), 13, body);
+}
+
+/// `body` after `lead`, in lines of `TEXT_COLUMNS`; the further lines are indented.
+fn wrapped(out: &mut String, lead: &str, indent: usize, body: &str) {
+    let mut line = lead.to_owned();
+    let mut is_empty = true;
     for word in body.split_whitespace() {
-        if line.chars().count() + 1 + word.chars().count() > TEXT_COLUMNS
-            && line.trim_end().len() > 13
-        {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > TEXT_COLUMNS {
             let _ = writeln!(out, "{}", line.trim_end());
-            line = " ".repeat(13);
+            line = " ".repeat(indent);
+            is_empty = true;
         }
-        line.push(' ');
+        if !is_empty {
+            line.push(' ');
+        }
         line.push_str(word);
+        is_empty = false;
     }
     let _ = writeln!(out, "{}", line.trim_end());
 }

@@ -1,6 +1,8 @@
 //! The planned work of the host: its kind and the number of connections.
 //! In: built from the command line. Out: plain data that the detection of every item reads.
 
+use core::net::IpAddr;
+
 /// The kind of work the advice is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum For {
@@ -45,13 +47,25 @@ pub struct Workload {
     pub interfaces: Vec<String>,
     /// Worker threads; `None`: one per usable CPU.
     pub workers: Option<u64>,
+    /// CPUs of the workers, which the interrupts of the network card keep away from; empty: interrupts and workers
+    /// share all CPUs.
+    pub worker_cpus: Vec<u32>,
+    /// Local addresses for outgoing connections that the host must have.
+    pub source_addresses: Vec<IpAddr>,
 }
 
 impl Workload {
     /// Work of one kind, with defaults for everything else.
     #[must_use]
     pub fn of(kind: For) -> Self {
-        Self { kind, requested_connections: None, interfaces: Vec::new(), workers: None }
+        Self {
+            kind,
+            requested_connections: None,
+            interfaces: Vec::new(),
+            workers: None,
+            worker_cpus: Vec::new(),
+            source_addresses: Vec::new(),
+        }
     }
 
     /// Number of connections to plan for.

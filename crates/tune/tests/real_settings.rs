@@ -182,6 +182,35 @@ fn security_trade_off_requires_accept_risk() {
 }
 
 #[test]
+fn applying_a_good_item_succeeds_and_hints_name_the_journal() {
+    let text = passes(
+        "echo 99 > /proc/sys/net/core/somaxconn
+        $TUNE apply capacity-somaxconn --yes --state $STATE/own
+        $TUNE apply capacity-somaxconn --yes --state $STATE/own
+        $TUNE undo --state $STATE/own",
+    );
+    assert!(text.contains("capacity-somaxconn: already good"), "{text}");
+    assert!(
+        text.contains("`tidegate tune undo --state ") && text.contains("/own` restores"),
+        "{text}"
+    );
+}
+
+#[test]
+fn source_addresses_are_added_and_removed() {
+    let text = passes(
+        "ip link set lo up
+        $TUNE apply capacity-source-addresses --source 192.0.2.10-192.0.2.12 --interface lo --yes --state $STATE
+        test $(ip -oneline -4 address show dev lo to 192.0.2.0/24 | wc -l) = 3
+        $TUNE apply capacity-source-addresses --source 192.0.2.10-192.0.2.12 --interface lo --yes --state $STATE
+        $TUNE undo --state $STATE
+        test $(ip -oneline -4 address show dev lo to 192.0.2.0/24 | wc -l) = 0",
+    );
+    assert!(text.contains("0 of 3 named addresses are present"), "{text}");
+    assert!(text.contains("already good (3 of 3 named addresses are present)"), "{text}");
+}
+
+#[test]
 fn undo_reports_an_unreadable_journal() {
     // User 0 without the capabilities of root may not enter a directory with mode 000.
     let text = passes(

@@ -75,6 +75,54 @@ fn every_item_costs_something_on_some_recorded_host() {
 }
 
 #[test]
+fn interrupts_keep_away_from_the_cpus_of_the_workers() {
+    let tree = Scratch::of_host("ena-vm");
+    let worker_cpus: Vec<u32> = vec![0, 1];
+    let workload = Workload { worker_cpus: worker_cpus.clone(), ..Workload::of(For::All) };
+    let report = check(&Host::recorded(&tree.0), &workload);
+    let entry = report.entries.iter().find(|entry| entry.item.id == "locality-irq-affinity");
+    let finding = &entry.expect("the item matters for all work").finding;
+    assert_eq!(finding.state, State::Costs, "{finding:?}");
+    let written: Vec<u32> = finding
+        .commands()
+        .iter()
+        .filter_map(|command| command.split_whitespace().nth(1)?.parse().ok())
+        .collect();
+    assert!(
+        !written.is_empty() && written.iter().all(|cpu| !worker_cpus.contains(cpu)),
+        "{written:?}"
+    );
+}
+
+#[test]
+fn text_reports_fit_eighty_columns() {
+    for name in HOSTS {
+        for connections in [None, Some(1_200_000)] {
+            for line in report::text(&look_at(name, For::All, connections)).lines() {
+                // A path or command that is longer than the line is not broken.
+                let words = line.split_whitespace().count();
+                assert!(line.chars().count() <= 80 || words <= 2, "{name}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn percentages_are_published_ones() {
+    let published = ["+28 %", "+22 %", "+6 %", "+2 %", "in +"];
+    for name in HOSTS {
+        for line in report::text(&look_at(name, For::All, None)).lines() {
+            let Some(gain) = line.strip_prefix("  ").filter(|rest| rest.starts_with(['+', 'i']))
+            else {
+                continue;
+            };
+            let is_head = gain.starts_with('+') || gain.starts_with("in +");
+            assert!(!is_head || published.iter().any(|known| gain.starts_with(known)), "{line}");
+        }
+    }
+}
+
+#[test]
 fn checking_changes_nothing() {
     for name in HOSTS {
         let tree = Scratch::of_host(name);

@@ -5,8 +5,9 @@
 //! Never: called on the data path.
 
 use crate::http1::{
-    BodyDecoder, BodyLength, Fault, Field, FieldStorage, HeadDecoder, HeadLimits, RequestHead,
-    RequestKind, ResponseHead, encode_field, encode_request_line,
+    BodyDecoder, BodyLength, Fault, Field, FieldName, FieldStorage, HeadDecoder, HeadLimits,
+    RequestHead, RequestKind, ResponseHead, ResponseLimits, ResponseStorage, encode_field,
+    encode_field_u64, encode_request_line, encode_status_line,
 };
 use crate::proxy_protocol::{self, BINARY_BYTES_MAX, Extension};
 use tidegate_base::limits::TRAILER_BYTES_MAX;
@@ -25,24 +26,37 @@ pub fn fuzz_request(data: &[u8]) {
     }
 }
 
-/// Decodes `data` as a response head, whole and in pieces, for each kind of request.
+/// Decodes `data` as a response head, whole and in pieces, for each kind of request, strictly and not. What is
+/// accepted strictly is read the same way if the decoder is not strict.
 pub fn fuzz_response(data: &[u8]) {
     for request in REQUEST_KINDS {
-        let decode =
-            |decoder: &mut HeadDecoder, input: &[u8]| decode_response(decoder, input, request);
-        let whole = feed(data, data.len(), decode);
-        for step in [1, 2, 7] {
-            assert_eq!(feed(data, step, decode), whole, "pieces of {step} bytes");
+        let [strict, lenient] = [true, false].map(|is_strict| {
+            let decode = |decoder: &mut HeadDecoder, input: &[u8]| {
+                decode_response(decoder, input, request, is_strict)
+            };
+            let whole = feed(data, data.len(), decode);
+            for step in [1, 2, 7] {
+                assert_eq!(feed(data, step, decode), whole, "pieces of {step} bytes");
+            }
+            whole
+        });
+        assert!(matches!(strict, Outcome::Rejected(_)) || lenient == strict);
+        if matches!(lenient, Outcome::Complete(..)) {
+            check_response_again(data, request);
         }
     }
 }
 
-/// Decodes `data` as a chunked body, whole and in pieces.
+/// Decodes `data` as a chunked body, whole and in pieces, strictly and not.
 pub fn fuzz_chunked(data: &[u8]) {
-    let whole = feed_body(data, data.len());
-    for step in [1, 2, 7] {
-        assert_eq!(feed_body(data, step), whole, "pieces of {step} bytes");
-    }
+    let [strict, lenient] = [false, true].map(|accepts_blanks| {
+        let whole = feed_body(data, data.len(), accepts_blanks);
+        for step in [1, 2, 7] {
+            assert_eq!(feed_body(data, step, accepts_blanks), whole, "pieces of {step} bytes");
+        }
+        whole
+    });
+    assert!(strict.end.is_err() || lenient == strict);
 }
 
 /// Decodes `data` as a PROXY header, whole and in pieces, and encodes and decodes an accepted header again.
@@ -107,23 +121,63 @@ fn decode_request(decoder: &mut HeadDecoder, input: &[u8]) -> Decoded {
     Ok(decoded.map(|(head, consumed)| (consumed, format!("{head:?}"))))
 }
 
-fn decode_response(decoder: &mut HeadDecoder, input: &[u8], request: RequestKind) -> Decoded {
-    let mut storage = FieldStorage::new();
-    let decoded = decoder.decode_response(input, &HeadLimits::default(), request, &mut storage)?;
+fn decode_response(
+    decoder: &mut HeadDecoder,
+    input: &[u8],
+    request: RequestKind,
+    is_strict: bool,
+) -> Decoded {
+    let mut storage = ResponseStorage::new();
+    let limits = ResponseLimits { is_strict, ..ResponseLimits::default() };
+    let decoded = decoder.decode_response(input, &limits, request, &mut storage)?;
     Ok(decoded.map(|(head, consumed)| {
+        assert!((100..if is_strict { 600 } else { 1000 }).contains(&head.status));
         check_response(&head, request);
         (consumed, format!("{head:?}"))
     }))
 }
 
 fn check_response(head: &ResponseHead<'_>, request: RequestKind) {
-    assert!((100..=599).contains(&head.status));
     assert!(head.status != 101 || request.upgrade_asked);
     assert!(!head.persistent || head.length != BodyLength::UntilClose);
     if request.is_head || matches!(head.status, 100..=199 | 204 | 304) {
         assert_eq!(head.length, BodyLength::None);
     }
     head.fields().for_each(check_field);
+}
+
+/// Checks that the canonical form of an accepted response has the same meaning to a strict decoder.
+fn check_response_again(data: &[u8], request: RequestKind) {
+    let mut storage = ResponseStorage::new();
+    let mut decoder = HeadDecoder::default();
+    let limits = ResponseLimits::default();
+    let Ok(Some((head, _))) = decoder.decode_response(data, &limits, request, &mut storage) else {
+        unreachable!("this head was accepted before")
+    };
+    let mut canonical = Vec::new();
+    encode_status_line(&mut canonical, head.status.min(599));
+    if let Some(length) = head.content_length {
+        encode_field_u64(&mut canonical, "Content-Length", length);
+    }
+    let is_kept = |field: &Field<'_>| field.id != FieldName::ContentLength;
+    for field in head.fields().filter(is_kept) {
+        encode_field(&mut canonical, field.name, field.value);
+    }
+    canonical.extend_from_slice(b"\r\n");
+    let mut storage = ResponseStorage::new();
+    let strict =
+        ResponseLimits { head_bytes_max: 2 * limits.head_bytes_max, is_strict: true, ..limits };
+    match decoder.decode_response(&canonical, &strict, request, &mut storage) {
+        Ok(Some((again, consumed))) => {
+            assert_eq!(consumed, canonical.len());
+            assert_eq!(
+                (again.status, again.length, again.content_length, again.upgrade),
+                (head.status.min(599), head.length, head.content_length, head.upgrade)
+            );
+            assert!(again.fields().filter(is_kept).eq(head.fields().filter(is_kept)));
+        }
+        other => unreachable!("the canonical form is not accepted: {other:?}"),
+    }
 }
 
 /// Checks that an accepted request is safe to forward and that its canonical form has the same meaning.
@@ -208,8 +262,8 @@ struct BodyOutcome {
 }
 
 /// Gives `data` to a new decoder, at most `step` bytes at each call.
-fn feed_body(data: &[u8], step: usize) -> BodyOutcome {
-    let mut decoder = BodyDecoder::new(BodyLength::Chunked);
+fn feed_body(data: &[u8], step: usize, accepts_blanks: bool) -> BodyOutcome {
+    let mut decoder = BodyDecoder::new(BodyLength::Chunked).accepting_blanks(accepts_blanks);
     let mut outcome = BodyOutcome { data: Vec::new(), trailers: Vec::new(), end: Ok(None) };
     let mut at = 0;
     while at < data.len() {

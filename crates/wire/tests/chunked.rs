@@ -8,8 +8,8 @@ use tidegate_base::limits::{
 };
 use tidegate_wire::http1::{BodyDecoder, BodyLength, BodyStep};
 
-fn verdict(input: &[u8], step: usize) -> String {
-    let mut decoder = BodyDecoder::new(BodyLength::Chunked);
+fn verdict(input: &[u8], step: usize, accepts_blanks: bool) -> String {
+    let mut decoder = BodyDecoder::new(BodyLength::Chunked).accepting_blanks(accepts_blanks);
     let mut data = Vec::new();
     let mut at = 0;
     while at < input.len() && !decoder.is_done() {
@@ -33,8 +33,35 @@ fn verdict(input: &[u8], step: usize) -> String {
 }
 
 fn check(input: &str, wanted: &str) {
+    check_with(false, input, wanted);
+}
+
+fn check_with(accepts_blanks: bool, input: &str, wanted: &str) {
     for step in [input.len(), 1, 2, 3, 5] {
-        assert_eq!(verdict(input.as_bytes(), step), wanted, "pieces of {step} bytes: {input:?}");
+        let verdict = verdict(input.as_bytes(), step, accepts_blanks);
+        assert_eq!(verdict, wanted, "pieces of {step} bytes: {input:?}");
+    }
+}
+
+#[test]
+fn blanks_may_follow_a_chunk_size_if_the_decoder_accepts_them() {
+    let padded = format!("1{}\r\na\r\n0\r\n\r\n", " ".repeat(CHUNK_EXTENSION_BYTES_MAX));
+    let too_long = format!("1{}\r\na\r\n0\r\n\r\n", " ".repeat(CHUNK_EXTENSION_BYTES_MAX + 1));
+    for (input, strict, lenient) in [
+        ("1 \r\na\r\n0\r\n\r\n", "ChunkSizeInvalid", "a 0"),
+        ("1\t \r\na\r\n0  \r\n\r\nGET", "ChunkSizeInvalid", "a 3"),
+        (&padded, "ChunkSizeInvalid", "a 0"),
+        (&too_long, "ChunkExtensionTooLong", "ChunkExtensionTooLong"),
+        ("1 ;a\r\na\r\n0\r\n\r\n", "a 0", "a 0"),
+        (" 1\r\na\r\n0\r\n\r\n", "ChunkSizeInvalid", "ChunkSizeInvalid"),
+        ("1 1\r\na\r\n0\r\n\r\n", "ChunkSizeInvalid", "ChunkSizeInvalid"),
+        ("1 \na\r\n0\r\n\r\n", "ChunkSizeInvalid", "ChunkSizeInvalid"),
+        ("1 \ra\r\n0\r\n\r\n", "ChunkSizeInvalid", "BareCr"),
+        ("1\na\r\n0\r\n\r\n", "BareLf", "BareLf"),
+        ("1 \0\r\na\r\n0\r\n\r\n", "ChunkSizeInvalid", "ChunkSizeInvalid"),
+    ] {
+        check_with(false, input, strict);
+        check_with(true, input, lenient);
     }
 }
 

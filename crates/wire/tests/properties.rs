@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tidegate_wire::fuzz::{fuzz_chunked, fuzz_request, fuzz_response};
 use tidegate_wire::http1::{
     BodyDecoder, BodyLength, FieldStorage, HeadDecoder, HeadLimits, Method, RequestKind,
-    encode_chunk_head, encode_chunk_tail, encode_field, encode_field_u64, encode_last_chunk,
-    encode_request_line, encode_status_line,
+    ResponseLimits, ResponseStorage, encode_chunk_head, encode_chunk_tail, encode_field,
+    encode_field_u64, encode_last_chunk, encode_request_line, encode_status_line,
 };
 
 /// Pieces of heads, valid or misplaced.
@@ -24,6 +24,11 @@ const HEAD_PIECES: &[&str] = &[
     "Host: a b\r\n",
     "Content-Length: 5\r\n",
     "Content-Length: 5, 5\r\n",
+    "Content-Length: 05\n",
+    "Content_Length: 5\r\n",
+    "HTTP/1.1 600 H\n",
+    "A: c\n",
+    "\n\n",
     "Transfer-Encoding: chunked\r\n",
     "Transfer-Encoding: gzip\r\n",
     "Connection: close\r\n",
@@ -62,6 +67,8 @@ const CHUNK_PIECES: &[&str] = &[
     ";a=b",
     ";a=\"b\"",
     "5",
+    "1 \r\na\r\n",
+    "0\t \r\n\r\n",
     "f",
     "F",
     "0",
@@ -173,9 +180,10 @@ proptest! {
         encode_status_line(&mut bytes, status);
         encode_field_u64(&mut bytes, "content-length", length);
         bytes.extend_from_slice(b"\r\n");
-        let mut storage = FieldStorage::new();
+        let mut storage = ResponseStorage::new();
+        let limits = ResponseLimits::default();
         let decoded = HeadDecoder::default()
-            .decode_response(&bytes, &HeadLimits::default(), RequestKind::default(), &mut storage)
+            .decode_response(&bytes, &limits, RequestKind::default(), &mut storage)
             .unwrap();
         let (head, consumed) = decoded.unwrap();
         prop_assert_eq!((head.status, consumed), (status, bytes.len()));

@@ -4,7 +4,7 @@
 //! status, length, `keep` or `close`, and optionally `upgrade`.
 
 use tidegate_wire::http1::{
-    BodyLength, FieldStorage, HeadDecoder, HeadLimits, RequestKind, ResponseHead,
+    BodyLength, HeadDecoder, RequestKind, ResponseHead, ResponseLimits, ResponseStorage,
 };
 
 const GET: RequestKind = RequestKind { is_head: false, is_connect: false, upgrade_asked: false };
@@ -24,12 +24,20 @@ fn summary(head: &ResponseHead<'_>) -> String {
     format!("{} {length} {keep}{upgrade}", head.status)
 }
 
-fn verdict(input: &[u8], request: RequestKind, cuts: impl Iterator<Item = usize>) -> String {
-    let limits = HeadLimits::default();
+const STRICT: ResponseLimits =
+    ResponseLimits { head_bytes_max: 16 * 1024, header_fields_max: 256, is_strict: true };
+const LENIENT: ResponseLimits = ResponseLimits { is_strict: false, ..STRICT };
+
+fn verdict(
+    input: &[u8],
+    limits: &ResponseLimits,
+    request: RequestKind,
+    cuts: impl Iterator<Item = usize>,
+) -> String {
     let mut decoder = HeadDecoder::default();
     for end in cuts.chain([input.len()]) {
-        let mut storage = FieldStorage::new();
-        match decoder.decode_response(&input[..end], &limits, request, &mut storage) {
+        let mut storage = ResponseStorage::new();
+        match decoder.decode_response(&input[..end], limits, request, &mut storage) {
             Ok(None) => {}
             Ok(Some((head, _))) => return summary(&head),
             Err(fault) => return fault.kind.name().to_owned(),
@@ -38,13 +46,122 @@ fn verdict(input: &[u8], request: RequestKind, cuts: impl Iterator<Item = usize>
     "more".to_owned()
 }
 
-/// Checks that the verdict on `input` is `wanted`, however the input is split.
+/// Checks that the verdict of a strict decoder on `input` is `wanted`, however the input is split.
 fn check(input: &[u8], request: RequestKind, wanted: &str) {
+    check_with(&STRICT, input, request, wanted);
+}
+
+fn check_with(limits: &ResponseLimits, input: &[u8], request: RequestKind, wanted: &str) {
     let shown = input.escape_ascii().to_string();
-    assert_eq!(verdict(input, request, core::iter::empty()), wanted, "whole: {shown}");
-    assert_eq!(verdict(input, request, 1..input.len()), wanted, "byte by byte: {shown}");
+    let verdict_of = |cuts: &[usize]| verdict(input, limits, request, cuts.iter().copied());
+    assert_eq!(verdict_of(&[]), wanted, "whole: {shown}");
+    let all: Vec<usize> = (1..input.len()).collect();
+    assert_eq!(verdict_of(&all), wanted, "byte by byte: {shown}");
     for cut in 1..input.len() {
-        assert_eq!(verdict(input, request, [cut].into_iter()), wanted, "split at {cut}: {shown}");
+        assert_eq!(verdict_of(&[cut]), wanted, "split at {cut}: {shown}");
+    }
+}
+
+/// What a strict decoder rejects although it has only one reading, and what no decoder accepts.
+#[test]
+fn sloppy_responses_with_one_reading_are_accepted_unless_the_decoder_is_strict() {
+    let end = "Content-Length: 5\r\n\r\n";
+    for (head, strict, lenient) in [
+        (format!("\r\nHTTP/1.1 200 OK\r\n{end}"), "EmptyLine", "200 5 keep"),
+        (format!("\n\r\n\nHTTP/1.1 200 OK\r\n{end}"), "BareLf", "200 5 keep"),
+        (format!("{}HTTP/1.1 200 OK\r\n{end}", "\r\n".repeat(8)), "EmptyLine", "200 5 keep"),
+        (format!("{}HTTP/1.1 200 OK\r\n{end}", "\r\n".repeat(9)), "EmptyLine", "EmptyLine"),
+        (format!("{}HTTP/1.1 200 OK\r\n{end}", "\n".repeat(9)), "BareLf", "EmptyLine"),
+        (format!("\r\nHTTP/1.7 200 OK\r\n{end}"), "EmptyLine", "200 5 keep"),
+        (format!("\rHTTP/1.1 200 OK\r\n{end}"), "BareCr", "BareCr"),
+        (format!(" \r\nHTTP/1.1 200 OK\r\n{end}"), "StatusLineMalformed", "StatusLineMalformed"),
+        (format!("HTTP/1.1 200 OK\n{end}"), "BareLf", "200 5 keep"),
+        ("HTTP/1.1 200\nContent-Length: 5\n\n".to_owned(), "BareLf", "200 5 keep"),
+        ("HTTP/1.5 200 OK\nContent-Length: 5\n\n".to_owned(), "BareLf", "200 5 keep"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\n\r\n".to_owned(), "BareLf", "200 5 keep"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\n".to_owned(), "BareLf", "200 5 keep"),
+        ("HTTP/1.1 200 OK\r\nA: b\nContent-Length: 5\r\n".to_owned(), "BareLf", "more"),
+        ("HTTP/1.1 200 OK\nA: b\r\r\n\n".to_owned(), "BareLf", "BareCr"),
+        ("HTTP/1.1 200 OK\nA: b\rC: d\n\n".to_owned(), "BareLf", "BareCr"),
+        ("HTTP/1.1 200 OK\nA: b\n c\n\n".to_owned(), "BareLf", "ObsFold"),
+        ("HTTP/1.1 200 OK\nA : b\n\n".to_owned(), "BareLf", "SpaceBeforeColon"),
+        ("HTTP/1.1 200 OK\nA: \0\n\n".to_owned(), "BareLf", "ControlByte"),
+        (format!("HTTP/1.1 600 Odd\r\n{end}"), "StatusInvalid", "600 5 keep"),
+        (format!("HTTP/1.1 999 Odd\r\n{end}"), "StatusInvalid", "999 5 keep"),
+        (format!("HTTP/1.9 999\r\n{end}"), "StatusInvalid", "999 5 keep"),
+        (format!("HTTP/1.1 099 Low\r\n{end}"), "StatusInvalid", "StatusInvalid"),
+        (format!("HTTP/1.1 000 Low\r\n{end}"), "StatusInvalid", "StatusInvalid"),
+        (format!("HTTP/1.1 1000 Odd\r\n{end}"), "StatusLineMalformed", "StatusLineMalformed"),
+        (
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n{end}"),
+            "ContentLengthRepeated",
+            "200 5 keep",
+        ),
+        (
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 5,5 ,5\r\n{end}"),
+            "ContentLengthRepeated",
+            "200 5 keep",
+        ),
+        (
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 05\r\n{end}"),
+            "ContentLengthRepeated",
+            "ContentLengthRepeated",
+        ),
+        (
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n{end}"),
+            "ContentLengthsDiffer",
+            "ContentLengthsDiffer",
+        ),
+        (
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 5,\r\n{end}"),
+            "ContentLengthInvalid",
+            "ContentLengthInvalid",
+        ),
+        (
+            format!("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n{end}"),
+            "BareLf",
+            "ContentLengthWithTransferEncoding",
+        ),
+        (
+            "HTTP/1.0 200 OK\nTransfer-Encoding: chunked\n\n".to_owned(),
+            "BareLf",
+            "TransferEncodingOnHttp10",
+        ),
+    ] {
+        check_with(&STRICT, head.as_bytes(), GET, strict);
+        check_with(&LENIENT, head.as_bytes(), GET, lenient);
+    }
+}
+
+#[test]
+fn responses_may_have_more_fields_than_requests() {
+    let head = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(count));
+    for limits in [STRICT, LENIENT] {
+        for (count, wanted) in [(150, "200 until-close close"), (256, "200 until-close close")] {
+            assert_eq!(verdict(head(count).as_bytes(), &limits, GET, [50].into_iter()), wanted);
+            assert_eq!(verdict(head(count).as_bytes(), &limits, GET, [].into_iter()), wanted);
+        }
+        let few = ResponseLimits { header_fields_max: 3, ..limits };
+        assert_eq!(verdict(head(257).as_bytes(), &limits, GET, [].into_iter()), "TooManyFields");
+        check_with(&few, head(4).as_bytes(), GET, "TooManyFields");
+        check_with(&few, head(3).as_bytes(), GET, "200 until-close close");
+    }
+}
+
+#[test]
+fn stated_length_is_known_without_a_body() {
+    for (request, lines, wanted) in [
+        (HEAD, "Content-Length: 7\r\nContent-Length: 7\r\n", Some(7)),
+        (HEAD, "Content-Length: 07\r\n", Some(7)),
+        (GET, "Content-Length: 7\r\n", Some(7)),
+        (HEAD, "Transfer-Encoding: chunked\r\n", None),
+        (HEAD, "", None),
+    ] {
+        let bytes = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
+        let mut storage = ResponseStorage::new();
+        let mut decoder = HeadDecoder::default();
+        let decoded = decoder.decode_response(bytes.as_bytes(), &LENIENT, request, &mut storage);
+        assert_eq!(decoded.unwrap().unwrap().0.content_length, wanted, "{lines:?}");
     }
 }
 

@@ -1,10 +1,10 @@
 //! Reads responses: a new head is decoded strictly, a head equal to the last one only compared.
 //! In: the bytes received after a request. Out: an `Answer`, or a fault (RFC 9112 sections 4 and 6).
 //! Never: accepts a head whose exact bytes the strict decoder has not accepted.
-//! Limits: `HeadLimits`. Invariant: both ways give the same result for the same bytes.
+//! Limits: `ResponseLimits`. Invariant: both ways give the same result for the same bytes.
 
 use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, RequestKind,
+    BodyDecoder, BodyLength, Fault, HeadDecoder, RequestKind, ResponseLimits, ResponseStorage,
 };
 
 /// A complete response.
@@ -216,9 +216,10 @@ fn decode(
     input: &[u8],
     is_head: bool,
 ) -> Result<Option<Decoded>, Fault> {
-    let mut storage = FieldStorage::new();
+    let mut storage = ResponseStorage::new();
+    let limits = ResponseLimits { is_strict: true, ..ResponseLimits::default() };
     let kind = RequestKind { is_head, ..RequestKind::default() };
-    let decoded = decoder.decode_response(input, &HeadLimits::default(), kind, &mut storage)?;
+    let decoded = decoder.decode_response(input, &limits, kind, &mut storage)?;
     Ok(decoded.map(|(head, head_bytes)| Decoded {
         head_bytes,
         status: head.status,

@@ -44,8 +44,10 @@ pub static POOL: Section = Section {
             "queue-max",
             Number(0, 1_000_000),
             Value("1024"),
-            "Maximum number of requests of one worker that wait for a server below its `maxconn`. Further \
-             requests get a 503 response.",
+            "Maximum number of requests of the process that wait for a server below its `connections-max`. \
+             Further requests get a 503 response. Each worker has an equal share, rounded up: all workers \
+             together may exceed the number by one request for each worker but one, and a worker whose share \
+             is used up refuses requests while other workers have room.",
             "Waiting requests occupy memory. Beyond this number, an immediate error is better than a longer \
              wait.",
         ),
@@ -76,6 +78,19 @@ pub static POOL: Section = Section {
              are always forwarded to the client.",
             "Several HTTP/1.1 servers do not read the trailers of a request and take them for the next \
              request on that connection. Enable it only for servers known to read them.",
+        ),
+        key(
+            "strict",
+            Boolean,
+            Value("false"),
+            "Answers 502 if a response deviates from HTTP's grammar, even if it can be read in only one way: \
+             empty lines before the head, lines of the head that end with LF alone, blanks after a chunk \
+             size, a status from 600 to 999, the same Content-Length twice. Without it, such a response is \
+             forwarded in canonical form. A response whose length could be read in two ways is always \
+             rejected.",
+            "Some servers and CGI programs are merely careless, and other proxies forward their responses. \
+             Enable it for servers that copy parts of requests into response fields: there a line that ends \
+             with LF alone may come from a client.",
         ),
         key(
             "tls",
@@ -110,16 +125,20 @@ pub static UPSTREAM: Section = Section {
             "weight",
             Number(0, 1000),
             Value("1"),
-            "Share of the requests relative to the other servers. 0 takes the server out of rotation: it is \
-             used only if no other server is available.",
+            "Share of the requests relative to the other servers. 0 drains the server: it gets no new \
+             requests, also no retries and no keys of `hash`, even if no other server is available. Requests \
+             and tunnels in progress continue.",
             "",
         ),
         key(
-            "maxconn",
+            "connections-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Maximum number of connections in use at once, for each worker. Further requests wait in the \
-             queue (`queue-max`).",
+            "Maximum number of requests and tunnels of the process that use the server at once, each on a \
+             connection of its own. Further requests wait in the queue (`queue-max`). The number is never \
+             exceeded. The workers lend each other what they do not use; a request may wait for the time of a \
+             few turns until another worker lends. Idle connections count too, except those that are kept for \
+             one client (`proxy-protocol`).",
             "Only the operator knows how many connections a server can handle.",
         ),
     ],

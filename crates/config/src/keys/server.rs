@@ -23,6 +23,15 @@ pub static SERVER: Section = Section {
              compete for the same CPUs.",
         ),
         key(
+            "cpus",
+            Text("\"all\", or CPU numbers such as \"0-15\" or \"2,3,8-11\""),
+            Value("\"all\""),
+            "CPUs for the worker threads, each of which is pinned to one CPU. CPUs that are not in the list are \
+             left to the interrupts of the network card and to other programs.",
+            "On most machines workers and interrupts share all CPUs well. At millions of packets per second, \
+             CPUs of their own for the interrupts serve more requests.",
+        ),
+        key(
             "shutdown-grace",
             Duration(0, 3_600_000),
             Value("\"30s\""),

@@ -42,6 +42,8 @@ pub(super) struct Lingering {
 impl Lingering {
     /// Stale ids that `order` may hold even if few connections wait.
     const STALE_MAX: usize = 64;
+    /// Connections that one search looks at.
+    const LOOKS_MAX: usize = 8;
 
     /// Notes that a connection no longer waits.
     pub(super) fn forget(&mut self) {
@@ -58,16 +60,25 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Frees the connection that lingers longest, if more than `kept` linger.
+    /// Frees the connection that lingers longest, if more than `kept` linger. One whose peer has not taken all
+    /// output yet is passed over.
     pub(super) fn free_longest_lingering(&mut self, kept: usize) -> bool {
         if self.lingering.count <= kept {
             return false;
         }
-        while let Some(sock) = self.lingering.order.pop_front() {
-            if self.lingers(sock) {
+        for _ in 0..Lingering::LOOKS_MAX {
+            let sock = loop {
+                match self.lingering.order.pop_front() {
+                    Some(sock) if self.lingers(sock) => break sock,
+                    Some(_) => {}
+                    None => return false,
+                }
+            };
+            if !matches!(self.look(sock.index), OutputLook::Pending { .. }) {
                 self.free(sock.index);
                 return true;
             }
+            self.lingering.order.push_back(sock);
         }
         false
     }

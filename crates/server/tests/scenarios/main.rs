@@ -84,9 +84,12 @@ scenes! {
     response_body_timeout_cuts_the_response
     response_timeout_is_504
     responses_without_a_body
+    sloppy_requests_are_accepted
+    sloppy_responses_are_forwarded_in_canonical_form
     smuggled_request_reaches_no_server
     stop_answers_requests_in_flight
     stop_resets_exchanges_after_the_grace_period
+    strict_pool_rejects_sloppy_responses
     synthetic_response_sends_100_if_it_needs_the_body
     trailers_are_forwarded_both_ways
     trailers_cannot_forge_client_fields

@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         10 % each from -O3 and -march=native in C.",
     avoid: "Do not use a CPU-specific build for binaries that run on several kinds of machine: on an older \
         CPU it stops with SIGILL.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 5.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 5.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(55.0),
+    },
     risk: Risk::Trade,
     scope: Scope::Process,
     kinds: EVERY_KIND,

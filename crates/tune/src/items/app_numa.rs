@@ -5,7 +5,7 @@ use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -18,7 +18,12 @@ pub const ITEM: Item = Item {
         across that link.",
     avoid: "Do not follow this if the CPUs of one node cannot carry the load: CPUs on another node are \
         slower, but better than too few CPUs.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 10.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 10.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Process,
     kinds: EVERY_KIND,

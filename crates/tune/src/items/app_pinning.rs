@@ -4,7 +4,7 @@ use crate::cpu_list::list_text;
 use crate::environment::{Environment, allowed_cpus};
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         all CPUs instead of half of them gave 25 % more requests.",
     avoid: "Do not widen the CPU set if some CPUs are reserved on purpose for interrupts, the origin \
         server or other programs.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 25.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 25.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(38.0),
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

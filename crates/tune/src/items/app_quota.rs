@@ -3,7 +3,7 @@
 use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         all pause until the next period. This adds tens of milliseconds to every connection.",
     avoid: "A quota protects other workloads on the host. If it must stay, run only as many workers as it \
         covers.",
-    gain: Gain { benefit: Benefit::Latency, percent: 10.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Latency,
+        percent: 10.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -4,7 +4,7 @@ use crate::cpu_list::{list_text, parse_list};
 use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -18,7 +18,12 @@ pub const ITEM: Item = Item {
         latency.",
     avoid: "Do not follow this if throughput matters most: the default of one worker per hardware thread \
         is right.",
-    gain: Gain { benefit: Benefit::Latency, percent: 2.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Latency,
+        percent: 2.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Process,
     kinds: &[For::Json, For::Proxy],

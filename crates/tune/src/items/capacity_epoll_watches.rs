@@ -3,7 +3,7 @@
 use crate::capacity::Needs;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::minimum::at_least;
 use crate::workload::Workload;
 
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         instances. The default is 4 % of low memory (about 250000 per GiB). Beyond the limit, \
         EPOLL_CTL_ADD fails with ENOSPC and the connection cannot be served.",
     avoid: "No known drawback: a watch takes 160 bytes, and only once it is used.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 15.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 15.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::capacity::Needs;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         limit that even root may set for one process (1048576 by default; a worker with more than a \
         million connections needs more).",
     avoid: "No known drawback: both are limits, and no memory is allocated for them.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 25.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 25.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

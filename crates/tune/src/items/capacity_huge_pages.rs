@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         allocator may do for its large areas.",
     avoid: "Do not change this where other programs on the host gain from `always` (some databases and \
         virtual machines do).",
-    gain: Gain { benefit: Benefit::Latency, percent: 2.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Latency,
+        percent: 2.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

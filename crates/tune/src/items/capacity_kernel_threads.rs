@@ -5,7 +5,7 @@ use crate::cpu_list::{list_text, mask_text, parse_mask};
 use crate::environment::{Environment, allowed_cpus};
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         their mask. If some CPUs are reserved for workers, restricting the mask to the other CPUs shortens \
         the tail latency of the workers.",
     avoid: "Do not apply this if the workers use all CPUs: the work queues then have no other CPU to run on.",
-    gain: Gain { benefit: Benefit::Latency, percent: 1.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Latency,
+        percent: 1.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::capacity::Needs;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::minimum::at_least;
 use crate::workload::{For, Workload};
 
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         small objects, and Lua states with their code areas, create many. At the limit mmap fails even if \
         memory is free.",
     avoid: "No known drawback: an area takes 200 bytes, and only once it is used.",
-    gain: Gain { benefit: Benefit::Stability, percent: 3.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Stability,
+        percent: 3.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Kernel,
     kinds: &[For::Push],

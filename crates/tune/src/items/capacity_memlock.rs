@@ -3,7 +3,7 @@
 use crate::capacity::limit_of;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -14,7 +14,12 @@ pub const ITEM: Item = Item {
     mechanism: "io_uring before Linux 5.12, its registered buffers, and BPF programs before Linux 5.11 \
         count against RLIMIT_MEMLOCK. Serving with epoll locks no memory.",
     avoid: "No action is needed unless a later I/O driver requires locked memory.",
-    gain: Gain { benefit: Benefit::Stability, percent: 1.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Stability,
+        percent: 1.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -4,7 +4,7 @@ use crate::capacity::{Needs, gib};
 use crate::environment::Environment;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         Tidegate's memory. Connections with data in transit also take buffers. The plan (--connections N) \
         shows the sum.",
     avoid: "This item only reports and changes nothing.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 30.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 30.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::capacity::{Needs, limit_of};
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         the limit applies per worker. A worker at its limit stops accepting.",
     avoid: "A very large soft limit slows down old programs that close every possible descriptor at start. \
         Tidegate does not do this.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 30.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 30.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         usually the largest process; if it is killed, all clients reconnect at once.",
     avoid: "Do not lower the score of a server that may leak memory: it is better killed and restarted \
         before the whole host fails.",
-    gain: Gain { benefit: Benefit::Stability, percent: 2.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Stability,
+        percent: 2.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Process,
     kinds: EVERY_KIND,

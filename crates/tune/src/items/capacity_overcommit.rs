@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         is used or not. Thread stacks and allocator reserves then fail even if memory is free.",
     avoid: "Do not change this on hosts (often with databases) that must never run into the out-of-memory \
         killer.",
-    gain: Gain { benefit: Benefit::Stability, percent: 3.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Stability,
+        percent: 3.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         stops at that number of connections.",
     avoid: "Services that start later and listen on ports from 1024 up may find their port taken. Reserve \
         these ports in net.ipv4.ip_local_reserved_ports.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 15.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 15.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
     kinds: &[For::Proxy],

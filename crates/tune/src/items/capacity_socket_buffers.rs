@@ -5,7 +5,7 @@ use crate::capacity::{ACTIVE_ONE_IN, Needs, gib};
 use crate::environment::Environment;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -18,7 +18,12 @@ pub const ITEM: Item = Item {
         the number of slow connections must fit into memory.",
     avoid: "Small maxima limit the throughput of single long-distance connections (bandwidth times \
         round-trip time).",
-    gain: Gain { benefit: Benefit::Capacity, percent: 8.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 8.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
     kinds: EVERY_KIND,

@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::minimum::at_least;
 use crate::workload::Workload;
 
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         reconnect turns into a storm of retries.",
     avoid: "A queue longer than what the server accepts in a second only hides overload. 65535 is meant \
         for mass reconnects.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 15.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 15.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::NetNamespace,
     kinds: EVERY_KIND,

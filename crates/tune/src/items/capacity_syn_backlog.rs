@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::items::capacity_somaxconn::wanted;
 use crate::minimum::at_least;
 use crate::workload::Workload;
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         number that the kernel remembers before it sends cookies. It must hold the new connections per \
         second times the round-trip time.",
     avoid: "No known drawback: an entry takes 300 bytes.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 5.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 5.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::NetNamespace,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::capacity::Needs;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         hard), whatever a shell or limits.conf sets. If a limit works when Tidegate is started by hand and \
         not after a restart of the host, this is nearly always the cause.",
     avoid: "Set the limit in the unit of the service, not for all services.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 15.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 15.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -5,7 +5,7 @@ use crate::capacity::{Needs, PAGE_BYTES, gib};
 use crate::environment::Environment;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, MILLION, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         second number the kernel shrinks windows; above its third number it drops packets and refuses \
         sockets. With a million connections the default limit is reached even if memory is free.",
     avoid: "A limit above the available memory lets TCP displace all other memory use.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 20.0, source: MILLION },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 20.0,
+        source: MILLION,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         this safe. Keeping connections open for several requests is better still.",
     avoid: "Do not apply this towards servers that mishandle TCP timestamps. Never use tcp_tw_recycle from \
         old guides (removed in Linux 4.12).",
-    gain: Gain { benefit: Benefit::Capacity, percent: 8.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 8.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
     kinds: &[For::Proxy],

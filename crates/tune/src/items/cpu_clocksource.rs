@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         loops and the kernel's TCP timers read the time many times per request.",
     avoid: "Do not apply this if the kernel itself rejected tsc as unstable (see dmesg): the time would \
         jump.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 5.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 5.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         microseconds or more to leave, and the first packet after a pause waits for that time.",
     avoid: "Do not apply this where power use matters, or where turbo matters: cores in deep idle states \
         leave power to the busy ones.",
-    gain: Gain { benefit: Benefit::Latency, percent: 3.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Latency,
+        percent: 3.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Hardware,
     kinds: EVERY_KIND,

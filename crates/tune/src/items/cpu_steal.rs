@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -13,7 +13,12 @@ pub const ITEM: Item = Item {
     mechanism: "Steal is the time in which a virtual CPU was ready to run and could not, because the \
         hypervisor ran another guest. It appears as latency that no setting in the guest can remove.",
     avoid: "This item only reports and changes nothing. The fix is another instance type or host.",
-    gain: Gain { benefit: Benefit::Latency, percent: 10.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Latency,
+        percent: 10.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

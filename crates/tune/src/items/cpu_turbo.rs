@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         often by a third when few cores are busy.",
     avoid: "Keep turbo off for benchmarks that must be repeatable: with turbo, figures depend on heat and \
         on the load of other cores.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 10.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 10.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Hardware,
     kinds: &[For::Json, For::Proxy],

@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -18,7 +18,12 @@ pub const ITEM: Item = Item {
         sockets of an epoll instance must come from one queue, as with steering by CPU.",
     avoid: "Do not apply this on hosts that share their CPUs or pay for power, on loopback (there is no \
         queue to poll), or with drivers without NAPI busy polling.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 8.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 8.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(28.0),
+    },
     risk: Risk::Trade,
     scope: Scope::Kernel,
     kinds: &[For::Json, For::Proxy],

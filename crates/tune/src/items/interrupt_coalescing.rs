@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -18,7 +18,12 @@ pub const ITEM: Item = Item {
         static values for a known load gave a little more (ethtool -C IF adaptive-rx off rx-usecs N).",
     avoid: "Where single packets at low load must be fast and the driver adapts badly, use small static \
         values instead.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 20.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(28.0),
+    },
     risk: Risk::Trade,
     scope: Scope::Card,
     kinds: EVERY_KIND,

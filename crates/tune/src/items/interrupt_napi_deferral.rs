@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         batches without interrupts, and generic receive offload joins more of them.",
     avoid: "Do not apply this where single packets at low load must be fast: a packet may wait for the \
         timer (20 microseconds with the values here).",
-    gain: Gain { benefit: Benefit::Throughput, percent: 5.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 5.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Card,
     kinds: &[For::Json, For::Proxy],

@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         (TCP_CONGESTION, from tcp_allowed_congestion_control).",
     avoid: "Towards clients on the internet bbr often delivers faster: apply this only for back-end links \
         and benchmarks.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 2.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 2.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(4.0),
+    },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
     kinds: EVERY_KIND,

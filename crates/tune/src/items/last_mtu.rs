@@ -3,7 +3,7 @@
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         of packets per second is reached later. Responses that fit into one packet gain nothing.",
     avoid: "Raise the MTU above 1500 only if every switch and host of the link supports it, or packets are \
         lost. Towards the internet keep 1500.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 1.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 1.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Card,
     kinds: &[For::Proxy],

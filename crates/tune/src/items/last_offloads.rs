@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::{For, Workload};
 
 /// The item.
@@ -18,7 +18,12 @@ pub const ITEM: Item = Item {
         of the last 4 % in the nine-steps article.",
     avoid: "Turning GRO off only pays for tiny requests; with uploads, or large responses through a proxy, \
         it costs far more than it gains.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 2.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 2.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(4.0),
+    },
     risk: Risk::Trade,
     scope: Scope::Card,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         protection against old segments, and the reuse of outgoing ports in TIME_WAIT. A proxy without \
         them runs out of ports sooner.",
     avoid: "Keep timestamps on. Some old guides turn them off for a fraction of a percent.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 3.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 3.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::NetNamespace,
     kinds: EVERY_KIND,

@@ -6,7 +6,7 @@ use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::{data_interfaces, interrupt_cpus};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -20,7 +20,12 @@ pub const ITEM: Item = Item {
         % in the nine-steps article.",
     avoid: "Do not apply this where interrupts were placed by hand for other work. irqbalance undoes the \
         placement: see locality-irqbalance.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 20.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(38.0),
+    },
     risk: Risk::None,
     scope: Scope::Card,
     kinds: EVERY_KIND,
@@ -28,10 +33,16 @@ pub const ITEM: Item = Item {
 };
 
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
-    let cpus = allowed_cpus(host);
-    if cpus.len() < 2 {
+    let allowed = allowed_cpus(host);
+    if allowed.len() < 2 {
         return Ok(Finding::good("one usable CPU, nothing to distribute"));
     }
+    let apart: Vec<u32> =
+        allowed.iter().copied().filter(|cpu| !workload.worker_cpus.contains(cpu)).collect();
+    if apart.is_empty() {
+        return Ok(Finding::skipped("the workers' CPUs (--worker-cpus) leave none for interrupts"));
+    }
+    let cpus = if workload.worker_cpus.is_empty() { allowed } else { apart };
     let (mut lines, mut actions) = (Vec::new(), Vec::new());
     for interface in data_interfaces(host, workload)? {
         let placed = interrupt_cpus(host, &interface);
@@ -52,7 +63,9 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             if pairs > 1 { "the receive interrupts on" } else { "on" },
             list_text(&used)
         ));
-        if used.len() >= reachable {
+        // Without --worker-cpus every CPU is fit for interrupts.
+        let is_apart = used.iter().all(|cpu| !workload.worker_cpus.contains(cpu));
+        if used.len() >= reachable && is_apart {
             continue;
         }
         for (position, (interrupt, _)) in placed.iter().enumerate() {

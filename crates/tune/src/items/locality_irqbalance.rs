@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -14,7 +14,12 @@ pub const ITEM: Item = Item {
     mechanism: "irqbalance moves interrupts between CPUs every ten seconds according to load. It undoes a \
         placement that matches workers and queues, and with it the steering of connections by CPU.",
     avoid: "Keep irqbalance on hosts with changing mixed work where interrupts are not placed by hand.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 5.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 5.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(38.0),
+    },
     risk: Risk::Trade,
     scope: Scope::Card,
     kinds: EVERY_KIND,

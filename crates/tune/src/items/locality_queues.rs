@@ -5,7 +5,7 @@ use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Cause, Host, Unreadable};
 use crate::interfaces::{Interface, data_interfaces, interrupts_of};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -18,7 +18,12 @@ pub const ITEM: Item = Item {
         CPUs only add interrupts.",
     avoid: "Do not apply this while traffic flows: most drivers drop the link for a moment when the number \
         of queues changes.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 20.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(38.0),
+    },
     risk: Risk::Trade,
     scope: Scope::Card,
     kinds: EVERY_KIND,

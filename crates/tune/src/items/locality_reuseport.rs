@@ -4,7 +4,7 @@ use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::{data_interfaces, interrupt_cpus};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         reach the CPU of every worker. Otherwise it would put all connections on one worker, so Tidegate \
         checks the interrupts first.",
     avoid: "Leave `server.steer-by-cpu` at \"auto\" on loopback, or with fewer queues than workers.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 10.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 10.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(38.0),
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -6,7 +6,7 @@ use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -18,7 +18,12 @@ pub const ITEM: Item = Item {
         CPUs. RFS picks the CPU on which the reader of the connection runs. Both help if the network card \
         has fewer queues than there are CPUs, and only cost time if it has enough.",
     avoid: "Do not enable this with as many queues as CPUs, or if one CPU can process all packets.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 10.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 10.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Card,
     kinds: EVERY_KIND,

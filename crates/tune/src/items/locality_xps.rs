@@ -6,7 +6,7 @@ use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -18,7 +18,12 @@ pub const ITEM: Item = Item {
         share no queue lock, and the interrupt that frees sent packets arrives at the CPU that sent \
         them.",
     avoid: "Not needed if the driver already assigns queues to CPUs; this item then reports it as good.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 8.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 8.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(38.0),
+    },
     risk: Risk::None,
     scope: Scope::Card,
     kinds: EVERY_KIND,

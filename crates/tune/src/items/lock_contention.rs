@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         that two threads share a resource that each should have alone.",
     avoid: "This item only reports and changes nothing. lock_stat itself costs performance: enable it only \
         on test machines.",
-    gain: Gain { benefit: Benefit::Latency, percent: 5.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Latency,
+        percent: 5.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

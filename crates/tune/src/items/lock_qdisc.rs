@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         below it has no lock (2 % in the nine-steps article).",
     avoid: "With bbr pacing on kernels before 4.13 keep fq. Keep a discipline that shapes traffic. noqueue \
         drops packets that the card cannot take at once.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 2.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 2.0,
+        source: NINE_STEPS,
+        published: Published::Step(2.0),
+    },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
     kinds: EVERY_KIND,

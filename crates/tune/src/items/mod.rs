@@ -21,6 +21,7 @@ mod capacity_overcommit;
 mod capacity_port_range;
 mod capacity_socket_buffers;
 pub(crate) mod capacity_somaxconn;
+mod capacity_source_addresses;
 mod capacity_syn_backlog;
 mod capacity_systemd;
 mod capacity_tcp_mem;
@@ -103,6 +104,7 @@ pub const ALL: &[Item] = &[
     capacity_file_max::ITEM,
     capacity_systemd::ITEM,
     capacity_port_range::ITEM,
+    capacity_source_addresses::ITEM,
     capacity_somaxconn::ITEM,
     capacity_syn_backlog::ITEM,
     capacity_tcp_mem::ITEM,

@@ -4,7 +4,7 @@ use crate::cpu_list::parse_list;
 use crate::environment::allowed_cpus;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -17,7 +17,12 @@ pub const ITEM: Item = Item {
         the usual cause.",
     avoid: "Do not stop services that the host needs: give them CPUs of their own instead (CPUAffinity= in \
         systemd).",
-    gain: Gain { benefit: Benefit::Latency, percent: 2.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Latency,
+        percent: 2.0,
+        source: NINE_STEPS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         throughput.",
     avoid: "A DHCP client renews the address of the host: make the lease permanent before you stop the \
         client.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 6.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 6.0,
+        source: NINE_STEPS,
+        published: Published::Step(6.0),
+    },
     risk: Risk::Trade,
     scope: Scope::NetNamespace,
     kinds: EVERY_KIND,

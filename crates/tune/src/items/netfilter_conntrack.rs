@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         most common hidden limit below a million connections.",
     avoid: "A larger table takes memory. Turning tracking off for a port breaks NAT and rules with `ct \
         state` for it.",
-    gain: Gain { benefit: Benefit::Capacity, percent: 20.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Capacity,
+        percent: 20.0,
+        source: NINE_STEPS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         tracking, a bridge, a veth pair, and then a second network stack. Published ports may also pass a \
         user-space proxy. With host networking, the packet passes one stack.",
     avoid: "Do not apply this if containers must not share the ports of the host or see its network.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 15.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 15.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(22.0),
+    },
     risk: Risk::Trade,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         tracking) gained 22 % in the nine-steps article.",
     avoid: "Keep these rules if they are your firewall and nothing filters traffic before the host. Cloud \
         security groups or the access lists of a switch can filter outside of the host.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 22.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 22.0,
+        source: NINE_STEPS,
+        published: Published::Step(22.0),
+    },
     risk: Risk::SecurityTrade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
 use crate::interfaces::data_interfaces;
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         nine-steps article the packet allowance was the last limit.",
     avoid: "This item only reports and changes nothing. The fix is another instance type, fewer packets, \
         or security groups without connection tracking.",
-    gain: Gain { benefit: Benefit::Latency, percent: 10.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Latency,
+        percent: 10.0,
+        source: NINE_STEPS,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

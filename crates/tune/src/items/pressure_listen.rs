@@ -3,7 +3,7 @@
 use crate::counters::counter;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         ListenDrops also counts other causes. Each one delays its client by at least one second.",
     avoid: "This item only reports and changes nothing. A longer queue helps against bursts, not against \
         sustained overload.",
-    gain: Gain { benefit: Benefit::Stability, percent: 5.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Stability,
+        percent: 5.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -14,7 +14,12 @@ pub const ITEM: Item = Item {
         because the preferred one was full. Access to such memory takes about half as long again, for as \
         long as the memory is in use.",
     avoid: "This item only reports and changes nothing. Do not set zone_reclaim_mode: it stalls allocations.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 3.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 3.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         full, and the polls that ended with work left (time_squeeze) because netdev_budget or its time \
         limit was used up.",
     avoid: "Larger budgets let packets delay all other work on that CPU. Distribute the interrupts first.",
-    gain: Gain { benefit: Benefit::Stability, percent: 5.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Stability,
+        percent: 5.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

@@ -3,7 +3,7 @@
 use crate::counters::counter;
 use crate::finding::Finding;
 use crate::host::{Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
         cookies. They take no memory, but options such as window scaling survive only through timestamps. \
         Cookies mean an attack or a queue that is too short.",
     avoid: "Do not turn cookies off: without them, a SYN flood locks out all clients.",
-    gain: Gain { benefit: Benefit::Stability, percent: 3.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Stability,
+        percent: 3.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::None,
     scope: Scope::Process,
     kinds: EVERY_KIND,

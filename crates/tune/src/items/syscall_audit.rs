@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::finding::Finding;
 use crate::host::{Cause, Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, NINE_STEPS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -16,7 +16,12 @@ pub const ITEM: Item = Item {
         after it. Together with seccomp, this was 11 % in the nine-steps article.",
     avoid: "Do not apply this where the audit trail is required (PCI DSS, FedRAMP and similar), or where \
         you rely on it after a break-in.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 8.0, source: NINE_STEPS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 8.0,
+        source: NINE_STEPS,
+        published: Published::PartOfStep(11.0),
+    },
     risk: Risk::SecurityTrade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

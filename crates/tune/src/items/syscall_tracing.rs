@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::environment::status_field;
 use crate::finding::Finding;
 use crate::host::{Cause, Host, Unreadable};
-use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Risk, Scope};
+use crate::item::{Benefit, EVERY_KIND, Gain, Group, Item, KERNEL_DOCS, Published, Risk, Scope};
 use crate::workload::Workload;
 
 /// The item.
@@ -15,7 +15,12 @@ pub const ITEM: Item = Item {
     mechanism: "Function tracers, enabled events, kprobes and tracing debuggers (strace, gdb) run code on \
         every traced call. A forgotten `strace -f` alone makes a server several times slower.",
     avoid: "Ask first whether a colleague is using the tracer.",
-    gain: Gain { benefit: Benefit::Throughput, percent: 20.0, source: KERNEL_DOCS },
+    gain: Gain {
+        benefit: Benefit::Throughput,
+        percent: 20.0,
+        source: KERNEL_DOCS,
+        published: Published::No,
+    },
     risk: Risk::Trade,
     scope: Scope::Kernel,
     kinds: EVERY_KIND,

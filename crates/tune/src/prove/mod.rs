@@ -12,7 +12,7 @@ pub mod waterfall;
 use crate::action::Action;
 use crate::apply::apply;
 use crate::check::{Entry, check};
-use crate::cli::{WorkloadArgs, print_error, unknown_name, write_file};
+use crate::cli::{WorkloadArgs, print_error, undo_command, unknown_name, write_file};
 use crate::cpu_list::{list_text, parse_list};
 use crate::environment::{Environment, allowed_cpus};
 use crate::finding::State;
@@ -135,9 +135,10 @@ pub fn run(args: &ProveArgs) -> io::Result<u8> {
     }
     let mut journal = Journal::open(&args.state).map_err(io::Error::other)?;
     if !journal.outstanding().is_empty() {
-        print_error(
-            "the journal contains changes that were not undone; help: run `tidegate tune undo` first",
-        );
+        print_error(&format!(
+            "the journal contains changes that were not undone; help: run `{}` first",
+            undo_command(Some(&args.state), None)
+        ));
         return Ok(1);
     }
     let shown = demonstration::show_all(&own_command());
@@ -182,7 +183,8 @@ pub fn run(args: &ProveArgs) -> io::Result<u8> {
                 .map_err(io::Error::other)?;
             writeln!(out, "kept: {}", candidate.id)?;
         }
-        writeln!(out, "`tidegate tune undo` restores the previous values.")?;
+        let command = undo_command(Some(&args.state), None);
+        writeln!(out, "`{command}` restores the previous values.")?;
     } else {
         writeln!(
             out,

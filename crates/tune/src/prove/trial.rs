@@ -108,7 +108,7 @@ impl fmt::Display for TrialError {
             Self::NotRestored(target) => {
                 write!(
                     f,
-                    "{target} could not be restored; help: run `tidegate tune undo`, which reports the reason"
+                    "{target} could not be restored; help: run `tidegate tune undo`, with the same --state, which reports the reason"
                 )
             }
         }

@@ -39,6 +39,8 @@ pub struct BodyDecoder {
     size_digits: u8,
     /// Whether trailer fields are parsed but not returned.
     drops_trailers: bool,
+    /// Whether blanks may follow a chunk size.
+    accepts_blanks: bool,
     /// The part of the body that the next byte belongs to.
     phase: Phase,
 }
@@ -92,6 +94,7 @@ impl BodyDecoder {
             extension_bytes: 0,
             size_digits: 0,
             drops_trailers: false,
+            accepts_blanks: false,
             phase,
         }
     }
@@ -101,6 +104,14 @@ impl BodyDecoder {
     #[inline]
     pub const fn dropping_trailers(mut self, drops_trailers: bool) -> Self {
         self.drops_trailers = drops_trailers;
+        self
+    }
+
+    /// Sets whether blanks may follow a chunk size, as some servers pad it. Such a size has only one reading.
+    #[must_use]
+    #[inline]
+    pub const fn accepting_blanks(mut self, accepts_blanks: bool) -> Self {
+        self.accepts_blanks = accepts_blanks;
         self
     }
 
@@ -207,7 +218,8 @@ impl BodyDecoder {
             (Phase::Size, b'\r') => Ok(Phase::SizeLf),
             (Phase::Size, b'\n') => Err(FaultKind::BareLf),
             (Phase::Size | Phase::SizeSpace, b';') => self.count_extension(Phase::ExtensionStart),
-            // Whitespace is allowed only before a semicolon (RFC 9112 section 7.1.1).
+            (Phase::SizeSpace, b'\r') if self.accepts_blanks => Ok(Phase::SizeLf),
+            // RFC 9112 section 7.1.1 allows whitespace only before a semicolon.
             (Phase::Size | Phase::SizeSpace, b' ' | b'\t') => {
                 self.count_extension(Phase::SizeSpace)
             }

@@ -12,13 +12,21 @@ pub const CERTIFICATE_CLAIM: &[u8] = b"x-client-cert-";
 #[must_use]
 #[inline]
 pub fn is_claim(name: &str, prefix: &[u8]) -> bool {
-    let Some(start) = name.as_bytes().get(..prefix.len()) else {
-        return false;
-    };
-    let lower = |byte: &u8| {
-        if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
-    };
-    start.iter().map(lower).eq(prefix.iter().copied())
+    name.as_bytes().get(..prefix.len()).is_some_and(|start| is_alike(start, prefix))
+}
+
+/// Whether `name` is `lower`, which must be in lower case; `_` in the name matches `-`.
+#[must_use]
+#[inline]
+pub fn is_alike(name: &[u8], lower: &[u8]) -> bool {
+    name.iter().map(|&byte| fold(byte)).eq(lower.iter().copied())
+}
+
+/// `byte` in lower case, with `-` for `_`.
+#[must_use]
+#[inline]
+pub const fn fold(byte: u8) -> u8 {
+    if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
 }
 
 #[cfg(test)]

@@ -114,6 +114,7 @@ fault_kinds! {
     TransferEncodingNotChunked 400 "chunked must be the final transfer coding",
     TransferEncodingUnsupported 501 "chunked is the only supported transfer coding",
     TransferEncodingOnHttp10 400 "Transfer-Encoding is not allowed in HTTP/1.0",
+    FramingFieldMisspelled 400 "Content_Length and Transfer_Encoding are not allowed; servers may read \"_\" as \"-\"",
     // Chunks (RFC 9112 section 7.1).
     ChunkSizeInvalid 400 "a chunk size must be a plain hexadecimal number",
     ChunkSizeTooLarge 400 "the chunk size is too large",

@@ -1,11 +1,12 @@
 //! Header fields: the names that Tidegate acts on, and views of the fields of one head.
 //! In: names and values from the tokenizer. Out: `Field`s, each classified once.
 //! Never: copies or changes a name or a value.
-//! Limits: `HEADER_FIELDS_MAX` fields in a head.
+//! Limits: `HEADER_FIELDS_MAX` fields in a request head, `RESPONSE_FIELDS_MAX` in a response head.
 //! Invariant: classifying a name takes one table look-up; no two names share a slot.
 
+use super::claim::is_alike;
 use core::mem::MaybeUninit;
-use tidegate_base::limits::HEADER_FIELDS_MAX;
+use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 
 /// One header field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,31 +19,35 @@ pub struct Field<'a> {
     pub value: &'a [u8],
 }
 
-/// Storage for the fields of one head. Keep it on the stack; creating it is almost free.
-pub struct FieldStorage<'b> {
+/// Storage for the fields of one request head, or of any head with at most `FIELDS` fields. Keep it on the
+/// stack; creating it is almost free.
+pub struct FieldStorage<'b, const FIELDS: usize = HEADER_FIELDS_MAX> {
     /// Storage that the tokenizer writes names and values into.
-    pub(super) headers: [MaybeUninit<httparse::Header<'b>>; HEADER_FIELDS_MAX],
+    pub(super) headers: [MaybeUninit<httparse::Header<'b>>; FIELDS],
     /// The classified names, in the order of the fields.
-    pub(super) ids: [FieldName; HEADER_FIELDS_MAX],
+    pub(super) ids: [FieldName; FIELDS],
     /// Fields of a head that the tokenizer does not support: one with a minor version above 1.
     /// Otherwise without memory.
     pub(super) rare: Vec<httparse::Header<'b>>,
 }
 
-impl FieldStorage<'_> {
-    /// Creates storage for `HEADER_FIELDS_MAX` fields.
+/// Storage for the fields of one response head.
+pub type ResponseStorage<'b> = FieldStorage<'b, RESPONSE_FIELDS_MAX>;
+
+impl<const FIELDS: usize> FieldStorage<'_, FIELDS> {
+    /// Creates storage for `FIELDS` fields.
     #[must_use]
     #[inline]
     pub const fn new() -> Self {
         Self {
-            headers: [const { MaybeUninit::uninit() }; HEADER_FIELDS_MAX],
-            ids: [FieldName::Other; HEADER_FIELDS_MAX],
+            headers: [const { MaybeUninit::uninit() }; FIELDS],
+            ids: [FieldName::Other; FIELDS],
             rare: Vec::new(),
         }
     }
 }
 
-impl Default for FieldStorage<'_> {
+impl<const FIELDS: usize> Default for FieldStorage<'_, FIELDS> {
     fn default() -> Self {
         Self::new()
     }
@@ -207,14 +212,17 @@ macro_rules! field_names {
         #[repr(u8)]
         pub enum FieldName {
             $(#[doc = $lower] $name,)*
+            /// Content-Length or Transfer-Encoding with `_` for `-`. Gateway interfaces such as CGI map both
+            /// spellings to the same variable, so a server may take this field for a statement of the length.
+            FramingLookalike,
             /// Any name that is not in this list.
             Other,
         }
 
         impl FieldName {
-            /// Every name but `Other`.
+            /// Every name but `FramingLookalike` and `Other`.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-            const LOWER: [&'static str; Self::ALL.len() + 1] = [$($lower,)* ""];
+            const LOWER: [&'static str; Self::ALL.len() + 2] = [$($lower,)* "", ""];
         }
     };
 }
@@ -280,10 +288,21 @@ impl FieldName {
             return Self::Other;
         };
         let id = SLOTS[slot as usize];
-        if id.as_str().as_bytes().eq_ignore_ascii_case(name) { id } else { Self::Other }
+        if id.as_str().as_bytes().eq_ignore_ascii_case(name) { id } else { id.lookalike(name) }
     }
 
-    /// The name in lower case; empty for `Other`.
+    /// Classifies a name that has the slot of `self`, but is not its name. Neither of the two names has a
+    /// hyphen among the bytes that choose the slot, so their lookalikes have the same slots.
+    #[inline]
+    fn lookalike(self, name: &[u8]) -> Self {
+        let is_framing = matches!(self, Self::ContentLength | Self::TransferEncoding);
+        if is_framing && is_alike(name, self.as_str().as_bytes()) {
+            return Self::FramingLookalike;
+        }
+        Self::Other
+    }
+
+    /// The name in lower case; empty for `FramingLookalike` and `Other`.
     #[must_use]
     #[inline]
     pub const fn as_str(self) -> &'static str {
@@ -297,7 +316,7 @@ impl FieldName {
     }
 }
 
-const _: () = assert!(FieldName::ALL.len() <= 64, "a set of names must fit in a u64");
+const _: () = assert!(FieldName::ALL.len() < 64, "a set of names must fit in a u64");
 
 /// The index of a name in `SLOTS`; `None` for names shorter than all known ones. The factors were
 /// chosen by search so that no two names collide; `slots` proves it at compile time.
@@ -349,7 +368,10 @@ mod tests {
             }
             assert_eq!(FieldName::classify(format!("{lower}x").as_bytes()), FieldName::Other);
         }
-        for name in ["", "a", "x-other", "content_length"] {
+        for name in ["content_length", "Content_Length", "TRANSFER_ENCODING", "transfer_encoding"] {
+            assert_eq!(FieldName::classify(name.as_bytes()), FieldName::FramingLookalike, "{name}");
+        }
+        for name in ["", "a", "x-other", "content_type", "content.length", "content_lengthh"] {
             assert_eq!(FieldName::classify(name.as_bytes()), FieldName::Other, "{name}");
         }
     }

@@ -1,7 +1,7 @@
 //! The only place that decides how long a body is and whether the connection persists.
 //! In: the classified fields of a head, its version, the kind of the request. Out: `BodyLength`, persistence.
 //! Source: RFC 9112 sections 6.1 to 6.3 and 9.3. If they leave a choice, the message is rejected.
-//! Never: ignores one of two statements about a length. A message with both Content-Length and
+//! Never: ignores one of two different statements about a length. A message with both Content-Length and
 //! Transfer-Encoding is a fault, although RFC 9112 section 6.1 would let the latter take precedence.
 
 use super::fault::FaultKind;
@@ -54,38 +54,50 @@ pub(super) fn request_length(
     fields: &FieldTable<'_>,
     version: Version,
 ) -> Result<BodyLength, FaultKind> {
+    // A server behind that reads "_" as "-" would see another length than we do.
+    if fields.has(FieldName::FramingLookalike) {
+        return Err(FaultKind::FramingFieldMisspelled);
+    }
     if fields.has(FieldName::TransferEncoding) {
         check_transfer_encoding(fields, version)?;
         return Ok(BodyLength::Chunked);
     }
-    Ok(content_length(fields)?.map_or(BodyLength::None, BodyLength::Length))
+    Ok(content_length(fields, false)?.map_or(BodyLength::None, BodyLength::Length))
+}
+
+/// What the fields of a response state about its body, whether or not it has one.
+#[inline]
+pub(super) fn stated_length(
+    fields: &FieldTable<'_>,
+    version: Version,
+    is_lenient: bool,
+) -> Result<BodyLength, FaultKind> {
+    if fields.has(FieldName::TransferEncoding) {
+        check_transfer_encoding(fields, version)?;
+        return Ok(BodyLength::Chunked);
+    }
+    let length = content_length(fields, is_lenient)?;
+    Ok(length.map_or(BodyLength::UntilClose, BodyLength::Length))
 }
 
 /// The length of a response's body, and whether the connection can be reused after it: false if the
 /// body ends with the connection, or if a response that cannot have a body states a length
-/// (RFC 9112 section 6.3).
+/// (RFC 9112 section 6.3). `stated` is what its fields state.
 #[inline]
 pub(super) fn response_length(
-    fields: &FieldTable<'_>,
-    version: Version,
+    stated: BodyLength,
     status: u16,
     request: RequestKind,
-) -> Result<(BodyLength, bool), FaultKind> {
-    let stated = if fields.has(FieldName::TransferEncoding) {
-        check_transfer_encoding(fields, version)?;
-        BodyLength::Chunked
-    } else {
-        content_length(fields)?.map_or(BodyLength::UntilClose, BodyLength::Length)
-    };
+) -> (BodyLength, bool) {
     if matches!(status, 100..=199 | 204) || (request.is_connect && matches!(status, 200..=299)) {
         // RFC 9112 section 6.1 forbids a length here; a server that states one may also send a body.
         let fits = matches!(stated, BodyLength::UntilClose | BodyLength::Length(0));
-        return Ok((BodyLength::None, fits));
+        return (BodyLength::None, fits);
     }
     if request.is_head || status == 304 {
-        return Ok((BodyLength::None, true));
+        return (BodyLength::None, true);
     }
-    Ok((stated, stated != BodyLength::UntilClose))
+    (stated, stated != BodyLength::UntilClose)
 }
 
 /// The options in the Connection fields that Tidegate acts on (RFC 9110 section 7.6.1).
@@ -155,33 +167,41 @@ fn check_transfer_encoding(fields: &FieldTable<'_>, version: Version) -> Result<
     }
 }
 
-/// The value of a single Content-Length.
+/// The value of Content-Length. `is_lenient` accepts it more than once if the values are identical, as RFC
+/// 9112 section 6.3 allows.
 #[inline]
-fn content_length(fields: &FieldTable<'_>) -> Result<Option<u64>, FaultKind> {
+fn content_length(fields: &FieldTable<'_>, is_lenient: bool) -> Result<Option<u64>, FaultKind> {
     let Some(value) = fields.find(FieldName::ContentLength) else {
         return Ok(None);
     };
     if fields.is_repeated(FieldName::ContentLength) || value.contains(&b',') {
-        return Err(listed_content_length(fields));
+        return listed_content_length(fields, is_lenient);
     }
     decode_length(value).map(Some)
 }
 
-/// The fault of a message with more than one length. RFC 9112 section 6.3 allows recipients to accept
-/// equal lengths; Tidegate does not, because no implementation has a reason to send them.
+/// The length of a message that states it more than once. RFC 9112 section 6.3 allows recipients to accept
+/// identical values. Requests with them are rejected, because no client has a reason to send them.
 #[cold]
-fn listed_content_length(fields: &FieldTable<'_>) -> FaultKind {
+fn listed_content_length(
+    fields: &FieldTable<'_>,
+    is_lenient: bool,
+) -> Result<Option<u64>, FaultKind> {
     let mut first = None;
+    let mut is_identical = true;
     for element in fields.elements(FieldName::ContentLength) {
-        match decode_length(element) {
-            Err(kind) => return kind,
-            Ok(length) if *first.get_or_insert(length) != length => {
-                return FaultKind::ContentLengthsDiffer;
-            }
-            Ok(_) => {}
+        let length = decode_length(element)?;
+        let (first_element, first_length) = *first.get_or_insert((element, length));
+        if first_length != length {
+            return Err(FaultKind::ContentLengthsDiffer);
         }
+        // `5` and `005` are equal to us, but not to a reader that compares them as text.
+        is_identical &= first_element == element;
     }
-    FaultKind::ContentLengthRepeated
+    match first {
+        Some((_, length)) if is_lenient && is_identical => Ok(Some(length)),
+        _ => Err(FaultKind::ContentLengthRepeated),
+    }
 }
 
 /// Decodes a length: only digits (RFC 9110 section 8.6), up to `LENGTH_MAX`.

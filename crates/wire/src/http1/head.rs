@@ -2,23 +2,27 @@
 //! In: the bytes of a message from its first on; each call gets all of them. Out: a head and its length.
 //! Never: parses a whole head more than twice, however the input is split. Never allocates, except for
 //! heads with a minor version above 1.
-//! Limits: `HeadLimits`.
+//! Limits: `HeadLimits`, `ResponseLimits`.
 //! Invariant: only the scanner names a syntax fault. A head that the tokenizer does not accept goes to the
 //! scanner.
 
 use super::fault::{Fault, FaultKind};
-use super::field::{FieldStorage, FieldTable};
+use super::field::{FieldStorage, FieldTable, ResponseStorage};
 use super::framing::RequestKind;
 use super::method::Version;
 use super::request::RequestHead;
 use super::response::ResponseHead;
-use super::scan::{RequestLine, Role, Scanner, StatusLine, is_status, start_of};
+use super::scan::{
+    RequestLine, Role, Rules, Scanner, StatusLine, is_status, start_of, without_line_end,
+};
 use core::mem::MaybeUninit;
 use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
 use memchr::memchr;
-use tidegate_base::limits::{HEAD_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_LINE_BYTES_MAX};
+use tidegate_base::limits::{
+    EMPTY_LINES_MAX, HEAD_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_LINE_BYTES_MAX, RESPONSE_FIELDS_MAX,
+};
 
-/// The limits on the size of a head.
+/// The limits on the size of a request head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeadLimits {
     /// Bytes of a request line without its CRLF; a longer line gets 414.
@@ -31,13 +35,15 @@ pub struct HeadLimits {
 }
 
 impl HeadLimits {
-    /// The number of fields that both the limit and the storage allow.
     #[inline]
-    pub(super) const fn fields_max(&self) -> usize {
-        if self.header_fields_max < HEADER_FIELDS_MAX {
-            self.header_fields_max
-        } else {
-            HEADER_FIELDS_MAX
+    pub(super) fn rules(&self) -> Rules {
+        Rules {
+            role: Role::Request,
+            line_bytes_max: self.request_line_bytes_max,
+            head_bytes_max: self.head_bytes_max,
+            fields_max: self.header_fields_max.min(HEADER_FIELDS_MAX),
+            empty_lines_max: EMPTY_LINES_MAX,
+            is_lenient: false,
         }
     }
 }
@@ -48,6 +54,44 @@ impl Default for HeadLimits {
             request_line_bytes_max: REQUEST_LINE_BYTES_MAX,
             head_bytes_max: HEAD_BYTES_MAX,
             header_fields_max: HEADER_FIELDS_MAX,
+        }
+    }
+}
+
+/// The limits on a response head, and how strictly it is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResponseLimits {
+    /// Bytes of a head including its empty line.
+    pub head_bytes_max: usize,
+    /// Header fields. A value above `RESPONSE_FIELDS_MAX` has no effect.
+    pub header_fields_max: usize,
+    /// Whether a response that deviates from the grammar is rejected even if it has only one reading. Without
+    /// this, a head may have empty lines before it (up to `EMPTY_LINES_MAX`), lines that end with LF alone,
+    /// a status from 600 to 999, and the same Content-Length more than once. Whatever could be read as two
+    /// lengths is always rejected, and so are CR alone, control characters and folded lines.
+    pub is_strict: bool,
+}
+
+impl ResponseLimits {
+    #[inline]
+    fn rules(&self) -> Rules {
+        Rules {
+            role: Role::Response,
+            line_bytes_max: usize::MAX,
+            head_bytes_max: self.head_bytes_max,
+            fields_max: self.header_fields_max.min(RESPONSE_FIELDS_MAX),
+            empty_lines_max: if self.is_strict { 0 } else { EMPTY_LINES_MAX },
+            is_lenient: !self.is_strict,
+        }
+    }
+}
+
+impl Default for ResponseLimits {
+    fn default() -> Self {
+        Self {
+            head_bytes_max: HEAD_BYTES_MAX,
+            header_fields_max: RESPONSE_FIELDS_MAX,
+            is_strict: false,
         }
     }
 }
@@ -76,13 +120,14 @@ impl HeadDecoder {
         storage: &'a mut FieldStorage<'b>,
     ) -> Result<Option<(RequestHead<'a>, usize)>, Fault> {
         let FieldStorage { headers, ids, rare } = storage;
-        let Some(candidate) = self.prepare(Role::Request, input, limits)? else {
+        let rules = limits.rules();
+        let Some(candidate) = self.prepare(input, &rules)? else {
             return Ok(None);
         };
-        let tokens = match Tokens::<RequestLine<'_>>::split(candidate.bytes, limits, headers) {
+        let tokens = match Tokens::<RequestLine<'_>>::split(candidate.bytes, &rules, headers) {
             Some(tokens) => tokens,
-            None => match self.finish(Role::Request, candidate, limits)? {
-                Some(head) => Tokens::split_rare(head, rare, RequestLine::parse)?,
+            None => match self.finish(candidate, &rules)? {
+                Some(head) => Tokens::split_rare(head, &rules, rare, RequestLine::parse)?,
                 None => return Ok(None),
             },
         };
@@ -103,25 +148,29 @@ impl HeadDecoder {
     pub fn decode_response<'a, 'b: 'a>(
         &mut self,
         input: &'b [u8],
-        limits: &HeadLimits,
+        limits: &ResponseLimits,
         request: RequestKind,
-        storage: &'a mut FieldStorage<'b>,
+        storage: &'a mut ResponseStorage<'b>,
     ) -> Result<Option<(ResponseHead<'a>, usize)>, Fault> {
         let FieldStorage { headers, ids, rare } = storage;
-        let Some(candidate) = self.prepare(Role::Response, input, limits)? else {
+        let rules = limits.rules();
+        let Some(candidate) = self.prepare(input, &rules)? else {
             return Ok(None);
         };
-        let tokens = match Tokens::<StatusLine<'_>>::split(candidate.bytes, limits, headers) {
+        let tokens = match Tokens::<StatusLine<'_>>::split(candidate.bytes, &rules, headers) {
             Some(tokens) => tokens,
-            None => match self.finish(Role::Response, candidate, limits)? {
-                Some(head) => Tokens::split_rare(head, rare, StatusLine::parse)?,
+            None => match self.finish(candidate, &rules)? {
+                Some(head) => {
+                    let parse_line = |line| StatusLine::parse(line, &rules);
+                    Tokens::split_rare(head, &rules, rare, parse_line)?
+                }
                 None => return Ok(None),
             },
         };
         let Tokens { line, headers, length } = tokens;
         let fields = FieldTable::new(headers, ids);
         let version = Version::from_minor(line.minor);
-        let head = ResponseHead::new(version, line.status, line.reason, fields, request)?;
+        let head = ResponseHead::new(version, &line, fields, request, rules.is_lenient)?;
         self.scanner = Scanner::default();
         Ok(Some((head, length)))
     }
@@ -137,15 +186,14 @@ impl HeadDecoder {
     #[inline]
     fn prepare<'b>(
         &mut self,
-        role: Role,
         input: &'b [u8],
-        limits: &HeadLimits,
+        rules: &Rules,
     ) -> Result<Option<Candidate<'b>>, Fault> {
         if !self.has_started() {
             return Ok(Some(Candidate { bytes: input, is_scanned: false }));
         }
         Ok(self
-            .finish(role, Candidate { bytes: input, is_scanned: false }, limits)?
+            .finish(Candidate { bytes: input, is_scanned: false }, rules)?
             .map(|bytes| Candidate { bytes, is_scanned: true }))
     }
 
@@ -154,14 +202,13 @@ impl HeadDecoder {
     #[cold]
     fn finish<'b>(
         &mut self,
-        role: Role,
         candidate: Candidate<'b>,
-        limits: &HeadLimits,
+        rules: &Rules,
     ) -> Result<Option<&'b [u8]>, Fault> {
         if candidate.is_scanned {
             return Ok(Some(candidate.bytes));
         }
-        let end = self.scanner.scan(role, candidate.bytes, limits)?;
+        let end = self.scanner.scan(candidate.bytes, rules)?;
         Ok(end.and_then(|end| candidate.bytes.get(..end)))
     }
 }
@@ -188,10 +235,10 @@ impl<'a> Tokens<'a, RequestLine<'a>> {
     #[inline]
     fn split<'b: 'a>(
         input: &'b [u8],
-        limits: &HeadLimits,
-        headers: &'a mut [MaybeUninit<Header<'b>>; HEADER_FIELDS_MAX],
+        rules: &Rules,
+        headers: &'a mut [MaybeUninit<Header<'b>>],
     ) -> Option<Self> {
-        let headers = headers.get_mut(..limits.fields_max())?;
+        let headers = headers.get_mut(..rules.fields_max)?;
         let mut request = httparse::Request::new(&mut []);
         let parsed =
             ParserConfig::default().parse_request_with_uninit_headers(&mut request, input, headers);
@@ -201,12 +248,12 @@ impl<'a> Tokens<'a, RequestLine<'a>> {
         let (method, target, minor) = (request.method?, request.path?, request.version?);
         let start = offset_of(input, method.as_bytes());
         let line_end = check_line_ends(input, length, request.headers)?;
-        let is_strict = start == start_of(input)
-            && length <= limits.head_bytes_max
-            && line_end.wrapping_sub(start) <= limits.request_line_bytes_max
+        let is_accepted = start == start_of(input, rules)
+            && length <= rules.head_bytes_max
+            && line_end.wrapping_sub(start) <= rules.line_bytes_max
             && target.is_ascii();
         let line = RequestLine { method, target, minor };
-        is_strict.then_some(Self { line, headers: request.headers, length })
+        is_accepted.then_some(Self { line, headers: request.headers, length })
     }
 }
 
@@ -216,10 +263,10 @@ impl<'a> Tokens<'a, StatusLine<'a>> {
     #[inline]
     fn split<'b: 'a>(
         input: &'b [u8],
-        limits: &HeadLimits,
-        headers: &'a mut [MaybeUninit<Header<'b>>; HEADER_FIELDS_MAX],
+        rules: &Rules,
+        headers: &'a mut [MaybeUninit<Header<'b>>],
     ) -> Option<Self> {
-        let headers = headers.get_mut(..limits.fields_max())?;
+        let headers = headers.get_mut(..rules.fields_max)?;
         let mut response = httparse::Response::new(&mut []);
         let parsed = ParserConfig::default().parse_response_with_uninit_headers(
             &mut response,
@@ -230,11 +277,14 @@ impl<'a> Tokens<'a, StatusLine<'a>> {
             return None;
         };
         let (minor, status) = (response.version?, response.code?);
-        check_line_ends(input, length, response.headers)?;
-        let is_strict =
-            input.starts_with(b"H") && length <= limits.head_bytes_max && is_status(status);
+        if !rules.is_lenient {
+            check_line_ends(input, length, response.headers)?;
+        }
+        let is_accepted = input.get(start_of(input, rules)) == Some(&b'H')
+            && length <= rules.head_bytes_max
+            && is_status(status, rules);
         let line = StatusLine { minor, status, reason: response.reason.unwrap_or("") };
-        is_strict.then_some(Self { line, headers: response.headers, length })
+        is_accepted.then_some(Self { line, headers: response.headers, length })
     }
 }
 
@@ -243,12 +293,13 @@ impl<'a, Line> Tokens<'a, Line> {
     #[cold]
     fn split_rare<'b: 'a>(
         head: &'b [u8],
+        rules: &Rules,
         rare: &'a mut Vec<Header<'b>>,
         parse_line: impl FnOnce(&'b [u8]) -> Result<Line, FaultKind>,
     ) -> Result<Self, FaultKind> {
-        let (line, fields) = split_start_line(head);
+        let (line, fields) = split_start_line(head, rules);
         let line = parse_line(line)?;
-        let headers = split_rare_fields(fields, rare)?;
+        let headers = split_rare_fields(fields, rules, rare)?;
         Ok(Self { line, headers, length: head.len() })
     }
 }
@@ -278,20 +329,21 @@ fn offset_of(input: &[u8], part: &[u8]) -> usize {
     (part.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize)
 }
 
-/// The start line without its CRLF, and the rest of the head.
-fn split_start_line(head: &[u8]) -> (&[u8], &[u8]) {
-    let head = head.get(start_of(head)..).unwrap_or_default();
-    let end = memchr(b'\n', head).unwrap_or(head.len());
-    let line = head.get(..end.saturating_sub(1)).unwrap_or_default();
-    (line, head.get(end + 1..).unwrap_or_default())
+/// The start line without its line end, and the rest of the head.
+fn split_start_line<'b>(head: &'b [u8], rules: &Rules) -> (&'b [u8], &'b [u8]) {
+    let head = head.get(start_of(head, rules)..).unwrap_or_default();
+    let end = memchr(b'\n', head).map_or(head.len(), |at| at + 1);
+    let (line, rest) = head.split_at_checked(end).unwrap_or((head, b""));
+    (without_line_end(line), rest)
 }
 
 /// Parses the fields of a head whose start line the tokenizer does not support.
 fn split_rare_fields<'a, 'b: 'a>(
     fields: &'b [u8],
+    rules: &Rules,
     rare: &'a mut Vec<Header<'b>>,
 ) -> Result<&'a [Header<'a>], FaultKind> {
-    rare.resize(HEADER_FIELDS_MAX, EMPTY_HEADER);
+    rare.resize(rules.fields_max, EMPTY_HEADER);
     match httparse::parse_headers(fields, rare) {
         Ok(Status::Complete((_, headers))) => Ok(headers),
         Ok(Status::Partial) | Err(_) => Err(FaultKind::FieldNameInvalid),

@@ -27,7 +27,8 @@ pub struct RequestHead<'a> {
     /// The part of the target after the first question mark.
     pub query: Option<&'a str>,
     /// The host, with a port if there is one: the authority of the target, or else the Host field
-    /// (RFC 9112 section 3.3). Valid, never empty. `None` only for HTTP/1.0 without Host.
+    /// (RFC 9112 section 3.3). Valid, never empty. `None` if the client names no host: HTTP/1.0 without Host,
+    /// or an empty Host.
     pub host: Option<&'a str>,
     /// The version.
     pub version: Version,
@@ -79,8 +80,8 @@ impl<'a> RequestHead<'a> {
 
 field_accessors!(RequestHead);
 
-/// The host that a request is for. The Host field must be valid even if the authority of the target
-/// overrides it (RFC 9112 sections 3.2 and 3.2.2); only then may it be empty.
+/// The host that a request is for. The Host field must be valid or empty, even if the authority of the target
+/// overrides it (RFC 9112 sections 3.2 and 3.2.2). A client sends an empty one for a URI without authority.
 #[inline]
 fn effective_host<'a>(
     target: &Target<'a>,
@@ -112,7 +113,7 @@ fn host_of_any_length<'a>(
     match (parse_host(value), target.authority) {
         (Some(_), Some(authority)) => Ok(Some(authority)),
         (Some(host), None) => Ok(Some(host)),
-        (None, Some(authority)) if value.is_empty() => Ok(Some(authority)),
+        (None, authority) if value.is_empty() => Ok(authority),
         (None, _) => Err(FaultKind::HostInvalid),
     }
 }

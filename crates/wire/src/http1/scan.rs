@@ -1,14 +1,13 @@
 //! The strict scanner for heads: finds the end of a head and names syntax faults.
 //! In: the received part of a head. Out: the end of the head, or the first fault in byte order.
 //! Never: reads a byte twice, over all calls, except to parse each line once it is complete.
-//! Limits: `HeadLimits`; a head is rejected at the byte that exceeds a limit.
+//! Limits: `Rules`; a head is rejected at the byte that exceeds a limit.
 //! Invariant: the tokenizer's fast path accepts a head exactly if the scanner accepts it.
 
 use super::fault::FaultKind;
-use super::head::HeadLimits;
 use core::str::from_utf8;
 use memchr::memrchr;
-use tidegate_base::limits::HEADER_FIELDS_MAX;
+use tidegate_base::limits::RESPONSE_FIELDS_MAX;
 
 /// The kind of message, which determines the start line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,12 +16,31 @@ pub(super) enum Role {
     Response,
 }
 
+/// What one head is checked against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// The kind of message.
+    pub(super) role: Role,
+    /// Bytes of a start line without its line end; a longer line gets 414.
+    pub(super) line_bytes_max: usize,
+    /// Bytes of a head including its empty line.
+    pub(super) head_bytes_max: usize,
+    /// Header fields; at most as many as the storage holds.
+    pub(super) fields_max: usize,
+    /// Empty lines before the start line.
+    pub(super) empty_lines_max: usize,
+    /// Whether a line may end with LF alone and a status may be above 599. Both have only one reading: RFC
+    /// 9112 section 2.2 lets a recipient take LF for a line end, and RFC 9110 section 15 says how to treat
+    /// an unknown class. Only for responses.
+    pub(super) is_lenient: bool,
+}
+
 /// The progress of scanning a head.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Scanner {
     /// Bytes scanned so far; at most `HeadLimits::head_bytes_max`.
     scanned: u32,
-    /// Complete lines so far, including the start line, excluding an empty line before it.
+    /// Complete lines so far, including the start line, excluding empty lines before it.
     lines: u16,
 }
 
@@ -33,14 +51,9 @@ impl Scanner {
 
     /// Scans the new part of `input`. Returns the length of the head once its empty line has been
     /// received.
-    pub(super) fn scan(
-        &mut self,
-        role: Role,
-        input: &[u8],
-        limits: &HeadLimits,
-    ) -> Result<Option<usize>, FaultKind> {
-        let head_bytes_max = limits.head_bytes_max.min(u32::MAX as usize);
-        let line_start = start_of(input);
+    pub(super) fn scan(&mut self, input: &[u8], rules: &Rules) -> Result<Option<usize>, FaultKind> {
+        let head_bytes_max = rules.head_bytes_max.min(u32::MAX as usize);
+        let line_start = start_of(input, rules);
         let mut at = self.scanned as usize;
         let mut previous = at.checked_sub(1).and_then(|before| input.get(before)).copied();
         while at < head_bytes_max
@@ -50,19 +63,18 @@ impl Scanner {
                 return Err(FaultKind::BareCr);
             }
             match byte {
-                b'\n' if previous != Some(b'\r') => return Err(FaultKind::BareLf),
+                b'\n' if previous != Some(b'\r') && !rules.is_lenient => {
+                    return Err(FaultKind::BareLf);
+                }
                 b'\n' => {
-                    let before = input.get(..at.saturating_sub(1)).unwrap_or_default();
-                    if self.handle_line(role, before, limits)? {
+                    let seen = input.get(..=at).unwrap_or_default();
+                    if self.handle_line(seen, rules)? {
                         return Ok(Some(at + 1));
                     }
                 }
                 b'\r' => {}
                 _ if !is_text(byte) => return Err(FaultKind::ControlByte),
-                _ if self.lines == 0
-                    && role == Role::Request
-                    && at.saturating_sub(line_start) >= limits.request_line_bytes_max =>
-                {
+                _ if self.lines == 0 && at.saturating_sub(line_start) >= rules.line_bytes_max => {
                     return Err(FaultKind::RequestLineTooLong);
                 }
                 _ => {}
@@ -74,30 +86,25 @@ impl Scanner {
         if at >= head_bytes_max { Err(FaultKind::HeadTooLarge) } else { Ok(None) }
     }
 
-    /// Checks the last line of `before`, which is the input up to the CR of that line. Returns true
-    /// if the line ends the head.
-    fn handle_line(
-        &mut self,
-        role: Role,
-        before: &[u8],
-        limits: &HeadLimits,
-    ) -> Result<bool, FaultKind> {
-        let start = memrchr(b'\n', before).map_or(0, |at| at + 1);
-        let line = before.get(start..).unwrap_or_default();
+    /// Checks the last line of `seen`, which is the input up to the LF of that line. Returns true if the
+    /// line ends the head.
+    fn handle_line(&mut self, seen: &[u8], rules: &Rules) -> Result<bool, FaultKind> {
+        let line = without_line_end(seen);
+        let start = memrchr(b'\n', line).map_or(0, |at| at + 1);
+        let line = line.get(start..).unwrap_or_default();
         match (self.lines, line) {
-            // One empty line before a request is ignored (RFC 9112 section 2.2).
-            (0, []) if start == 0 && role == Role::Request => return Ok(false),
+            (0, []) if start_of(seen, rules) == seen.len() => return Ok(false),
             (0, []) => return Err(FaultKind::EmptyLine),
-            (0, _) if role == Role::Request => {
+            (0, _) if rules.role == Role::Request => {
                 RequestLine::parse(line)?;
             }
             (0, _) => {
-                StatusLine::parse(line)?;
+                StatusLine::parse(line, rules)?;
             }
             (_, []) => return Ok(true),
             (lines, _) => {
                 split_field_line(line)?;
-                if usize::from(lines) > limits.fields_max() {
+                if usize::from(lines) > rules.fields_max {
                     return Err(FaultKind::TooManyFields);
                 }
             }
@@ -107,12 +114,26 @@ impl Scanner {
     }
 }
 
-const _: () = assert!(HEADER_FIELDS_MAX < u16::MAX as usize, "lines are counted in 16 bits");
+const _: () = assert!(RESPONSE_FIELDS_MAX < u16::MAX as usize, "lines are counted in 16 bits");
 
-/// The offset of the start line: one empty line may precede it.
+/// The offset of the start line, after the empty lines that may precede it.
 #[inline]
-pub(super) fn start_of(input: &[u8]) -> usize {
-    if input.starts_with(b"\r\n") { 2 } else { 0 }
+pub(super) fn start_of(input: &[u8], rules: &Rules) -> usize {
+    let mut start = 0;
+    for _ in 0..rules.empty_lines_max {
+        start += match input.get(start..) {
+            Some([b'\r', b'\n', ..]) => 2,
+            Some([b'\n', ..]) if rules.is_lenient => 1,
+            _ => break,
+        };
+    }
+    start
+}
+
+/// `line` without the LF or CRLF at its end.
+pub(super) fn without_line_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// The three parts of a request line (RFC 9112 section 3).
@@ -161,7 +182,7 @@ pub(super) struct StatusLine<'a> {
 impl<'a> StatusLine<'a> {
     /// Parses a status line. The space before an empty reason phrase is optional: many servers omit
     /// it, and the line stays unambiguous. A reason phrase that is not ASCII is dropped.
-    pub(super) fn parse(line: &'a [u8]) -> Result<Self, FaultKind> {
+    pub(super) fn parse(line: &'a [u8], rules: &Rules) -> Result<Self, FaultKind> {
         let Some((version, rest)) = line.split_at_checked(8) else {
             return Err(FaultKind::StatusLineMalformed);
         };
@@ -175,7 +196,7 @@ impl<'a> StatusLine<'a> {
             return Err(FaultKind::StatusInvalid);
         }
         let status = digits.iter().fold(0, |sum, &digit| sum * 10 + u16::from(digit - b'0'));
-        if !is_status(status) {
+        if !is_status(status, rules) {
             return Err(FaultKind::StatusInvalid);
         }
         let reason = if reason.is_ascii() { from_utf8(reason).unwrap_or("") } else { "" };
@@ -183,10 +204,11 @@ impl<'a> StatusLine<'a> {
     }
 }
 
-/// Whether a status is in one of the five classes (RFC 9110 section 15).
+/// Whether a status is in one of the five classes (RFC 9110 section 15), or in none above them if `rules` are
+/// lenient.
 #[inline]
-pub(super) const fn is_status(status: u16) -> bool {
-    matches!(status, 100..=599)
+pub(super) const fn is_status(status: u16, rules: &Rules) -> bool {
+    matches!(status, 100..=599) || (rules.is_lenient && matches!(status, 600..=999))
 }
 
 /// The minor version of `HTTP/1.x` (RFC 9112 section 2.3).
@@ -248,18 +270,19 @@ pub(super) const fn is_text(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http1::HeadLimits;
 
     #[test]
     fn each_byte_is_scanned_once() {
         let head = b"\r\nGET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
-        let limits = HeadLimits::default();
+        let rules = HeadLimits::default().rules();
         let mut scanner = Scanner::default();
         for end in 0..head.len() {
-            let found = scanner.scan(Role::Request, &head[..end], &limits);
+            let found = scanner.scan(&head[..end], &rules);
             assert_eq!(found, Ok(None));
             assert_eq!(scanner.scanned as usize, end, "all received bytes must have been scanned");
         }
-        assert_eq!(scanner.scan(Role::Request, head, &limits), Ok(Some(head.len())));
+        assert_eq!(scanner.scan(head, &rules), Ok(Some(head.len())));
         assert_eq!(scanner.lines, 3);
     }
 

@@ -2,7 +2,8 @@
 //! In: the second part of a request line, the value of Host. Out: parts that borrow from them.
 //! Never: decodes percent-encoding, removes dot segments or merges slashes; the router does that.
 //! Limits: those of the request line. Lenient only where browsers are: `[]|{}^` and a grave accent
-//! are allowed in a path, those and a backslash in a query, and a bare percent sign in both.
+//! are allowed in a path, those, a backslash, quotation marks and angle brackets in a query, and a bare
+//! percent sign in both.
 
 use super::fault::FaultKind;
 use super::method::Method;
@@ -91,7 +92,7 @@ impl<'a> Target<'a> {
 }
 
 /// The value of a Host field as text if it is a host with an optional port (RFC 9110 section 7.2).
-/// An empty value is rejected: an http URI must not have an empty host (RFC 9110 section 4.2.1).
+/// `None` for an empty value: an http URI must not have an empty host (RFC 9110 section 4.2.1).
 #[inline]
 pub(super) fn parse_host(value: &[u8]) -> Option<&str> {
     if !is_authority(value) {
@@ -195,7 +196,7 @@ const fn classes() -> [u8; 256] {
             }
             b',' | b':' | b'@' | b'/' | b'%' => PATH | QUERY,
             b'[' | b']' | b'|' | b'{' | b'}' | b'^' | b'`' => PATH | QUERY,
-            b'?' | b'\\' => QUERY,
+            b'?' | b'\\' | b'"' | b'<' | b'>' => QUERY,
             _ => 0,
         };
         byte += 1;
@@ -284,6 +285,7 @@ mod tests {
             ("GET", "/[x]|{y}^`", Origin, "/[x]|{y}^`", None, "-"),
             ("GET", "/?\\", Origin, "/", Some("\\"), "-"),
             ("GET", "/100%", Origin, "/100%", None, "-"),
+            ("GET", "/?q=\"<a>\"", Origin, "/", Some("q=\"<a>\""), "-"),
             ("GET", "http://h", Absolute, "/", None, "h"),
             ("GET", "HTTPS://h:1/a?b", Absolute, "/a", Some("b"), "h:1"),
             ("GET", "http://h?b", Absolute, "/", Some("b"), "h"),

@@ -1,7 +1,7 @@
 //! Heads of the origin's responses: RFC 9112 sections 4 and 5, RFC 9110 sections 5, 7.6 and 15.
 
 use crate::origin::Play;
-use crate::vector::{Check, Vector, accept, answer, bad_answer};
+use crate::vector::{Check, Vector, accept, answer, answer_and_end, bad_answer};
 
 pub fn vectors() -> Vec<Vector> {
     let mut all = bad_status_lines();
@@ -9,7 +9,49 @@ pub fn vectors() -> Vec<Vector> {
     all.extend(bad_fields());
     all.extend(good_fields());
     all.extend(hop_by_hop());
+    all.extend(sloppy());
     all
+}
+
+/// Deviations with only one reading, forwarded in canonical form.
+fn sloppy() -> Vec<Vector> {
+    let fixed = |name, rule, bytes: String| {
+        answer(name, rule, bytes).client(&[
+            Check::Count("content-length", 1),
+            Check::Has("content-length", "2"),
+            Check::Body("ok"),
+        ])
+    };
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    vec![
+        fixed("an empty line before", "9112 2.2", format!("\r\n{head}")),
+        fixed("eight empty lines before", "9112 2.2", format!("{}{head}", "\r\n".repeat(8))),
+        fixed("an LF ends the status line", "9112 2.2", head.replacen("\r\n", "\n", 1)),
+        fixed("LF on every line", "9112 2.2", head.replace("\r\n", "\n")),
+        fixed("an LF ends a field", "9112 2.2", ok("X: a\nY: b\r\n")).client(&[
+            Check::Has("x", "a"),
+            Check::Has("y", "b"),
+            Check::Body("ok"),
+        ]),
+        answer_and_end("an LF ends the head", "9112 2.2", "HTTP/1.1 200 OK\r\nX: a\n\nok")
+            .client(&[Check::Has("x", "a"), Check::Body("ok")]),
+        fixed("equal lengths", "9112 6.3", ok("Content-Length: 2\r\n")),
+        fixed("a list of equal lengths", "9112 6.3", ok("").replace("h: 2", "h: 2, 2")),
+        fixed("a hundred and fifty fields", "9110 5.4", ok(&"X: y\r\n".repeat(149))),
+        fixed("a status above 599", "9110 15", ok("").replace("200 OK", "600 Odd"))
+            .statuses(&[600]),
+        fixed("a status of 999", "9110 15", ok("").replace("200 OK", "999 Odd")).statuses(&[999]),
+        answer("blanks after chunk sizes", "9112 7.1", {
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 \t\r\nok\r\n0 \r\n\r\n"
+        })
+        .client(&[Check::Body("ok")]),
+        bad_answer("equal lengths in different digits", "9112 6.3 MUST", {
+            ok("Content-Length: 02\r\n")
+        }),
+        bad_answer("an LF before chunked and a length", "9112 6.1", {
+            ok("X: a\nTransfer-Encoding: chunked\n")
+        }),
+    ]
 }
 
 fn ok(lines: &str) -> String {
@@ -21,16 +63,14 @@ fn bad_status_lines() -> Vec<Vector> {
         bad_answer(name, "9112 4", format!("{line}\r\nContent-Length: 2\r\n\r\nok"))
     };
     vec![
-        bad("an empty line before", "\r\nHTTP/1.1 200 OK"),
+        bad("nine empty lines before", &format!("{}HTTP/1.1 200 OK", "\r\n".repeat(9))),
         bad("no version", "200 OK"),
         bad("a status of two digits", "HTTP/1.1 20 OK"),
         bad("a status of four digits", "HTTP/1.1 2000 OK"),
         bad("a status of letters", "HTTP/1.1 abc OK"),
         bad("a status with a sign", "HTTP/1.1 +20 OK"),
         bad("a status below 100", "HTTP/1.1 099 OK"),
-        bad("a status above 599", "HTTP/1.1 600 OK"),
         bad("a status of zero", "HTTP/1.1 000 OK"),
-        bad("a status of 999", "HTTP/1.1 999 OK"),
         bad("two spaces before the status", "HTTP/1.1  200 OK"),
         bad("a tab before the status", "HTTP/1.1\t200 OK"),
         bad("a tab after the status", "HTTP/1.1 200\tOK"),
@@ -44,10 +84,6 @@ fn bad_status_lines() -> Vec<Vector> {
         bad("a CR in the reason", "HTTP/1.1 200 O\rK"),
         bad("a NUL in the reason", "HTTP/1.1 200 O\0K"),
         bad("an escape in the reason", "HTTP/1.1 200 O\x1bK"),
-        bad_answer("an LF ends the status line", "9112 2.2", {
-            "HTTP/1.1 200 OK\nContent-Length: 2\r\n\r\nok"
-        }),
-        bad_answer("LF on every line", "9112 2.2", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
         bad_answer("a CR ends the status line", "9112 2.2 MUST", {
             "HTTP/1.1 200 OK\rContent-Length: 2\r\n\r\nok"
         }),
@@ -128,8 +164,6 @@ fn bad_fields() -> Vec<Vector> {
         bad("a NUL in the value", "9110 5.5 MUST", "X: a\0b\r\n"),
         bad("a CR in the value", "9110 5.5 MUST", "X: a\rb\r\n"),
         bad("a CR splits the response", "9110 5.5 MUST", "X: a\rSet-Cookie: e=1\r\n"),
-        bad("an LF in the value", "9112 2.2", "X: a\nSet-Cookie: e=1\r\n"),
-        bad("an LF ends the head", "9112 2.2", "X: a\n\n"),
         bad("an escape in the value", "9110 5.5", "X: \x1b[31m\r\n"),
         bad("a DEL in the value", "9110 5.5", "X: \x7f\r\n"),
     ]

@@ -163,6 +163,10 @@ fn before_the_line() -> Vec<Vector> {
     let plain = "GET /b HTTP/1.1\r\nHost: h\r\n\r\n";
     vec![
         accept("an empty line before", "9112 2.2 SHOULD", format!("\r\n{plain}")),
+        accept("empty lines before", "9112 2.2 SHOULD", format!("\r\n\r\n\r\n{plain}")),
+        refuse("nine empty lines before", "9112 2.2", &[400], {
+            format!("{}{plain}", "\r\n".repeat(9))
+        }),
         refuse("an LF before", "9112 2.2", &[400], format!("\n{plain}")),
         refuse("a CR before", "9112 2.2 MUST", &[400], format!("\r{plain}")),
         refuse("a NUL before", "9112 2.2", &[400], format!("\0{plain}")),

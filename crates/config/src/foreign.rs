@@ -1,0 +1,470 @@
+//! Words of other programs (nginx, HAProxy, Caddy, Traefik, Envoy), and what to write instead.
+//! In: an unknown setting or value, and its section. Out: the suggested fix.
+//! Invariant: no word is a setting of the section that it is listed for; each section exists.
+
+/// Words, the section in which a file uses them, and the suggested fix.
+type Entry = (&'static str, &'static [&'static str], &'static str);
+
+const POOL_HELP: &str = "write [pool.NAME] with servers = [\"127.0.0.1:8000\"]";
+const LISTENER_HELP: &str = "write [[listener]] with bind = \"0.0.0.0:8080\"";
+const ROUTE_HELP: &str =
+    "write [[route]] with path = \"/api/*\" and an action, such as proxy = \"NAME\"";
+const PROCESS_HELP: &str = "remove it: Tidegate stays in the foreground; the service manager sets its user and its process";
+const CERTIFICATES_HELP: &str = "write certificates = [{ cert = \"site.pem\", key = \"site.key\" }] in the `tls` of the listener";
+const ACME_HELP: &str = "not in this version: let an ACME client obtain the certificates and name its files in `certificates`";
+const CLIENT_CA_HELP: &str =
+    "write client-auth = \"required\" and client-ca = \"clients-ca.pem\" for client certificates";
+const MIDDLEWARE_HELP: &str = "not in this version: fields of forwarded messages are not changed, except Host \
+                               (proxy = { pool = \"NAME\", host = \"app.internal\" })";
+const HTTP2_HELP: &str = "not in this version: clients and servers speak HTTP/1.1";
+const HEALTH_HELP: &str = "not in this version: servers are not probed; if a connection fails, another server is tried \
+                           (`retries`)";
+const BALANCE_HELP: &str =
+    "write balance = \"least-connections\", \"round-robin\" or { hash = \"client-address\" }";
+
+const ENTRIES: &[Entry] = &[
+    (
+        "the file",
+        &[
+            "backend",
+            "backends",
+            "upstream",
+            "upstreams",
+            "cluster",
+            "clusters",
+            "service",
+            "services",
+            "pools",
+        ],
+        POOL_HELP,
+    ),
+    (
+        "the file",
+        &[
+            "frontend",
+            "frontends",
+            "listen",
+            "listeners",
+            "entrypoint",
+            "entrypoints",
+            "bind",
+            "port",
+            "sites",
+        ],
+        LISTENER_HELP,
+    ),
+    (
+        "the file",
+        &["location", "locations", "router", "routers", "routes", "rule", "rules", "acl", "handle"],
+        ROUTE_HELP,
+    ),
+    (
+        "the file",
+        &["http", "https", "events", "defaults", "stream"],
+        "remove it: [[listener]], [[route]] and [pool.NAME] are at the top of the file",
+    ),
+    ("the file", &["global", "main"], "write [server]"),
+    ("the file", &["user", "group", "daemon", "pid", "pidfile", "chroot"], PROCESS_HELP),
+    ("the file", &["acme", "letsencrypt", "certificatesresolvers"], ACME_HELP),
+    ("[server]", &["user", "group", "daemon", "pid", "pidfile", "chroot"], PROCESS_HELP),
+    (
+        "[server]",
+        &["threads", "nbthread", "nbproc", "processes", "worker-processes", "cpus"],
+        "write workers = 4",
+    ),
+    ("[server]", &["port", "listen", "bind", "address", "host"], LISTENER_HELP),
+    (
+        "[server]",
+        &["maxconn", "max-connections", "worker-connections"],
+        "write connections-max = 10000",
+    ),
+    (
+        "[server]",
+        &["grace", "graceful-timeout", "hard-stop-after", "shutdown-timeout"],
+        "write shutdown-grace = \"30s\"",
+    ),
+    ("[server]", &["server-tokens"], "write server-name = \"\""),
+    (
+        "[[listener]]",
+        &["listen", "address", "addr", "port", "entrypoint", "ip"],
+        "write bind = \"0.0.0.0:8080\"",
+    ),
+    (
+        "[[listener]]",
+        &["server-name", "host", "hosts", "hostname", "domain", "domains"],
+        "write host = \"example.com\" in a [[route]]; a listener accepts every host",
+    ),
+    (
+        "[[listener]]",
+        &[
+            "ssl",
+            "ssl-certificate",
+            "ssl-certificate-key",
+            "cert",
+            "certs",
+            "certificate",
+            "certificates",
+            "crt",
+            "key",
+            "https",
+        ],
+        "write tls = { certificates = [{ cert = \"site.pem\", key = \"site.key\" }] }",
+    ),
+    ("[[listener]]", &["http2", "h2", "http3", "quic"], HTTP2_HELP),
+    (
+        "[[listener]]",
+        &["default-backend", "use-backend", "proxy", "proxy-pass", "upstream", "backend", "pool"],
+        "write proxy = \"NAME\" in a [[route]], and define [pool.NAME]",
+    ),
+    ("[[listener]]", &["route", "routes", "location", "locations", "rules"], ROUTE_HELP),
+    (
+        "[[listener]]",
+        &["accept-proxy", "proxyprotocol"],
+        "write proxy-protocol = { from = [\"10.0.0.0/8\"] }",
+    ),
+    (
+        "[[listener]]",
+        &["maxconn", "max-connections", "connections-max", "worker-connections"],
+        "write connections-max in [server]",
+    ),
+    (
+        "[[listener]]",
+        &["client-max-body-size", "max-body-size", "body-max", "request-body"],
+        "write limits = { body = \"1MiB\" }",
+    ),
+    (
+        "[[listener]]",
+        &[
+            "timeout",
+            "keepalive-timeout",
+            "idle-timeout",
+            "client-header-timeout",
+            "client-body-timeout",
+        ],
+        "write timeouts = { head = \"10s\", idle = \"60s\", body = \"30s\" }",
+    ),
+    (
+        "[[listener]]",
+        &["set-real-ip-from", "real-ip", "trusted-proxies", "trusted-ips", "forwardedheaders"],
+        "write trusted = [\"10.0.0.0/8\"]",
+    ),
+    (
+        "[listener.tls]",
+        &[
+            "cert",
+            "key",
+            "certs",
+            "certificate",
+            "crt",
+            "ssl-certificate",
+            "ssl-certificate-key",
+            "certfile",
+            "keyfile",
+        ],
+        CERTIFICATES_HELP,
+    ),
+    (
+        "[listener.tls]",
+        &["acme", "letsencrypt", "certresolver", "email", "auto", "domains"],
+        ACME_HELP,
+    ),
+    (
+        "[listener.tls]",
+        &["versions", "protocols", "ssl-protocols", "minversion", "version", "ssl-min-ver"],
+        "write min-version = \"1.2\"",
+    ),
+    (
+        "[listener.tls]",
+        &[
+            "ca",
+            "verify",
+            "ssl-verify-client",
+            "ssl-client-certificate",
+            "clientauth",
+            "mtls",
+            "ca-file",
+        ],
+        CLIENT_CA_HELP,
+    ),
+    (
+        "[[route]]",
+        &[
+            "upstream",
+            "backend",
+            "proxy-pass",
+            "service",
+            "use-backend",
+            "reverse-proxy",
+            "forward",
+            "pool",
+            "to",
+            "target",
+            "servers",
+            "server",
+        ],
+        "write proxy = \"NAME\", and define [pool.NAME] with servers = [\"127.0.0.1:8000\"]",
+    ),
+    (
+        "[[route]]",
+        &[
+            "location",
+            "uri",
+            "url",
+            "prefix",
+            "path-prefix",
+            "path-beg",
+            "path-reg",
+            "match",
+            "rule",
+        ],
+        "write path = \"/api/*\"",
+    ),
+    (
+        "[[route]]",
+        &["hosts", "hostname", "domain", "domains", "server-name"],
+        "write host = \"example.com\"",
+    ),
+    (
+        "[[route]]",
+        &["root", "alias", "static", "file-server", "file", "directory", "index", "try-files"],
+        "not in this version: Tidegate serves no files; write proxy = \"NAME\" with the pool of a file server",
+    ),
+    (
+        "[[route]]",
+        &["return", "status", "body", "deny"],
+        "write respond = { status = 404 }, or redirect = \"https://example.com{path}{query}\"",
+    ),
+    (
+        "[[route]]",
+        &[
+            "rewrite",
+            "strip-prefix",
+            "strip-path",
+            "uri-strip-prefix",
+            "replace-path",
+            "handle-path",
+            "add-prefix",
+            "path-rewrite",
+        ],
+        "not in this version: the path is forwarded as the client sent it; let the servers serve it under this path",
+    ),
+    (
+        "[[route]]",
+        &["rate-limit", "ratelimit", "rate-limits", "limit-req", "limit-conn", "throttle"],
+        "not in this version: requests are not limited by rate; the servers can limit them by X-Forwarded-For",
+    ),
+    (
+        "[[route]]",
+        &["basic-auth", "basicauth", "auth-basic", "auth", "auth-request", "forward-auth", "jwt"],
+        "not in this version: let the servers check passwords; `client-cert` tests client certificates",
+    ),
+    (
+        "[[route]]",
+        &["allow", "ip", "source", "src", "remote-ip", "client-address"],
+        "not in this version: a route cannot test the client's address; bind the listener to a private address, or use a \
+         packet filter",
+    ),
+    (
+        "[[route]]",
+        &[
+            "add-header",
+            "set-header",
+            "proxy-set-header",
+            "header-up",
+            "header-down",
+            "request-headers",
+            "response-headers",
+            "middleware",
+            "middlewares",
+            "cors",
+        ],
+        MIDDLEWARE_HELP,
+    ),
+    (
+        "[[route]]",
+        &["gzip", "compress", "encode", "brotli", "cache", "proxy-cache"],
+        "not in this version: bodies are forwarded unchanged and not stored; let the servers do it",
+    ),
+    (
+        "[[route]]",
+        &["priority", "order", "default"],
+        "remove it: the first matching route in file order wins, so the general routes come last",
+    ),
+    (
+        "[[route]]",
+        &["websocket", "websockets", "upgrade"],
+        "remove it: upgraded connections become tunnels without a setting",
+    ),
+    (
+        "[[route]]",
+        &["query", "args", "params"],
+        "not in this version: a route cannot test the query; use `path`, `headers` or `host`",
+    ),
+    (
+        "[pool.NAME]",
+        &[
+            "server",
+            "backends",
+            "backend",
+            "targets",
+            "endpoints",
+            "upstreams",
+            "hosts",
+            "address",
+            "addresses",
+            "url",
+            "urls",
+        ],
+        "write servers = [\"127.0.0.1:8000\"]",
+    ),
+    (
+        "[pool.NAME]",
+        &[
+            "method",
+            "algorithm",
+            "lb",
+            "lb-policy",
+            "policy",
+            "load-balancing",
+            "loadbalancer",
+            "strategy",
+            "leastconn",
+            "least-conn",
+            "ip-hash",
+            "round-robin",
+            "roundrobin",
+            "hash",
+        ],
+        BALANCE_HELP,
+    ),
+    (
+        "[pool.NAME]",
+        &["sticky", "cookie", "persist", "session"],
+        "write balance = { hash = \"header:x-user\" } or { hash = \"client-address\" }",
+    ),
+    (
+        "[pool.NAME]",
+        &[
+            "health-check",
+            "healthcheck",
+            "health-checks",
+            "check",
+            "httpchk",
+            "max-fails",
+            "fail-timeout",
+        ],
+        HEALTH_HELP,
+    ),
+    (
+        "[pool.NAME]",
+        &["keepalive", "keepalive-timeout", "max-idle", "idle-max", "pool-max-conn"],
+        "write reuse = { idle-max = 64, idle-timeout = \"30s\" }",
+    ),
+    (
+        "[pool.NAME]",
+        &[
+            "timeout",
+            "proxy-read-timeout",
+            "proxy-connect-timeout",
+            "connect-timeout",
+            "read-timeout",
+        ],
+        "write timeouts = { connect = \"3s\", response-head = \"60s\", body = \"60s\" }",
+    ),
+    ("[pool.NAME]", &["scheme", "protocol", "https", "ssl", "transport"], "write tls = true"),
+    ("[pool.NAME]", &["http2", "h2", "grpc"], HTTP2_HELP),
+    (
+        "[pool.NAME]",
+        &["send-proxy", "send-proxy-v2", "proxyprotocol"],
+        "write proxy-protocol = \"v2\"",
+    ),
+    (
+        "[pool.NAME.servers]",
+        &["host", "hostname", "ip", "url", "addr", "port", "target", "server", "name"],
+        "write address = \"127.0.0.1:8000\"",
+    ),
+    ("[pool.NAME.servers]", &["check", "health", "max-fails", "fail-timeout"], HEALTH_HELP),
+    (
+        "[pool.NAME.tls]",
+        &["cert", "key", "certificate"],
+        "write client-cert = { cert = \"client.pem\", key = \"client.key\" }",
+    ),
+    (
+        "[pool.NAME.tls]",
+        &["sni", "servername", "name", "host"],
+        "write server-name = \"app.internal\"",
+    ),
+    (
+        "[pool.NAME.tls]",
+        &["insecure", "skip-verify", "insecureskipverify", "ssl-verify"],
+        "write verify = false; anyone on the network path can then pose as the server",
+    ),
+    ("[pool.NAME.tls]", &["cafile", "ca-file", "rootcas", "trusted-ca"], "write ca = \"ca.pem\""),
+];
+
+/// Values of other programs: the setting, the words, and what to write as its value.
+const VALUES: &[Entry] = &[
+    (
+        "balance",
+        &["leastconn", "least-conn", "least-request", "leastrequest"],
+        "\"least-connections\"",
+    ),
+    ("balance", &["rr", "wrr", "roundrobin", "static-rr", "weighted"], "\"round-robin\""),
+    ("balance", &["p2c", "two-random-choices", "power-of-two-choices", "random two"], "\"random\""),
+    ("balance", &["ip-hash", "source", "client-ip", "sticky"], "{ hash = \"client-address\" }"),
+    ("balance", &["uri", "uri-hash", "path"], "{ hash = \"path\" }"),
+    (
+        "client-auth",
+        &["require", "mandatory", "on", "yes", "true", "require-and-verify"],
+        "\"required\"",
+    ),
+    ("client-auth", &["request", "want", "verify-if-given"], "\"optional\""),
+    ("client-auth", &["none", "no", "false"], "\"off\""),
+    ("min-version", &["tlsv1.2", "tls1.2", "tls12", "versiontls12"], "\"1.2\""),
+    ("min-version", &["tlsv1.3", "tls1.3", "tls13", "versiontls13"], "\"1.3\""),
+    (
+        "tls",
+        &["true", "on", "yes"],
+        "{ certificates = [{ cert = \"site.pem\", key = \"site.key\" }] }, or \"self-signed\" for development",
+    ),
+    ("proxy-protocol", &["1"], "\"v1\""),
+    ("proxy-protocol", &["2"], "\"v2\""),
+];
+
+/// The fix for the setting `word` in the section of `path`.
+pub(crate) fn setting(path: &str, word: &str) -> Option<&'static str> {
+    find(ENTRIES, path, word)
+}
+
+/// What to write as the value of the setting `name` instead of `word`.
+pub(crate) fn value(name: &str, word: &str) -> Option<&'static str> {
+    find(VALUES, name, word)
+}
+
+fn find(entries: &[Entry], place: &str, word: &str) -> Option<&'static str> {
+    let word = word.to_ascii_lowercase().replace('_', "-");
+    let mut here = entries.iter().filter(|(of, ..)| *of == place);
+    here.find(|(_, words, _)| words.contains(&word.as_str())).map(|(_, _, help)| *help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::sections;
+
+    #[test]
+    fn every_word_is_unknown_to_its_section_and_listed_once() {
+        for (path, words, _) in ENTRIES {
+            let mut found = sections().into_iter().filter(|section| section.path == *path);
+            let section = found.next().unwrap_or_else(|| panic!("{path} is no section"));
+            for word in *words {
+                assert!(section.key(word).is_none(), "{path}: {word} is a setting");
+                assert!(!section.later.iter().any(|(later, _)| later == word), "{path}: {word}");
+                assert_eq!(*word, word.to_ascii_lowercase().replace('_', "-"), "{path}");
+                let twins = ENTRIES.iter().filter(|(at, ..)| at == path);
+                let count = twins.flat_map(|(_, words, _)| *words).filter(|w| *w == word).count();
+                assert_eq!(count, 1, "{path}: {word}");
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Warnings about valid files whose requests would go round in circles, or speak plain HTTP to port 443.
+//! In: checked routes, listeners, pools. Out: warnings.
+//! Limits: `HOPS_MAX` redirects are followed, and `ROUTES_MAX` routes are looked at.
+//! Invariant: a redirect is reported only if a request comes back to its route whatever its fields are; where that
+//! depends on other conditions or other hosts, there is no warning.
+
+use core::net::{IpAddr, SocketAddr};
+use core::ops::Range;
+
+use crate::listeners::Listeners;
+use crate::model::{
+    Action, Bind, HostPattern, Listener, PathPattern, Redirect, RedirectPiece, Route, Segment,
+    ServerAddress,
+};
+use crate::pools::Pools;
+use crate::reach::{covers_host, covers_path};
+use crate::report::{Kind, Note, Notes};
+
+/// Maximum number of redirects that are followed from one route; browsers give up after about as many.
+const HOPS_MAX: usize = 20;
+/// Maximum number of routes that are looked at. Later ones cause no warning.
+const ROUTES_MAX: usize = 1000;
+/// How often a request must come back to a route to count as a loop. A redirect to a fixed path may come back once.
+const RETURNS_MIN: usize = 3;
+/// The host of a request to a route without a condition on the host.
+const ANY_HOST: &str = "host.invalid";
+
+/// Notes a warning for each loop, and for each plain use of port 443.
+pub(crate) fn check(
+    routes: &[(Route, Range<usize>)],
+    listeners: &Listeners,
+    pools: &Pools,
+    notes: &mut Notes,
+) {
+    let file = File {
+        routes: routes.get(..ROUTES_MAX).unwrap_or(routes),
+        listeners: &listeners.listeners,
+    };
+    for (index, (route, place)) in file.routes.iter().enumerate() {
+        match &route.action {
+            Action::Proxy(proxy) => {
+                let servers = pools.pools.get(proxy.pool).map(|pool| &pool.servers);
+                let own = servers.into_iter().flatten().find_map(|server| {
+                    let mut listeners = file.applying(route);
+                    listeners.find(|(_, listener)| is_own(&listener.bind, &server.address))
+                });
+                if let Some((_, listener)) = own {
+                    let what = format!(
+                        "the pool of this route contains the address of its own listener {:?}: requests would loop",
+                        listener.name
+                    );
+                    let note = Note::new(Kind::Loop, place.clone(), what);
+                    notes.warn(note.help(
+                        "write the address of the server, or `listener` to take only requests of another listener",
+                    ));
+                }
+            }
+            Action::Redirect(redirect) => {
+                if file.applying(route).any(|(at, _)| file.comes_back(index, route, redirect, at)) {
+                    let what = "this route redirects requests to itself: browsers report too many redirects";
+                    let note = Note::new(Kind::Loop, place.clone(), what);
+                    notes.warn(note.help(
+                        "limit the route by `listener`, `host` or `path` so that it does not match its own target; for \
+                         https write redirect-to-https = true in the listener",
+                    ));
+                }
+            }
+            Action::Respond(_) | Action::Synthetic => {}
+        }
+    }
+    for (listener, place) in file.listeners.iter().zip(&listeners.places) {
+        if port_of(&listener.bind) == Some(443) && !listener.may_serve_https() {
+            let what = format!(
+                "listener {:?} has port 443 but no `tls`: browsers cannot use it",
+                listener.name
+            );
+            let note = Note::new(Kind::Conflict, place.clone(), what);
+            notes.warn(note.help(
+                "add tls = { certificates = [{ cert = \"site.pem\", key = \"site.key\" }] }, or use port 80",
+            ));
+        }
+    }
+    for (pool, place) in pools.pools.iter().zip(&pools.places) {
+        let is_https = |address: &ServerAddress| match address {
+            ServerAddress::Ip(address) => address.port() == 443,
+            ServerAddress::Name(_, port) => *port == 443,
+            ServerAddress::Unix(_) => false,
+        };
+        if pool.tls.is_none() && pool.servers.iter().any(|server| is_https(&server.address)) {
+            let what = format!("pool {:?} has a server with port 443 but no `tls`", pool.name);
+            let note = Note::new(Kind::Conflict, place.clone(), what);
+            notes.warn(
+                note.help("add tls = true to the pool, or use the server's port for plain HTTP"),
+            );
+        }
+    }
+}
+
+fn port_of(bind: &Bind) -> Option<u16> {
+    match bind {
+        Bind::Tcp(address) => Some(address.port()),
+        Bind::Unix(_) => None,
+    }
+}
+
+/// Whether a connection to `server` reaches the listener that is bound to `bind`.
+fn is_own(bind: &Bind, server: &ServerAddress) -> bool {
+    let own = match (bind, server) {
+        (Bind::Unix(own), ServerAddress::Unix(path)) => return own == path,
+        (Bind::Tcp(own), _) => own,
+        (Bind::Unix(_), _) => return false,
+    };
+    let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+    match server {
+        ServerAddress::Ip(address) => {
+            own.port() == address.port() && own.port() != 0 && reaches(own, address, is_local)
+        }
+        ServerAddress::Name(name, port) => {
+            own.port() == *port && name.eq_ignore_ascii_case("localhost") && is_local(own.ip())
+        }
+        ServerAddress::Unix(_) => false,
+    }
+}
+
+fn reaches(own: &SocketAddr, server: &SocketAddr, is_local: fn(IpAddr) -> bool) -> bool {
+    let wildcard = own.ip().is_unspecified() && own.is_ipv4() == server.is_ipv4();
+    own.ip() == server.ip() || (wildcard && is_local(server.ip()))
+}
+
+/// The parts of the file that redirects depend on.
+struct File<'f> {
+    routes: &'f [(Route, Range<usize>)],
+    listeners: &'f [Listener],
+}
+
+/// A request on its way through redirects.
+struct Visit {
+    listener: usize,
+    host: String,
+    path: String,
+    /// Whether the client's own host was replaced by one that a redirect names.
+    is_named: bool,
+}
+
+impl<'f> File<'f> {
+    /// The listeners that `route` applies to.
+    fn applying<'r>(
+        &'r self,
+        route: &'r Route,
+    ) -> impl Iterator<Item = (usize, &'f Listener)> + 'r {
+        let all = self.listeners.iter().enumerate();
+        all.filter(|(at, _)| route.listener.is_none_or(|only| only == *at))
+    }
+
+    /// Whether a request that `route` (at `index`) redirects at `listener` comes back to it again and again.
+    fn comes_back(
+        &self,
+        index: usize,
+        route: &Route,
+        redirect: &Redirect,
+        listener: usize,
+    ) -> bool {
+        // A client may send other fields, or another method, to the target.
+        let keeps_method = matches!(redirect.status, 307 | 308);
+        let same_method = keeps_method
+            || route.methods.is_empty()
+            || route.methods.iter().any(|method| method == "GET");
+        if !route.headers.is_empty() || route.client_cert.is_some() || !same_method {
+            return false;
+        }
+        let mut visit = Visit {
+            listener,
+            host: sample_host(route.host.as_ref()),
+            path: sample_path(route.path.as_ref()),
+            is_named: false,
+        };
+        let mut returns = 0;
+        for _ in 0..HOPS_MAX {
+            let Some(found) = self.route_of(&visit, index) else {
+                return false;
+            };
+            let Action::Redirect(redirect) = &found.1.action else {
+                return false;
+            };
+            returns += usize::from(found.0 == index);
+            if returns >= RETURNS_MIN {
+                return true;
+            }
+            let Some(next) = self.follow(&visit, redirect) else {
+                return false;
+            };
+            visit = next;
+        }
+        false
+    }
+
+    /// The route that takes the request; `None` if that depends on more than host and path.
+    fn route_of(&self, visit: &Visit, start: usize) -> Option<(usize, &'f Route)> {
+        let host = HostPattern::Exact(visit.host.clone());
+        let path = PathPattern::Exact(visit.path.clone());
+        for (index, (route, _)) in self.routes.iter().enumerate() {
+            let applies = route.listener.is_none_or(|only| only == visit.listener);
+            if !applies || !covers_host(route.host.as_ref(), Some(&host)) {
+                continue;
+            }
+            let is_open = matches!(&route.path, Some(PathPattern::Segments { open_end: true, .. }));
+            if !is_open && !covers_path(route.path.as_ref(), Some(&path)) {
+                continue;
+            }
+            let is_certain = !is_open
+                && route.methods.is_empty()
+                && route.headers.is_empty()
+                && route.client_cert.is_none();
+            // Another host may be another machine, unless a route names it.
+            let is_ours = !visit.is_named || route.host.is_some();
+            let is_known = (is_certain || (index == start && !is_open)) && is_ours;
+            return is_known.then_some((index, route));
+        }
+        None
+    }
+
+    /// The request that a client sends after the redirect; `None` if it leaves the listeners of this file.
+    fn follow(&self, visit: &Visit, redirect: &Redirect) -> Option<Visit> {
+        let target: String = redirect
+            .to
+            .iter()
+            .map(|piece| match piece {
+                RedirectPiece::Text(text) => text.as_str(),
+                RedirectPiece::Host => visit.host.as_str(),
+                RedirectPiece::Path => visit.path.as_str(),
+                RedirectPiece::Query => "",
+            })
+            .collect();
+        let target = target.split(['?', '#']).next().unwrap_or_default();
+        let listener = self.listeners.get(visit.listener)?;
+        let Some((scheme, rest)) = target.split_once("://") else {
+            let (host, is_named) = (visit.host.clone(), visit.is_named);
+            return Some(Visit {
+                listener: visit.listener,
+                host,
+                path: target.to_owned(),
+                is_named,
+            });
+        };
+        let (authority, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, "/"),
+        };
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse::<u16>().ok()?)),
+            _ => (authority, None),
+        };
+        let is_same_host = host.eq_ignore_ascii_case(&visit.host);
+        let default = if scheme == "https" { 443 } else { 80 };
+        let has_port = |at: &Listener| {
+            at.scheme() == scheme && port_of(&at.bind) == Some(port.unwrap_or(default))
+        };
+        // {host} contains the client's port, so the same scheme is the same listener. A proxy in front that
+        // terminates TLS brings requests for https to the same listener, too.
+        let stays = port.is_none()
+            && is_same_host
+            && (scheme == listener.scheme() || (scheme == "https" && listener.may_serve_https()));
+        let next = match self.listeners.iter().position(has_port) {
+            _ if stays && scheme == listener.scheme() => visit.listener,
+            Some(found) => found,
+            None if stays => visit.listener,
+            None => return None,
+        };
+        let visit = Visit {
+            listener: next,
+            host: host.to_ascii_lowercase(),
+            path: path.to_owned(),
+            is_named: visit.is_named || !is_same_host,
+        };
+        // A listener that redirects everything to https sends the client on before the routes.
+        let reached = self.listeners.get(next)?;
+        match (&reached.redirect_to_https, reached.may_serve_https()) {
+            (Some(to), false) => {
+                let secure = self
+                    .listeners
+                    .iter()
+                    .position(|at| at.tls.is_some() && port_of(&at.bind) == Some(to.port));
+                secure.map(|listener| Visit { listener, ..visit })
+            }
+            (Some(_), true) | (None, _) => Some(visit),
+        }
+    }
+}
+
+fn sample_host(pattern: Option<&HostPattern>) -> String {
+    match pattern {
+        None => ANY_HOST.to_owned(),
+        Some(HostPattern::Exact(name)) => name.clone(),
+        Some(HostPattern::Below(suffix)) => format!("any{suffix}"),
+    }
+}
+
+fn sample_path(pattern: Option<&PathPattern>) -> String {
+    match pattern {
+        None => "/any".to_owned(),
+        Some(PathPattern::Exact(path)) => path.clone(),
+        Some(PathPattern::Below(prefix)) => format!("{prefix}any"),
+        Some(PathPattern::Segments { segments, .. }) => segments
+            .iter()
+            .map(|segment| match segment {
+                Segment::Literal(text) => format!("/{text}"),
+                Segment::Any(_) => "/any".to_owned(),
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,223 @@
+//! Shares the limit of each server (`connections-max`) among the workers of a process, without shared memory.
+//! In: what this worker needs, messages of other workers. Out: messages to other workers.
+//! Never: sends a message (the worker carries them), creates a permit or loses one.
+//! Limits: for each other worker, one ask and one grant a server wait to be sent. Servers 64 apart share a
+//! bit of an ask, so a worker may get a permit of the wrong one of them and ask again.
+//! Invariant: the permits of a server that all workers hold, with those in messages, equal its limit. A
+//! worker sends a request only with a permit that is not in use, so the limit is never exceeded.
+//!
+//! A worker begins with its share of the permits. If a request waits although the worker's permits are in use,
+//! the worker asks all others. Each of them gives an unused permit at once; a worker whose permits are
+//! in use remembers the ask and gives the next permit that falls free, in turn with its own queue. Asks that
+//! were served by another worker in the meantime cause a grant too many: the permit stays where it went
+//! until a worker asks for it. Each worker serves the workers that asked in cyclic order, so no worker starves.
+
+use crate::balance::PoolState;
+
+/// The share of worker `own` of `total`. The shares of all workers add up to `total`. `shift` moves the
+/// remainder, so that not every remainder goes to the first workers.
+#[must_use]
+pub fn share(total: u32, own: usize, workers: usize, shift: usize) -> u32 {
+    let workers = workers.max(1);
+    let place = (own + shift) % workers;
+    let workers = u32::try_from(workers).unwrap_or(u32::MAX);
+    total / workers + u32::from((place as u32) < total % workers)
+}
+
+/// A message from one worker to another about a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PermitMessage {
+    /// Requests wait at the sender. A newer ask of the same sender replaces an older one.
+    Ask(Ask),
+    /// The receiver gets permits of a server.
+    Grant {
+        /// Index of the server in the pool.
+        server: u16,
+        /// How many permits; at least 1.
+        count: u32,
+    },
+}
+
+/// What a worker needs.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Ask {
+    /// The servers that the waiting requests can use: bit `server % 64`. 0 means nothing is asked for.
+    pub servers: u64,
+    /// How many requests wait.
+    pub count: u32,
+}
+
+/// The bit of `server` in [`Ask::servers`].
+#[must_use]
+pub fn bit(server: usize) -> u64 {
+    1 << (server % 64)
+}
+
+/// One worker's side of the exchange of permits for one pool.
+pub struct Permits {
+    /// The index of this worker.
+    own: usize,
+    /// By worker.
+    others: Vec<Other>,
+    /// The number of workers in `others` whose `asked` is not empty.
+    asking: usize,
+    /// The worker that is served first; advanced after each grant.
+    cursor: usize,
+    /// By server: the last permit that fell free went to another worker.
+    gave_last: Vec<bool>,
+    /// What this worker has asked for since it received the last grant.
+    wanted: Ask,
+    /// Grants that are to be sent: worker, server, count. At most one for each worker and server.
+    grants: Vec<(usize, u16, u32)>,
+    /// The number of workers in `others` whose `ask_due` is set.
+    asks_due: usize,
+    /// The worker after the one that an ask was sent to last.
+    asks_from: usize,
+}
+
+/// What this worker knows of another one.
+#[derive(Clone, Copy, Default)]
+struct Other {
+    /// What the other worker asks for.
+    asked: Ask,
+    /// The ask of this worker is to be sent to the other one.
+    ask_due: bool,
+}
+
+impl Permits {
+    /// Creates the side of worker `own` of `workers` for a pool of `servers` servers.
+    #[must_use]
+    pub fn new(own: usize, workers: usize, servers: usize) -> Self {
+        Self {
+            own,
+            others: vec![Other::default(); workers],
+            asking: 0,
+            cursor: 0,
+            gave_last: vec![false; servers],
+            wanted: Ask::default(),
+            grants: Vec::new(),
+            asks_due: 0,
+            asks_from: 0,
+        }
+    }
+
+    /// Whether there is another worker to exchange permits with.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.others.len() > 1
+    }
+
+    /// Whether another worker asks for a permit.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.asking > 0
+    }
+
+    /// Takes a message of worker `from`. The caller then serves its queue and calls [`Self::settle`].
+    pub fn receive(&mut self, state: &mut PoolState, from: usize, message: PermitMessage) {
+        match message {
+            PermitMessage::Ask(ask) => self.set_asked(from, ask),
+            PermitMessage::Grant { server, count } => {
+                state.add_permits(usize::from(server), count);
+                self.wanted = Ask::default();
+            }
+        }
+    }
+
+    /// Called before this worker uses an unused permit of `server`: gives the permit away instead if it is
+    /// another worker's turn. Returns whether it was given away.
+    pub fn give_in_turn(&mut self, state: &mut PoolState, server: usize) -> bool {
+        let Some(&gave_last) = self.gave_last.get(server) else { return false };
+        let gives = self.asking > 0 && !gave_last && self.give(state, server, 1);
+        self.gave_last[server] = gives;
+        gives
+    }
+
+    /// Called after this worker has served its queue: gives away all unused permits that were asked for, and
+    /// asks for permits if requests still wait (`needs`).
+    pub fn settle(&mut self, state: &mut PoolState, needs: Ask) {
+        for server in 0..state.len() {
+            while self.asking > 0 && state.is_limited_at(server) && state.unused(server) > 0 {
+                let half = state.unused(server).div_ceil(2);
+                if !self.give(state, server, half) {
+                    break;
+                }
+            }
+        }
+        let is_new = needs.servers & !self.wanted.servers != 0;
+        if is_new {
+            self.wanted = needs;
+            for (worker, other) in self.others.iter_mut().enumerate() {
+                if worker != self.own {
+                    self.asks_due += usize::from(!core::mem::replace(&mut other.ask_due, true));
+                }
+            }
+        }
+    }
+
+    /// Gives up to `count_max` unused permits of `server` to the next worker that asks for that server.
+    fn give(&mut self, state: &mut PoolState, server: usize, count_max: u32) -> bool {
+        let workers = self.others.len();
+        for step in 0..workers {
+            let to = (self.cursor + step) % workers;
+            let asked = self.others[to].asked;
+            if asked.servers & bit(server) == 0 {
+                continue;
+            }
+            let count = state.take_permits(server, count_max.min(asked.count.max(1)));
+            if count == 0 {
+                return false;
+            }
+            self.cursor = to + 1;
+            self.set_asked(to, Ask::default());
+            self.add_grant(to, server as u16, count);
+            return true;
+        }
+        false
+    }
+
+    fn set_asked(&mut self, from: usize, ask: Ask) {
+        if let Some(other) = self.others.get_mut(from) {
+            self.asking -= usize::from(other.asked.servers != 0);
+            self.asking += usize::from(ask.servers != 0);
+            other.asked = ask;
+        }
+    }
+
+    fn add_grant(&mut self, to: usize, server: u16, count: u32) {
+        let same = |grant: &&mut (usize, u16, u32)| (grant.0, grant.1) == (to, server);
+        match self.grants.iter_mut().find(same) {
+            Some(grant) => grant.2 += count,
+            None => self.grants.push((to, server, count)),
+        }
+    }
+
+    /// The next message that is to be sent, with its receiver.
+    pub fn next_message(&mut self) -> Option<(usize, PermitMessage)> {
+        if let Some((to, server, count)) = self.grants.pop() {
+            return Some((to, PermitMessage::Grant { server, count }));
+        }
+        if self.asks_due == 0 {
+            return None;
+        }
+        let workers = self.others.len();
+        let mut order = (0..workers).map(|step| (self.asks_from + step) % workers);
+        let to = order.find(|&to| self.others[to].ask_due)?;
+        self.asks_from = to + 1;
+        self.others[to].ask_due = false;
+        self.asks_due -= 1;
+        Some((to, PermitMessage::Ask(self.wanted)))
+    }
+
+    /// Takes back a message that the mailbox of `to` had no room for. It is sent again later.
+    pub fn keep(&mut self, to: usize, message: PermitMessage) {
+        match message {
+            PermitMessage::Grant { server, count } => self.add_grant(to, server, count),
+            PermitMessage::Ask(_) => {
+                if let Some(other) = self.others.get_mut(to) {
+                    self.asks_due += usize::from(!core::mem::replace(&mut other.ask_due, true));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Carries the permits of servers (`connections-max`) between the workers of a process.
+//! In: messages in the worker's mailbox, the state of a pool after its queue was served. Out: messages to the
+//! mailboxes of other workers; idle connections closed.
+//! Never: decides who gets a permit (`gate::permits`); waits for another worker.
+//! Limits: `PERMIT_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn. What a
+//! full mailbox refuses stays with the sender, which tries again after `RETRY_SPAN`.
+//! Invariant: the requests in progress with a server and the idle connections to it that any client's request
+//! may use are together no more than the permits that the worker holds.
+
+use tidegate_base::Span;
+use tidegate_base::limits::MAILS_PER_TURN_MAX;
+use tidegate_gate::permits::{Ask, PermitMessage, bit};
+use tidegate_reactor::{Mailbox, Reactor, Sender};
+
+use crate::worker::{TIMER_PERMITS, Worker};
+
+/// The most messages about permits that wait in a worker's mailbox.
+pub const PERMIT_MAILS_MAX: usize = 1024;
+/// How long a worker waits before it sends again what a full mailbox refused.
+const RETRY_SPAN: Span = Span::from_millis(1);
+
+/// A message about a pool's permits.
+#[derive(Clone, Copy, Debug)]
+pub struct PermitMail {
+    /// The index of the worker that sent it.
+    from: u16,
+    /// Index of the pool in the configuration.
+    pool: u16,
+    message: PermitMessage,
+}
+
+/// A worker's mailbox for permits, and the way to the mailboxes of all workers.
+pub struct PermitPost {
+    /// The worker's index in `workers`.
+    pub own: usize,
+    /// The worker's mailbox. Its waker is that of the worker's reactor.
+    pub mailbox: Mailbox<PermitMail>,
+    /// The mailboxes of all workers, the own one included.
+    pub workers: Vec<Sender<PermitMail>>,
+}
+
+impl Worker {
+    /// Makes the worker one of several: leaves it with its share of each limit, and lets it exchange permits.
+    /// Called once, before the first turn.
+    pub fn join(&mut self, post: PermitPost) {
+        let workers = post.workers.len();
+        for pool in &mut self.pools {
+            pool.share(post.own, workers);
+        }
+        self.post = Some(post);
+    }
+
+    /// Takes the messages about permits. Called when the worker was woken.
+    pub(crate) fn receive_permits<R: Reactor>(&mut self, reactor: &mut R) {
+        for _ in 0..MAILS_PER_TURN_MAX {
+            let Some(post) = &self.post else { return };
+            let Some(mail) = post.mailbox.take() else { return };
+            let Some(pool) = self.pools.get_mut(usize::from(mail.pool)) else { continue };
+            pool.permits.receive(&mut pool.state, usize::from(mail.from), mail.message);
+            self.serve_queue(reactor, mail.pool);
+        }
+        if let Some(post) = &self.post
+            && !post.mailbox.is_empty()
+        {
+            post.mailbox.ring_again();
+        }
+    }
+
+    /// Gives away the permits that other workers asked for and no waiting request of this worker can use, and
+    /// asks for permits if requests wait. Called after the pool's queue was served.
+    pub(crate) fn settle_permits<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
+        let pool = &mut self.pools[usize::from(pool_index)];
+        if !pool.permits.is_shared() || !pool.state.is_limited() {
+            return;
+        }
+        let mut needs = Ask::default();
+        let all = (0..pool.state.len()).fold(0, |all, server| all | bit(server));
+        let mut next = pool.queue.front();
+        while let Some(id) = next
+            && needs.servers != all
+        {
+            next = pool.queue.after(id);
+            needs.count = pool.queue.len() as u32;
+            if let Some(exchange) = self.exchanges.get(id) {
+                let usable = pool.state.usable(&exchange.tried);
+                needs.servers = usable.fold(needs.servers, |servers, server| servers | bit(server));
+            }
+        }
+        pool.permits.settle(&mut pool.state, needs);
+        self.send_permits(reactor, pool_index);
+    }
+
+    /// Sends the pool's messages. What a full mailbox refuses is sent again later.
+    fn send_permits<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
+        let (Some(post), Some(pool)) = (&self.post, self.pools.get_mut(usize::from(pool_index)))
+        else {
+            return;
+        };
+        let from = post.own as u16;
+        while let Some((to, message)) = pool.permits.next_message() {
+            let mail = PermitMail { from, pool: pool_index, message };
+            let sent = post.workers.get(to).map_or(Ok(()), |worker| worker.send(mail));
+            if let Err(mail) = sent {
+                pool.permits.keep(to, mail.message);
+                reactor.set_timer(TIMER_PERMITS, reactor.now().after(RETRY_SPAN));
+                break;
+            }
+        }
+        for server in 0..self.pools[usize::from(pool_index)].state.len() {
+            self.trim_idle(reactor, pool_index, server);
+        }
+    }
+
+    /// Sends the messages that full mailboxes refused.
+    pub(crate) fn send_permits_again<R: Reactor>(&mut self, reactor: &mut R) {
+        for pool in 0..self.pools.len() {
+            self.send_permits(reactor, pool as u16);
+        }
+    }
+
+    /// Closes the connections to `server` that have been idle longest and for which there is no permit.
+    pub(crate) fn trim_idle<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool_index: u16,
+        server: usize,
+    ) {
+        loop {
+            let pool = &mut self.pools[usize::from(pool_index)];
+            let spare = pool.state.unused(server) as usize;
+            if !pool.state.is_limited_at(server) || pool.idle.count(server) <= spare {
+                return;
+            }
+            let Some(oldest) = pool.idle.pop_oldest(server) else { return };
+            self.close_upstream(reactor, oldest);
+        }
+    }
+}
