@@ -23,6 +23,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server", &["base", "config", "gate", "lua", "push", "reactor", "secure", "wire"]),
     ("bench", &["base", "reactor", "secure", "wire"]),
     ("tune", &["base"]),
+    ("testing", &[]),
     ("tidegate", &["base", "bench", "config", "server", "tune"]),
 ];
 

@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP end a run early, together with the programs that it started.
+//! Ctrl-C, SIGTERM and SIGHUP end a run early, together with the programs that it started. SIGINT and SIGHUP have
+//! no effect if this process was started with them ignored (nohup(1), background processes of shells).
 //! In: signals. Out: a flag, or the end of the process.
 //! Never: blocks a signal: started programs would inherit the block and could not be stopped by SIGTERM.
 //! Invariant: registered before the first program is started. Before a signal ends the process, the programs
@@ -12,6 +13,7 @@ use signal_hook::low_level::pipe;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::thread;
+use tidegate_reactor::signals;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 /// Exit code if a signal ended the process.
@@ -53,20 +55,17 @@ fn watch(mut act: impl FnMut() + Send + 'static) {
 fn register() -> io::Result<UnixStream> {
     let (signals, handler) = UnixStream::pair()?;
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        // SIGHUP stays ignored under nohup(1).
-        if signal != Signal::HUP || !ignores_hangup() {
+        // A signal that this process was started to ignore stays ignored (under nohup(1), for example).
+        let is_ignored = match signal {
+            Signal::HUP => signals::is_ignored(signals::Signal::HangUp),
+            Signal::INT => signals::is_ignored(signals::Signal::Interrupt),
+            _ => false,
+        };
+        if !is_ignored {
             pipe::register(signal.as_raw(), handler.try_clone()?)?;
         }
     }
     Ok(signals)
-}
-
-/// Whether this process was started with SIGHUP ignored (proc(5): SigIgn, bit 0 is signal 1).
-fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.unwrap_or(0) & 1 == 1
 }
 
 fn end(patience: Duration) -> ! {

@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use tidegate_testing::{Signal, Started, command, run, start};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -67,7 +68,7 @@ fn program() -> PathBuf {
 }
 
 fn bench(arguments: &[&str]) -> Output {
-    Command::new(program()).args(["bench", "http"]).args(arguments).output().unwrap()
+    run(command(program()).args(["bench", "http"]).args(arguments))
 }
 
 fn bench_json(arguments: &[&str]) -> (Value, Option<i32>) {
@@ -110,16 +111,16 @@ fn counts_agree_with_h2load_and_wrk() {
     let (json, _) = bench_json(&[&url, "-n", "500", "-c", "5"]);
     assert_eq!((json["requests"].as_u64(), requests.swap(0, Ordering::Relaxed)), (Some(500), 500));
 
-    let h2load = Command::new("h2load").args(["--h1", "-n500", "-c5", &url]).output();
-    let text = h2load.expect("h2load is needed: apt-get install nghttp2-client").stdout;
-    assert!(String::from_utf8_lossy(&text).contains("500 succeeded"));
+    let h2load = run(command("h2load").args(["--h1", "-n500", "-c5", &url]));
+    let text = String::from_utf8_lossy(&h2load.stdout);
+    assert!(text.contains("500 succeeded"), "is nghttp2-client installed? {h2load:?}");
     assert_eq!(requests.swap(0, Ordering::Relaxed), 500);
 
     // wrk ends with requests in flight: up to one on each connection.
-    let wrk = Command::new("wrk").args(["-t1", "-c5", "-d1s", &url]).output();
-    let text = wrk.expect("wrk is needed: apt-get install wrk").stdout;
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().find(|line| line.contains(" requests in ")).unwrap();
+    let wrk = run(command("wrk").args(["-t1", "-c5", "-d1s", &url]));
+    let text = String::from_utf8_lossy(&wrk.stdout);
+    let line = text.lines().find(|line| line.contains(" requests in "));
+    let line = line.unwrap_or_else(|| panic!("is wrk installed? {wrk:?}"));
     let by_wrk: u64 = line.trim().split(' ').next().unwrap().parse().unwrap();
     let seen = requests.load(Ordering::Relaxed);
     assert!((by_wrk..=by_wrk + 5).contains(&seen), "wrk {by_wrk}, server {seen}");
@@ -252,12 +253,13 @@ fn unwritable_report_fails_the_run_and_keeps_the_other_reports() {
     let (address, _) = serve(answer);
     let folder = Site::new("full");
     let curve = folder.path("curve");
-    let output = Command::new(program())
+    let mut command = command(program());
+    command
         .args(["bench", "http", &url(address), "-n", "10", "--json"])
         .args(["--html", "/dev/full", "--percentiles", &curve])
         .stdout(std::fs::File::options().write(true).open("/dev/full").unwrap())
-        .output()
-        .unwrap();
+        .stderr(Stdio::piped());
+    let output = start(&mut command).output();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("stdout") && text.contains("--html /dev/full: "), "{text}");
     assert_eq!(output.status.code(), Some(1));
@@ -325,15 +327,14 @@ fn interrupt_in_the_warm_up_marks_the_figures() {
 
 /// Interrupts a run after its first line of figures and returns the output after that line.
 fn interrupt(arguments: &[&str]) -> Vec<String> {
-    let mut child = Command::new(program()).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = start(command(program()).args(arguments).stdout(Stdio::piped()));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // After the first line of figures the signal handlers are registered.
     assert!(lines.next().unwrap().unwrap().starts_with('#'));
     lines.next().unwrap().unwrap();
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    child.send(Signal::INT);
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.wait().code(), Some(0));
     rest
 }
 
@@ -411,26 +412,18 @@ impl Drop for Site {
 }
 
 /// A program that is killed when the test ends.
-struct Server(std::process::Child);
+struct Server(Started);
 
 impl Server {
     /// Starts the program and waits until it accepts connections.
     fn start(command: &mut Command, address: SocketAddr) -> Self {
-        let child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let mut server = Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = Self(start(command));
         while TcpStream::connect(address).is_err() {
             assert!(server.0.try_wait().unwrap().is_none(), "{command:?} ended");
             thread::yield_now();
         }
         server
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -442,7 +435,7 @@ fn free_address() -> SocketAddr {
 fn openssl_server_is_loaded_over_tls_1_2_and_1_3() {
     let (site, address) = (Site::new("openssl"), free_address());
     let _server = Server::start(
-        Command::new("openssl")
+        command("openssl")
             .args(["s_server", "-www", "-quiet", "-accept", &address.to_string()])
             .args(["-cert", &site.path("site.pem"), "-key", &site.path("site.key")]),
         address,
@@ -501,12 +494,7 @@ fn counts_agree_with_nginx() {
     );
     std::fs::write(site.path("nginx.conf"), config).unwrap();
     let server = Server::start(
-        Command::new("/usr/sbin/nginx").args([
-            "-p",
-            &site.path(""),
-            "-c",
-            &site.path("nginx.conf"),
-        ]),
+        command("/usr/sbin/nginx").args(["-p", &site.path(""), "-c", &site.path("nginx.conf")]),
         address,
     );
     let (url, ca) = (format!("https://localhost:{}/", address.port()), site.path("site.pem"));
@@ -522,7 +510,7 @@ fn counts_agree_with_nginx() {
     // nginx writes its log before it ends.
     rustix::process::kill_process(pid, rustix::process::Signal::QUIT).unwrap();
     let mut server = server;
-    server.0.wait().unwrap();
+    server.0.wait();
     let log = std::fs::read_to_string(site.path("log")).unwrap();
     let resumed = log.lines().filter(|line| *line == "rlocalhost").count();
     let full = log.lines().filter(|line| *line == ".localhost").count();
@@ -556,7 +544,7 @@ fn urls_file_loads_several_servers() {
 fn threads_multiply_the_descriptor_limit_on_both_sides() {
     // 300 descriptors per table: 900 connections need four tables on each side.
     let limited = |arguments: &str| {
-        let mut command = Command::new("sh");
+        let mut command = command("sh");
         let program = program().display().to_string();
         command.args(["-c", &format!("ulimit -n 300 && exec {program} bench {arguments}")]);
         command
@@ -565,7 +553,7 @@ fn threads_multiply_the_descriptor_limit_on_both_sides() {
     let _floor =
         Server::start(&mut limited(&format!("floor --listen {address} --threads 4")), address);
     let load = "-c 900 -t 4 -n 9000 --source 127.0.0.2-127.0.0.4 --json";
-    let output = limited(&format!("http {} {load}", url(address))).output().unwrap();
+    let output = run(&mut limited(&format!("http {} {load}", url(address))));
     let json: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
     assert_eq!(
@@ -574,7 +562,7 @@ fn threads_multiply_the_descriptor_limit_on_both_sides() {
         "{json:#}"
     );
     assert_eq!(json["connects"], 900);
-    let output = limited(&format!("http {} -c 900 -t 2", url(address))).output().unwrap();
+    let output = run(&mut limited(&format!("http {} -c 900 -t 2", url(address))));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("use --threads 4"), "{text}");
 }

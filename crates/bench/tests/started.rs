@@ -1,12 +1,15 @@
 //! The command ends all processes that it starts, however the command itself ends.
 
-use rustix::process::{Pid, Signal, kill_process};
-use std::fs;
-use std::io::{BufRead, BufReader, Read as _};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
+use std::time::Instant;
+use tidegate_testing::{LIFE_MAX, Signal, Started, command, command_ignoring, run, start};
 
 /// The example program with the command; Cargo builds it with this test.
 fn program() -> PathBuf {
@@ -30,7 +33,10 @@ fn floor(address: SocketAddr) -> String {
 }
 
 fn bench(arguments: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    bench_by(command(program()), arguments)
+}
+
+fn bench_by(mut command: Command, arguments: &[&str]) -> Command {
     command.args(["bench", "http"]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -51,9 +57,13 @@ fn processes(words: &[&str]) -> Vec<i32> {
     pids.collect()
 }
 
-fn send(child: &Child, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
+/// Waits until `is_so`; every such wait ends by itself, or with the processes that it is for.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LIFE_MAX, "not {what} after {LIFE_MAX:?}");
+        thread::yield_now();
+    }
 }
 
 /// A directory of one test, removed when the test ends.
@@ -72,10 +82,40 @@ impl Folder {
     }
 
     /// Creates a named pipe, with which a script and its test synchronise without a clock.
-    fn pipe(&self) -> String {
+    fn pipe(&self) -> Pipe {
         let path = self.path("pipe");
-        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-        path
+        assert!(run(command("mkfifo").arg(&path)).status.success());
+        // Opened for both directions, so that no open of the pipe waits for another process (fifo(7)).
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        Pipe { path, file }
+    }
+}
+
+/// A named pipe; its text is its path.
+struct Pipe {
+    path: String,
+    file: File,
+}
+
+impl fmt::Display for Pipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)
+    }
+}
+
+impl Pipe {
+    /// Waits until a script writes an empty line, and takes the line.
+    fn wait_for_line(&mut self) {
+        let limit = Timespec { tv_sec: LIFE_MAX.as_secs() as i64, tv_nsec: 0 };
+        let mut readable = [PollFd::new(&self.file, PollFlags::IN)];
+        assert_eq!(poll(&mut readable, Some(&limit)), Ok(1), "no line in {LIFE_MAX:?}");
+        let mut line = [0];
+        self.file.read_exact(&mut line).unwrap();
+        assert_eq!(line, [b'\n']);
+    }
+
+    fn write_line(&mut self) {
+        self.file.write_all(b"\n").unwrap();
     }
 }
 
@@ -89,7 +129,7 @@ impl Drop for Folder {
 fn server_started_through_a_shell_ends_with_the_run() {
     let address = free_address();
     let shell = format!("sh -c '{}; true'", floor(address));
-    let output = bench(&[&url(address), "--start", &shell, "-n", "100"]).output().unwrap();
+    let output = run(&mut bench(&[&url(address), "--start", &shell, "-n", "100"]));
     assert_eq!(output.status.code(), Some(0), "{}", error_text(&output));
     assert!(TcpStream::connect(address).is_err());
     assert_eq!(processes(&["floor", &address.to_string()]), []);
@@ -104,7 +144,7 @@ fn server_that_goes_to_the_background_is_rejected_and_ended() {
         floor(address)
     );
     let shell = format!("sh -c '{script}'");
-    let output = bench(&[&url(address), "--start", &shell, "-d", "1h"]).output().unwrap();
+    let output = run(&mut bench(&[&url(address), "--start", &shell, "-d", "1h"]));
     let text = error_text(&output);
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("daemon off") && text.contains("exit status 0"), "{text}");
@@ -119,7 +159,7 @@ fn process_that_leaves_its_group_is_ended() {
     // A daemon runs besides the server; the server starts after the daemon reports that it runs.
     let daemon = format!("setsid sh -c \"echo > {pipe}; exec tail -f /dev/null {marker}\" 2>&-");
     let shell = format!("sh -c '{daemon} & read line < {pipe}; {}; true'", floor(address));
-    let output = bench(&[&url(address), "--start", &shell, "-n", "100"]).output().unwrap();
+    let output = run(&mut bench(&[&url(address), "--start", &shell, "-n", "100"]));
     assert_eq!(output.status.code(), Some(0), "{}", error_text(&output));
     assert_eq!(processes(&[&marker]), []);
 }
@@ -127,21 +167,20 @@ fn process_that_leaves_its_group_is_ended() {
 #[test]
 fn server_that_ends_during_the_run_fails_it() {
     let (folder, address) = (Folder::new("middle"), free_address());
-    let pipe = folder.pipe();
+    let mut pipe = folder.pipe();
     let shell = format!("sh -c '{} & read line < {pipe}; kill $!; exit 3'", floor(address));
-    let mut child =
-        bench(&[&url(address), "--start", &shell, "-d", "1h", "--lines"]).spawn().unwrap();
+    let mut child = start(&mut bench(&[&url(address), "--start", &shell, "-d", "1h", "--lines"]));
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     await_figures(&mut lines);
     let server = children_of(child.id())[0];
-    fs::write(&pipe, "end\n").unwrap();
-    while !fs::read_to_string(format!("/proc/{server}/stat")).unwrap().contains(") Z ") {
-        thread::yield_now();
-    }
-    send(&child, Signal::INT);
+    pipe.write_line();
+    wait_until("ended", || {
+        fs::read_to_string(format!("/proc/{server}/stat")).unwrap().contains(") Z ")
+    });
+    child.send(Signal::INT);
     let mut report = String::new();
     lines.read_to_string(&mut report).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = child.output();
     let text = error_text(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(
@@ -162,7 +201,7 @@ fn await_figures(lines: &mut impl BufRead) {
 fn missing_program_is_named() {
     let address = free_address();
     for program in ["no-such-program", "/etc/passwd"] {
-        let output = bench(&[&url(address), "--start", program]).output().unwrap();
+        let output = run(&mut bench(&[&url(address), "--start", program]));
         let text = error_text(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(&format!("{program}: no such program")), "{text}");
@@ -170,10 +209,10 @@ fn missing_program_is_named() {
 }
 
 /// A comparison whose first candidate runs and whose second candidate never listens.
-fn starting(folder: &Folder, first: SocketAddr) -> Child {
-    let (second, pipe) = (free_address(), folder.pipe());
+fn starting(folder: &Folder, first: SocketAddr) -> Started {
+    let (second, mut pipe) = (free_address(), folder.pipe());
     let never = format!("sh -c 'echo > {pipe}; exec tail -f /dev/null {}'", folder.path("marker"));
-    let child = bench(&[
+    let child = start(&mut bench(&[
         "--vs",
         &url(first),
         "--vs",
@@ -182,11 +221,9 @@ fn starting(folder: &Folder, first: SocketAddr) -> Child {
         &floor(first),
         "--start",
         &never,
-    ])
-    .spawn()
-    .unwrap();
-    // Waits until the second candidate runs.
-    fs::read(&pipe).unwrap();
+    ]));
+    // The second candidate has started.
+    pipe.wait_for_line();
     child
 }
 
@@ -195,8 +232,8 @@ fn signal_during_the_start_ends_the_candidates() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (folder, first) = (Folder::new("starting"), free_address());
         let child = starting(&folder, first);
-        send(&child, signal);
-        let output = child.wait_with_output().unwrap();
+        child.send(signal);
+        let output = child.output();
         let text = error_text(&output);
         assert_eq!(output.status.code(), Some(1), "{signal:?}: {text}");
         assert!(text.contains("before the measurement began"), "{text}");
@@ -209,15 +246,14 @@ fn signal_during_the_start_ends_the_candidates() {
 fn second_signal_kills_servers_that_ignore_sigterm() {
     let address = free_address();
     let deaf = format!("sh -c 'trap \"\" TERM; exec {}'", floor(address));
-    let mut child =
-        bench(&[&url(address), "--start", &deaf, "-d", "1h", "--lines"]).spawn().unwrap();
+    let mut child = start(&mut bench(&[&url(address), "--start", &deaf, "-d", "1h", "--lines"]));
     // Waits for the first figures.
     await_figures(&mut BufReader::new(child.stdout.as_mut().unwrap()));
     while child.try_wait().unwrap().is_none() {
-        send(&child, Signal::INT);
+        child.send(Signal::INT);
         thread::yield_now();
     }
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(child.wait().code(), Some(1));
     assert_eq!(processes(&["floor", &address.to_string()]), []);
 }
 
@@ -225,62 +261,66 @@ fn second_signal_kills_servers_that_ignore_sigterm() {
 fn kernel_ends_the_candidates_of_a_killed_process() {
     let (folder, first) = (Folder::new("killed"), free_address());
     let mut child = starting(&folder, first);
-    send(&child, Signal::KILL);
-    child.wait().unwrap();
+    child.send(Signal::KILL);
+    child.wait();
     // The kernel has sent SIGTERM to them; they take some time to end.
     for words in [&["floor", &first.to_string()][..], &[&folder.path("marker")]] {
-        while !processes(words).is_empty() {
-            thread::yield_now();
-        }
+        wait_until("ended", || processes(words).is_empty());
     }
 }
 
 #[test]
-fn hangup_is_ignored_under_nohup() {
-    let (folder, first) = (Folder::new("nohup"), free_address());
-    let marker = folder.path("marker");
-    let never = format!("sh -c 'echo > {}; exec tail -f /dev/null {marker}'", folder.pipe());
-    let child = Command::new("nohup")
-        .arg(program())
-        .args(["bench", "http", &url(first), "--start", &never])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    fs::read(folder.path("pipe")).unwrap();
-    send(&child, Signal::HUP);
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
-    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 1, 1, "SIGHUP stays ignored");
-    send(&child, Signal::INT);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", error_text(&output));
-    assert_eq!(processes(&[&marker]), []);
+fn signals_ignored_at_start_stay_ignored() {
+    let nohup = || {
+        let mut nohup = command("nohup");
+        nohup.arg(program());
+        nohup
+    };
+    let background = || command_ignoring("HUP,INT", program());
+    for (command, ignored, last) in [
+        (nohup(), &[Signal::HUP][..], Signal::INT),
+        (background(), &[Signal::HUP, Signal::INT, Signal::INT], Signal::TERM),
+    ] {
+        let (folder, first) = (Folder::new("ignored"), free_address());
+        let (mut pipe, marker) = (folder.pipe(), folder.path("marker"));
+        let never = format!("sh -c 'echo > {pipe}; exec tail -f /dev/null {marker}'");
+        let child = start(&mut bench_by(command, &[&url(first), "--start", &never]));
+        pipe.wait_for_line();
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
+        for signal in ignored {
+            assert_eq!(mask >> (signal.as_raw() - 1) & 1, 1, "{signal:?} stays ignored");
+            child.send(*signal);
+        }
+        child.send(last);
+        let output = child.output();
+        assert_eq!(output.status.code(), Some(1), "{}", error_text(&output));
+        assert_eq!(processes(&[&marker]), []);
+    }
 }
 
 #[test]
 fn signal_ends_the_servers_of_a_comparison_and_removes_their_directory() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let folder = Folder::new("compare");
-        let child = Command::new(program())
+        let mut command = command(program());
+        command
             .args(["bench", "compare", "json", "--only", "floor", "--rounds", "1000", "--json"])
             .env("TMPDIR", &folder.0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let server = || children_of(child.id()).into_iter().find(|pid| is_floor(*pid));
-        let server = loop {
-            if let Some(pid) = server() {
-                break pid;
-            }
-            thread::yield_now();
-        };
+            .stderr(Stdio::piped());
+        let child = start(&mut command);
+        let mut server = None;
+        wait_until("running a server", || {
+            server = children_of(child.id()).into_iter().find(|pid| is_floor(*pid));
+            server.is_some()
+        });
+        let server = server.unwrap();
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
-        send(&child, signal);
-        let output = child.wait_with_output().unwrap();
+        child.send(signal);
+        let output = child.output();
         let text = error_text(&output);
         assert_eq!(output.status.code(), Some(1), "{signal:?}: {text}");
         assert!(text.contains("stopped by a signal"), "{text}");

@@ -69,7 +69,7 @@ const ENTRIES: &[Entry] = &[
     ("[server]", &["user", "group", "daemon", "pid", "pidfile", "chroot"], PROCESS_HELP),
     (
         "[server]",
-        &["threads", "nbthread", "nbproc", "processes", "worker-processes", "cpus"],
+        &["threads", "nbthread", "nbproc", "processes", "worker-processes"],
         "write workers = 4",
     ),
     ("[server]", &["port", "listen", "bind", "address", "host"], LISTENER_HELP),

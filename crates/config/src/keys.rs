@@ -86,7 +86,7 @@ pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
-pub(crate) use tls::{CIPHERS, GROUPS, PROTOCOLS};
+pub(crate) use tls::{CIPHERS, CLIENT_PROTOCOLS, GROUPS, SERVER_PROTOCOLS};
 
 use Preset::{Absent, Required};
 use Shape::{

@@ -618,7 +618,7 @@ impl Default for ListenerTls {
             version_min: TlsVersion::Tls12,
             ciphers: Vec::new(),
             curves: Vec::new(),
-            alpn: vec!["http/1.1".to_owned()],
+            alpn: vec!["http/1.1".to_owned(), "http/1.0".to_owned()],
             client_auth: ClientAuth::Off,
             client_ca: None,
             client_crl: None,

@@ -3,7 +3,7 @@
 //! Never: opens a certificate, key or list. The server crate checks that these files exist and fit together.
 //! Invariant: client certificates are requested only if there are authorities to verify them against.
 
-use crate::keys::{CIPHERS, GROUPS, LISTENER_TLS, PROTOCOLS};
+use crate::keys::{CIPHERS, CLIENT_PROTOCOLS, GROUPS, LISTENER_TLS, SERVER_PROTOCOLS};
 use crate::listeners::refused;
 use crate::model::{CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity};
 use crate::nearest::nearest;
@@ -31,7 +31,7 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
     tls.ciphers = read_names(&table, "ciphers", CIPHERS, notes);
     tls.curves = read_names(&table, "curves", GROUPS, notes);
     if table.value("alpn").is_some() {
-        tls.alpn = read_names(&table, "alpn", PROTOCOLS, notes);
+        tls.alpn = read_names(&table, "alpn", CLIENT_PROTOCOLS, notes);
     }
     table.set_word("client-auth", &mut tls.client_auth, notes);
     tls.client_ca = read_path(&table, "client-ca", notes);
@@ -94,7 +94,7 @@ pub(crate) fn read_pool(table: &Table<'_>, notes: &mut Notes) -> Option<PoolTls>
     table.set_word("min-version", &mut tls.version_min, notes);
     tls.ciphers = read_names(&table, "ciphers", CIPHERS, notes);
     tls.curves = read_names(&table, "curves", GROUPS, notes);
-    tls.alpn = read_names(&table, "alpn", PROTOCOLS, notes);
+    tls.alpn = read_names(&table, "alpn", SERVER_PROTOCOLS, notes);
     tls.resume = table.is_true("resume", notes).unwrap_or(true);
     Some(tls)
 }

@@ -1,7 +1,8 @@
 //! Signals as events of the main thread: blocked in all threads and received by `wait`.
 //! In: SIGTERM, SIGINT, SIGHUP, SIGUSR1. Out: `Signal`.
-//! Never: runs code in a signal handler.
-//! Invariant: `block` is called before any thread starts, because threads inherit the mask.
+//! Never: runs code in a signal handler. Receives a SIGHUP or SIGINT that the process was started to ignore.
+//! Invariant: `block` is called before any thread starts, because threads inherit the mask. Nothing changes the
+//! action of these signals, so that `is_ignored` always reports what the process inherited.
 
 use std::io;
 
@@ -25,6 +26,25 @@ const SIGNALS: [(libc::c_int, Signal); 4] = [
     (libc::SIGUSR1, Signal::User1),
 ];
 
+/// Whether the process was started with this signal ignored. nohup(1) ignores SIGHUP, and a shell without job
+/// control ignores SIGINT in its background processes; a program that honours that keeps the signal ignored.
+/// SIGTERM and SIGUSR1 are sent on purpose, so they are never reported as ignored.
+#[must_use]
+pub fn is_ignored(signal: Signal) -> bool {
+    let number = match signal {
+        Signal::HangUp => libc::SIGHUP,
+        Signal::Interrupt => libc::SIGINT,
+        Signal::Terminate | Signal::User1 => return false,
+    };
+    // SAFETY: all zeroes is a valid value of this plain type. Without a new action, sigaction only writes the
+    // current one to the valid pointer.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        libc::sigaction(number, core::ptr::null(), &mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// Blocks the signals in the calling thread and in all threads that it starts afterwards.
 ///
 /// # Errors
@@ -36,7 +56,7 @@ pub fn block() -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
-/// Waits for the next of the signals, which must be blocked.
+/// Waits for the next of the signals that the process does not ignore. They must be blocked.
 ///
 /// # Errors
 /// The error of sigwait(3). A valid set causes none.
@@ -56,12 +76,14 @@ pub fn wait() -> io::Result<Signal> {
 }
 
 fn signal_set() -> libc::sigset_t {
+    // A blocked signal is delivered to sigwait(3) even if it is ignored (signal(7)), so ignored ones are left out.
+    let received = SIGNALS.into_iter().filter(|(_, signal)| !is_ignored(*signal));
     // SAFETY: all zeroes is a valid value of this plain type, and sigemptyset initialises it anyway. The
     // added numbers are valid signals.
     unsafe {
         let mut set: libc::sigset_t = core::mem::zeroed();
         libc::sigemptyset(&mut set);
-        for (number, _) in SIGNALS {
+        for (number, _) in received {
             libc::sigaddset(&mut set, number);
         }
         set
@@ -76,7 +98,8 @@ mod tests {
     fn wait_returns_a_blocked_signal() {
         std::thread::spawn(|| {
             block().expect("the set is valid");
-            for (number, signal) in SIGNALS {
+            // The tests may run under nohup(1). What happens then is tested with the binary.
+            for (number, signal) in SIGNALS.into_iter().filter(|(_, signal)| !is_ignored(*signal)) {
                 // SAFETY: the signal goes to this thread, where it is blocked.
                 let sent = unsafe { libc::pthread_kill(libc::pthread_self(), number) };
                 assert_eq!(sent, 0);

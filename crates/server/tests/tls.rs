@@ -398,9 +398,9 @@ fn seed_gives_the_same_bytes_in_another_process() {
         eprintln!("{seen}");
         return;
     }
-    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+    let mut other = tidegate_testing::command(std::env::current_exe().unwrap());
     other.args(["--exact", name, "--nocapture"]).env(HASHES_ONLY, "1");
-    let printed = String::from_utf8(other.output().unwrap().stderr).unwrap();
+    let printed = String::from_utf8(tidegate_testing::run(&mut other).stderr).unwrap();
     assert!(printed.contains(&seen), "{seen} The other process printed: {printed}");
 }
 

@@ -6,7 +6,8 @@
 use serde_json::Value;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
+use tidegate_testing::{Started, command, run, start};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tidegate");
 /// Two measured rounds on four connections.
@@ -21,14 +22,12 @@ impl Site {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let made = Command::new("openssl")
+        let made = run(command("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
             .args(["-addext", "basicConstraints=critical,CA:FALSE"])
             .args(["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", "site.key"])
             .args(["-addext", "subjectAltName=DNS:localhost", "-out", "site.pem"])
-            .current_dir(&folder)
-            .output()
-            .expect("openssl runs (package openssl)");
+            .current_dir(&folder));
         assert!(made.status.success(), "{made:?}");
         Self { folder }
     }
@@ -86,13 +85,13 @@ impl Configured {
     }
 
     fn start(&self) -> Peer {
-        let child = Command::new(PROGRAM)
-            .args(["run", "-c"])
-            .arg(&self.file)
-            .env("STATE_DIRECTORY", &self.folder)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child = start(
+            command(PROGRAM)
+                .args(["run", "-c"])
+                .arg(&self.file)
+                .env("STATE_DIRECTORY", &self.folder)
+                .stderr(Stdio::null()),
+        );
         let mut peer = Peer(child);
         while TcpStream::connect(self.address).is_err() {
             assert!(peer.0.try_wait().unwrap().is_none(), "{} exited", self.file.display());
@@ -103,18 +102,10 @@ impl Configured {
 }
 
 /// A server that is killed when the test ends.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+struct Peer(Started);
 
 fn bench(arguments: &[&str]) -> (Value, Option<i32>) {
-    let output =
-        Command::new(PROGRAM).args(["bench", "http", "--json"]).args(arguments).output().unwrap();
+    let output = run(command(PROGRAM).args(["bench", "http", "--json"]).args(arguments));
     let json = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
     (json, output.status.code())

@@ -5,11 +5,14 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use tidegate_testing::{Signal, command, command_ignoring, run, start};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidegate");
 
 fn tidegate(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(arguments).output().expect("the binary runs")
+    run(command(PROGRAM).args(arguments))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -96,16 +99,6 @@ fn usage_errors_have_exit_code_2_and_the_schema_goes_to_stdout() {
     assert_eq!(schema, tidegate_config::schema());
 }
 
-/// Kills the server when the test ends, also if it fails.
-struct Serving(Child);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Connects as soon as the socket exists; fails if the server exits first.
 fn connect(path: &str, server: &mut Child) -> UnixStream {
     loop {
@@ -119,9 +112,16 @@ fn connect(path: &str, server: &mut Child) -> UnixStream {
     }
 }
 
-#[test]
-fn run_serves_a_request_and_exits_with_0_on_sigterm() {
-    let folder = Folder::new("run");
+/// Starts `command` as a server, sends it `signals` and then a request, and ends it with `last`. `check` gets the
+/// status of a worker thread (proc(5)); that of the main thread shows no signal as blocked while it waits for one.
+fn serve(
+    name: &str,
+    mut command: Command,
+    signals: &[Signal],
+    last: Signal,
+    check: impl Fn(&str),
+) -> ExitStatus {
+    let folder = Folder::new(name);
     let socket = folder.0.join("web.sock").display().to_string();
     let file = folder.file(
         "run.toml",
@@ -130,18 +130,51 @@ fn run_serves_a_request_and_exits_with_0_on_sigterm() {
              respond = {{ headers = {{ \"content-type\" = \"application/json\" }}, body = '{{}}' }}\n"
         ),
     );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["run", "-c", &file, "--workers", "1"]).stderr(Stdio::null());
-    let mut server = Serving(command.spawn().expect("the binary runs"));
-    let mut stream = connect(&socket, &mut server.0);
+    let mut server = start(&mut command);
+    let mut stream = connect(&socket, &mut server);
+    for signal in signals {
+        server.send(*signal);
+    }
     let request = b"GET /json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     stream.write_all(request).expect("the request is sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the response is read to its end");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(answer.ends_with("\r\n\r\n{}"), "{answer}");
-    let pid = server.0.id().to_string();
-    let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
-    assert!(killed.success());
-    assert_eq!(server.0.wait().expect("the server exits").code(), Some(0));
+    let process = server.id().to_string();
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("the server runs");
+    let worker = tasks.flatten().find(|task| *task.file_name() != *process);
+    let status = worker.expect("the server has a worker").path().join("status");
+    check(&std::fs::read_to_string(status).expect("the worker runs"));
+    server.send(last);
+    server.wait()
+}
+
+#[test]
+fn run_serves_a_request_and_exits_with_0_on_sigterm_and_sigint() {
+    for (name, last) in [("term", Signal::TERM), ("int", Signal::INT)] {
+        let status = serve(name, command(PROGRAM), &[], last, |_| {});
+        assert_eq!(status.code(), Some(0), "{name}");
+    }
+}
+
+#[test]
+fn signals_ignored_at_start_stay_ignored() {
+    let bits = |signal: Signal| 1_u64 << (signal.as_raw() - 1);
+    let chosen = bits(Signal::HUP) | bits(Signal::INT);
+    let check = |status: &str| {
+        let mask = |field: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field));
+            u64::from_str_radix(line.expect("proc(5) has the field").trim(), 16).expect("a mask")
+        };
+        assert_eq!(mask("SigIgn:") & chosen, chosen);
+        // The kernel keeps a blocked signal even if it is ignored.
+        assert_eq!(mask("SigBlk:") & chosen, 0);
+        assert_eq!(mask("SigBlk:") & bits(Signal::TERM), bits(Signal::TERM));
+    };
+    let ignored = [Signal::HUP, Signal::INT, Signal::INT];
+    let command = command_ignoring("HUP,INT", PROGRAM);
+    let status = serve("ignored", command, &ignored, Signal::TERM, check);
+    assert_eq!(status.code(), Some(0));
 }

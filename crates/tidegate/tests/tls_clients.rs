@@ -4,10 +4,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Output, Stdio};
+
+use tidegate_testing::{Signal, Started, command, run, start};
 
 struct Server {
-    child: Child,
+    child: Started,
     port: String,
     folder: PathBuf,
 }
@@ -26,13 +28,13 @@ impl Server {
                       [[route]]\npath = \"/json\"\nrespond = { body = \"Hello, World!\" }\n\
                       [[route]]\npath = \"/synthetic\"\nsynthetic = true\n";
         std::fs::write(folder.join("site.toml"), config.replace("TLS", tls)).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["run", "-c", "site.toml"])
-            .current_dir(&folder)
-            .env("STATE_DIRECTORY", &folder)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = start(
+            command(env!("CARGO_BIN_EXE_tidegate"))
+                .args(["run", "-c", "site.toml"])
+                .current_dir(&folder)
+                .env("STATE_DIRECTORY", &folder)
+                .stderr(Stdio::piped()),
+        );
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let place = lines
             .by_ref()
@@ -53,29 +55,27 @@ impl Server {
 
     fn curl(&self, arguments: &[&str], path: &str) -> Output {
         let url = format!("https://localhost:{}{path}", self.port);
-        Command::new("curl")
+        run(command("curl")
             .args(["-sS", "--max-time", "20", "--cacert", &self.authority()])
             .args(arguments)
-            .arg(url)
-            .output()
-            .expect("curl runs (package curl)")
+            .arg(url))
     }
 
     /// The output of openssl s_client during one request for `/json`.
     fn s_client(&self, arguments: &[&str]) -> String {
-        let mut client = Command::new("openssl")
-            .args(["s_client", "-connect", &format!("127.0.0.1:{}", self.port)])
-            .args(["-servername", "localhost", "-ign_eof", "-CAfile", &self.authority()])
-            .args(arguments)
-            .current_dir(&self.folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("openssl runs (package openssl)");
+        let mut client = start(
+            command("openssl")
+                .args(["s_client", "-connect", &format!("127.0.0.1:{}", self.port)])
+                .args(["-servername", "localhost", "-ign_eof", "-CAfile", &self.authority()])
+                .args(arguments)
+                .current_dir(&self.folder)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null()),
+        );
         let request = b"GET /json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         client.stdin.as_mut().unwrap().write_all(request).unwrap();
-        let output = client.wait_with_output().unwrap();
+        let output = client.output();
         // Some versions print names with spaces around the equals sign.
         String::from_utf8_lossy(&output.stdout).replace(" = ", "=")
     }
@@ -105,15 +105,19 @@ fn curl_verifies_the_certificate_and_gets_complete_responses() {
     assert_eq!(server.curl(&[], "/synthetic?s=3m").stdout.len(), 3 << 20);
     let old = server.curl(&["--tlsv1.0", "--tls-max", "1.1"], "/json");
     assert!(!old.status.success(), "TLS 1.1 is refused");
-    let unknown = Command::new("curl")
-        .args(["-sS", "--max-time", "20", &format!("https://localhost:{}/json", server.port)])
-        .output()
-        .unwrap();
+    let unknown = run(command("curl").args([
+        "-sS",
+        "--max-time",
+        "20",
+        &format!("https://localhost:{}/json", server.port),
+    ]));
     assert!(!unknown.status.success(), "an unknown certificate is not trusted");
-    let plain = Command::new("curl")
-        .args(["-sS", "--max-time", "20", &format!("http://localhost:{}/json", server.port)])
-        .output()
-        .unwrap();
+    let plain = run(command("curl").args([
+        "-sS",
+        "--max-time",
+        "20",
+        &format!("http://localhost:{}/json", server.port),
+    ]));
     assert!(text(&plain).contains("https://"), "{plain:?}");
 }
 
@@ -134,7 +138,7 @@ fn openssl_resumes_sessions_on_any_worker() {
 
 /// Replaces `site.pem` and `site.key` with a new certificate for `name` and its key.
 fn renew(folder: &Path, name: &str) {
-    let made = Command::new("openssl")
+    let made = run(command("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
         .args([
             "-days",
@@ -145,9 +149,7 @@ fn renew(folder: &Path, name: &str) {
             "subjectAltName=DNS:localhost",
         ])
         .args(["-keyout", "new.key", "-out", "new.pem"])
-        .current_dir(folder)
-        .output()
-        .expect("openssl runs (package openssl)");
+        .current_dir(folder));
     assert!(made.status.success(), "{made:?}");
     std::fs::rename(folder.join("new.key"), folder.join("site.key")).unwrap();
     std::fs::rename(folder.join("new.pem"), folder.join("site.pem")).unwrap();
@@ -164,8 +166,7 @@ fn renewed_certificate_is_served_without_a_lost_request_and_a_broken_key_is_igno
     );
     assert!(server.s_client(&[]).contains("CN=first"));
     std::fs::write(folder.join("site.key"), "broken").unwrap();
-    let hang_up = format!("kill -HUP {}", server.child.id());
-    assert!(Command::new("sh").args(["-c", &hang_up]).status().unwrap().success());
+    server.child.send(Signal::HUP);
     for _ in 0..20 {
         let answer = server.s_client(&[]);
         assert!(answer.contains("CN=first") && answer.contains("Hello, World!"), "{answer}");
@@ -184,11 +185,9 @@ fn load_generator_verifies_certificates_and_counts_resumptions() {
     let server = Server::start("bench");
     let url = format!("https://localhost:{}/json", server.port);
     let report = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        let output = run(command(env!("CARGO_BIN_EXE_tidegate"))
             .args(["bench", "http", &url, "--json", "-c", "6"])
-            .args(arguments)
-            .output()
-            .unwrap();
+            .args(arguments));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let number = |name: &str| {
             let (_, rest) = text.split_once(&format!("\"{name}\": ")).expect(name);

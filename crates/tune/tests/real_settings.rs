@@ -4,8 +4,9 @@
 mod support;
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 use support::Scratch;
+use tidegate_testing::{command, run};
 use tidegate_tune::action::Action;
 use tidegate_tune::apply::apply;
 use tidegate_tune::host::Host;
@@ -18,12 +19,8 @@ const TUNE: &str = env!("CARGO_BIN_EXE_tidegate-tune");
 /// Runs a script in its own network namespace, with `$TUNE` and `$STATE`.
 fn in_namespace(script: &str, state: &Scratch) -> Output {
     let flags = if rustix::process::geteuid().is_root() { "-n" } else { "-rn" };
-    Command::new("unshare")
-        .args([flags, "sh", "-euc", script])
-        .env("TUNE", TUNE)
-        .env("STATE", &state.0)
-        .output()
-        .expect("this test requires the tool unshare (util-linux)")
+    let mut command = command("unshare");
+    run(command.args([flags, "sh", "-euc", script]).env("TUNE", TUNE).env("STATE", &state.0))
 }
 
 fn passes(script: &str) -> String {
@@ -159,14 +156,9 @@ fn security_trade_off_requires_accept_risk() {
     let tree = Scratch::of_host("ena-vm");
     let state = Scratch::new();
     let apply = |words: &[&str]| {
-        let output = Command::new(TUNE)
-            .args(["apply", "--root"])
-            .arg(&tree.0)
-            .arg("--state")
-            .arg(&state.0)
-            .args(words)
-            .output()
-            .unwrap();
+        let mut command = command(TUNE);
+        command.args(["apply", "--root"]).arg(&tree.0).arg("--state").arg(&state.0);
+        let output = run(command.args(words));
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let (code, text) = apply(&["syscall-audit"]);
@@ -275,7 +267,7 @@ fn incomplete_journal_line_is_removed_after_a_full_disk() {
 #[test]
 fn unknown_names_are_usage_errors() {
     let refused = |words: &[&str], reason: &str| {
-        let output = Command::new(TUNE).args(words).output().unwrap();
+        let output = run(command(TUNE).args(words));
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
         assert!(text.contains(reason), "{words:?}: {text}");
@@ -296,30 +288,30 @@ fn unknown_names_are_usage_errors() {
 #[test]
 fn recorded_host_has_its_own_journal() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
-    let run = |words: &[&str]| {
-        let output = Command::new(TUNE).args(words).output().unwrap();
+    let tune = |words: &[&str]| {
+        let output = run(command(TUNE).args(words));
         let text = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&text).into_owned())
     };
     let (root, folder) = (tree.0.to_str().unwrap(), state.0.to_str().unwrap());
-    let (code, text) = run(&["apply", "capacity-somaxconn", "--yes", "--root", root]);
+    let (code, text) = tune(&["apply", "capacity-somaxconn", "--yes", "--root", root]);
     assert_eq!(code, Some(0), "{text}");
     assert!(
         tree.0.join("var/lib/tidegate/tune/journal.jsonl").exists(),
         "the journal is inside its tree"
     );
-    let (code, text) = run(&["undo", "--root", root]);
+    let (code, text) = tune(&["undo", "--root", root]);
     assert!(code == Some(0) && text.contains("somaxconn: restored"), "{text}");
     // With the same --state directory, the live host refuses the journal of the recorded host.
     let apply = ["apply", "capacity-somaxconn", "--yes", "--root", root, "--state", folder];
-    assert_eq!(run(&apply).0, Some(0));
-    let (code, text) = run(&["undo", "--state", folder]);
+    assert_eq!(tune(&apply).0, Some(0));
+    let (code, text) = tune(&["undo", "--state", folder]);
     assert_eq!(code, Some(1), "{text}");
     assert!(
         text.contains(&format!("the recorded host {}", tree.0.canonicalize().unwrap().display())),
         "{text}"
     );
-    let (code, text) = run(&["undo", "--state", folder, "--root", root]);
+    let (code, text) = tune(&["undo", "--state", folder, "--root", root]);
     assert!(code == Some(0) && text.contains("somaxconn: restored"), "{text}");
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 use support::Scratch;
+use tidegate_testing::{command, run};
 use tidegate_tune::check::{Report, check};
 use tidegate_tune::finding::{Finding, State};
 use tidegate_tune::host::Host;
@@ -419,8 +419,8 @@ fn recorder_runs_each_tool_for_each_interface() {
     let path = format!("{}:{}", tools.0.display(), std::env::var("PATH").unwrap());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/record.sh");
     let folder = out.0.join("here");
-    let status = Command::new("sh").arg(script).arg(&folder).env("PATH", path).status().unwrap();
-    assert!(status.success());
+    let output = run(command("sh").arg(script).arg(&folder).env("PATH", path));
+    assert!(output.status.success(), "{output:?}");
     for flag in ["-c", "-k", "-l"] {
         let recorded =
             fs::read_to_string(folder.join(format!("commands/ethtool_{flag}_lo"))).unwrap();
@@ -439,11 +439,8 @@ fn queues_are_created_before_their_interrupts_are_placed() {
     let shown = tree.0.join("commands/ethtool_-l_eth0");
     let fewer = fs::read_to_string(&shown).unwrap().replacen("Combined:\t4", "Combined:\t3", 2);
     fs::write(shown, fewer.replacen("Combined:\t3", "Combined:\t4", 1)).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-tune"))
-        .args(["apply", "locality", "--root"])
-        .arg(&tree.0)
-        .output()
-        .unwrap();
+    let mut tune = command(env!("CARGO_BIN_EXE_tidegate-tune"));
+    let output = run(tune.args(["apply", "locality", "--root"]).arg(&tree.0));
     let text = String::from_utf8(output.stdout).unwrap();
     let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
     let order = ["systemctl stop irqbalance", "ethtool -L eth0", "/proc/irq/28/smp_affinity_list"];

@@ -23,8 +23,11 @@ pub(crate) const CIPHERS: &[&str] = &[
 /// Key exchange groups that a file may name.
 pub(crate) const GROUPS: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"];
 
-/// Application protocols that a file may name (ALPN).
-pub(crate) const PROTOCOLS: &[&str] = &["http/1.1"];
+/// Application protocols (ALPN) that a listener may accept.
+pub(crate) const CLIENT_PROTOCOLS: &[&str] = &["http/1.1", "http/1.0"];
+
+/// Application protocols that a pool may offer to its servers: requests are sent as HTTP/1.1.
+pub(crate) const SERVER_PROTOCOLS: &[&str] = &["http/1.1"];
 
 const CIPHERS_KEY: Key = key(
     "ciphers",
@@ -75,10 +78,11 @@ pub static LISTENER_TLS: Section = Section {
         CURVES_KEY,
         key(
             "alpn",
-            List(&Name(PROTOCOLS)),
-            Value("[\"http/1.1\"]"),
-            "Application protocols, in order of preference.",
-            "",
+            List(&Name(CLIENT_PROTOCOLS)),
+            Value("[\"http/1.1\", \"http/1.0\"]"),
+            "Application protocols (ALPN), in order of preference. A client that offers protocols, \
+             but none of these, is rejected.",
+            "Clients that only know HTTP/1.0 are served like those without ALPN.",
         ),
         key(
             "client-auth",
@@ -199,7 +203,7 @@ pub static POOL_TLS: Section = Section {
         CURVES_KEY,
         key(
             "alpn",
-            List(&Name(PROTOCOLS)),
+            List(&Name(SERVER_PROTOCOLS)),
             Absent,
             "Application protocols to offer. Without it, none is offered.",
             "",

@@ -3,7 +3,9 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
+
+use tidegate_testing::{command, start};
 
 use crate::gate::Gate;
 use crate::process::{Folder, program, run, run_well, text};
@@ -24,7 +26,7 @@ fn make_client(folder: &Folder, name: &str, signing: &str) {
 /// The fingerprint in the form that openssl prints: upper case, with colons.
 fn fingerprint(folder: &Folder, name: &str) -> String {
     let pem = folder.join(&format!("{name}.pem"));
-    let mut command = Command::new(program("openssl", "openssl"));
+    let mut command = command(program("openssl", "openssl"));
     let printed =
         run_well(command.args(["x509", "-in", &pem, "-noout", "-fingerprint", "-sha256"]));
     printed.trim().split_once('=').expect("openssl prints NAME=FINGERPRINT").1.to_owned()
@@ -42,18 +44,18 @@ fn ask(folder: &Folder, gate: &Gate, name: Option<&str>, arguments: &[&str]) -> 
 
 /// The output of openssl s_client; `arguments` may save the session to a file or resume it from one.
 fn s_client(folder: &Folder, address: SocketAddr, arguments: &[&str]) -> String {
-    let mut client = Command::new(program("openssl", "openssl"))
+    let mut command = command(program("openssl", "openssl"));
+    command
         .args(["s_client", "-connect", &address.to_string(), "-ign_eof", "-CAfile", "ca.pem"])
         .args(arguments)
         .current_dir(folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("openssl runs");
+        .stderr(Stdio::null());
+    let mut client = start(&mut command);
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     client.stdin.take().expect("stdin is piped").write_all(request).expect("openssl reads stdin");
-    text(&client.wait_with_output().expect("openssl exits").stdout)
+    text(&client.output().stdout)
 }
 
 fn listener(folder: &Folder, auth: &str) -> String {

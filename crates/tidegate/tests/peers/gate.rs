@@ -3,8 +3,10 @@
 
 use std::io::{BufReader, Read as _};
 use std::net::SocketAddr;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::thread::JoinHandle;
+
+use tidegate_testing::command;
 
 use crate::process::{Folder, Process};
 
@@ -26,7 +28,7 @@ impl Gate {
     /// As `start`, with additional arguments of `run`.
     pub fn start_with(folder: &Folder, config: &str, arguments: &[&str]) -> Self {
         let file = folder.file("tidegate.toml", config);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
         command.args(["run", "-c", &file]).args(arguments).stderr(Stdio::piped());
         let mut process = Process::spawn(&mut command);
         let stderr = process.child().stderr.take().expect("stderr is piped");

@@ -3,6 +3,8 @@
 
 use std::process::Command;
 
+use tidegate_testing::command;
+
 use crate::gate::Gate;
 use crate::origins::{LogLine, Nginx};
 use crate::process::{Folder, program, run_well};
@@ -18,7 +20,7 @@ pub struct WrkReport {
 }
 
 pub fn wrk() -> Command {
-    let mut command = Command::new(program("wrk", "wrk"));
+    let mut command = command(program("wrk", "wrk"));
     command.args(["--threads", "1", "--timeout", "30s"]);
     command
 }
@@ -71,7 +73,7 @@ fn wrk_with_512_connections_sees_no_error_and_agrees_with_the_nginx_log() {
 #[test]
 fn h2load_over_http_1_agrees_with_the_nginx_log() {
     let (_folder, nginx, gate) = setup("h2load");
-    let mut command = Command::new(program("h2load", "nghttp2-client"));
+    let mut command = command(program("h2load", "nghttp2-client"));
     command.args(["--h1", "--requests", "20000", "--clients", "512", "--threads", "1"]);
     let report = run_well(command.arg(gate.url("/page")));
     let wanted = "requests: 20000 total, 20000 started, 20000 done, 20000 succeeded, \

@@ -7,6 +7,8 @@ use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::process::{Command, ExitStatus, Stdio};
 
+use tidegate_testing::{Signal, command};
+
 use crate::process::{Folder, Process, free_address, run, run_well, text};
 use crate::proxy_protocol::{make_certificate, openssl};
 use crate::requests::curl;
@@ -49,7 +51,7 @@ impl Logging {
             entry.repeat(ENTRIES)
         );
         let file = folder.file("tidegate.toml", config);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
         let mut process = Process::spawn(command.args(["run", "-c", &file]).stderr(stderr));
         process.wait_for_listener(plain);
         Self { folder, process, door, plain }
@@ -65,7 +67,7 @@ impl Logging {
                 }
             }
             if round > 0 {
-                self.process.signal("-HUP");
+                self.process.signal(Signal::HUP);
             }
             let mut bad = self.curl_tls("ca.pem");
             bad.args([
@@ -96,7 +98,7 @@ impl Logging {
                 self.door.ip()
             ),
         );
-        self.process.signal("-HUP");
+        self.process.signal(Signal::HUP);
         let mut request = self.curl_tls("site.pem");
         self.process
             .wait_until("serving the new certificate", || run(&mut request).status.success());

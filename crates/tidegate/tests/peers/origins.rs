@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
+use tidegate_testing::command;
+
 use crate::process::{Folder, Process, free_address, program};
 
 /// nginx serving files from the folder's `files`, logging one line a request.
@@ -37,7 +39,7 @@ impl Nginx {
             .replace("{folder}", &folder.path().display().to_string())
             .replace("{address}", &address.to_string());
         let file = folder.file("nginx.conf", config);
-        let mut command = Command::new(program("nginx", "nginx-light"));
+        let mut command = command(program("nginx", "nginx-light"));
         command.args(["-e", &folder.join("nginx-error.log"), "-c", &file]);
         let mut process = Process::spawn(&mut command);
         process.wait_for_listener(address);
@@ -169,10 +171,10 @@ fn python_with_packages() -> Command {
         std::path::Path::new(python).exists(),
         "{python} is missing: run scripts/install-peers.sh"
     );
-    Command::new(python)
+    command(python)
 }
 
 /// The distribution's Python, which has the distribution's `websockets`.
 pub fn python() -> Command {
-    Command::new(program("python3", "python3"))
+    command(program("python3", "python3"))
 }

@@ -7,9 +7,13 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use tidegate_testing::{Signal, Started, start};
+
+pub use tidegate_testing::run;
 
 /// Longest wait until a program is ready.
 const READY_MAX: Duration = Duration::from_secs(30);
@@ -29,12 +33,6 @@ pub fn program(name: &str, package: &str) -> PathBuf {
         .unwrap_or_else(|| {
             panic!("{name} is missing: run scripts/install-peers.sh or apt-get install {package}")
         })
-}
-
-/// Runs a program until it exits.
-pub fn run(command: &mut Command) -> Output {
-    let output = command.stdin(Stdio::null()).output();
-    output.unwrap_or_else(|error| panic!("{command:?} does not run: {error}"))
 }
 
 /// Runs a program, which must exit with success; returns its standard output.
@@ -99,12 +97,11 @@ impl Drop for Folder {
 }
 
 /// A process that is killed when this value is dropped.
-pub struct Process(Child);
+pub struct Process(Started);
 
 impl Process {
     pub fn spawn(command: &mut Command) -> Self {
-        let child = command.stdin(Stdio::null()).spawn();
-        Self(child.unwrap_or_else(|error| panic!("{command:?} does not run: {error}")))
+        Self(start(command.stdin(Stdio::null())))
     }
 
     pub fn pid(&self) -> u32 {
@@ -117,18 +114,15 @@ impl Process {
 
     /// Sends SIGTERM.
     pub fn terminate(&self) {
-        self.signal("-TERM");
+        self.signal(Signal::TERM);
     }
 
-    /// Sends a signal, given as an option of kill: `-STOP`.
-    pub fn signal(&self, signal: &str) {
-        let pid = self.pid().to_string();
-        let status = Command::new("kill").args([signal, &pid]).status().expect("kill runs");
-        assert!(status.success(), "process {pid} has exited already");
+    pub fn signal(&self, signal: Signal) {
+        self.0.send(signal);
     }
 
     pub fn wait(&mut self) -> ExitStatus {
-        self.0.wait().expect("the process exits")
+        self.0.wait()
     }
 
     /// Waits until `address` accepts connections.
@@ -155,12 +149,5 @@ impl Process {
         BufReader::new(stdout).read_line(&mut line).expect("stdout can be read");
         assert!(line.ends_with('\n'), "the process exited before it printed its address");
         line.trim_end().to_owned()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

@@ -2,7 +2,8 @@
 //! In: a chain of proxies. Out: complete responses, one entry in Via and X-Forwarded-For for each proxy.
 
 use std::net::SocketAddr;
-use std::process::Command;
+
+use tidegate_testing::command;
 
 use crate::gate::{Gate, proxy_config};
 use crate::load::{parse_wrk, wrk};
@@ -25,7 +26,7 @@ impl HaProxy {
              backend origin\n  server origin {server}\n"
         );
         let file = folder.file(&format!("{name}.cfg"), config);
-        let mut command = Command::new(program("haproxy", "haproxy"));
+        let mut command = command(program("haproxy", "haproxy"));
         let mut process = Process::spawn(command.args(["-db", "-q", "-f", &file]));
         process.wait_for_listener(address);
         Self { _process: process, address }

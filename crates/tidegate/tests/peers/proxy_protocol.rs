@@ -2,7 +2,8 @@
 //! In: a client on a loopback address of its own. Out: that address at the last server, through all hops.
 
 use std::net::SocketAddr;
-use std::process::Command;
+
+use tidegate_testing::command;
 
 use crate::gate::Gate;
 use crate::origins::Script;
@@ -31,7 +32,7 @@ pub fn make_certificate(folder: &Folder) {
 
 /// Runs openssl in the folder.
 pub fn openssl(folder: &Folder, arguments: &str) {
-    let mut command = Command::new(program("openssl", "openssl"));
+    let mut command = command(program("openssl", "openssl"));
     run_well(command.args(arguments.split_whitespace()).current_dir(folder.path()));
 }
 
@@ -42,7 +43,7 @@ pub fn haproxy(folder: &Folder, bind: SocketAddr, proxies: &str) -> Process {
          \x20 timeout server 60s\n{proxies}"
     );
     let file = folder.file(&format!("haproxy-{}.cfg", bind.ip()), config);
-    let mut command = Command::new(program("haproxy", "haproxy"));
+    let mut command = command(program("haproxy", "haproxy"));
     let mut process = Process::spawn(command.args(["-db", "-q", "-f", &file]));
     process.wait_for_listener(bind);
     process
@@ -188,7 +189,7 @@ fn nginx_with_proxy_protocol(folder: &Folder, address: SocketAddr) -> Process {
          return 200 \"$proxy_protocol_addr $proxy_protocol_server_port <>\";\n}}\n}}\n"
     );
     let file = folder.file("nginx-proxied.conf", config);
-    let mut command = Command::new(program("nginx", "nginx-light"));
+    let mut command = command(program("nginx", "nginx-light"));
     command.args(["-e", &folder.join("nginx-proxied-error.log"), "-c", &file]);
     let mut process = Process::spawn(&mut command);
     process.wait_for_listener(address);
@@ -240,7 +241,7 @@ fn nginx_sends_the_client_address_before_tls() {
         server(secure, gate.addresses()[1])
     );
     let file = folder.file("nginx-front.conf", config);
-    let mut command = Command::new(program("nginx", "nginx-light"));
+    let mut command = command(program("nginx", "nginx-light"));
     command.args(["-e", &folder.join("nginx-front-error.log"), "-c", &file]);
     let mut front = Process::spawn(&mut command);
     front.wait_for_listener(plain);

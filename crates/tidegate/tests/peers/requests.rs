@@ -4,6 +4,8 @@
 
 use std::process::Command;
 
+use tidegate_testing::command;
+
 use crate::gate::Gate;
 use crate::origins::Script;
 use crate::process::{Folder, program, run, run_well, text};
@@ -11,7 +13,7 @@ use crate::process::{Folder, program, run, run_well, text};
 const BODY_BYTES: usize = 10 << 20;
 
 pub fn curl() -> Command {
-    let mut command = Command::new(program("curl", "curl"));
+    let mut command = command(program("curl", "curl"));
     // Ignore the curl configuration of the user and proxies of the environment; never run forever.
     command.args(["-q", "--silent", "--show-error", "--noproxy", "*", "--max-time", "120"]);
     command

@@ -2,8 +2,10 @@
 //! In: SIGTERM during the load. Out: no request in flight is lost, and the exit status is 0.
 
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
+
+use tidegate_testing::{Signal, Started, command, start};
 
 use crate::gate::{Gate, proxy_config};
 use crate::load::{parse_wrk, wrk};
@@ -12,18 +14,18 @@ use crate::process::{Folder, Process, free_address, program, run_well, text};
 use crate::requests::curl;
 
 /// Starts wrk and waits until it sends requests.
-fn begin_wrk(gate: &Gate, arguments: &[&str]) -> std::process::Child {
+fn begin_wrk(gate: &Gate, arguments: &[&str]) -> Started {
     let url = gate.url("/page");
     let mut command = wrk();
     command.args(arguments).arg(url).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().expect("wrk runs");
+    let child = start(&mut command);
     // After a second the load is running; the amount of load does not matter.
     std::thread::sleep(Duration::from_secs(1));
     child
 }
 
-fn end_wrk(child: std::process::Child) -> crate::load::WrkReport {
-    let output = child.wait_with_output().expect("wrk ends");
+fn end_wrk(child: Started) -> crate::load::WrkReport {
+    let output = child.output();
     assert!(output.status.success(), "{}", text(&output.stderr));
     parse_wrk(text(&output.stdout))
 }
@@ -64,10 +66,10 @@ fn sigterm_finishes_a_download_and_refuses_new_connections() {
     let mut download = Process::spawn(&mut command);
     let has_begun = || std::fs::metadata(&received).is_ok_and(|file| file.len() > 0);
     download.wait_until("receiving", has_begun);
-    download.signal("-STOP");
+    download.signal(Signal::STOP);
     gate.terminate();
     download.wait_until("refused a second connection", || TcpStream::connect(address).is_err());
-    download.signal("-CONT");
+    download.signal(Signal::CONT);
     assert!(download.wait().success(), "the download was cut");
     let length = std::fs::metadata(&received).map(|file| file.len());
     assert_eq!(length.expect("curl wrote the body"), BYTES);
@@ -137,7 +139,7 @@ fn port_in_use_by_another_program_fails_the_start() {
     let folder = Folder::new("taken");
     let nginx = Nginx::start(&folder);
     let file = folder.file("tidegate.toml", proxy_config(nginx.address, "127.0.0.1:9"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
     let output = crate::process::run(command.args(["run", "-c", &file]));
     let messages = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{messages}");
@@ -153,7 +155,7 @@ fn second_tidegate_on_the_same_port_reports_the_sharing() {
     let config = proxy_config(free_address(), "127.0.0.1:9");
     let first = Gate::start(&folder, &config);
     let file = folder.file("second.toml", &config);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["run", "-c", &file]).stderr(Stdio::piped());
     let mut second = Process::spawn(&mut command);
     let stderr = second.child().stderr.take().expect("stderr is piped");

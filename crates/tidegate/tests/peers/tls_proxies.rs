@@ -2,7 +2,8 @@
 //! In: certificates made by openssl. Out: a response if the certificate verifies, 502 if it does not.
 
 use std::net::SocketAddr;
-use std::process::Command;
+
+use tidegate_testing::command;
 
 use crate::gate::Gate;
 use crate::origins::Script;
@@ -20,7 +21,7 @@ fn nginx(folder: &Folder, address: SocketAddr, server: &str) -> Process {
          ssl_certificate_key {home}/site.key;\n{server}}}\n}}\n"
     );
     let file = folder.file("nginx-tls.conf", config);
-    let mut command = Command::new(program("nginx", "nginx-light"));
+    let mut command = command(program("nginx", "nginx-light"));
     command.args(["-e", &folder.join("nginx-tls-error.log"), "-c", &file]);
     let mut process = Process::spawn(&mut command);
     process.wait_for_listener(address);

@@ -5,9 +5,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use tidegate_testing::{Started, command, start};
 
 /// A running Tidegate process. Dropping it kills the process and removes its folder.
 pub struct Gate {
@@ -18,7 +20,7 @@ pub struct Gate {
     /// Listener with a route for each kind of local response: `/synthetic`, `/to` (a redirect), `/get` (for
     /// GET only), `/empty`, `/unmodified`, and `/limited`, which is proxied.
     pub local: SocketAddr,
-    child: Child,
+    child: Started,
     /// Holds the configuration file.
     folder: PathBuf,
 }
@@ -35,12 +37,12 @@ impl Gate {
         std::fs::create_dir_all(&folder).expect("the folder can be created");
         let file = folder.join("probe.toml");
         std::fs::write(&file, configuration(origin)).expect("the file can be written");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["run", "--workers", "1", "-c"])
-            .arg(&file)
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
+        let mut child = start(
+            command(env!("CARGO_BIN_EXE_tidegate"))
+                .args(["run", "--workers", "1", "-c"])
+                .arg(&file)
+                .stderr(Stdio::piped()),
+        );
         let stderr = child.stderr.take().expect("stderr is piped");
         let mut lines = BufReader::new(stderr).lines();
         let mut find = |name: &str| -> SocketAddr {

@@ -130,7 +130,7 @@ pub fn run(args: &ProveArgs) -> io::Result<u8> {
     };
     // Registered before the first change: from here on, a signal only requests a stop.
     let stop_requested = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in stop_signals(&fs::read_to_string("/proc/self/status").unwrap_or_default()) {
         signal_hook::flag::register(signal, Arc::clone(&stop_requested))?;
     }
     let mut journal = Journal::open(&args.state).map_err(io::Error::other)?;
@@ -203,6 +203,15 @@ pub fn run_capacity(args: &CapacityArgs) -> io::Result<u8> {
         .map_err(io::Error::other)?;
     writeln!(io::stdout().lock(), "{count}")?;
     Ok(0)
+}
+
+/// The signals that request a stop: not SIGINT or SIGHUP if this process was started with them ignored, as nohup(1)
+/// and shells without job control do. `status` is its /proc/self/status; field SigIgn has bit 0 for signal 1.
+fn stop_signals(status: &str) -> Vec<i32> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let is_ignored = |signal: i32| signal != SIGTERM && mask >> (signal - 1) & 1 == 1;
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect()
 }
 
 /// An error message for invalid arguments, before the host is checked.
@@ -377,4 +386,25 @@ fn method_of(args: &ProveArgs, load: &Load) -> String {
         list_text(&load.server_cpus),
         list_text(&load.client_cpus)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_do_not_request_a_stop() {
+        let status =
+            |mask: &str| format!("SigBlk:\t0000000000000000\nSigIgn:\t{mask}\nSigCgt:\t0\n");
+        for (mask, signals) in [
+            ("0000000000001000", &[SIGINT, SIGTERM, SIGHUP][..]),
+            ("0000000000001001", &[SIGINT, SIGTERM]),
+            ("0000000000001002", &[SIGTERM, SIGHUP]),
+            ("ffffffffffffffff", &[SIGTERM]),
+            ("unknown", &[SIGINT, SIGTERM, SIGHUP]),
+        ] {
+            assert_eq!(stop_signals(&status(mask)), signals, "{mask}");
+        }
+        assert_eq!(stop_signals(""), [SIGINT, SIGTERM, SIGHUP]);
+    }
 }

@@ -3,9 +3,12 @@
 //! Never: offers a broken algorithm: only those in the tables can be selected.
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion, version};
+use rustls::{
+    ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion, Tls13CipherSuite, version,
+};
 
 use super::randomness::Randomness;
+use super::records::{CheckedAead, tls13, with_aead};
 use super::setup::{SetupFault, SetupKind};
 
 /// A version of TLS.
@@ -80,9 +83,9 @@ pub const GROUP_NAMES: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384"]
 const CIPHERS: [SupportedCipherSuite; 9] = {
     use aws_lc_rs::cipher_suite as suite;
     [
-        suite::TLS13_AES_256_GCM_SHA384,
-        suite::TLS13_AES_128_GCM_SHA256,
-        suite::TLS13_CHACHA20_POLY1305_SHA256,
+        SupportedCipherSuite::Tls13(&AES_256_GCM),
+        SupportedCipherSuite::Tls13(&AES_128_GCM),
+        SupportedCipherSuite::Tls13(&CHACHA20_POLY1305),
         suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
         suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
         suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
@@ -92,6 +95,21 @@ const CIPHERS: [SupportedCipherSuite; 9] = {
     ]
 };
 const _: () = assert!(CIPHERS.len() == CIPHER_NAMES.len());
+
+/// The suites of TLS 1.3, with the checks of `CheckedAead`.
+static AES_256_GCM: Tls13CipherSuite = with_aead(AES_256_GCM_BASE, &AES_256_GCM_AEAD);
+static AES_128_GCM: Tls13CipherSuite = with_aead(AES_128_GCM_BASE, &AES_128_GCM_AEAD);
+static CHACHA20_POLY1305: Tls13CipherSuite =
+    with_aead(CHACHA20_POLY1305_BASE, &CHACHA20_POLY1305_AEAD);
+static AES_256_GCM_AEAD: CheckedAead = CheckedAead::of(AES_256_GCM_BASE);
+static AES_128_GCM_AEAD: CheckedAead = CheckedAead::of(AES_128_GCM_BASE);
+static CHACHA20_POLY1305_AEAD: CheckedAead = CheckedAead::of(CHACHA20_POLY1305_BASE);
+const AES_256_GCM_BASE: &Tls13CipherSuite =
+    tls13(&aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384);
+const AES_128_GCM_BASE: &Tls13CipherSuite =
+    tls13(&aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256);
+const CHACHA20_POLY1305_BASE: &Tls13CipherSuite =
+    tls13(&aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256);
 
 /// The OpenSSL name of the suite with this IANA name, as the PROXY protocol uses it; an unknown name is
 /// returned unchanged.

@@ -158,7 +158,9 @@ impl From<Error> for Fault {
             Error::InvalidCertRevocationList(_) => {
                 Self::Certificate(CertificateFault::RevocationUnknown)
             }
-            // rustls has no specific error for a resolver that found no certificate.
+            // rustls has no specific errors for a certificate whose key the TLS 1.2 client cannot verify, and for
+            // a resolver that found no certificate.
+            Error::General(text) if text == "incompatible signing key" => Self::Incompatible,
             Error::General(_) => Self::NameUnknown,
             _ => Self::Bug,
         }

@@ -17,6 +17,7 @@ pub(crate) mod fuzz;
 mod hello;
 mod identity;
 mod randomness;
+mod records;
 mod refusal;
 mod session;
 mod sessions;

@@ -13,12 +13,13 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
 };
-use rustls::{ClientConfig, CommonState, Error, HandshakeKind, ServerConfig};
+use rustls::{AlertDescription, ClientConfig, CommonState, Error, HandshakeKind, ServerConfig};
 
 use super::choice::{Version, cipher_name};
 use super::fault::{CertificateFault, Fault};
 use super::hello::read_server_name;
 use super::identity::PeerIdentity;
+use super::records::{self, CONTENT_BYTES_MAX, HANDSHAKE, HEADER_BYTES, PlainRecords};
 use super::refusal::LastRefused;
 
 /// Bytes held of incomplete input: the largest handshake message that is reassembled (64 KiB; RFC 8446
@@ -26,10 +27,6 @@ use super::refusal::LastRefused;
 pub const HELD_BYTES_MAX: usize = 65_536 + RECORD_BYTES_MAX;
 /// Bytes of the largest record: header, content, and the overhead of TLS 1.2 (RFC 5246 section 6.2.3).
 const RECORD_BYTES_MAX: usize = HEADER_BYTES + CONTENT_BYTES_MAX + 2048;
-/// Bytes of the header of a record: type, version, length.
-const HEADER_BYTES: usize = 5;
-/// Plain bytes of one record.
-const CONTENT_BYTES_MAX: usize = 16_384;
 /// Bytes that sealing adds to a record: header, explicit nonce (TLS 1.2), type (TLS 1.3), tag.
 const SEAL_BYTES_MAX: usize = 32;
 /// Bytes of a sealed alert.
@@ -49,6 +46,8 @@ pub struct TlsSession {
     /// `HELD_BYTES_MAX`.
     held: Vec<u8>,
     stage: Stage,
+    /// The records received before the version was negotiated.
+    records: PlainRecords,
     name: RequestedName,
     /// Where the acceptor keeps a rejected client certificate; `None` if none are requested.
     refused: Option<Arc<LastRefused>>,
@@ -147,6 +146,7 @@ impl TlsSession {
             side,
             held: Vec::new(),
             stage,
+            records: PlainRecords::default(),
             name,
             refused: None,
             was_established: false,
@@ -178,6 +178,10 @@ impl TlsSession {
                 }
             }
             Stage::ExpectHandshake | Stage::Established => {}
+        }
+        if self.side.state().protocol_version().is_none() && self.records.find_overlong(input) {
+            records::append_alert(AlertDescription::RecordOverflow, out);
+            return self.fail(Fault::Oversized);
         }
         let was = (self.is_established(), self.peer_closed);
         let mut input = input;
@@ -351,8 +355,16 @@ impl TlsSession {
                 }
                 Next::Failed(error) => {
                     self.was_established |= !self.side.state().is_handshaking();
+                    let (fault, sent) = (Fault::from(error), out.len());
                     self.send_alert(input.get_mut(used..).unwrap_or_default(), out);
-                    return self.fail(Fault::from(error));
+                    // For some faults rustls writes no alert (RFC 8446 section 6.2: should be sent).
+                    if self.sends_plaintext()
+                        && !records::has_alert(out.get(sent..).unwrap_or_default())
+                        && let Some(alert) = records::alert_for(fault)
+                    {
+                        records::append_alert(alert, out);
+                    }
+                    return self.fail(fault);
                 }
                 Next::Unsealed(_) => return self.fail(Fault::Bug),
             }
@@ -365,6 +377,19 @@ impl TlsSession {
         let mut nothing = Vec::new();
         while self.side.state().wants_write() {
             self.side.step(rest, &mut nothing, out, Write::Nothing);
+        }
+    }
+
+    /// Whether the records of this side are surely not protected yet.
+    fn sends_plaintext(&self) -> bool {
+        let state = self.side.state();
+        match (&self.side, state.protocol_version().and_then(Version::of)) {
+            (_, None) => true,
+            // The server's Finished comes after the client's, unless a session is resumed.
+            (Side::Server(_), Some(Version::Tls12)) => {
+                state.is_handshaking() && state.handshake_kind() != Some(HandshakeKind::Resumed)
+            }
+            (Side::Server(_), Some(Version::Tls13)) | (Side::Client(_), Some(_)) => false,
         }
     }
 
@@ -405,9 +430,6 @@ impl TlsSession {
         Err(fault)
     }
 }
-
-/// The content type of handshake records, the first byte of every TLS connection.
-const HANDSHAKE: u8 = 22;
 
 /// The fault of a connection that begins with another byte. All usual HTTP methods begin with a capital
 /// letter.

@@ -377,11 +377,13 @@ fn certificate_is_chosen_by_name_and_strict_names_reject_unknown_names() {
 fn server_chooses_the_alpn_protocol_and_rejects_unknown_ones() {
     let authority = Authority::new("authority");
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let settings = AcceptorSettings { alpn: names(&["h2", "http/1.1"]), ..settings(&authority) };
+    let settings =
+        AcceptorSettings { alpn: names(&["h2", "http/1.1", "http/1.0"]), ..settings(&authority) };
     let acceptor = acceptor(&settings);
     for (asked, chosen) in [
         (names(&["http/1.1", "h2"]), Ok(Some("h2"))),
-        (names(&["http/1.1"]), Ok(Some("http/1.1"))),
+        (names(&["http/1.0", "http/1.1"]), Ok(Some("http/1.1"))),
+        (names(&["smtp", "http/1.0"]), Ok(Some("http/1.0"))),
         (Vec::new(), Ok(None)),
         (names(&["smtp"]), Err(Fault::NoProtocol)),
     ] {
@@ -570,6 +572,47 @@ fn plain_http_garbage_and_oversized_records_are_distinguished() {
     assert_eq!(first(b"\x16\x03\x01\xff\xff\x01"), Some(Fault::Oversized));
     assert_eq!(first(b"\x16\x09\x09\x00\x05aaaaa"), Some(Fault::NotTls));
     assert_eq!(first(b"\x16\x03\x01\x00\x06\x01\0\0\x02\x03\x03"), Some(Fault::Malformed));
+}
+
+#[test]
+fn handshake_fault_has_exactly_one_alert() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    let overlong = [&b"\x16\x03\x01\x40\x01\x01\0\x3f\xfd\x03\x03"[..], &[0; 16_379]].concat();
+    for (records, fault, alert) in [
+        // Records that rustls rejects without an alert: a handshake message that is interrupted by another
+        // record, or longer than 64 KiB.
+        (&b"\x16\x03\x01\0\x02\x01\0\x14\x03\x03\0\x01\x01"[..], Fault::Misbehaved, 10),
+        (b"\x16\x03\x01\0\x04\x01\x01\0\0", Fault::Oversized, 50),
+        // A record that rustls accepts: longer than 2^14 bytes, without protection.
+        (&overlong, Fault::Oversized, 22),
+        // A ClientHello that ends early.
+        (b"\x16\x03\x01\0\x06\x01\0\0\x02\x03\x03", Fault::Malformed, 50),
+    ] {
+        for size in [1, 5, records.len()] {
+            let mut server = End::new(acceptor.accept().unwrap());
+            records.chunks(size).for_each(|part| server.receive(&mut part.to_vec()));
+            assert_eq!(server.fault, Some(fault), "{alert}, in pieces of {size}");
+            assert_eq!(server.out.len(), 7, "{alert}, in pieces of {size}: {:?}", server.out);
+            assert_eq!((server.out[0], &server.out[3..]), (21, &[0, 2, 2, alert][..]));
+        }
+    }
+}
+
+#[test]
+fn hello_split_over_records_of_one_byte_is_accepted() {
+    let authority = Authority::new("authority");
+    let acceptor = acceptor(&settings(&authority));
+    for size in [1, 7, 1 << 20] {
+        let mut pair = Pair::new(connect(&connector(&authority)), acceptor.accept().unwrap());
+        let hello = core::mem::take(&mut pair.client.out);
+        for byte in &hello[5..] {
+            pair.client.out.extend([22, 3, 1, 0, 1, *byte]);
+        }
+        pair.run(size);
+        assert_eq!(pair.server.fault, None, "pieces of {size}");
+        assert!(pair.is_established(), "pieces of {size}");
+    }
 }
 
 #[test]
