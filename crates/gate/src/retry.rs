@@ -3,13 +3,16 @@
 //! In: where the attempt failed, the kind of request, how much of it was sent. Out: yes or no.
 //! Never: picks the server (balance) or the error response (server crate).
 //! Invariant: a request that a server may have executed is repeated only if it is idempotent, and
-//! only exactly as it was sent the first time.
+//! only exactly as it was sent the first time. A request of which nothing was sent is never lost.
 
 /// Where an exchange with a server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePoint {
     /// The connect failed: refused, unreachable or timed out.
     Connect,
+    /// A reused connection had received bytes, its end or a reset before the first byte of the request was
+    /// sent. The server has not received the request.
+    NotSent,
     /// A reused connection was closed or reset before the first byte of the response. Most likely the
     /// server closed the idle connection while the request was on its way.
     ReusedReset,
@@ -41,6 +44,8 @@ pub struct FailedAttempt {
 
 /// Whether the request may be sent again, to another server.
 ///
+/// If nothing was sent, the request is sent over another connection in any case. That is no retry, and the
+/// caller must not repeat it on a reused connection, so that it happens once.
 /// After a failed connect, every method is retried, because no server has received the request. After
 /// a reset of a reused connection, only idempotent methods are retried, because the server may have
 /// executed the request before it closed. After a reset of a fresh connection, no request is retried,
@@ -51,6 +56,7 @@ pub fn may_retry(failed: &FailedAttempt) -> bool {
     let whole = !failed.body_sent || failed.body_replayable;
     let allowed = failed.attempts <= failed.retries_max;
     let safe = match failed.point {
+        FailurePoint::NotSent => return whole,
         FailurePoint::Connect => true,
         FailurePoint::ReusedReset => failed.idempotent,
         FailurePoint::FreshReset | FailurePoint::ResponseTimeout | FailurePoint::InResponse => {
@@ -63,6 +69,23 @@ pub fn may_retry(failed: &FailedAttempt) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unsent_request_is_sent_again_whatever_its_method() {
+        for (idempotent, retries_max) in [(true, 0), (false, 0), (false, 3)] {
+            let failed = FailedAttempt {
+                point: FailurePoint::NotSent,
+                idempotent,
+                body_sent: false,
+                body_replayable: false,
+                attempts: 1,
+                retries_max,
+            };
+            assert!(may_retry(&failed));
+            assert!(may_retry(&FailedAttempt { body_sent: true, body_replayable: true, ..failed }));
+            assert!(!may_retry(&FailedAttempt { body_sent: true, ..failed }));
+        }
+    }
 
     #[test]
     fn retries_follow_the_truth_table() {

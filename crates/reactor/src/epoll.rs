@@ -174,15 +174,11 @@ impl Kernel for Epoll {
     }
 
     fn receive(&mut self, handle: &OwnedFd, buffer: &mut [u8]) -> Receiving {
-        loop {
-            return match rustix::net::recv(handle, &mut *buffer, RecvFlags::empty()) {
-                Ok((0, _)) => Receiving::End,
-                Ok((count, _)) => Receiving::Bytes(count),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Receiving::Empty,
-                Err(_) => Receiving::Broken,
-            };
-        }
+        receive_with(handle, buffer, RecvFlags::empty())
+    }
+
+    fn peek(&mut self, handle: &OwnedFd) -> Receiving {
+        receive_with(handle, &mut [0], RecvFlags::PEEK)
     }
 
     fn send(&mut self, handle: &OwnedFd, first: &[u8], second: &[u8]) -> Sending {
@@ -254,6 +250,18 @@ impl Kernel for Epoll {
     }
 
     fn note_due(&mut self, _due: impl FnOnce() -> Option<Moment>) {}
+}
+
+fn receive_with(handle: &OwnedFd, buffer: &mut [u8], flags: RecvFlags) -> Receiving {
+    loop {
+        return match rustix::net::recv(handle, &mut *buffer, flags) {
+            Ok((0, _)) => Receiving::End,
+            Ok((count, _)) => Receiving::Bytes(count),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Receiving::Empty,
+            Err(_) => Receiving::Broken,
+        };
+    }
 }
 
 fn family(address: core::net::SocketAddr) -> AddressFamily {

@@ -114,6 +114,8 @@ pub enum CloseReason {
     Reset,
     /// Both directions ended in order: the peer sent FIN, and so did this side.
     Ended,
+    /// The connection failed while `guard_send` was in force: the peer has received no byte of the output.
+    Unsent,
 }
 
 /// A resource that the kernel or this worker has exhausted.
@@ -268,6 +270,20 @@ pub trait Reactor: Sized {
     /// Sends the output now instead of at the end of the turn. If output remains pending after this, it waits
     /// for the peer, and `Drained` comes when all of it has been sent.
     fn flush(&mut self, sock: SockId);
+    /// Guards the next output of a connection on which the peer has to wait for that output: a request on a
+    /// reused connection. Before the driver sends the first byte, it looks whether received bytes, the peer's
+    /// end or an error wait in the kernel. If so, it sends nothing and hands them over first (`Received`,
+    /// `Finished`, `Closed`), in the next turn at the latest. If the handler keeps the connection, the output
+    /// is sent after that.
+    ///
+    /// The guard ends when the kernel takes the first byte. Until then `is_guarded` is true, a failure is
+    /// reported as `Closed` with `Unsent`, and `close` drops the output.
+    ///
+    /// Returns false, without effect, if the id is stale, if output is pending, or if the peer's end or a part
+    /// of a TLS record was received already. The handler must not use the connection then.
+    fn guard_send(&mut self, sock: SockId) -> bool;
+    /// Whether `guard_send` is in force: no byte of the output was sent since. False if the id is stale.
+    fn is_guarded(&self, sock: SockId) -> bool;
     /// Output bytes that the kernel has not taken yet; 0 if the id is stale.
     fn output_pending(&self, sock: SockId) -> usize;
 

@@ -122,6 +122,8 @@ pub trait Kernel {
 
     /// Receives into `buffer`.
     fn receive(&mut self, handle: &Self::Handle, buffer: &mut [u8]) -> Receiving;
+    /// What `receive` would return now. Takes no bytes, but may take the socket's pending error.
+    fn peek(&mut self, handle: &Self::Handle) -> Receiving;
     /// Sends `first`, then `second`, as if they were one slice. At least one of them is not empty.
     fn send(&mut self, handle: &Self::Handle, first: &[u8], second: &[u8]) -> Sending;
     /// Reads and clears the socket's pending error; true if there was one.

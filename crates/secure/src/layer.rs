@@ -171,6 +171,13 @@ struct Conn {
     write_ended: bool,
 }
 
+impl Conn {
+    /// Whether a part of a record or of a handshake message was received.
+    fn holds_part(&self) -> bool {
+        self.session.held_bytes() > 0
+    }
+}
+
 /// Whether the end of the peer's bytes has arrived and been handed over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PeerEnd {
@@ -462,6 +469,21 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
             conn.owes_drained = true;
         }
         self.inner.flush(sock);
+    }
+
+    fn guard_send(&mut self, sock: SockId) -> bool {
+        // The rest of a record that began to arrive may be application data, which nobody requested.
+        let usable = self.layer.conn(sock).is_none_or(|conn| {
+            conn.session.is_established()
+                && !conn.holds_part()
+                && conn.peer_end == PeerEnd::Open
+                && conn.output.is_empty()
+        });
+        usable && self.inner.guard_send(sock)
+    }
+
+    fn is_guarded(&self, sock: SockId) -> bool {
+        self.inner.is_guarded(sock)
     }
 
     fn output_pending(&self, sock: SockId) -> usize {
@@ -812,6 +834,10 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
             self.pass(inner, Completion::Received { sock, bytes: &mut plain });
         }
         self.layer.plain = plain;
+        if inner.is_guarded(sock) && self.layer.conn(sock).is_some_and(|conn| conn.holds_part()) {
+            // The rest of the record may be application data, and would come after the guarded output.
+            return self.give_up(inner, sock, CloseReason::Unsent);
+        }
         match outcome {
             Ok(Progress { peer_closed: true, .. }) => self.end(inner, sock),
             Ok(_) => {}
@@ -916,6 +942,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
     /// Closes the connection below and reports `Closed` to the handler.
     fn give_up<R: Reactor>(&mut self, inner: &mut R, sock: SockId, reason: CloseReason) {
         self.layer.remove(sock);
+        let reason = if inner.is_guarded(sock) { CloseReason::Unsent } else { reason };
         inner.close(sock);
         self.pass(inner, Completion::Closed { sock, reason });
     }

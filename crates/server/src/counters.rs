@@ -47,6 +47,9 @@ counters! {
         upstream_truncations,
         /// Requests that were sent again on another connection.
         retries,
+        /// Requests that went to another connection because nothing had been sent yet when a server was found
+        /// to have sent bytes, or closed, its reused connection.
+        unsent_requests,
         /// Requests that had to wait for a server.
         queued,
         /// Requests that were rejected because the queue was full or their time in it ran out.

@@ -107,6 +107,7 @@ impl Worker {
             reusable,
             keep_upstream: false,
             reused: false,
+            needs_fresh: false,
             response_started: false,
             response_relayed: false,
             down_finished: false,
@@ -147,7 +148,7 @@ impl Worker {
     fn dispatch<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool_index = exchange.pool;
-        let is_new = exchange.attempts == 0;
+        let is_new = exchange.is_new();
         if is_new && self.pools[usize::from(pool_index)].unserved {
             self.serve_queue(reactor, pool_index);
         }
@@ -197,7 +198,7 @@ impl Worker {
         }
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
-        let is_new = exchange.attempts == 0;
+        let is_new = exchange.is_new();
         let has_place = match is_new {
             true => pool.queue.push(id, exchange.arrival),
             false => pool.queue.put_back(id, exchange.arrival),
@@ -369,13 +370,19 @@ impl Worker {
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.state.note_start(server);
+<<<<<<< HEAD
         // A retry uses a fresh connection: another idle connection may have been closed by its server, too.
         let fresh = exchange.attempts > 0;
+=======
+        exchange.server = server as u16;
+        exchange.tried.insert(server);
+        exchange.attempts += 1;
+        exchange.response_started = false;
+>>>>>>> main
         let down = exchange.down;
-        let idle = match self.snapshot.config.pools[usize::from(pool_index)].proxy_protocol {
-            _ if fresh => None,
-            None => pool.idle.pop(server),
-            Some(_) => self.take_kept(down, pool_index, server),
+        let idle = match exchange.needs_fresh {
+            true => None,
+            false => self.take_idle(reactor, down, pool_index, server),
         };
         let up = match idle {
             Some(up) => {
@@ -524,6 +531,7 @@ impl Worker {
             }
             let most = match exchange.stage {
                 Stage::Queued => QUEUED_PIECE_BYTES_MAX,
+                _ if reactor.is_guarded(exchange.up) => QUEUED_PIECE_BYTES_MAX,
                 _ => usize::MAX,
             };
             let piece = &bytes[used..bytes.len().min(used.saturating_add(most))];
@@ -556,9 +564,18 @@ impl Worker {
 
     /// Whether the exchange can take more of the request body now.
     fn may_forward<R: Reactor>(reactor: &mut R, exchange: &Exchange) -> bool {
+        let fits_replay = exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole;
         match exchange.stage {
-            Stage::Queued => exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole,
-            _ => !is_blocked(reactor, exchange.up),
+            Stage::Queued => fits_replay,
+            _ if fits_replay || !reactor.is_guarded(exchange.up) => {
+                !is_blocked(reactor, exchange.up)
+            }
+            _ => {
+                // As long as nothing was sent, the request may have to go to another connection. `Drained`
+                // or the failure of the attempt resumes the body.
+                reactor.flush(exchange.up);
+                !reactor.is_guarded(exchange.up) && !is_blocked(reactor, exchange.up)
+            }
         }
     }
 
@@ -641,6 +658,7 @@ impl Worker {
         }
         exchange.up = SockId::NONE;
         exchange.stage = Stage::Queued;
+        exchange.needs_fresh = true;
         let ended = (exchange.pool, exchange.server);
         self.release_server(ended.0, ended.1);
         let pool = &self.pools[pool_index];
@@ -654,8 +672,17 @@ impl Worker {
             retries_max: self.snapshot.config.pools[pool_index].retries,
         };
         if retry::may_retry(&attempt) {
-            self.accounts.counters.retries.add(1);
-            if point == FailurePoint::ReusedReset && exchange.tried.len() >= pool.state.len() {
+            let all_tried = exchange.tried.len() >= pool.state.len();
+            match point {
+                FailurePoint::NotSent => {
+                    // The first attempt sent nothing, so it does not count.
+                    exchange.attempts -= 1;
+                    exchange.tried = Tried::default();
+                    self.accounts.counters.unsent_requests.add(1);
+                }
+                _ => self.accounts.counters.retries.add(1),
+            }
+            if point == FailurePoint::ReusedReset && all_tried {
                 // Every server was tried, but a fresh connection to this server was not.
                 exchange.tried = Tried::default();
             }

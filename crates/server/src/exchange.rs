@@ -77,6 +77,9 @@ pub(crate) struct Exchange {
     pub(crate) keep_upstream: bool,
     /// The upstream connection had carried a request before this one. Set for each attempt.
     pub(crate) reused: bool,
+    /// An attempt failed, so the next one uses a fresh connection: other idle connections may have been
+    /// closed by their server, too. Once true, it stays true.
+    pub(crate) needs_fresh: bool,
     /// The first byte of the response has arrived. After that, no other attempt is made.
     pub(crate) response_started: bool,
     /// The final head of the response has been sent to the client. After that, an error can no longer be
@@ -93,7 +96,8 @@ pub(crate) struct Exchange {
     /// Hash of the request's key for hash balancing; `None` if the pool balances in another way or the
     /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,
-    /// Attempts made so far, the current one included. Bounded by the pool's `retries` plus one.
+    /// Attempts made so far, the current one included. An attempt that sent nothing over a reused connection
+    /// does not count. Bounded by the pool's `retries` plus one.
     pub(crate) attempts: u32,
     /// Servers that attempts were made with. They are not picked again, unless every server was tried and
     /// only a reused connection had failed; then this is cleared.
@@ -119,4 +123,11 @@ pub(crate) struct Exchange {
     pub(crate) response_body: BodyDecoder,
     /// How the body of the response is framed towards the client. Set when the response head arrives.
     pub(crate) response_framing: Framing,
+}
+
+impl Exchange {
+    /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.
+    pub(crate) fn is_new(&self) -> bool {
+        self.attempts == 0 && !self.needs_fresh
+    }
 }

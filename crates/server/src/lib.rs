@@ -21,6 +21,7 @@ mod listening_sockets;
 mod log;
 pub mod permits;
 mod reload;
+mod reuse;
 pub mod snapshot;
 pub mod start;
 mod synthetic;

@@ -3,7 +3,8 @@
 //! Never: derives a response's framing a second time; reuses a connection if the end of its last response is
 //! in doubt.
 //! Invariant: an idle connection (`exchange` is none) is either in its pool's idle list or kept for one
-//! client (client.rs), never both. Any byte received while idle closes it.
+//! client (client.rs), never both. Any byte received while idle, or before the next request has begun to be
+//! sent, closes it.
 
 use std::rc::Rc;
 
@@ -47,6 +48,12 @@ impl Worker {
             // No request is in progress. The bytes must not be taken for the response to the next request.
             self.accounts.counters.upstream_faults.add(1);
             return self.discard_upstream(reactor, sock);
+        }
+        if reactor.is_guarded(sock) {
+            // The server cannot have seen the request, so the bytes are not the response to it.
+            self.accounts.counters.upstream_faults.add(1);
+            let id = up.exchange;
+            return self.request_not_sent(reactor, sock, id);
         }
         if up.input.is_empty() {
             let used = self.decode_upstream(reactor, sock, bytes);
@@ -298,7 +305,9 @@ impl Worker {
         }
         let (pool, server) = (exchange.pool, exchange.server);
         let keep_downstream = exchange.keep_downstream;
-        let keep_upstream = exchange.keep_upstream && exchange.request_done && !more_follows;
+        // A server that responds before it has read the whole request may leave the rest unread.
+        let request_sent = exchange.request_done && reactor.output_pending(up) == 0;
+        let keep_upstream = exchange.keep_upstream && request_sent && !more_follows;
         self.release_server(pool, server);
         self.forget_exchange(id);
         if more_follows {
@@ -364,6 +373,10 @@ impl Worker {
             Stage::ExpectBody if exchange.response_body.handle_end().is_ok() => {
                 self.finish_exchange(reactor, id, false);
             }
+            _ if reactor.is_guarded(sock) => {
+                self.accounts.counters.upstream_idle_closes.add(1);
+                self.request_not_sent(reactor, sock, id);
+            }
             _ => self.upstream_ended_early(reactor, sock, id),
         }
     }
@@ -393,8 +406,22 @@ impl Worker {
                     _ => self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT),
                 }
             }
+            _ if reason == CloseReason::Unsent => {
+                self.accounts.counters.upstream_idle_closes.add(1);
+                self.request_not_sent(reactor, sock, id);
+            }
             _ => self.upstream_ended_early(reactor, sock, id),
         }
+    }
+
+    /// A reused connection failed before the first byte of the request was sent: the request goes to another
+    /// connection.
+    fn request_not_sent<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+        self.drop_upstream(sock);
+        reactor.abort(sock);
+        let text = "the server closed the connection before the request was sent";
+        let failure = Failure { status: 502, text };
+        self.attempt_failed(reactor, id, FailurePoint::NotSent, failure);
     }
 
     /// The server ended the connection before its response was complete.

@@ -395,7 +395,7 @@ impl Client<'_> {
                 CloseReason::ConnectRefused => format!("{address} refused the connection"),
                 CloseReason::ConnectUnreachable => format!("no route to {address}"),
                 CloseReason::ConnectShortage(shortage) => shortage_in_words(shortage),
-                CloseReason::Reset | CloseReason::Ended => {
+                CloseReason::Reset | CloseReason::Ended | CloseReason::Unsent => {
                     format!("{address} closed the connection while it was being established")
                 }
             });

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use tidegate_base::Span;
 
 use super::Loop;
-use super::slots::{NO_OUTPUT, SendSide, State};
+use super::slots::{Guard, NO_OUTPUT, SendSide, State};
 use crate::interface::{OutputLook, SockId};
 use crate::kernel::{Kernel, Receiving};
 
@@ -112,6 +112,11 @@ impl<K: Kernel> Loop<K> {
         }
         slot.state = State::Closing;
         slot.drain_owed = false;
+        if core::mem::replace(&mut slot.guard, Guard::Off) != Guard::Off && slot.output != NO_OUTPUT
+        {
+            self.outputs.give_back(slot.output);
+            slot.output = NO_OUTPUT;
+        }
         if slot.readable {
             self.enqueue(index);
         }

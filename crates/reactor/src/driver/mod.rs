@@ -32,7 +32,7 @@ use accept::ListenerSlot;
 use close::Lingering;
 use looks::Looks;
 use outputs::Outputs;
-use slots::{NO_OUTPUT, SendSide, Slots, State};
+use slots::{Guard, NO_OUTPUT, SendSide, Slots, State};
 
 pub use close::{CLOSE_OUTPUT_MAX, LINGER_MAX};
 pub use send::WRITE_THROUGH_BYTES_MIN;
@@ -201,6 +201,9 @@ impl<K: Kernel> Loop<K> {
                     self.receive(handler, buffer, index);
                 }
                 if self.is_open(sock) {
+                    self.rearm_guard(index);
+                }
+                if self.is_open(sock) {
                     self.end_if_over(handler, index, error);
                 }
             }
@@ -229,6 +232,8 @@ impl<K: Kernel> Loop<K> {
     /// Frees the slot, then hands over `Closed` with the reason.
     fn end<H: Handler<Self>>(&mut self, handler: &mut H, index: u32, reason: CloseReason) {
         let sock = self.slots.id(index);
+        let guarded = self.slots.at(index).guard != Guard::Off;
+        let reason = if guarded { CloseReason::Unsent } else { reason };
         self.free(index);
         handler.handle(self, Completion::Closed { sock, reason });
     }
@@ -427,6 +432,22 @@ impl<K: Kernel> Reactor for Loop<K> {
         if self.slots.find(sock).is_some() {
             self.flush_output(sock.index);
         }
+    }
+
+    fn guard_send(&mut self, sock: SockId) -> bool {
+        let Some(slot) = self.slots.find_mut(sock) else { return false };
+        let usable = slot.state == State::Open
+            && slot.send_side == SendSide::Open
+            && slot.output == NO_OUTPUT
+            && !slot.ended;
+        if usable {
+            slot.guard = Guard::Armed;
+        }
+        usable
+    }
+
+    fn is_guarded(&self, sock: SockId) -> bool {
+        self.slots.find(sock).is_some_and(|slot| slot.guard != Guard::Off)
     }
 
     fn output_pending(&self, sock: SockId) -> usize {

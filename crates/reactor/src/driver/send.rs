@@ -1,13 +1,14 @@
 //! Sending: output is collected during a turn and sent once at its end; large sends skip the copy.
 //! In: `output`, `send`, `flush`, `finish`. Out: bytes to the kernel; a queued `Drained`.
-//! Never: sends while the kernel's send buffer is full; waits for the writable edge instead.
+//! Never: sends while the kernel's send buffer is full; waits for the writable edge instead. Never sends
+//! guarded output while received bytes wait.
 //! Limits: none here. Producers watch `output_pending` and stop at `OUTPUT_PAUSE_BYTES`.
 //! Invariant: a connection has an output buffer exactly while it has pending bytes or is dirty.
 
 use super::Loop;
-use super::slots::{NO_OUTPUT, SendSide, Slot, State};
+use super::slots::{Guard, NO_OUTPUT, SendSide, Slot, State};
 use crate::interface::SockId;
-use crate::kernel::{Kernel, Sending};
+use crate::kernel::{Kernel, Receiving, Sending};
 
 /// A send of at least this many bytes goes to the kernel at once instead of through the output buffer.
 pub const WRITE_THROUGH_BYTES_MIN: usize = 4096;
@@ -45,6 +46,10 @@ impl<K: Kernel> Loop<K> {
             slot.drain_owed = true;
             return bytes;
         }
+        if slot.guard != Guard::Off && !self.passes_guard(sock.index) {
+            return bytes;
+        }
+        let slot = self.slots.at(sock.index);
         let mut rest = bytes;
         while !rest.is_empty() {
             let Some(handle) = &slot.handle else {
@@ -56,6 +61,7 @@ impl<K: Kernel> Loop<K> {
             };
             match self.kernel.send(handle, pending, rest) {
                 Sending::Sent(count) => {
+                    slot.guard = Guard::Off;
                     let from_pending = count.min(pending.len());
                     rest = &rest[count - from_pending..];
                     if from_pending > 0 {
@@ -96,6 +102,11 @@ impl<K: Kernel> Loop<K> {
     /// `finish` that waited for that.
     pub(super) fn send_pending(&mut self, index: u32) {
         let slot = self.slots.at(index);
+        let guarded = slot.guard != Guard::Off && self.outputs.pending_bytes(slot.output) > 0;
+        if guarded && !self.passes_guard(index) {
+            return;
+        }
+        let slot = self.slots.at(index);
         while slot.output != NO_OUTPUT {
             let output = self.outputs.at(slot.output);
             if output.pending().is_empty() {
@@ -106,7 +117,10 @@ impl<K: Kernel> Loop<K> {
             }
             let Some(handle) = &slot.handle else { return };
             match self.kernel.send(handle, output.pending(), &[]) {
-                Sending::Sent(count) => output.consume(count),
+                Sending::Sent(count) => {
+                    slot.guard = Guard::Off;
+                    output.consume(count);
+                }
                 Sending::Full => {
                     slot.blocked = true;
                     slot.drain_owed = true;
@@ -150,6 +164,38 @@ impl<K: Kernel> Loop<K> {
         slot.send_side = SendSide::Finished;
         if slot.ended {
             self.enqueue(index);
+        }
+    }
+
+    /// Looks whether anything waits that must be handed over before guarded output is sent. If so, the slot is
+    /// served in the next turn.
+    fn passes_guard(&mut self, index: u32) -> bool {
+        let slot = self.slots.at(index);
+        let Some(handle) = slot.handle.as_ref().filter(|_| slot.guard == Guard::Armed) else {
+            return slot.guard == Guard::Off;
+        };
+        let found = if slot.readable { Receiving::Bytes(1) } else { self.kernel.peek(handle) };
+        match found {
+            Receiving::Empty => return true,
+            Receiving::Bytes(_) | Receiving::End => {
+                slot.guard = Guard::Tripped;
+                slot.readable = true;
+                slot.drain_owed = true;
+                self.enqueue(index);
+            }
+            // Looking took the error, so it must be reported from here.
+            Receiving::Broken => self.break_sending(index),
+        }
+        false
+    }
+
+    /// After received bytes were handed over: lets guarded output be sent at the end of the turn.
+    pub(super) fn rearm_guard(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        if slot.guard == Guard::Tripped && slot.receiving && !slot.readable {
+            // The driver looks again. After the peer's end there is nothing more to look for.
+            slot.guard = if slot.ended { Guard::Off } else { Guard::Armed };
+            self.mark_dirty(index);
         }
     }
 

@@ -36,6 +36,17 @@ pub(super) enum SendSide {
     Broken,
 }
 
+/// Whether the next output is guarded; see `Reactor::guard_send`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Guard {
+    /// Output is sent without a look.
+    Off,
+    /// The driver looks before it sends the first byte.
+    Armed,
+    /// Something waits to be handed over first; nothing is sent until then.
+    Tripped,
+}
+
 /// The value of `Slot::output` without pending output.
 pub(super) const NO_OUTPUT: u32 = u32::MAX;
 
@@ -52,6 +63,8 @@ pub(super) struct Slot<H> {
     pub(super) output: u32,
     pub(super) state: State,
     pub(super) send_side: SendSide,
+    /// Not `Off` only if no byte of the output was sent since `guard_send`.
+    pub(super) guard: Guard,
     /// The handler wants bytes.
     pub(super) receiving: bool,
     /// The kernel may have bytes or the end of stream to receive.
@@ -87,6 +100,7 @@ impl<H> Slot<H> {
             output: NO_OUTPUT,
             state: State::Free,
             send_side: SendSide::Open,
+            guard: Guard::Off,
             receiving: true,
             readable: false,
             hangup: false,

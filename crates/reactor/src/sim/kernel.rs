@@ -229,6 +229,24 @@ impl Kernel for Sim {
         })
     }
 
+    fn peek(&mut self, handle: &SimHandle) -> Receiving {
+        let id = handle.end();
+        self.net.with(|world| {
+            let Some(end) = world.ends.get_mut(id) else {
+                return Receiving::Broken;
+            };
+            if !end.inbound.is_empty() {
+                Receiving::Bytes(1)
+            } else if core::mem::replace(&mut end.error_pending, false) {
+                Receiving::Broken
+            } else if end.finish_arrived || end.reset_arrived {
+                Receiving::End
+            } else {
+                Receiving::Empty
+            }
+        })
+    }
+
     fn send(&mut self, handle: &SimHandle, first: &[u8], second: &[u8]) -> Sending {
         let id = handle.end();
         self.net.with(|world| {

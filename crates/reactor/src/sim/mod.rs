@@ -125,6 +125,15 @@ impl SimNet {
         world.ends.iter().filter(|(_, end)| end.held && end.owner != Owner::Test).count()
     }
 
+    /// Whether any reactor has an edge that it has not taken yet: its next turn will not wait.
+    #[must_use]
+    pub fn has_edges(&self) -> bool {
+        self.with(|world| {
+            world.run_until(world.now);
+            world.workers.iter().any(|worker| !worker.edges.is_empty())
+        })
+    }
+
     /// The number of open listeners of reactors.
     #[must_use]
     pub fn open_listeners(&self) -> usize {

@@ -42,6 +42,26 @@ impl SimPeer {
         })
     }
 
+    /// Sends `bytes` so that they arrive at once. Returns false, without effect, if the connection is not
+    /// quiet (something is on the way or unread in either direction), or if the window is too small. After
+    /// `true`, whatever the other end sends later was sent when these bytes had arrived.
+    #[must_use]
+    pub fn send_at_once(&self, bytes: &[u8]) -> bool {
+        self.net.with(|world| {
+            world.run_until(world.now);
+            world.deliver_at_once(self.id, bytes)
+        })
+    }
+
+    /// Whether nothing is on the way or unread in either direction of the open connection.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.net.with(|world| {
+            world.run_until(world.now);
+            world.is_quiet(self.id)
+        })
+    }
+
     /// The number of bytes that `send` would take now; `usize::MAX` if the other end is closed.
     #[must_use]
     pub fn room(&self) -> usize {

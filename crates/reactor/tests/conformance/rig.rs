@@ -47,6 +47,8 @@ pub trait Harness: Sized {
     fn dial(&self, address: &Address) -> Self::Far;
     fn serve(&self, address: &Address) -> (Self::Server, Address);
     fn accept(&self, server: &Self::Server) -> Option<Self::Far>;
+    /// Lets what far ends sent over unix sockets arrive, without a turn of the reactor.
+    fn deliver(&self);
 }
 
 type Hook<R> = Box<dyn FnMut(&mut R, &mut Completion<'_>)>;
@@ -185,7 +187,21 @@ impl<H: Harness> Rig<H> {
 
     /// A connection made by this reactor, and its far end.
     pub fn connected(&mut self) -> (SockId, H::Far) {
-        let (server, address) = self.harness.serve(&loopback());
+        self.connected_to(&loopback())
+    }
+
+    /// As `connected`, over a unix socket.
+    pub fn connected_locally(&mut self) -> (SockId, H::Far) {
+        let path = unix_path();
+        let connected = self.connected_to(&path);
+        if let Address::Unix(path) = path {
+            let _ = std::fs::remove_file(path);
+        }
+        connected
+    }
+
+    fn connected_to(&mut self, address: &Address) -> (SockId, H::Far) {
+        let (server, address) = self.harness.serve(address);
         let sock = self.reactor.connect(&address).expect("no shortage");
         self.until_seen(&Seen::Connected(sock));
         let mut far = None;
@@ -320,6 +336,9 @@ impl Harness for Real {
         }
     }
 
+    /// The kernel delivers over a unix socket before the sending call returns.
+    fn deliver(&self) {}
+
     fn accept(&self, server: &RealServer) -> Option<RealFar> {
         Some(RealFar::new(match server {
             RealServer::Tcp(server) => Stream::Tcp(server.accept().ok()?.0),
@@ -429,6 +448,10 @@ impl Harness for Simulated {
             Address::Unix(_) => address.clone(),
         };
         (self.net.serve(&address).expect("a free address"), address)
+    }
+
+    fn deliver(&self) {
+        self.net.advance_by(Span::from_millis(1));
     }
 
     fn accept(&self, server: &SimServer) -> Option<SimFar> {

@@ -104,6 +104,26 @@ impl Line {
         count
     }
 
+    /// Sends the first `count` bytes of `bytes` (with TLS: of the record that holds them) so that they arrive at
+    /// once, if the connection is quiet. Returns what must follow, to be sent as it is.
+    pub fn send_at_once(&self, bytes: &[u8], count: usize) -> Option<Vec<u8>> {
+        let mut sealed = Vec::new();
+        if let Some(tls) = &self.tls {
+            let tls = &mut *tls.borrow_mut();
+            let is_ready = tls.session.is_established() && tls.out.is_empty() && !tls.finishes;
+            let has_room = self.peer.room() > bytes.len() + RESERVED_BYTES;
+            // A record that was sealed and not sent would end the session.
+            if !is_ready || !has_room || !self.peer.is_quiet() {
+                return None;
+            }
+            tls.session.seal(bytes, &mut sealed).ok()?;
+        } else {
+            sealed.extend_from_slice(bytes);
+        }
+        let rest = sealed.split_off(count.min(sealed.len()));
+        self.peer.send_at_once(&sealed).then_some(rest)
+    }
+
     pub fn receive(&self) -> Vec<u8> {
         self.receive_some(usize::MAX)
     }

@@ -20,6 +20,7 @@ mod run;
 mod secured;
 mod slow;
 mod stage;
+mod unsolicited;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -61,6 +62,7 @@ struct Sums {
     tunnels: u64,
     refused: u64,
     header_reuses: u64,
+    intrusions: u64,
     handshakes: u64,
     resumptions: u64,
     truncations: u64,
@@ -76,6 +78,7 @@ impl Sums {
         self.tunnels += oracle.tunnels;
         self.refused += oracle.refused;
         self.header_reuses += oracle.header_reuses;
+        self.intrusions += oracle.intrusions;
         self.handshakes += oracle.handshakes;
         self.resumptions += oracle.resumptions;
         self.truncations += oracle.truncations;
@@ -132,17 +135,31 @@ fn no_seed_breaks_an_invariant() {
     let (sums, failures) = play_all(&seeds);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     let Sums { good, failed, cut, resends, tunnels, refused, header_reuses, .. } = sums;
+<<<<<<< HEAD
     let Sums { handshakes, resumptions, truncations, evicted, .. } = sums;
     eprintln!(
         "{count} seeds from {}: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
          requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
          further requests on connections with a PROXY header, {handshakes} TLS handshakes \
          ({resumptions} resumed), {truncations} TLS truncations, {evicted} connections closed to make room",
+=======
+    let Sums { intrusions, handshakes, resumptions, truncations, .. } = sums;
+    eprintln!(
+        "{count} seeds from {}: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
+         requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
+         further requests on connections with a PROXY header, {intrusions} unsolicited responses, \
+         {handshakes} TLS handshakes \
+         ({resumptions} resumed), {truncations} TLS truncations",
+>>>>>>> main
         seeds.last().map_or(0, |range| *range.start())
     );
     if count > 100 {
         let all = [good, failed, cut, resends, tunnels, refused, header_reuses];
+<<<<<<< HEAD
         let all = [&all[..], &[handshakes, resumptions, truncations, evicted]].concat();
+=======
+        let all = [&all[..], &[intrusions, handshakes, resumptions, truncations]].concat();
+>>>>>>> main
         assert!(
             all.iter().all(|number| *number > 0),
             "one of these numbers must not be 0: {all:?}"

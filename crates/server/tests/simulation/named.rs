@@ -611,3 +611,23 @@ fn request_of_a_client_that_has_left_is_not_queued() {
         stage.respond(&origin, &other);
     });
 }
+
+#[test]
+fn connection_is_not_reused_if_its_server_responded_before_it_took_the_request() {
+    // The worker takes the whole request, and the server's window only a part of it.
+    let body = vec![b'x'; 20_000];
+    let head = format!("POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+    scene().with_client(|stage, client| {
+        stage.net.set_window_bytes(2000);
+        let request = [head.as_bytes(), &body].concat();
+        assert_eq!(client.send(&request), request.len());
+        let origin = stage.accept();
+        origin.send(OK);
+        assert_status(200, &stage.receive_until(&client, "ok"));
+        stage.wait_reset(&origin);
+        assert_eq!(stage.harness.worker.leftovers().idle, 0);
+        // The client's connection stays.
+        client.send(HELLO);
+        stage.receive_until(&client, "hello");
+    });
+}

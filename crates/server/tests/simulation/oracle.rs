@@ -79,6 +79,10 @@ pub struct Oracle {
     pub is_crowded: bool,
     /// How often a request may be sent to origins.
     pub tries_max: usize,
+    /// A worker has something to do in its next turn, perhaps a request.
+    pub workers_have_edges: bool,
+    /// Unsolicited responses that origins have sent.
+    pub intrusions: u64,
     /// Print a line for each event.
     pub traces: bool,
     /// Complete responses, those in `answers_failed` included.

@@ -57,6 +57,8 @@ pub struct Behaviour {
     pub secured: bool,
     /// Ends TLS without close_notify.
     pub skip_close_notify: u32,
+    /// Sends a response that no request caused, on a connection that is idle.
+    pub unsolicited: u32,
 }
 
 /// What a canary's origins do wrong.
@@ -80,6 +82,8 @@ pub struct Origin {
     /// The origin uses TLS if it has an acceptor.
     acceptor: Option<Acceptor>,
     prng: Prng,
+    /// For unsolicited responses only, so that the other choices of a seed keep their meaning.
+    unsolicited_prng: Prng,
     behaviour: Behaviour,
     conns: Vec<Conn>,
 }
@@ -109,6 +113,11 @@ struct Conn {
     received_header: Option<ReceivedHeader>,
     /// Requests so far.
     requests: u64,
+    /// When an unsolicited response is sent, if the connection is idle then; `NEVER`: when a worker is about to
+    /// handle other bytes, perhaps a request for this connection.
+    unsolicited_at: Option<Moment>,
+    /// An unsolicited response, or a part of one, has arrived at the worker. No request was under way then.
+    is_tainted: bool,
 }
 
 /// The client that a received PROXY header names.
@@ -169,7 +178,15 @@ impl Origin {
         behaviour: Behaviour,
         acceptor: Option<Acceptor>,
     ) -> Self {
-        Self { index, server, acceptor, prng: Prng::new(seed), behaviour, conns: Vec::new() }
+        Self {
+            index,
+            server,
+            acceptor,
+            prng: Prng::new(seed),
+            unsolicited_prng: Prng::new(mix64(seed ^ 0x756e_736f)),
+            behaviour,
+            conns: Vec::new(),
+        }
     }
 
     /// The next time after `now` at which this origin acts without receiving anything.
@@ -180,6 +197,9 @@ impl Origin {
                 let waits = !conn.out.is_empty();
                 let idle = self.behaviour.idle_close.filter(|_| conn.request.is_none());
                 let idle = idle.map(|span| conn.idle_since.after(span));
+                let unsolicited = conn.unsolicited_at.filter(|at| *at != Moment::NEVER);
+                let unsolicited = unsolicited.filter(|_| conn.request.is_none());
+                let idle = idle.into_iter().chain(unsolicited).min();
                 if waits { Some(conn.out_at) } else { idle }
             })
             .filter(|at| *at > now)
@@ -219,6 +239,8 @@ impl Origin {
                 header: self.behaviour.expects_header.then(Vec::new),
                 received_header: None,
                 requests: 0,
+                unsolicited_at: None,
+                is_tainted: false,
             });
         }
         let mut conns = core::mem::take(&mut self.conns);
@@ -268,6 +290,16 @@ impl Origin {
             conn.peer = None;
             return true;
         }
+        if conn.unsolicited_at.is_some_and(|at| match at {
+            Moment::NEVER => oracle.workers_have_edges,
+            at => oracle.now >= at,
+        }) && conn.request.is_none()
+            && quiet
+            && !finished
+            && conn.reader.is_between()
+        {
+            moved |= self.intrude(conn, oracle);
+        }
         if let Some(span) = self.behaviour.idle_close
             && conn.request.is_none()
             && quiet
@@ -279,6 +311,21 @@ impl Origin {
             return true;
         }
         moved | self.write(conn, oracle)
+    }
+
+    /// Sends an unsolicited response: the whole, or a part of it that arrives before the rest.
+    fn intrude(&mut self, conn: &mut Conn, oracle: &mut Oracle) -> bool {
+        conn.unsolicited_at = None;
+        let whole = self.unsolicited_prng.chance(500_000);
+        let count = 1 + self.unsolicited_prng.below(UNSOLICITED.len() as u64 - 1) as usize;
+        let count = if whole { usize::MAX } else { count };
+        let Some(peer) = &conn.peer else { return false };
+        let Some(rest) = peer.send_at_once(UNSOLICITED, count) else { return false };
+        oracle.trace(|| format!("o{} sends an unsolicited response", self.index));
+        oracle.intrusions += 1;
+        conn.is_tainted = true;
+        peer.send_bare(&rest);
+        true
     }
 
     fn read_header(&mut self, conn: &mut Conn, bytes: &[u8], oracle: &mut Oracle) {
@@ -376,6 +423,11 @@ impl Origin {
         let id = head.number("x-id");
         oracle.trace(|| format!("o{} receives {:?} (r{id:?})", self.index, head.start));
         let sighting = oracle.note_arrival(self.index, id, &head.start);
+        if conn.is_tainted {
+            // When the worker sent the request, the unsolicited bytes had arrived.
+            let text = format!("o{}: r{id:?} was sent after an unsolicited response", self.index);
+            oracle.violate(text);
+        }
         if head.count("host") != 1 {
             oracle.violate(format!("o{} got {} Host fields", self.index, head.count("host")));
         }
@@ -650,6 +702,12 @@ impl Origin {
                 }
                 Some(Out::Answered) => {
                     conn.idle_since = oracle.now;
+                    let prng = &mut self.unsolicited_prng;
+                    conn.unsolicited_at =
+                        prng.chance(self.behaviour.unsolicited).then(|| match prng.below(4) {
+                            0 => oracle.now.after(Span::from_micros(prng.below(20_000))),
+                            _ => Moment::NEVER,
+                        });
                     self.read(conn, oracle);
                 }
             }
@@ -658,6 +716,10 @@ impl Origin {
         moved
     }
 }
+
+/// A response that no request caused.
+const UNSOLICITED: &[u8] =
+    b"HTTP/1.1 200 Evil\r\nx-id: 0\r\nx-answer-bytes: 4\r\ncontent-length: 4\r\n\r\nevil";
 
 /// The bytes of a complete response, and what `send_answer` needs to know about them.
 struct FramedAnswer {

@@ -234,8 +234,10 @@ impl Maker {
         // Not random, so that the other choices of a seed keep their meaning.
         let passes_trailers = pool % 2 == 1;
         let of_pool = origins.len() - servers.len()..;
-        for (_, behaviour) in &mut origins[of_pool] {
+        for (server, (_, behaviour)) in origins[of_pool].iter_mut().enumerate() {
             if let Some(behaviour) = behaviour {
+                // Not random, as above. Calm runs have them too: they must not cause a failure.
+                behaviour.unsolicited = if (pool + server) % 3 == 1 { 300_000 } else { 0 };
                 behaviour.expects_header = !header_setting.is_empty();
                 behaviour.trailers = passes_trailers;
                 behaviour.secured = self.secured_pools[pool];
@@ -593,6 +595,7 @@ fn swarm_behaviour(prng: &mut Prng) -> Behaviour {
         trailers: false,
         secured: false,
         skip_close_notify: 0,
+        unsolicited: 0,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
         lie: None,
     }

@@ -167,6 +167,7 @@ impl Run {
         for client in &mut self.clients {
             moved |= client.step(&self.net, &mut self.oracle);
         }
+        self.oracle.workers_have_edges = self.net.has_edges();
         for origin in &mut self.origins {
             moved |= origin.step(&mut self.oracle);
         }
