@@ -370,15 +370,6 @@ impl Worker {
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.state.note_start(server);
-<<<<<<< HEAD
-        // A retry uses a fresh connection: another idle connection may have been closed by its server, too.
-        let fresh = exchange.attempts > 0;
-=======
-        exchange.server = server as u16;
-        exchange.tried.insert(server);
-        exchange.attempts += 1;
-        exchange.response_started = false;
->>>>>>> main
         let down = exchange.down;
         let idle = match exchange.needs_fresh {
             true => None,

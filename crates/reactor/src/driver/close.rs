@@ -35,7 +35,7 @@ const DISCARDS_PER_TURN_MAX: usize = 4;
 pub(super) struct Lingering {
     /// Ids, of which some have become stale. At most `STALE_MAX` more than twice `count`.
     order: VecDeque<SockId>,
-    /// The slots whose `lingers` is set.
+    /// The slots in `State::Lingering`.
     count: usize,
 }
 
@@ -84,12 +84,14 @@ impl<K: Kernel> Loop<K> {
     }
 
     fn lingers(&mut self, sock: SockId) -> bool {
-        self.slots.is_current(sock.index, sock.generation) && self.slots.at(sock.index).lingers
+        self.slots.is_current(sock.index, sock.generation)
+            && self.slots.at(sock.index).state == State::Lingering
     }
 
     /// Counts a connection that begins to linger.
     fn note_lingering(&mut self, index: u32) {
-        if core::mem::replace(&mut self.slots.at(index).lingers, true) {
+        let slot = self.slots.at(index);
+        if core::mem::replace(&mut slot.state, State::Lingering) == State::Lingering {
             return;
         }
         self.lingering.count += 1;

@@ -194,7 +194,7 @@ impl<K: Kernel> Loop<K> {
         match self.slots.at(index).state {
             State::Free | State::Connecting => {}
             State::Failed(reason) => self.end(handler, index, reason),
-            State::Closing => self.discard(buffer, index),
+            State::Closing | State::Lingering => self.discard(buffer, index),
             State::Open => {
                 self.hand_over_drained(handler, index);
                 if self.is_open(sock) {
@@ -241,7 +241,7 @@ impl<K: Kernel> Loop<K> {
     /// Frees the slot and everything it holds. Its id is stale afterwards. Paused accepting resumes.
     fn free(&mut self, index: u32) {
         let slot = self.slots.at(index);
-        let (output, lingers) = (slot.output, slot.lingers);
+        let (output, lingers) = (slot.output, slot.state == State::Lingering);
         if output != NO_OUTPUT {
             self.outputs.give_back(output);
         }
@@ -343,7 +343,7 @@ impl<K: Kernel> Loop<K> {
             slot.deadline = Moment::NEVER;
             match slot.state {
                 State::Free => {}
-                State::Closing => self.give_up_closing(index),
+                State::Closing | State::Lingering => self.give_up_closing(index),
                 State::Connecting | State::Failed(_) | State::Open => {
                     let sock = self.slots.id(index);
                     handler.handle(self, Completion::Due { sock });

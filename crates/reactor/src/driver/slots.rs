@@ -21,6 +21,8 @@ pub(super) enum State {
     /// The handler has closed the connection, and its id is stale. The driver still sends the pending output
     /// and waits for the peer to close.
     Closing,
+    /// As `Closing`, after the output and FIN were sent. The slot is counted in `Lingering`.
+    Lingering,
 }
 
 /// The state of the sending side.
@@ -81,8 +83,6 @@ pub(super) struct Slot<H> {
     pub(super) queued: bool,
     /// `Drained` must be handed over once all output has been sent.
     pub(super) drain_owed: bool,
-    /// The slot is counted in `Lingering`: its output and FIN were sent after `close`.
-    pub(super) lingers: bool,
     /// Reads discarded since `close`.
     pub(super) discards: u8,
 }
@@ -109,14 +109,13 @@ impl<H> Slot<H> {
             dirty: false,
             queued: false,
             drain_owed: false,
-            lingers: false,
             discards: 0,
         }
     }
 
     /// Whether the handler may still use its id for this slot.
     fn is_valid_for_handler(&self) -> bool {
-        !matches!(self.state, State::Free | State::Closing)
+        !matches!(self.state, State::Free | State::Closing | State::Lingering)
     }
 }
 

@@ -135,31 +135,18 @@ fn no_seed_breaks_an_invariant() {
     let (sums, failures) = play_all(&seeds);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     let Sums { good, failed, cut, resends, tunnels, refused, header_reuses, .. } = sums;
-<<<<<<< HEAD
-    let Sums { handshakes, resumptions, truncations, evicted, .. } = sums;
-    eprintln!(
-        "{count} seeds from {}: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
-         requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
-         further requests on connections with a PROXY header, {handshakes} TLS handshakes \
-         ({resumptions} resumed), {truncations} TLS truncations, {evicted} connections closed to make room",
-=======
-    let Sums { intrusions, handshakes, resumptions, truncations, .. } = sums;
+    let Sums { intrusions, handshakes, resumptions, truncations, evicted, .. } = sums;
     eprintln!(
         "{count} seeds from {}: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
          requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
          further requests on connections with a PROXY header, {intrusions} unsolicited responses, \
          {handshakes} TLS handshakes \
-         ({resumptions} resumed), {truncations} TLS truncations",
->>>>>>> main
+         ({resumptions} resumed), {truncations} TLS truncations, {evicted} connections closed to make room",
         seeds.last().map_or(0, |range| *range.start())
     );
     if count > 100 {
         let all = [good, failed, cut, resends, tunnels, refused, header_reuses];
-<<<<<<< HEAD
-        let all = [&all[..], &[handshakes, resumptions, truncations, evicted]].concat();
-=======
-        let all = [&all[..], &[intrusions, handshakes, resumptions, truncations]].concat();
->>>>>>> main
+        let all = [&all[..], &[intrusions, handshakes, resumptions, truncations, evicted]].concat();
         assert!(
             all.iter().all(|number| *number > 0),
             "one of these numbers must not be 0: {all:?}"
