@@ -486,7 +486,7 @@ fn get(path: &str) -> Vec<u8> {
 }
 
 /// A pool whose only server serves one request at a time.
-const ONE_AT_A_TIME: &str = "servers = [{ address = \"10.0.1.1:8000\", maxconn = 1 }]";
+const ONE_AT_A_TIME: &str = "servers = [{ address = \"10.0.1.1:8000\", connections-max = 1 }]";
 
 #[test]
 fn pipelined_requests_do_not_pass_the_queue() {
@@ -509,8 +509,8 @@ fn pipelined_requests_do_not_pass_the_queue() {
 
 #[test]
 fn retry_keeps_its_place_and_does_not_block_later_requests() {
-    let pool = "servers = [{ address = \"10.0.1.1:8000\", maxconn = 1 }, \
-                { address = \"10.0.1.2:8000\", maxconn = 1 }]\nbalance = \"least-connections\"\n\
+    let pool = "servers = [{ address = \"10.0.1.1:8000\", connections-max = 1 }, \
+                { address = \"10.0.1.2:8000\", connections-max = 1 }]\nbalance = \"least-connections\"\n\
                 timeouts = { connect = \"1s\", queue = \"300s\", response-head = \"300s\" }";
     scene().pool(pool).run(|stage| {
         let (busy, client) = (stage.dial(), stage.dial());
