@@ -223,8 +223,9 @@ impl Maker {
             };
             let limit = if limited { 1 + prng.below(3) } else { 1_000_000 };
             let weight = 1 + prng.below(3);
-            servers
-                .push(format!("{{ address = \"{name}\", weight = {weight}, connections-max = {limit} }}"));
+            servers.push(format!(
+                "{{ address = \"{name}\", weight = {weight}, connections-max = {limit} }}"
+            ));
             let is_down = !self.is_calm && prng.below(8) == 0;
             let behaviour = if self.is_calm { calm_behaviour(prng) } else { swarm_behaviour(prng) };
             origins.push((address, (!is_down).then_some(behaviour)));
