@@ -44,6 +44,9 @@ pub const CHUNK_EXTENSION_EXCESS_BYTES_MAX: usize = 16 * 1024;
 /// Limit of a trailer section.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
+/// The most bytes of a request body that a pool may be told to wait for before the request takes a server.
+pub const REQUEST_BUFFER_BYTES_MAX: usize = 32 * 1024;
+
 /// Connections that a worker accepts from a listener in one turn before it goes on to other work.
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// Bytes that a worker receives from one connection in one turn before it serves the others.

@@ -117,6 +117,7 @@ fn read_limits(table: &Table<'_>, notes: &mut Notes) -> RequestLimits {
     table.set_size("head", &mut limits.head_bytes_max, notes);
     table.set_number("header-fields", &mut limits.header_fields_max, notes);
     table.set_bound("body", &mut limits.body_bytes_max, notes);
+    table.set_size("body-rate-min", &mut limits.body_rate_min, notes);
     if limits.request_line_bytes_max >= limits.head_bytes_max {
         let of = if table.value("head").is_some() { "head" } else { "request-line" };
         let what = "`request-line` must be smaller than `head`, because the head includes the request line";

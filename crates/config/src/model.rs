@@ -291,6 +291,9 @@ pub struct RequestLimits {
     pub header_fields_max: usize,
     /// Maximum size of the body in bytes; a larger one gets a 413 response. `None`: unlimited.
     pub body_bytes_max: Option<u64>,
+    /// Minimum rate of the body in bytes per second, over `timeouts.body`; a slower one gets a 408 response.
+    /// 0: no minimum.
+    pub body_rate_min: usize,
 }
 
 /// Timeouts for clients.
@@ -485,6 +488,8 @@ pub struct Pool {
     pub queue_max: u32,
     /// Whether a request waits in the queue although its client has ended its direction of the connection.
     pub queue_half_closed: bool,
+    /// How many bytes of a request body must have arrived before the request takes a server; 0: none.
+    pub request_buffer_bytes: usize,
     /// The PROXY header that servers receive; `None`: no header is sent.
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.
@@ -600,6 +605,7 @@ impl Default for RequestLimits {
             head_bytes_max: limits::HEAD_BYTES_MAX,
             header_fields_max: limits::HEADER_FIELDS_MAX,
             body_bytes_max: None,
+            body_rate_min: 240,
         }
     }
 }

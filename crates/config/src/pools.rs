@@ -76,6 +76,7 @@ fn named(name: String) -> Pool {
         retries: 2,
         queue_max: 1024,
         queue_half_closed: false,
+        request_buffer_bytes: 16 * 1024,
         proxy_protocol: None,
         trailers: false,
         strict: false,
@@ -90,6 +91,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     table.set_number("retries", &mut pool.retries, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);
     table.set_flag("queue-half-closed", &mut pool.queue_half_closed, notes);
+    table.set_size("request-buffer", &mut pool.request_buffer_bytes, notes);
     if let Some(times) = table.open_table("timeouts", notes) {
         times.set_duration("connect", &mut pool.timeouts.connect, notes);
         times.set_duration("response-head", &mut pool.timeouts.response_head, notes);

@@ -321,6 +321,7 @@ fn subject_of(
 ) -> String {
     use SetupKind::{
         AuthoritiesBroken, AuthoritiesEmpty, KeyBroken, KeyMismatch, KeyMissing, RevocationBroken,
+        RevocationForeign,
     };
     let own = fault.certificate.and_then(|at| certificates.get(at));
     let file = match (fault.kind, own) {
@@ -328,6 +329,10 @@ fn subject_of(
         (_, Some(paths)) => Some(paths.cert.clone()),
         (AuthoritiesBroken | AuthoritiesEmpty, None) => authorities.cloned(),
         (RevocationBroken, None) => Some(revocations.join(", ")),
+        (RevocationForeign, None) => {
+            let lists = revocations.join(", ");
+            Some(authorities.map_or(lists.clone(), |file| format!("{lists} (client-ca: {file})")))
+        }
         (_, None) => None,
     };
     file.unwrap_or_else(|| "tls".to_owned())

@@ -6,9 +6,9 @@
 
 use std::rc::Rc;
 
-use tidegate_base::limits::TRAILER_BYTES_MAX;
+use tidegate_base::limits::{REQUEST_BUFFER_BYTES_MAX, TRAILER_BYTES_MAX};
 use tidegate_base::prng::hash_bytes;
-use tidegate_base::{Id, Span};
+use tidegate_base::{Id, Moment, Span};
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
@@ -35,6 +35,7 @@ const QUEUED_BYTES_MAX: usize = REPLAY_BYTES_MAX / 2;
 const QUEUED_PIECE_BYTES_MAX: usize = REPLAY_BYTES_MAX / 8;
 /// The most bytes that frame one piece of a body.
 const FRAME_BYTES_MAX: usize = 64;
+const _: () = assert!(REQUEST_BUFFER_BYTES_MAX <= QUEUED_BYTES_MAX);
 const _: () = assert!(
     QUEUED_BYTES_MAX + QUEUED_PIECE_BYTES_MAX + 2 * TRAILER_BYTES_MAX + FRAME_BYTES_MAX
         <= REPLAY_BYTES_MAX
@@ -91,11 +92,13 @@ impl Worker {
         }
         let has_connection = head.has(FieldName::Connection);
         let drops_trailers = !pool.trailers || forward::names_fields(head.fields(), has_connection);
+        let request_done = matches!(head.length, BodyLength::None | BodyLength::Length(0));
+        let buffers = !request_done && pool.request_buffer_bytes > 0 && !head.expect_continue;
         self.arrivals += 1;
         let exchange = Exchange {
             down: sock,
             up: SockId::NONE,
-            stage: Stage::Queued,
+            stage: if buffers { Stage::Buffering } else { Stage::Queued },
             pool: proxy.pool as u16,
             server: 0,
             listener: down.listener,
@@ -103,6 +106,7 @@ impl Worker {
             is_head: matches!(head.method, Method::Head),
             upgrade: forward::forwards_upgrade(head),
             idempotent: head.method.is_idempotent(),
+            awaits_continue: head.expect_continue,
             keep_downstream,
             reusable,
             keep_upstream: false,
@@ -122,7 +126,8 @@ impl Worker {
                 BodyLength::Length(_) => Framing::Length,
                 BodyLength::Chunked | BodyLength::UntilClose => Framing::Chunked,
             },
-            request_done: matches!(head.length, BodyLength::None | BodyLength::Length(0)),
+            request_done,
+            body_by: Moment::NEVER,
             request_bytes: 0,
             replay,
             replay_whole: true,
@@ -133,7 +138,9 @@ impl Worker {
             Ok(id) => {
                 down.state = DownstreamState::Exchange(id);
                 self.accounts.counters.exchanges_now.add(1);
-                self.dispatch(reactor, id, NO_SERVER);
+                if !buffers {
+                    self.dispatch(reactor, id, NO_SERVER);
+                }
             }
             Err(exchange) => {
                 self.buffers.put(exchange.replay);
@@ -495,13 +502,15 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
         let wait = match exchange.stage {
-            Stage::Queued => return,
+            Stage::Buffering | Stage::Queued => return,
             Stage::Connecting => timeouts.connect,
-            Stage::ExpectResponse | Stage::ExpectBody if is_blocked(reactor, exchange.up) => {
+            Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd
+                if is_blocked(reactor, exchange.up) =>
+            {
                 look_span(timeouts.body)
             }
             Stage::ExpectResponse if exchange.request_done => timeouts.response_head,
-            Stage::ExpectResponse | Stage::ExpectBody => timeouts.body,
+            Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd => timeouts.body,
             Stage::Tunnel => timeouts.tunnel,
         };
         reactor.set_deadline(exchange.up, reactor.now().after(wait));
@@ -521,7 +530,7 @@ impl Worker {
                 break;
             }
             let most = match exchange.stage {
-                Stage::Queued => QUEUED_PIECE_BYTES_MAX,
+                Stage::Buffering | Stage::Queued => QUEUED_PIECE_BYTES_MAX,
                 _ if reactor.is_guarded(exchange.up) => QUEUED_PIECE_BYTES_MAX,
                 _ => usize::MAX,
             };
@@ -534,8 +543,10 @@ impl Worker {
                 }
             };
             used += step.consumed;
-            exchange.request_bytes += step.data.len() as u64;
             let listener = &self.snapshot.config.listeners[usize::from(exchange.listener)];
+            exchange.awaits_continue = false;
+            exchange.note_body(step.consumed, listener.limits.body_rate_min);
+            exchange.request_bytes += step.data.len() as u64;
             if listener.limits.body_bytes_max.is_some_and(|most| exchange.request_bytes > most) {
                 let text = "the request body exceeds this listener's limit";
                 self.reject_request(reactor, id, 413, text);
@@ -543,6 +554,16 @@ impl Worker {
             }
             exchange.request_done = step.done;
             Self::send_request_body(reactor, exchange, step.data);
+            if exchange.stage == Stage::Buffering {
+                if !self.dispatch_buffered(reactor, id) {
+                    return used;
+                }
+                continue;
+            }
+            if step.done && exchange.stage == Stage::ExpectRequestEnd {
+                self.end_exchange(reactor, id, false);
+                return used;
+            }
             if step.done {
                 self.arm_upstream(reactor, id);
             }
@@ -553,11 +574,28 @@ impl Worker {
         used
     }
 
+    /// Dispatches a request once enough of its body has arrived. Returns whether the exchange still exists.
+    fn dispatch_buffered<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) -> bool {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return false };
+        let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
+        let has_enough = exchange.request_done
+            || exchange.request_bytes >= pool.request_buffer_bytes as u64
+            || !Self::may_forward(reactor, exchange);
+        if has_enough {
+            // Requests that became ready in the meantime are before this one.
+            self.arrivals += 1;
+            exchange.arrival = self.arrivals;
+            exchange.stage = Stage::Queued;
+            self.dispatch(reactor, id, NO_SERVER);
+        }
+        self.exchanges.get(id).is_some()
+    }
+
     /// Whether the exchange can take more of the request body now.
     fn may_forward<R: Reactor>(reactor: &mut R, exchange: &Exchange) -> bool {
         let fits_replay = exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole;
         match exchange.stage {
-            Stage::Queued => fits_replay,
+            Stage::Buffering | Stage::Queued => fits_replay,
             _ if fits_replay || !reactor.is_guarded(exchange.up) => {
                 !is_blocked(reactor, exchange.up)
             }
@@ -750,12 +788,15 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, relayed, framing, is_head) =
             (exchange.down, exchange.response_relayed, exchange.response_framing, exchange.is_head);
+        let is_answered = exchange.stage == Stage::ExpectRequestEnd;
         self.accounts.counters.requests_refused.add(1);
         self.abort_exchange(reactor, id);
         if let Some(conn) = self.conns.downstream(down) {
             conn.state = DownstreamState::ExpectHead;
         }
-        if relayed {
+        if is_answered {
+            self.close_downstream(reactor, down);
+        } else if relayed {
             self.cut_downstream(reactor, down, framing);
         } else {
             self.refuse_with(reactor, down, status, text, is_head);
@@ -768,12 +809,16 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (up, pool, server, stage) =
             (exchange.up, exchange.pool, exchange.server, exchange.stage);
-        if stage == Stage::Queued {
-            self.pools[usize::from(pool)].queue.remove(id);
-        } else {
-            self.release_server(pool, server);
-            self.drop_upstream(up);
-            reactor.abort(up);
+        match stage {
+            Stage::Buffering => {}
+            Stage::Queued => {
+                self.pools[usize::from(pool)].queue.remove(id);
+            }
+            _ => {
+                self.release_server(pool, server);
+                self.drop_upstream(up);
+                reactor.abort(up);
+            }
         }
         self.forget_exchange(id);
     }
@@ -801,6 +846,9 @@ impl Worker {
         let Some(conn) = self.conns.downstream(down) else { return };
         if !conn.input.is_empty() || reactor.output_pending(up) > 0 {
             // The server is not reading the body. The deadline of the upstream connection covers that.
+            if let Some(exchange) = self.exchanges.get_mut(id) {
+                exchange.body_by = Moment::NEVER;
+            }
             return;
         }
         self.accounts.counters.body_timeouts.add(1);

@@ -194,10 +194,13 @@ impl Worker {
             }
             DownstreamState::Exchange(id) => {
                 let waits = down.input.is_empty();
-                let Some(exchange) = self.exchanges.get(id) else { return };
+                let Some(exchange) = self.exchanges.get_mut(id) else { return };
                 reactor.set_receiving(sock, waits);
-                if !exchange.request_done && exchange.stage != Stage::Queued {
-                    reactor.set_deadline(sock, now.after(timeouts.body));
+                if exchange.request_done || exchange.stage == Stage::Queued || !waits {
+                    exchange.body_by = Moment::NEVER;
+                } else {
+                    exchange.body_by = exchange.body_by.min(now.after(timeouts.body));
+                    reactor.set_deadline(sock, exchange.body_by);
                 }
             }
             DownstreamState::Synthetic(id) => {

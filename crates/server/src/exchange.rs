@@ -1,10 +1,11 @@
 //! One proxied request and its response: the state shared by the two connections that carry it.
 //! In: what `downstream`, `upstream` and `dispatch` record. Out: the same state, read by these modules.
 //! Never: touches a socket. Limits: up to `REPLAY_BYTES_MAX` of a request are kept for a retry.
-//! Invariant: `up` is a live connection in every stage except `Queued`; the server counts this exchange in
+//! Invariant: `up` is a live connection in every stage except `Buffering` and `Queued`; the server counts this exchange in
 //! its load from the moment it was chosen until the attempt ends.
 
 use tidegate_base::limits::{HEAD_BYTES_MAX, READ_BUFFER_BYTES};
+use tidegate_base::{Moment, Span};
 use tidegate_gate::balance::Tried;
 use tidegate_reactor::SockId;
 use tidegate_wire::http1::{BodyDecoder, Version};
@@ -17,6 +18,9 @@ const _: () = assert!(REPLAY_BYTES_MAX <= READ_BUFFER_BYTES);
 /// How far an exchange has progressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
+    /// Waiting for the beginning of the request body (`request-buffer`). There is no upstream connection, and
+    /// no place in the queue.
+    Buffering,
     /// Waiting for a server with a free connection. There is no upstream connection.
     Queued,
     /// Connecting to the server. The request is in the connection's output already.
@@ -25,6 +29,8 @@ pub(crate) enum Stage {
     ExpectResponse,
     /// Relaying the body of the response.
     ExpectBody,
+    /// The response was early: it is complete and relayed, and the rest of the request body is forwarded.
+    ExpectRequestEnd,
     /// Relaying bytes in both directions after 101 (Switching Protocols).
     Tunnel,
 }
@@ -47,7 +53,7 @@ pub(crate) enum Framing {
 pub(crate) struct Exchange {
     /// The client's connection. It is live as long as the exchange exists, and its state names this exchange.
     pub(crate) down: SockId,
-    /// The server's connection; `SockId::NONE` while `stage` is `Queued`. Its `exchange` names this exchange.
+    /// The server's connection; `SockId::NONE` while `stage` is `Buffering` or `Queued`. Its `exchange` names this exchange.
     pub(crate) up: SockId,
     /// How far the exchange has progressed. Each attempt begins at `Connecting`, or at `ExpectResponse` on a
     /// reused connection.
@@ -68,6 +74,9 @@ pub(crate) struct Exchange {
     /// The request's method is idempotent (RFC 9110 section 9.2.2), so the request may be retried after a
     /// reused connection was reset.
     pub(crate) idempotent: bool,
+    /// The request has an Expect field with 100-continue, and neither 100 (Continue) nor a byte of the body has
+    /// come. Whether the body will follow a final response is unknown.
+    pub(crate) awaits_continue: bool,
     /// The downstream connection may carry another request after this one. Once false, it stays false.
     pub(crate) keep_downstream: bool,
     /// The request leaves nothing on the upstream connection that the server could take for another request,
@@ -109,6 +118,9 @@ pub(crate) struct Exchange {
     pub(crate) request_framing: Framing,
     /// The whole request has been received and forwarded (or stored in `replay`).
     pub(crate) request_done: bool,
+    /// When the client has sent its body too slowly: each byte puts it off by `limits.body-rate-min`, to
+    /// `timeouts.body` from now at most. `NEVER` while the client is not waited for.
+    pub(crate) body_by: Moment,
     /// Bytes of the request body received so far, without framing. Checked against the listener's
     /// `limits.body`.
     pub(crate) request_bytes: u64,
@@ -126,6 +138,15 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
+    /// Puts off `body_by` by the time that `count` bytes of the body may take. Without a minimum rate, the
+    /// time begins again.
+    pub(crate) fn note_body(&mut self, count: usize, rate_min: usize) {
+        self.body_by = match rate_min {
+            0 => Moment::NEVER,
+            rate => self.body_by.after(Span::from_secs(count as u64) / rate as u32),
+        };
+    }
+
     /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.
     pub(crate) fn is_new(&self) -> bool {
         self.attempts == 0 && !self.needs_fresh

@@ -94,10 +94,16 @@ impl Worker {
             exchange.response_started = true;
             let rest = &bytes[used..];
             let step = match exchange.stage {
-                Stage::Queued | Stage::Connecting | Stage::ExpectResponse => {
+                Stage::Buffering | Stage::Queued | Stage::Connecting | Stage::ExpectResponse => {
                     self.decode_response(reactor, sock, id, rest)
                 }
                 Stage::ExpectBody => self.relay_body(reactor, sock, id, rest),
+                Stage::ExpectRequestEnd => {
+                    // More bytes follow a complete response.
+                    self.accounts.counters.upstream_faults.add(1);
+                    self.give_up_request(reactor, id);
+                    return bytes.len();
+                }
                 Stage::Tunnel => self.tunnel_to_downstream(reactor, id, rest),
             };
             if step == 0 {
@@ -169,7 +175,8 @@ impl Worker {
         head: &ResponseHead<'_>,
     ) {
         let snapshot = Rc::clone(&self.snapshot);
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.awaits_continue &= head.status != 100;
         let (down, up) = (exchange.down, exchange.up);
         // RFC 9110 section 15.2: HTTP/1.0 clients do not know interim responses.
         if exchange.client_version == Version::Http11
@@ -218,9 +225,12 @@ impl Worker {
             .accepting_blanks(!is_strict);
         exchange.keep_upstream =
             exchange.reusable && head.persistent && head.length != BodyLength::UntilClose;
-        // If the response is early, the rest of the request would be taken for the next request.
+        // If the response is early, the rest of the request is still forwarded, and the next request follows
+        // it. But a client that gets a final response instead of 100 (Continue) may omit the body, and a
+        // server that closes will not take the rest.
+        let rest_follows = !exchange.awaits_continue && head.persistent;
         exchange.keep_downstream &=
-            exchange.request_done && framing != Framing::UntilClose && !stopping;
+            (exchange.request_done || rest_follows) && framing != Framing::UntilClose && !stopping;
         exchange.response_relayed = true;
         exchange.stage = Stage::ExpectBody;
         let context = ResponseContext {
@@ -289,7 +299,7 @@ impl Worker {
         }
     }
 
-    /// The response is complete: keeps or closes each of the two connections.
+    /// The response is complete. Ends the exchange, unless the rest of the request body must still be forwarded.
     fn finish_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -303,18 +313,46 @@ impl Worker {
         {
             http1::encode_last_chunk(out, exchange.response_body.trailers());
         }
+        if more_follows {
+            self.accounts.counters.upstream_faults.add(1);
+        }
+        if exchange.request_done || exchange.awaits_continue {
+            return self.end_exchange(reactor, id, more_follows);
+        }
+        exchange.stage = Stage::ExpectRequestEnd;
+        // A server that answers early may take the rest of the body for the next request.
+        exchange.keep_upstream = false;
+        if more_follows {
+            return self.give_up_request(reactor, id);
+        }
+        reactor.set_receiving(up, true);
+        self.arm_upstream(reactor, id);
+        self.work.push(Work::Resume(down));
+    }
+
+    /// The response is complete, and so is the request as far as it goes: keeps or closes each of the two
+    /// connections.
+    pub(crate) fn end_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        more_follows: bool,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (down, up) = (exchange.down, exchange.up);
         let (pool, server) = (exchange.pool, exchange.server);
         let keep_downstream = exchange.keep_downstream;
         // A server that responds before it has read the whole request may leave the rest unread.
         let request_sent = exchange.request_done && reactor.output_pending(up) == 0;
         let keep_upstream = exchange.keep_upstream && request_sent && !more_follows;
+        // A reset would destroy the part of the request body that the server has not read yet.
+        let has_body = exchange.request_done && exchange.request_bytes > 0 && !more_follows;
         self.release_server(pool, server);
         self.forget_exchange(id);
-        if more_follows {
-            self.accounts.counters.upstream_faults.add(1);
-        }
         if keep_upstream && !self.stopping {
             self.keep_idle(reactor, up, down, keep_downstream);
+        } else if has_body {
+            self.close_upstream(reactor, up);
         } else {
             self.discard_upstream(reactor, up);
         }
@@ -324,6 +362,32 @@ impl Worker {
             if let Some(conn) = self.conns.downstream(down) {
                 conn.state = DownstreamState::ExpectHead;
             }
+            self.close_downstream(reactor, down);
+        }
+    }
+
+    /// The server takes no more of a request whose response is complete. The rest of the body is discarded to
+    /// keep the client's connection, or the connection is closed. Does nothing in other stages.
+    pub(crate) fn give_up_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if exchange.stage != Stage::ExpectRequestEnd {
+            return;
+        }
+        let (down, up) = (exchange.down, exchange.up);
+        let (pool, server) = (exchange.pool, exchange.server);
+        let keep_downstream = exchange.keep_downstream && !self.stopping;
+        let nothing = BodyDecoder::new(BodyLength::None);
+        let rest = core::mem::replace(&mut exchange.request_body, nothing);
+        self.release_server(pool, server);
+        self.forget_exchange(id);
+        self.discard_upstream(reactor, up);
+        let blocked = is_blocked(reactor, down);
+        let Some(conn) = self.conns.downstream(down) else { return };
+        conn.blocked = blocked;
+        conn.state = DownstreamState::discarding(rest);
+        if keep_downstream {
+            self.work.push(Work::Resume(down));
+        } else {
             self.close_downstream(reactor, down);
         }
     }
@@ -372,7 +436,9 @@ impl Worker {
             Stage::Tunnel => self.tunnel_finished(reactor, id, false),
             Stage::ExpectBody if exchange.response_body.handle_end().is_ok() => {
                 self.finish_exchange(reactor, id, false);
+                self.give_up_request(reactor, id);
             }
+            Stage::ExpectRequestEnd => self.give_up_request(reactor, id),
             _ if reactor.is_guarded(sock) => {
                 self.accounts.counters.upstream_idle_closes.add(1);
                 self.request_not_sent(reactor, sock, id);
@@ -396,6 +462,7 @@ impl Worker {
         };
         match exchange.stage {
             Stage::Tunnel => self.reset_tunnel(reactor, id),
+            Stage::ExpectRequestEnd => self.give_up_request(reactor, id),
             Stage::Connecting if reason != CloseReason::Ended => {
                 self.accounts.counters.upstream_connect_failures.add(1);
                 self.drop_upstream(sock);
@@ -498,7 +565,7 @@ impl Worker {
                 let failure = Failure { status: 504, text };
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
-            Stage::Queued | Stage::ExpectResponse => {
+            Stage::Buffering | Stage::Queued | Stage::ExpectResponse => {
                 let pending = reactor.output_pending(sock) > 0;
                 if !request_done && !pending {
                     // The client sends its body slowly. The downstream deadline covers that.
@@ -518,6 +585,17 @@ impl Worker {
                 counters.response_timeouts.add(1);
                 let text = "timed out waiting for the server's response";
                 self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
+            }
+            Stage::ExpectRequestEnd => {
+                if reactor.output_pending(sock) == 0 {
+                    // The client sends its body slowly. The downstream deadline covers that.
+                    return self.arm_upstream(reactor, id);
+                }
+                if let Some(at) = next_look(reactor, sock, timeout) {
+                    return reactor.set_deadline(sock, at);
+                }
+                self.accounts.counters.body_timeouts.add(1);
+                self.give_up_request(reactor, id);
             }
             Stage::ExpectBody => {
                 let down = exchange.down;

@@ -142,6 +142,17 @@ pub static LIMITS: Section = Section {
             "Bodies are streamed through two buffers and never stored, so their length costs Tidegate no \
              memory. Your servers may need a limit.",
         ),
+        key(
+            "body-rate-min",
+            Size(0, 1 << 30),
+            Value("\"240B\""),
+            "Minimum rate of the body of a proxied request, in bytes per second. The client may fall behind \
+             for `timeouts.body` in all; then it gets a 408 response, and its connection is closed. Time in \
+             which the server does not take the body does not count. 0B sets no minimum: then every byte \
+             restarts `timeouts.body`.",
+            "Even the slowest mobile uplinks send a multiple of it. Without a minimum, a client that sends a \
+             byte now and then holds a connection to a server as long as it likes.",
+        ),
     ],
     later: &[],
 };

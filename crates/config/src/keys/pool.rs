@@ -2,10 +2,11 @@
 //! In: nothing. Out: the section `[pool.NAME]`, which `FILE` refers to, and its tables.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, List, Number, OneOf, Table, Text, True, Word};
+use super::Shape::{Boolean, List, Number, OneOf, Size, Table, Text, True, Word};
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
 use crate::model::{Balance, ProxyVersion};
 use crate::words::Worded as _;
+use tidegate_base::limits;
 
 /// `[pool.NAME]`.
 pub static POOL: Section = Section {
@@ -50,6 +51,18 @@ pub static POOL: Section = Section {
              is used up refuses requests while other workers have room.",
             "Waiting requests occupy memory. Beyond this number, an immediate error is better than a longer \
              wait.",
+        ),
+        key(
+            "request-buffer",
+            Size(0, limits::REQUEST_BUFFER_BYTES_MAX as u64),
+            Value("\"16KiB\""),
+            "How much of a request's body must have arrived before the request takes a server or a place in \
+             the queue: this much, or the whole body. A request that has no body or that arrives whole is not \
+             delayed. A request with `Expect: 100-continue` is not held either, because its server decides \
+             about the body. 0B forwards the head at once, as applications need whose servers answer \
+             before the client has sent the body.",
+            "A slow upload takes no connection of a server away from other requests until it can go on for a \
+             while. 16 KiB hold most forms and API calls completely.",
         ),
         key(
             "queue-half-closed",

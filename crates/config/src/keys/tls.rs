@@ -104,7 +104,8 @@ pub static LISTENER_TLS: Section = Section {
             "client-crl",
             Text("the path of a PEM file"),
             Absent,
-            "Revocation lists for client certificates.",
+            "Revocation lists for client certificates. Each list must have been issued by an authority in \
+             `client-ca`.",
             "",
         ),
         key(
@@ -172,7 +173,8 @@ pub static POOL_TLS: Section = Section {
             "ca",
             Text("the path of a PEM file"),
             Absent,
-            "Trusted certificate authorities. Without it, those of the system are used.",
+            "Trusted certificate authorities. Without it, those of the system are used. The certificate of a \
+             server may be named itself, also one marked as an authority (CA:TRUE), unless `crl` is set.",
             "",
         ),
         key(

@@ -52,9 +52,12 @@ scenes! {
     connection_field_drops_the_trailers
     declined_upgrade_is_an_ordinary_response
     early_response_closes_the_connection
+    early_response_does_not_cut_the_request
+    early_response_of_a_server_that_closes_keeps_the_client
     early_response_streams_beside_the_request_body
     expect_continue_is_answered_by_the_server
     expect_continue_with_a_local_response_closes
+    final_response_instead_of_100_continue_closes_both_sides
     full_queue_is_503
     get_on_a_lost_reused_connection_is_retried
     half_closed_client_gets_all_pipelined_responses

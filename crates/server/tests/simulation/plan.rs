@@ -250,12 +250,15 @@ impl Maker {
             true => "tls = { server-name = \"a.example\" }\n",
             false => "",
         };
+        // Not random either.
+        let buffer = ["16KiB", "0B", "1KiB"][pool % 3];
         let queue = if self.is_calm { 1000 } else { prng.below(6) };
         let slow = if self.is_calm { 1000 } else { 1 };
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
-             queue-max = {queue}\nqueue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
+             queue-max = {queue}\nrequest-buffer = \"{buffer}\"\n\
+             queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",

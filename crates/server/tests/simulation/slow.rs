@@ -224,3 +224,182 @@ fn early_response_beside_a_slow_upload_is_not_cut() {
         assert_status(200, &stage.receive_until(&client, "ok"));
     });
 }
+
+#[test]
+fn slow_server_gets_the_rest_of_a_request_that_it_answered_early() {
+    for head in ["HTTP/1.1 200 OK", "HTTP/1.1 200 OK\r\nConnection: close"] {
+        let patient = "timeouts = { idle = \"1h\" }";
+        scene().listener(patient).pool(POOL_TIMEOUTS).run(|stage| {
+            stage.net.set_window_bytes(WINDOW_BYTES);
+            let client = stage.dial();
+            let request = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
+            let origin = stage.forward(&client, request);
+            origin.send(format!("{head}\r\nContent-Length: 2\r\n\r\nok").as_bytes());
+            let answer = stage.receive_until(&client, "ok");
+            assert_eq!(answer.contains("close"), head.contains("close"), "{answer}");
+            let (body, mut at, mut received) = (body::make(7, 0, 60_000), 0, Vec::new());
+            while received.len() < body.len() {
+                at += client.send(&body[at..]);
+                stage.pass(DRIP_EVERY);
+                received.extend(origin.receive_some(DRIP_BYTES));
+                assert!(!origin.was_reset(), "reset after {} bytes", received.len());
+            }
+            assert!(received == body, "other bytes arrived");
+            // The server may take the rest of such a request for another one: no request follows it.
+            stage.wait_finished(&origin);
+            if head.contains("close") {
+                return stage.wait_finished(&client);
+            }
+            let origin = stage.forward(&client, GET);
+            assert_status(200, &stage.respond(&origin, &client));
+        });
+    }
+}
+
+#[test]
+fn client_that_does_not_send_the_rest_after_an_early_response_times_out() {
+    scene().listener(TIMEOUTS).pool("timeouts = { body = \"50s\" }").run(|stage| {
+        let client = stage.dial();
+        let head = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
+        let origin = stage.forward(&client, head);
+        let began = stage.net.now();
+        assert_status(200, &stage.respond(&origin, &client));
+        stage.wait_finished(&client);
+        assert!(stage.net.now().since(began) < Span::from_secs(3));
+        stage.wait_reset(&origin);
+        assert_eq!(stage.counters().body_timeouts.load(), 1);
+        assert_eq!(stage.counters().upstream_truncations.load(), 0);
+    });
+}
+
+#[test]
+fn slow_uploads_do_not_delay_other_requests() {
+    let pool = "request-buffer = \"16KiB\"\n";
+    for framing in ["Content-Length: 100000", "Transfer-Encoding: chunked"] {
+        scene().pool(pool).run(|stage| {
+            let clients: Vec<SimPeer> = (0..10).map(|_| stage.dial()).collect();
+            let head = format!("POST /p HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
+            let chunked = framing.contains("chunked");
+            let drip = if chunked { "1\r\nx\r\n" } else { "x" };
+            for client in &clients {
+                client.send(head.as_bytes());
+            }
+            for _ in 0..20 {
+                for client in &clients {
+                    client.send(drip.as_bytes());
+                }
+                stage.pass(Span::from_secs(1));
+            }
+            assert!(stage.try_accept().is_none(), "a slow upload has taken a server");
+            let client = stage.dial();
+            let began = stage.net.now();
+            let origin = stage.forward(&client, GET);
+            assert_status(200, &stage.respond(&origin, &client));
+            assert!(stage.net.now().since(began) < Span::from_millis(100));
+            // A byte a second is below the minimum rate. Each upload gets a 408 soon after the body timeout.
+            stage.pass(Span::from_secs(12));
+            for client in &clients {
+                let answer = String::from_utf8_lossy(&client.receive()).into_owned();
+                assert_status(408, &answer);
+            }
+            assert_eq!(stage.counters().body_timeouts.load(), 10);
+        });
+    }
+}
+
+#[test]
+fn request_takes_a_server_once_its_buffer_is_full_or_its_body_complete() {
+    scene().pool("request-buffer = \"1KiB\"").with_client(|stage, client| {
+        // A body in the same read is not delayed.
+        client.send(b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+        let origin = stage.accept();
+        assert!(stage.receive_until(&origin, "body").contains("Content-Length: 4\r\n"));
+        assert_status(200, &stage.respond(&origin, &client));
+        client.send(b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n");
+        client.send(&[b'x'; 1023]);
+        stage.pass(Span::from_secs(1));
+        assert_eq!(origin.arrived_bytes(), 0, "the request came before its buffer was full");
+        client.send(b"x");
+        let head = stage.receive_until(&origin, "\r\n\r\n");
+        assert!(head.ends_with('x'), "{head}");
+        client.send(&[b'y'; 976]);
+        stage.receive_until(&origin, "y");
+        assert_status(200, &stage.respond(&origin, &client));
+        // A body of unknown length that ends before.
+        client
+            .send(b"POST /p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n");
+        stage.pass(Span::from_secs(1));
+        assert_eq!(origin.arrived_bytes(), 0);
+        client.send(b"0\r\n\r\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+        stage.receive_until(&origin, "0\r\n\r\n");
+        origin.send(OK);
+        assert_status(200, &stage.receive_until(&client, "hello"));
+        // The server decides about a request with Expect.
+        client.send(
+            b"POST /p HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n",
+        );
+        stage.receive_until(&origin, "\r\n\r\n");
+    });
+}
+
+#[test]
+fn client_that_leaves_or_errs_while_its_request_is_buffered_leaves_nothing_behind() {
+    scene().pool("request-buffer = \"1KiB\"").run(|stage| {
+        let head = b"POST /p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n";
+        let clients = [stage.dial(), stage.dial(), stage.dial()];
+        for client in &clients {
+            client.send(head);
+        }
+        stage.pass(Span::from_millis(100));
+        clients[0].finish();
+        clients[1].reset();
+        clients[2].send(b"nonsense\r\n");
+        assert_status(400, &stage.receive_until(&clients[2], "\r\n\r\n"));
+        stage.wait_finished(&clients[0]);
+        assert!(stage.try_accept().is_none());
+        assert_eq!(stage.harness.worker.leftovers().exchanges, 0);
+    });
+}
+
+#[test]
+fn body_at_the_minimum_rate_is_forwarded_and_a_slower_one_is_a_408() {
+    let listener = "limits = { body-rate-min = \"100B\" }\ntimeouts = { body = \"10s\" }";
+    for (bytes, succeeds) in [(100, true), (70, false)] {
+        scene().listener(listener).run(|stage| {
+            let client = stage.dial();
+            let head = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n";
+            let origin = stage.forward(&client, head);
+            for _ in 0..10_000 / bytes {
+                client.send(&vec![b'x'; bytes]);
+                stage.pass(Span::from_secs(1));
+            }
+            if succeeds {
+                assert_status(200, &stage.respond(&origin, &client));
+            } else {
+                let answer = String::from_utf8_lossy(&client.receive()).into_owned();
+                assert_status(408, &answer);
+                assert!(origin.was_reset());
+            }
+            assert_eq!(stage.counters().body_timeouts.load(), u64::from(!succeeds));
+        });
+    }
+}
+
+#[test]
+fn time_in_which_the_server_does_not_read_is_not_held_against_the_client() {
+    let listener = "limits = { body-rate-min = \"10KiB\" }\ntimeouts = { body = \"2s\" }";
+    scene().listener(listener).run(|stage| {
+        stage.net.set_window_bytes(WINDOW_BYTES);
+        let client = stage.dial();
+        let head = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
+        let origin = stage.forward(&client, head);
+        let (body, mut at, mut received) = (body::make(7, 0, 60_000), 0, 0);
+        while received < body.len() {
+            at += client.send(&body[at..]);
+            stage.pass(DRIP_EVERY);
+            received += origin.receive_some(DRIP_BYTES).len();
+            assert!(!origin.was_reset(), "reset after {received} bytes");
+        }
+        assert_status(200, &stage.respond(&origin, &client));
+    });
+}

@@ -36,12 +36,17 @@ impl Stage {
             true => "",
             false => "servers = [\"10.0.1.1:8000\"]",
         };
+        // Most scenes look at a request while its body is under way.
+        let buffer = match pool.contains("request-buffer") {
+            true => "",
+            false => "request-buffer = \"0B\"",
+        };
         let text = format!(
             "[[listener]]\nbind = \"10.0.0.1:80\"\n{listener}\n\
              [[route]]\npath = \"/hello\"\nrespond = {{ body = \"hello\" }}\n\
              [[route]]\npath = \"/synthetic\"\nsynthetic = true\n\
              [[route]]\nproxy = \"p\"\n\
-             [pool.p]\n{servers}\n{pool}\n"
+             [pool.p]\n{servers}\n{buffer}\n{pool}\n"
         );
         let config = match tidegate_config::parse(&text, "the test") {
             Ok(config) => config,

@@ -7,13 +7,15 @@
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateRevocationListDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use super::certificate::{CertificateFiles, Certificates, decode_authorities, decode_revocations};
 use super::choice::{self, Version};
 use super::clock::TlsClock;
+use super::der;
 use super::fault::Fault;
 use super::randomness::Randomness;
 use super::refusal::{LastRefused, RecordingVerifier};
@@ -192,6 +194,22 @@ impl Acceptor {
     }
 }
 
+/// A list of another authority would revoke nothing, without any sign of it.
+fn check_issuers(
+    lists: &[CertificateRevocationListDer<'_>],
+    roots: &RootCertStore,
+) -> Result<(), SetupFault> {
+    for (at, list) in lists.iter().enumerate() {
+        let issuer = der::read_list_issuer(list);
+        let issuer = issuer.ok_or_else(|| SetupFault::new(SetupKind::RevocationBroken, ""))?;
+        if !roots.roots.iter().any(|root| root.subject.as_ref() == issuer) {
+            let detail = format!("list {} of {}", at + 1, lists.len());
+            return Err(SetupFault::new(SetupKind::RevocationForeign, detail));
+        }
+    }
+    Ok(())
+}
+
 fn client_verifier(
     settings: &AcceptorSettings,
     provider: &Arc<CryptoProvider>,
@@ -200,12 +218,15 @@ fn client_verifier(
         return Ok(WebPkiClientVerifier::no_client_auth());
     }
     let roots = Arc::new(decode_authorities(&settings.client_authorities_pem)?);
-    let mut builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+    let mut builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider));
     if let Some(pem) = &settings.client_revocations_pem {
         // An outdated list still shows which certificates were revoked. Intermediate authorities of a chain
         // rarely have a list of their own.
+        let lists = decode_revocations(pem)?;
+        check_issuers(&lists, &roots)?;
         builder = builder
-            .with_crls(decode_revocations(pem)?)
+            .with_crls(lists)
             .only_check_end_entity_revocation()
             .allow_unknown_revocation_status();
     }

@@ -50,7 +50,7 @@ impl CertificateFiles {
     }
 }
 
-fn decode_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SetupFault> {
+pub(super) fn decode_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SetupFault> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let chain = chain.map_err(|error| SetupFault::new(SetupKind::ChainBroken, error))?;
     if chain.is_empty() { Err(SetupFault::new(SetupKind::ChainEmpty, "")) } else { Ok(chain) }

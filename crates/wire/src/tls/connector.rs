@@ -9,18 +9,20 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 use super::certificate::{
-    CertificateFiles, decode_authorities, decode_revocations, decode_system_authorities,
+    CertificateFiles, decode_authorities, decode_chain, decode_revocations,
+    decode_system_authorities,
 };
 use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::der;
-use super::fault::Fault;
+use super::fault::{Fault, is_authority};
 use super::forward::forward_signature_checks;
 use super::randomness::Randomness;
 use super::session::TlsSession;
@@ -209,7 +211,53 @@ fn server_verifier(
     let built = builder.build();
     let verifier: Arc<dyn ServerCertVerifier> =
         built.map_err(|error| SetupFault::new(SetupKind::RevocationBroken, error))?;
-    Ok(verifier)
+    Ok(match &settings.roots {
+        // With revocation lists, only certificates that can be checked against them are accepted.
+        Roots::Authorities(pem) if settings.revocations_pem.is_none() => {
+            Arc::new(NamedVerifier { verifier, named: decode_chain(pem)? })
+        }
+        Roots::Authorities(_) | Roots::System(_) | Roots::Nobody => verifier,
+    })
+}
+
+/// Verifies with `verifier`, and accepts the certificate of an authority from a server if that very certificate is
+/// trusted by name. Self-signed certificates are often marked as authorities, and other clients accept them likewise.
+#[derive(Debug)]
+struct NamedVerifier {
+    verifier: Arc<dyn ServerCertVerifier>,
+    /// The certificates in the file of authorities.
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for NamedVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.verifier.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        // The time of validity was checked before this error arose. The name was not.
+        match verified {
+            Err(error)
+                if is_authority(&error) && self.named.iter().any(|own| own == end_entity) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    forward_signature_checks!();
 }
 
 /// Verifies with `verifier`, and records until when the server's sessions may be resumed.

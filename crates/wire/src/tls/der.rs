@@ -9,6 +9,10 @@ pub(super) fn split_value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (length, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
         0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
+        0x83 => {
+            let [high, middle, low, ..] = *rest else { return None };
+            (u32::from_be_bytes([0, high, middle, low]) as usize, rest.get(3..)?)
+        }
         0x82 => (usize::from(u16::from_be_bytes([*rest.first()?, *rest.get(1)?])), rest.get(2..)?),
         _ => return None,
     };
@@ -32,6 +36,21 @@ pub(super) fn read_not_after(certificate: &[u8]) -> Option<u64> {
     let (_, _, not_after) = split_value(validity)?;
     let (tag, time, _) = split_value(not_after)?;
     unix_seconds(tag, time)
+}
+
+/// The name of the authority that issued a revocation list (RFC 5280 section 5.1.2.3): the content of the DER value;
+/// `None` if it cannot be read.
+pub(super) fn read_list_issuer(list: &[u8]) -> Option<&[u8]> {
+    const INTEGER: u8 = 0x02;
+    let (_, list, _) = split_value(list)?;
+    let (_, mut fields, _) = split_value(list)?;
+    // An optional version, then the signature algorithm and the issuer.
+    if let Some((INTEGER, _, rest)) = split_value(fields) {
+        fields = rest;
+    }
+    let (_, _, fields) = split_value(fields)?;
+    let (_, issuer, _) = split_value(fields)?;
+    Some(issuer)
 }
 
 /// Decodes a UTCTime or GeneralizedTime; both end in seconds and Z (RFC 5280 section 4.1.2.5).

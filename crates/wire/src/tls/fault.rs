@@ -194,11 +194,7 @@ fn certificate_fault(error: &CertificateError) -> CertificateFault {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             CertificateFault::WrongPurpose
         }
-        CertificateError::Other(other)
-            if matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity)) =>
-        {
-            CertificateFault::IsAuthority
-        }
+        error if is_authority_error(error) => CertificateFault::IsAuthority,
         CertificateError::Other(other)
             if matches!(other.0.downcast_ref(), Some(webpki::Error::UnsupportedCertVersion)) =>
         {
@@ -206,4 +202,14 @@ fn certificate_fault(error: &CertificateError) -> CertificateFault {
         }
         _ => CertificateFault::Unacceptable,
     }
+}
+
+/// Whether the certificate was rejected because it is marked as an authority (CA:TRUE).
+pub(super) fn is_authority(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidCertificate(error) if is_authority_error(error))
+}
+
+fn is_authority_error(error: &CertificateError) -> bool {
+    let CertificateError::Other(other) = error else { return false };
+    matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }

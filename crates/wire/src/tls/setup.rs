@@ -34,6 +34,8 @@ pub enum SetupKind {
     AuthoritiesBroken,
     /// There is no revocation list, or one cannot be decoded.
     RevocationBroken,
+    /// A revocation list was issued by none of the authorities, so no certificate would ever be looked up in it.
+    RevocationForeign,
     /// The cipher suite is unknown.
     CipherUnknown,
     /// The key exchange group is unknown.
@@ -69,6 +71,10 @@ impl SetupKind {
             Self::AuthoritiesBroken => "the authorities cannot be decoded; write them as PEM",
             Self::RevocationBroken => {
                 "no revocation list found, or it cannot be decoded; write it as PEM"
+            }
+            Self::RevocationForeign => {
+                "a revocation list was issued by none of the authorities in `client-ca`; name the list of one of them, \
+                 or add the certificate of the list's issuer to `client-ca`"
             }
             Self::CipherUnknown => "unknown cipher suite",
             Self::GroupUnknown => "unknown key exchange group",

@@ -438,6 +438,73 @@ fn server_certificate_faults_are_distinguished() {
     }
 }
 
+/// A self-signed certificate with CA:TRUE, as `openssl req -x509` makes it.
+fn self_signed(names: &[&str], expired: bool) -> CertificateFiles {
+    let mut params = server_params(names);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name = subject("self");
+    if expired {
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    CertificateFiles {
+        chain_pem: certificate.pem().into_bytes(),
+        key_pem: key.serialize_pem().into_bytes(),
+        ocsp: None,
+    }
+}
+
+#[test]
+fn certificate_of_an_authority_is_accepted_only_if_it_is_named_itself() {
+    let (own, other) = (self_signed(&["a.example"], false), self_signed(&["a.example"], false));
+    let (name, old) = (self_signed(&["b.example"], false), self_signed(&["a.example"], true));
+    let cases = [
+        (&own, &own, None),
+        (&other, &own, Some(CertificateFault::IsAuthority)),
+        (&name, &name, Some(CertificateFault::WrongName)),
+        (&old, &old, Some(CertificateFault::Expired)),
+    ];
+    for (shown, named, fault) in cases {
+        let acceptor = acceptor(&AcceptorSettings {
+            certificates: vec![shown.clone()],
+            ..AcceptorSettings::default()
+        });
+        let roots = Roots::Authorities(named.chain_pem.clone());
+        let client = connect(&ConnectorSettings { roots, ..ConnectorSettings::default() });
+        let mut pair = Pair::new(client, acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        assert_eq!(pair.client.fault, fault.map(Fault::Certificate));
+        assert_eq!(pair.is_established(), fault.is_none());
+    }
+    let listed = ConnectorSettings {
+        revocations_pem: Some(revocations(&Authority::new("self"), 1)),
+        roots: Roots::Authorities(own.chain_pem.clone()),
+        ..ConnectorSettings::default()
+    };
+    let settings = AcceptorSettings { certificates: vec![own], ..AcceptorSettings::default() };
+    let mut pair = Pair::new(connect(&listed), acceptor(&settings).accept().unwrap());
+    pair.run(1 << 20);
+    assert_eq!(pair.client.fault, Some(Fault::Certificate(CertificateFault::IsAuthority)));
+}
+
+#[test]
+fn revocation_list_of_another_authority_is_refused() {
+    let (one, two) = (Authority::new("one"), Authority::new("two"));
+    let outcome = |lists: Vec<u8>| {
+        let mut settings = settings(&one);
+        settings.client_auth = ClientAuth::Required;
+        settings.client_authorities_pem.clone_from(&one.pem);
+        settings.client_revocations_pem = Some(lists);
+        Acceptor::new(&settings, None, clock()).map(|_| ()).map_err(|fault| fault.kind)
+    };
+    let (own, foreign) = (revocations(&one, 1), revocations(&two, 1));
+    assert_eq!(outcome(own.clone()), Ok(()));
+    assert_eq!(outcome(foreign.clone()), Err(SetupKind::RevocationForeign));
+    assert_eq!(outcome([own, foreign].concat()), Err(SetupKind::RevocationForeign));
+}
+
 fn revocations(authority: &Authority, serial: u64) -> Vec<u8> {
     let revoked = RevokedCertParams {
         serial_number: SerialNumber::from(serial),
