@@ -31,7 +31,8 @@ pub struct Server {
     pub cpus: Option<Vec<usize>>,
     /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
-    /// Maximum number of connections of a worker; `None`: what its descriptor limit allows.
+    /// Maximum number of connections of the process, shared out among the workers; `None`: what the descriptor
+    /// limit of each worker allows.
     pub connections_max: Option<u32>,
     /// Value of the `Server` field; empty: the field is omitted.
     pub server_name: String,

@@ -63,7 +63,8 @@ pub struct Permits {
     asking: usize,
     /// The worker that is served first; advanced after each grant.
     cursor: usize,
-    /// By server: the last permit that fell free went to another worker.
+    /// By server: the last permit that fell free went to another worker, or the last permit came from one, so
+    /// this worker's queue is next.
     gave_last: Vec<bool>,
     /// What this worker has asked for since it received the last grant.
     wanted: Ask,
@@ -120,6 +121,10 @@ impl Permits {
             PermitMessage::Grant { server, count } => {
                 state.add_permits(usize::from(server), count);
                 self.wanted = Ask::default();
+                // The permit is for this worker: its own queue is next.
+                if let Some(gave_last) = self.gave_last.get_mut(usize::from(server)) {
+                    *gave_last = true;
+                }
             }
         }
     }
@@ -190,6 +195,13 @@ impl Permits {
             Some(grant) => grant.2 += count,
             None => self.grants.push((to, server, count)),
         }
+    }
+
+    /// The number of permits of `server` in grants that are to be sent.
+    #[must_use]
+    pub fn unsent(&self, server: usize) -> u32 {
+        let of_server = self.grants.iter().filter(|grant| usize::from(grant.1) == server);
+        of_server.map(|grant| grant.2).sum()
     }
 
     /// The next message that is to be sent, with its receiver.

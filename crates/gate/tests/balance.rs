@@ -29,6 +29,7 @@ fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
         proxy_protocol: None,
         trailers: false,
         strict: false,
+        request_buffer_bytes: 0,
         tls: None,
     }
 }

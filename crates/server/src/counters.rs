@@ -52,6 +52,8 @@ counters! {
         unsent_requests,
         /// Requests that had to wait for a server.
         queued,
+        /// Permits of limited servers that other workers gave to this worker.
+        permits_received,
         /// Requests that were rejected because the queue was full or their time in it ran out.
         queue_refusals,
         /// Requests removed from the queue because their client had ended or reset its connection.

@@ -50,12 +50,27 @@ impl Worker {
         self.post = Some(post);
     }
 
+    /// Whether the worker exchanges permits with other workers.
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        self.post.is_some()
+    }
+
+    /// Whether a message about permits waits in the worker's mailbox.
+    #[must_use]
+    pub fn has_mail(&self) -> bool {
+        self.post.as_ref().is_some_and(|post| !post.mailbox.is_empty())
+    }
+
     /// Takes the messages about permits. Called when the worker was woken.
     pub(crate) fn receive_permits<R: Reactor>(&mut self, reactor: &mut R) {
         for _ in 0..MAILS_PER_TURN_MAX {
             let Some(post) = &self.post else { return };
             let Some(mail) = post.mailbox.take() else { return };
             let Some(pool) = self.pools.get_mut(usize::from(mail.pool)) else { continue };
+            if let PermitMessage::Grant { count, .. } = mail.message {
+                self.accounts.counters.permits_received.add(u64::from(count));
+            }
             pool.permits.receive(&mut pool.state, usize::from(mail.from), mail.message);
             self.serve_queue(reactor, mail.pool);
         }
@@ -87,6 +102,10 @@ impl Worker {
             }
         }
         pool.permits.settle(&mut pool.state, needs);
+        // The idle connections of permits that are given away close before the receiver connects.
+        for server in 0..self.pools[usize::from(pool_index)].state.len() {
+            self.trim_idle(reactor, pool_index, server);
+        }
         self.send_permits(reactor, pool_index);
     }
 
@@ -105,9 +124,6 @@ impl Worker {
                 reactor.set_timer(TIMER_PERMITS, reactor.now().after(RETRY_SPAN));
                 break;
             }
-        }
-        for server in 0..self.pools[usize::from(pool_index)].state.len() {
-            self.trim_idle(reactor, pool_index, server);
         }
     }
 
@@ -132,6 +148,9 @@ impl Worker {
                 return;
             }
             let Some(oldest) = pool.idle.pop_oldest(server) else { return };
+            // FIN leaves now instead of at the end of the turn.
+            reactor.finish(oldest);
+            reactor.flush(oldest);
             self.close_upstream(reactor, oldest);
         }
     }

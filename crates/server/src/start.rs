@@ -11,12 +11,14 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use tidegate_base::{Address, Span, limits};
 use tidegate_config::model::{self, Bind, Config, ServerAddress, SteerByCpu};
+use tidegate_gate::permits;
 use tidegate_reactor::{
     EpollReactor, LeavingListeners, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers,
     signals, worker as thread_setup,
@@ -27,6 +29,7 @@ use crate::certificates::{TlsFault, TlsLoader};
 use crate::counters::Accounts;
 use crate::listening_sockets;
 use crate::log;
+use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
 use crate::reload::{self, ReloadBell, Reloader};
 use crate::snapshot::Snapshot;
 use crate::threads::{self, Ended};
@@ -140,13 +143,17 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     // All wakers are created before the first worker gets its own descriptor table, so that each worker's
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
+    let posts = permit_posts(&plan.config, &wakers);
+    let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
-    for (index, waker) in wakers.into_iter().enumerate() {
+    for ((index, waker), post) in wakers.into_iter().enumerate().zip(posts) {
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
         let sender = mailbox.sender();
-        let started = share(&unix_listeners)
-            .and_then(|shared| start_worker(index, cpu, &plan, waker, mailbox, shared));
+        let running = Arc::clone(&running);
+        let started = share(&unix_listeners).and_then(|shared| {
+            start_worker(index, cpu, &plan, waker, (mailbox, post, running), shared)
+        });
         match started {
             Ok((handle, bound)) => {
                 workers.push(WorkerThread { handle, sender });
@@ -195,6 +202,23 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     Ok(())
 }
 
+/// By worker: its mailbox for permits; `None` if it exchanges none.
+fn permit_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PermitPost>> {
+    let is_limited = |server: &model::Upstream| server.connections_max.is_some();
+    let needed = config.pools.iter().any(|pool| pool.servers.iter().any(is_limited));
+    if wakers.len() < 2 || !needed {
+        return wakers.iter().map(|_| None).collect();
+    }
+    let mailboxes: Vec<Mailbox<PermitMail>> =
+        wakers.iter().map(|waker| Mailbox::new(PERMIT_MAILS_MAX, waker.clone())).collect();
+    let workers: Vec<Sender<PermitMail>> = mailboxes.iter().map(Mailbox::sender).collect();
+    let post = |(own, mailbox)| Some(PermitPost { own, mailbox, workers: workers.clone() });
+    mailboxes.into_iter().enumerate().map(post).collect()
+}
+
+/// What connects a worker with other threads: its mailboxes, and the number of workers that have not stopped.
+type Links = (Mailbox<Mail>, Option<PermitPost>, Arc<AtomicUsize>);
+
 /// The settings that every worker is created from.
 #[derive(Clone)]
 struct Plan {
@@ -215,7 +239,7 @@ fn start_worker(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
-    mailbox: Mailbox<Mail>,
+    (mailbox, post, running): Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
@@ -223,8 +247,14 @@ fn start_worker(
     let work = move || match prepare(index, cpu, &plan, waker, shared) {
         Ok(mut prepared) => {
             let bound = core::mem::take(&mut prepared.bound);
+            if let Some(post) = post {
+                prepared.worker.join(post);
+            }
+            running.fetch_add(1, Ordering::Relaxed);
             let _ = report.send(Ok(bound));
             serve(&mut prepared, &mailbox);
+            running.fetch_sub(1, Ordering::Relaxed);
+            lend_until_all_stopped(&mut prepared, &running);
             Ended::AsPlanned
         }
         Err(error) => {
@@ -265,7 +295,7 @@ fn prepare(
         thread_setup::pin_to_cpu(cpu).map_err(system("pinning a worker to its CPU"))?;
     }
     thread_setup::unshare_descriptor_table().map_err(system("unsharing the descriptor table"))?;
-    let socks_max = connections_max(plan);
+    let socks_max = connections_max(plan, index);
     let mut reactor =
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
     let snapshot = Snapshot::new((*plan.config).clone(), (*plan.addresses).clone());
@@ -333,12 +363,28 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
     }
 }
 
-/// The most connections of a worker: its descriptor limit less the descriptors that the worker itself needs.
-fn connections_max(plan: &Plan) -> usize {
+/// After the worker has stopped, continues to lend its permits to workers that have not.
+fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
+    let Prepared { reactor, worker, tls, .. } = prepared;
+    while worker.lends() && running.load(Ordering::Relaxed) > 0 {
+        match tls {
+            None => worker.turn(reactor, LEND_TURN_MAX),
+            Some(layer) => layer.turn(reactor, worker, LEND_TURN_MAX),
+        }
+    }
+}
+
+/// How long a turn of a worker that only lends permits may wait.
+const LEND_TURN_MAX: Span = Span::from_millis(10);
+
+/// The most connections of a worker: its share of `connections-max`, and no more than its descriptor limit less
+/// the descriptors that the worker itself needs.
+fn connections_max(plan: &Plan, index: usize) -> usize {
     const OWN_DESCRIPTORS: u64 = 64;
     let own = OWN_DESCRIPTORS + plan.config.listeners.len() as u64;
     let most = plan.descriptors.saturating_sub(own).max(1);
-    let configured = plan.config.server.connections_max.map_or(u64::MAX, u64::from);
+    let share = |total| permits::share(total, index, plan.workers as usize, 0).max(1);
+    let configured = plan.config.server.connections_max.map_or(u64::MAX, |max| share(max).into());
     usize::try_from(most.min(configured)).unwrap_or(usize::MAX)
 }
 

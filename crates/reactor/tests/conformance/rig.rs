@@ -52,6 +52,7 @@ pub trait Harness: Sized {
 }
 
 type Hook<R> = Box<dyn FnMut(&mut R, &mut Completion<'_>)>;
+type MakeRoom<R> = Box<dyn FnMut(&mut R, Shortage) -> Room>;
 
 pub struct Rig<H: Harness> {
     pub harness: H,
@@ -63,7 +64,7 @@ pub struct Recorder<R> {
     pub seen: Vec<Seen>,
     pub hook: Option<Hook<R>>,
     /// Makes room for each connection before it is accepted; `None`: there is always room.
-    pub room: Option<Box<dyn FnMut(&mut R, Shortage) -> Room>>,
+    pub room: Option<MakeRoom<R>>,
 }
 
 impl<R: Reactor> Handler<R> for Recorder<R> {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use tidegate_base::{Address, Span};
 use tidegate_config::model::{Config, ServerAddress};
 use tidegate_reactor::kernel::Kernel;
-use tidegate_reactor::{ListenerId, Loop, Reactor, SimNet, SimReactor};
+use tidegate_reactor::{ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
 use tidegate_secure::{TlsLayer, TlsPlan};
 use tidegate_server::counters::Accounts;
+use tidegate_server::permits::{PermitMail, PermitPost};
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 
 /// A worker, its reactor and, optionally, its TLS layer.
@@ -45,6 +46,16 @@ impl<K: Kernel> Harness<Loop<K>> {
         };
         let bound = listeners.iter().filter_map(|id| reactor.listener_address(*id)).collect();
         Self { worker, reactor, accounts, layer: None, listeners, bound }
+    }
+
+    /// Makes the workers one process, in which they lend each other permits over mailboxes of `mails` messages.
+    pub fn join_all(harnesses: &mut [Self], mails: usize) {
+        let mailbox = |harness: &Self| Mailbox::new(mails, harness.reactor.waker());
+        let mailboxes: Vec<Mailbox<PermitMail>> = harnesses.iter().map(mailbox).collect();
+        let workers: Vec<_> = mailboxes.iter().map(Mailbox::sender).collect();
+        for ((own, mailbox), harness) in mailboxes.into_iter().enumerate().zip(harnesses) {
+            harness.worker.join(PermitPost { own, mailbox, workers: workers.clone() });
+        }
     }
 
     /// Adds the TLS layer that `plan` describes, if it describes any.

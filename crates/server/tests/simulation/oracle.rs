@@ -100,6 +100,8 @@ pub struct Oracle {
     /// Requests that followed another one on an upstream connection with a PROXY header, for a client that
     /// had itself been named by a PROXY header.
     pub header_reuses: u64,
+    /// Permits that workers gave to each other.
+    pub permits: u64,
     /// TLS as the workers counted it: handshakes, resumed handshakes, connections without close_notify.
     pub handshakes: u64,
     pub resumptions: u64,

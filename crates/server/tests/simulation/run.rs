@@ -5,6 +5,7 @@
 
 use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Moment, Prng, Span};
+use tidegate_config::model::Pool;
 use tidegate_reactor::{Reactor, SimNet, SimReactor};
 
 use crate::client::Client;
@@ -17,6 +18,8 @@ use crate::secured::Keys;
 const TURNS_MAX: u64 = 3_000_000;
 /// A body of 150 kB through a window of a few bytes takes about 25,000 turns without the clock advancing.
 const TURNS_AT_ONE_MOMENT_MAX: u64 = 1_000_000;
+/// Turns in which workers answer each other's mail before the clock advances.
+const MAIL_TURNS_MAX: usize = 8;
 const TIME_MAX: Span = Span::from_secs(1200);
 /// Received bytes that one connection may hold: two reads.
 const INPUT_BYTES_MAX: usize = 2 * READ_BUFFER_BYTES;
@@ -26,6 +29,8 @@ struct Run {
     net: SimNet,
     /// One for each worker.
     harnesses: Vec<Harness<SimReactor>>,
+    /// By pool and server: `connections-max`.
+    limits: Vec<Vec<Option<u32>>>,
     origins: Vec<Origin>,
     clients: Vec<Client>,
     oracle: Oracle,
@@ -51,6 +56,7 @@ pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Oracle, String>
     for harness in &run.harnesses {
         let counters = &harness.accounts.counters;
         oracle.handshakes += counters.tls_handshakes.load();
+        oracle.permits += counters.permits_received.load();
         oracle.resumptions += counters.tls_resumptions.load();
         oracle.truncations += counters.tls_truncations.load();
         let evicted = [
@@ -74,9 +80,13 @@ impl Run {
         let keys = Keys::new(seed, plan.version_max);
         let servers: Vec<usize> = config.pools.iter().map(|pool| pool.servers.len()).collect();
         let tls = keys.plan(plan.secured, &plan.secured_pools, &servers);
-        let harnesses: Vec<Harness<SimReactor>> = (0..plan.workers as u64)
+        let mut harnesses: Vec<Harness<SimReactor>> = (0..plan.workers as u64)
             .map(|at| Harness::simulated(&net, &config, plan.socks_max, seed ^ at).secured(&tls))
             .collect();
+        // Some mailboxes hold so few messages that they are often full.
+        Harness::join_all(&mut harnesses, if seed.is_multiple_of(2) { 1000 } else { 2 });
+        let limits_of = |pool: &Pool| pool.servers.iter().map(|s| s.connections_max).collect();
+        let limits = config.pools.iter().map(limits_of).collect();
         let mut origins = Vec::new();
         for (index, (address, behaviour)) in plan.origins.into_iter().enumerate() {
             let Some(mut behaviour) = behaviour else { continue };
@@ -110,6 +120,7 @@ impl Run {
         Ok(Self {
             net,
             harnesses,
+            limits,
             origins,
             clients,
             oracle,
@@ -126,6 +137,7 @@ impl Run {
         while !self.is_over() {
             let mut moved = self.step_actors();
             self.turn_workers();
+            self.check_limits()?;
             moved |= self.step_actors();
             if let Some(violation) = self.oracle.violations.first() {
                 return Err(violation.clone());
@@ -191,6 +203,12 @@ impl Run {
         for at in 0..count {
             self.harnesses[(first + at) % count].turn();
         }
+        // Mail between workers takes no virtual time.
+        for _ in 0..MAIL_TURNS_MAX {
+            for harness in self.harnesses.iter_mut().filter(|harness| harness.worker.has_mail()) {
+                harness.turn();
+            }
+        }
     }
 
     /// Advances the clock to the next event.
@@ -218,6 +236,24 @@ impl Run {
         {
             let left = harness.worker.leftovers();
             return Err(format!("a worker did not stop in time: {left:?}"));
+        }
+        Ok(())
+    }
+
+    /// No server may have more requests in progress, or more permits, than its limit, in all workers together.
+    fn check_limits(&self) -> Result<(), String> {
+        for (pool, limits) in self.limits.iter().enumerate() {
+            for (server, limit) in limits.iter().enumerate() {
+                let Some(limit) = limit else { continue };
+                let uses = self.harnesses.iter().map(|h| h.worker.server_use(pool, server));
+                let (in_use, held) =
+                    uses.fold((0, 0), |sum, use_| (sum.0 + use_.0, sum.1 + use_.1));
+                if in_use > *limit || held > *limit {
+                    return Err(format!(
+                        "pool {pool}, server {server}: {in_use} in use, {held} permits, limit {limit}"
+                    ));
+                }
+            }
         }
         Ok(())
     }
