@@ -56,7 +56,11 @@ pub fn parse_with_warnings(text: &str, file_name: &str) -> Result<(Config, Warni
             }
             None => format!("invalid TOML: {message}"),
         };
-        notes.error(Note::new(Kind::Syntax, place, what));
+        let note = Note::new(Kind::Syntax, place, what);
+        notes.error(match syntax_help(message) {
+            Some(help) => note.help(help),
+            None => note,
+        });
     }
     if !notes.is_clean() {
         // The content of the broken part is unknown, so errors about the rest would be misleading.
@@ -108,6 +112,17 @@ fn first_of_two(text: &str, root: &Spanned<DeTable<'_>>, second: &Range<usize>) 
         }
     }
     first.map(|at| text[..at].matches('\n').count() + 1)
+}
+
+/// The fix for the syntax errors of users who expect another format.
+fn syntax_help(message: &str) -> Option<&'static str> {
+    if message.contains("must be quoted") || message.contains("invalid float") {
+        return Some("write a text in double quotes");
+    }
+    message.contains("key with no value").then_some(
+        "the file is TOML: headers such as [[listener]], [[route]] and [pool.NAME], and below them lines such as \
+         bind = \"127.0.0.1:8080\"",
+    )
 }
 
 fn unquoted(key: &str) -> &str {

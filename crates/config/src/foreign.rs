@@ -383,6 +383,11 @@ const ENTRIES: &[Entry] = &[
         &["host", "hostname", "ip", "url", "addr", "port", "target", "server", "name"],
         "write address = \"127.0.0.1:8000\"",
     ),
+    (
+        "[pool.NAME.servers]",
+        &["backup", "priority"],
+        "not in this version: a pool has no backup servers; if a connection fails, another server is tried (`retries`)",
+    ),
     ("[pool.NAME.servers]", &["check", "health", "max-fails", "fail-timeout"], HEALTH_HELP),
     (
         "[pool.NAME.tls]",

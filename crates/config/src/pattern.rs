@@ -398,8 +398,27 @@ fn parse_segments(text: &str) -> Result<Vec<Segment>, Complaint> {
     Ok(segments)
 }
 
+/// Variables in the redirects of other programs, which would otherwise be sent to clients as they are.
+const FOREIGN_VARIABLES: [&str; 9] = [
+    "$host",
+    "$http_host",
+    "$server_name",
+    "$request_uri",
+    "$uri",
+    "$scheme",
+    "${",
+    "$1",
+    "{http.",
+];
+
 /// `route.redirect.to`.
 pub(crate) fn parse_redirect(text: &str) -> Result<Vec<RedirectPiece>, Complaint> {
+    if let Some(variable) = FOREIGN_VARIABLES.iter().find(|variable| text.contains(**variable)) {
+        return complain(
+            format!("{variable:?} is a variable of another program"),
+            "write {host}, {path} and {query}: \"https://{host}{path}{query}\"",
+        );
+    }
     if !(text.starts_with('/') || text.starts_with("http://") || text.starts_with("https://")) {
         let help = "write \"https://example.com{path}{query}\", \"https://{host}{path}{query}\" or \"/new\"";
         return match text.starts_with("{path}") {

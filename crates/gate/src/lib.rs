@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod balance;
+pub mod connection_auth;
 pub mod forward;
 pub mod hsts;
 pub mod idle;

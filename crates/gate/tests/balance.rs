@@ -2,9 +2,7 @@
 
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng};
-use tidegate_config::model::{
-    Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream,
-};
+use tidegate_config::model::{Balance, HashKey, Pool, ServerAddress, Upstream};
 use tidegate_gate::balance::{AVOID_AFTER_FAILURE, Pick, PoolState, TRIED_MAX, Tried};
 
 const NOW: Moment = Moment::from_nanos(1);
@@ -17,20 +15,11 @@ fn upstream(number: u16, weight: u16, connections_max: Option<u32>) -> Upstream 
 }
 
 fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
-    Pool {
-        name: "p".to_owned(),
-        balance,
-        servers,
-        timeouts: ServerTimeouts::default(),
-        reuse: Reuse::default(),
-        retries: 1,
-        queue_max: 8,
-        queue_half_closed: false,
-        proxy_protocol: None,
-        trailers: false,
-        strict: false,
-        request_buffer_bytes: 0,
-        tls: None,
+    let text = "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nproxy = \"p\"\n\
+                [pool.p]\nservers = [\"10.0.0.1:80\"]\n";
+    match tidegate_config::parse(text, "the test") {
+        Ok(config) => Pool { balance, servers, ..config.pools[0].clone() },
+        Err(errors) => panic!("{errors}"),
     }
 }
 

@@ -358,3 +358,23 @@ fn connection_names_fields_of_the_largest_head() {
     wanted += "Transfer-Encoding: chunked\nVia: 1.1 gate\n";
     check("9110 7.6.1", &context(BodyFraming::Chunked), &given, &wanted);
 }
+
+#[test]
+fn challenge_of_a_connection_is_recognised() {
+    let cases = [
+        ("HTTP/1.1 401 No\nWWW-Authenticate: NTLM\n", true),
+        ("HTTP/1.1 401 No\nwww-authenticate: Basic realm=\"a, b\", negotiate abc==\n", true),
+        ("HTTP/1.1 401 No\nWWW-Authenticate: Basic realm=a\nWWW-Authenticate: Kerberos\n", true),
+        ("HTTP/1.1 407 No\nProxy-Authenticate: nTLm TlRMTVNTUAAC\n", true),
+        ("HTTP/1.1 401 No\nWWW-Authenticate: Basic realm=\"ntlmish\"\n", false),
+        ("HTTP/1.1 401 No\nX-A: NTLM\n", false),
+        // Such a connection was marked when it carried the credentials.
+        ("HTTP/1.1 200 OK\nWWW-Authenticate: Negotiate abc==\n", false),
+    ];
+    for (text, wanted) in cases {
+        let found = with_head(&wire(text), RequestKind::default(), |head| {
+            tidegate_gate::connection_auth::response_authenticates(head)
+        });
+        assert_eq!(found, wanted, "{text}");
+    }
+}

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use tidegate_base::{Moment, Prng};
-use tidegate_config::model::{Balance, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
+use tidegate_config::model::Pool;
 use tidegate_gate::balance::{Pick, PoolState, Tried};
 use tidegate_gate::permits::{Ask, PermitMessage, Permits, bit, share};
 
@@ -13,25 +13,18 @@ use tidegate_gate::permits::{Ask, PermitMessage, Permits, bit, share};
 const ROUNDS_MAX: usize = 2_000;
 
 fn pool(limits: &[u32]) -> Pool {
-    let server = |(number, &limit): (u16, &u32)| Upstream {
-        address: ServerAddress::Ip(([10, 0, 0, 1], 8000 + number).into()),
-        weight: 1,
-        connections_max: Some(limit),
+    let server = |(number, limit): (usize, &u32)| {
+        format!("{{ address = \"10.0.0.1:{}\", connections-max = {limit} }}", 8000 + number)
     };
-    Pool {
-        name: "p".to_owned(),
-        balance: Balance::LeastConnections,
-        servers: (0_u16..).zip(limits).map(server).collect(),
-        timeouts: ServerTimeouts::default(),
-        reuse: Reuse::default(),
-        retries: 1,
-        queue_max: 8,
-        queue_half_closed: false,
-        proxy_protocol: None,
-        trailers: false,
-        request_buffer_bytes: 0,
-        tls: None,
-        strict: false,
+    let servers: Vec<String> = limits.iter().enumerate().map(server).collect();
+    let text = format!(
+        "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nproxy = \"p\"\n\
+         [pool.p]\nbalance = \"least-connections\"\nservers = [{}]\n",
+        servers.join(", ")
+    );
+    match tidegate_config::parse(&text, "the test") {
+        Ok(config) => config.pools[0].clone(),
+        Err(errors) => panic!("{errors}"),
     }
 }
 

@@ -22,6 +22,7 @@ use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
 
 use crate::handler::{Event, LayerHandler, Refused, TlsObserver};
+use crate::refusals::{ClientForLog, RefusalLog};
 
 /// Handshake steps of accepted connections that a worker performs in one turn; the others wait for a later
 /// turn. One step costs up to a millisecond (RSA), so established connections wait a few milliseconds at most.
@@ -30,7 +31,7 @@ const HANDSHAKES_PER_TURN_MAX: u32 = 8;
 const GATHERED_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
 /// Faults of servers are logged at most once in this time. Refused clients have the same limit, counted
 /// separately: any client can get itself refused, and that must not hide a server's fault.
-const LOG_EVERY: Span = Span::from_secs(1);
+pub(crate) const LOG_EVERY: Span = Span::from_secs(1);
 
 /// The response to plain HTTP on a TLS port: the part before the date and the part after it.
 const PLAIN_HTTP_RESPONSE: [&[u8]; 2] = [
@@ -116,27 +117,6 @@ pub struct TlsLayer<O> {
     /// When a fault of a server was last logged.
     logged: Option<Moment>,
     refusals: RefusalLog,
-}
-
-/// Limits how often refused clients are logged.
-#[derive(Default)]
-struct RefusalLog {
-    /// When a refused client was last logged.
-    logged: Option<Moment>,
-    /// Refused clients since then that were not logged.
-    left_out: u64,
-}
-
-impl RefusalLog {
-    /// Whether a refused client may be logged now: if so, the number of refused clients left out before it.
-    fn admit(&mut self, now: Moment) -> Option<u64> {
-        if self.logged.is_some_and(|at| now.since(at) < LOG_EVERY) {
-            self.left_out = self.left_out.saturating_add(1);
-            return None;
-        }
-        self.logged = Some(now);
-        Some(core::mem::take(&mut self.left_out))
-    }
 }
 
 #[derive(Default)]
@@ -334,18 +314,6 @@ impl<O: TlsObserver> TlsLayer<O> {
             let (pool, address) = (&pool.name, &server.place);
             self.observer.log(format_args!("pool {pool}: server {address}: {}", fault.text()));
             self.logged = Some(now);
-        }
-    }
-}
-
-/// Formats a client's address for the log.
-struct ClientForLog(Peer);
-
-impl core::fmt::Display for ClientForLog {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.0 {
-            Peer::Tcp(address) => write!(f, "client {address}"),
-            Peer::Local => f.write_str("client on a unix socket"),
         }
     }
 }

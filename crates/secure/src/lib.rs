@@ -7,6 +7,7 @@
 
 mod handler;
 mod layer;
+mod refusals;
 mod roots;
 
 pub use handler::{Event, LayerHandler, Refused, TlsObserver};

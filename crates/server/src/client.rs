@@ -4,7 +4,8 @@
 //! Never: accepts a PROXY header from a peer that the listener does not name.
 //! Limits: `proxy_protocol::BINARY_BYTES_MAX` bytes a header; one kept connection for each client,
 //! `reuse.idle-max` for each server.
-//! Invariant: an upstream connection that began with a PROXY header for a client serves only that client.
+//! Invariant: an upstream connection that began with a PROXY header for a client, or that was authenticated as
+//! a client (NTLM, Negotiate), serves only that client.
 //! While idle, it is in its client's `kept`, `Upstream::owner` names that client, it is in no idle list, and
 //! `WorkerPool::kept` counts it.
 
@@ -36,11 +37,17 @@ pub(crate) struct ClientFacts {
     secured_in_front: bool,
     /// The client's TLS session. Kept only if PROXY headers are sent.
     session: Option<SessionFacts>,
-    /// An idle upstream connection that began with a PROXY header for this client. Its owner is this client.
+    /// An idle upstream connection that began with a PROXY header for this client, or that its server
+    /// authenticated as this client. Its owner is this client.
     kept: Option<SockId>,
 }
 
 impl ClientFacts {
+    /// The idle upstream connection that is kept for the client.
+    pub(crate) fn kept(&self) -> Option<SockId> {
+        self.kept
+    }
+
     /// The client's verified certificate, as it is forwarded to servers.
     pub(crate) fn certificate(&self) -> Option<ClientCertificate<'_>> {
         Some(match self.certificate.as_ref()? {

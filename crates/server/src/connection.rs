@@ -120,6 +120,9 @@ pub(crate) struct Upstream {
     pub(crate) requests: u32,
     /// The exchange that uses the connection; `Id::NONE` while the connection is idle.
     pub(crate) exchange: Id<Exchange>,
+    /// The server authenticates this connection (NTLM, Negotiate), so it serves one client only. Once true, it
+    /// stays true.
+    pub(crate) authenticated: bool,
     /// The downstream connection that this idle connection is kept for, if it serves one client only.
     /// `SockId::NONE` while in use, and for connections in the pool's idle list.
     pub(crate) owner: SockId,
@@ -433,6 +436,7 @@ mod tests {
             server: 0,
             requests: 0,
             exchange: Id::NONE,
+            authenticated: false,
             owner: SockId::NONE,
             decoder: HeadDecoder::default(),
             input: Input::default(),

@@ -11,6 +11,7 @@ use tidegate_base::prng::hash_bytes;
 use tidegate_base::{Id, Moment, Span};
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
+use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_reactor::{Peer, Reactor, Shortage, SockId};
@@ -109,6 +110,7 @@ impl Worker {
             awaits_continue: head.expect_continue,
             keep_downstream,
             reusable,
+            authenticates: connection_auth::request_authenticates(head),
             keep_upstream: false,
             reused: false,
             needs_fresh: false,
@@ -159,15 +161,19 @@ impl Worker {
         if is_new && self.pools[usize::from(pool_index)].unserved {
             self.serve_queue(reactor, pool_index);
         }
+        let kept = self.kept_server(id);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         // No waiting exchange could use a free server now, so a new exchange may. A retry arrived before most
         // waiting exchanges, but maybe after some; the queue decides in order of arrival.
         let pick = match is_new || pool.queue.is_empty() {
-            true => {
-                let now = reactor.now();
-                pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried)
-            }
+            true => match kept {
+                Some(server) => Pick::Server(server),
+                None => {
+                    let now = reactor.now();
+                    pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried)
+                }
+            },
             false if pool.state.may_wait(&exchange.tried) => Pick::Full,
             false => Pick::None,
         };
@@ -328,12 +334,15 @@ impl Worker {
             if !pool.state.has_room_for(&exchange.tried) {
                 continue;
             }
+            let kept = self.kept_server(id);
+            let pool = &mut self.pools[usize::from(pool_index)];
+            let Some(exchange) = self.exchanges.get(id) else { continue };
             let now = reactor.now();
-            let Pick::Server(server) =
-                pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried)
-            else {
-                continue;
+            let pick = match kept {
+                Some(server) => Pick::Server(server),
+                None => pool.state.pick(now, &mut self.prng, exchange.key_hash, &exchange.tried),
             };
+            let Pick::Server(server) = pick else { continue };
             if pool.permits.give_in_turn(&mut pool.state, server) {
                 next = Some(id);
                 continue;
@@ -416,6 +425,7 @@ impl Worker {
         }
         if let Some(conn) = self.conns.upstream(up) {
             conn.exchange = id;
+            conn.authenticated |= exchange.authenticates;
             conn.requests = conn.requests.saturating_add(1);
         }
         reactor.set_receiving(up, true);
@@ -485,6 +495,7 @@ impl Worker {
                 server: server as u16,
                 requests: 0,
                 exchange: Id::NONE,
+                authenticated: false,
                 owner: SockId::NONE,
                 decoder: HeadDecoder::default(),
                 input: Input::default(),

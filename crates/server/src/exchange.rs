@@ -82,6 +82,8 @@ pub(crate) struct Exchange {
     /// The request leaves nothing on the upstream connection that the server could take for another request,
     /// so the response alone decides whether that connection is reused.
     pub(crate) reusable: bool,
+    /// The request has credentials that authenticate the upstream connection.
+    pub(crate) authenticates: bool,
     /// The upstream connection may carry another request after this one. Set when the response head arrives.
     pub(crate) keep_upstream: bool,
     /// The upstream connection had carried a request before this one. Set for each attempt.

@@ -9,6 +9,7 @@
 use std::rc::Rc;
 
 use tidegate_base::Id;
+use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
 use tidegate_gate::retry::FailurePoint;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
@@ -215,6 +216,11 @@ impl Worker {
                 (Framing::Chunked, BodyFraming::Chunked)
             }
         };
+        if connection_auth::response_authenticates(head)
+            && let Some(up) = self.conns.upstream(exchange.up)
+        {
+            up.authenticated = true;
+        }
         let hsts = self.conns.downstream(exchange.down).map_or(0, |down| down.hsts);
         exchange.response_framing = framing;
         let has_connection = head.has(FieldName::Connection);
@@ -393,7 +399,7 @@ impl Worker {
     }
 
     /// Makes an upstream connection idle, or closes it if it may not be reused. A connection that began with
-    /// a PROXY header is kept for its client only, if the client's connection stays open (`down_stays`).
+    /// a PROXY header, or that is authenticated, is kept for its client only, if the client's connection stays open (`down_stays`).
     fn keep_idle<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -405,7 +411,7 @@ impl Worker {
         let (pool, server) = (up.pool, up.server);
         let settings = &self.snapshot.config.pools[usize::from(pool)];
         let reuse = settings.reuse;
-        let private = settings.proxy_protocol.is_some();
+        let private = settings.proxy_protocol.is_some() || up.authenticated;
         up.exchange = Id::NONE;
         up.decoder = HeadDecoder::default();
         let used_up = reuse.requests_max.is_some_and(|most| up.requests >= most);

@@ -137,7 +137,7 @@ pub(crate) struct WorkerPool {
     /// Idle connections that any client's request may use. Every entry is a live upstream connection without
     /// an exchange and without an owner.
     pub(crate) idle: IdleConnections<SockId>,
-    /// By server: the number of idle connections kept for one client each, which was named in a PROXY header.
+    /// By server: the number of idle connections kept for one client each.
     /// At most `reuse.idle-max`.
     pub(crate) kept: Vec<u32>,
     /// Exchanges that wait for a server, in order of arrival. Each of them is in `Stage::Queued`.

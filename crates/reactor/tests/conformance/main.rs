@@ -1,6 +1,7 @@
 //! The promises of every driver as named cases, which run on each driver: `epoll::<case>` and `sim::<case>`.
 //! In: the table at the end. Out: one test for each case and driver.
 
+mod guard;
 mod rig;
 
 use std::cell::{Cell, RefCell};
@@ -12,6 +13,7 @@ use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::*;
 
 mod cases {
+    pub use super::guard::*;
     use super::*;
 
     pub fn accepts_and_receives<H: Harness>() {
@@ -494,126 +496,6 @@ mod cases {
         let mut far = far.expect("accepted above");
         rig.until_far_got(&mut far, &[b"early ".as_slice(), &large].concat());
         rig.until_seen(&Seen::Connected(sock));
-    }
-
-    pub fn guarded_output_is_sent_if_nothing_waits<H: Harness>() {
-        for request in [b"request".to_vec(), pattern(100_000)] {
-            let mut rig = Rig::<H>::new();
-            let (sock, mut far) = rig.connected();
-            rig.settle();
-            assert!(!rig.reactor.is_guarded(sock));
-            assert!(rig.reactor.guard_send(sock));
-            assert!(rig.reactor.is_guarded(sock));
-            rig.reactor.send(sock, &request);
-            rig.until_far_got(&mut far, &request);
-            assert!(!rig.reactor.is_guarded(sock), "the guard outlasted the first byte");
-            rig.far_sends(&mut far, b"response");
-            rig.until_received(sock, b"response");
-        }
-    }
-
-    pub fn waiting_bytes_come_before_guarded_output<H: Harness>() {
-        for request in [b"request".to_vec(), pattern(100_000)] {
-            let mut rig = Rig::<H>::new();
-            let (sock, mut far) = rig.connected_locally();
-            rig.settle();
-            far.send(b"early");
-            rig.harness.deliver();
-            assert!(rig.reactor.guard_send(sock));
-            rig.reactor.send(sock, &request);
-            rig.hook(|reactor, completion| {
-                if let Completion::Received { sock, .. } = completion {
-                    assert!(reactor.is_guarded(*sock), "the request was sent before the look");
-                }
-            });
-            rig.until_received(sock, b"early");
-            // The handler kept the connection, so the request follows.
-            rig.until_far_got(&mut far, &request);
-            assert!(!rig.reactor.is_guarded(sock));
-        }
-    }
-
-    pub fn abort_drops_guarded_output<H: Harness>() {
-        let mut rig = Rig::<H>::new();
-        let (sock, mut far) = rig.connected_locally();
-        rig.settle();
-        far.send(b"early");
-        rig.harness.deliver();
-        assert!(rig.reactor.guard_send(sock));
-        rig.reactor.send(sock, b"request");
-        rig.hook(|reactor, completion| {
-            if let Completion::Received { sock, .. } = completion {
-                reactor.abort(*sock);
-            }
-        });
-        rig.until("the abort", |rig| !rig.reactor.is_live(sock));
-        rig.settle();
-        assert!(far.receive().is_empty(), "the request was sent");
-    }
-
-    pub fn waiting_end_comes_before_guarded_output<H: Harness>() {
-        for request in [b"request".to_vec(), pattern(100_000)] {
-            let mut rig = Rig::<H>::new();
-            let (sock, mut far) = rig.connected_locally();
-            rig.settle();
-            far.finish();
-            rig.harness.deliver();
-            assert!(rig.reactor.guard_send(sock));
-            rig.reactor.send(sock, &request);
-            rig.hook(|reactor, completion| {
-                if let Completion::Finished { sock } = completion {
-                    assert!(reactor.is_guarded(*sock), "the request was sent before the look");
-                }
-            });
-            rig.until_seen(&Seen::Finished(sock));
-            assert!(!rig.reactor.guard_send(sock), "the peer's end was handed over");
-            // The handler kept the connection: a half-closed peer may still read.
-            rig.until_far_got(&mut far, &request);
-        }
-    }
-
-    pub fn waiting_reset_leaves_guarded_output_unsent<H: Harness>() {
-        let mut rig = Rig::<H>::new();
-        let (sock, mut far) = rig.connected();
-        rig.settle();
-        far.reset();
-        rig.harness.deliver();
-        if rig.reactor.guard_send(sock) {
-            rig.reactor.send(sock, &pattern(100_000));
-        }
-        rig.until_seen(&Seen::Closed(sock, CloseReason::Unsent));
-    }
-
-    pub fn guarded_output_waits_for_a_paused_connection<H: Harness>() {
-        let mut rig = Rig::<H>::new();
-        let (sock, mut far) = rig.connected_locally();
-        rig.reactor.set_receiving(sock, false);
-        far.send(b"early");
-        rig.settle();
-        assert!(rig.reactor.guard_send(sock));
-        rig.reactor.send(sock, b"request");
-        rig.reactor.flush(sock);
-        rig.settle();
-        assert!(far.receive().is_empty(), "the request was sent during the pause");
-        rig.reactor.set_receiving(sock, true);
-        rig.until_received(sock, b"early");
-        rig.until_far_got(&mut far, b"request");
-        rig.until_seen(&Seen::Drained(sock));
-    }
-
-    pub fn close_drops_guarded_output<H: Harness>() {
-        let mut rig = Rig::<H>::new();
-        let (sock, mut far) = rig.connected();
-        rig.settle();
-        assert!(rig.reactor.guard_send(sock));
-        rig.reactor.send(sock, b"request");
-        rig.reactor.close(sock);
-        let mut got = Vec::new();
-        rig.until("the end", |_| {
-            got.extend(far.receive());
-            far.is_finished()
-        });
-        assert!(got.is_empty(), "the request was sent");
     }
 
     pub fn refused_connect_is_reported<H: Harness>() {

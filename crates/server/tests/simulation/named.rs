@@ -631,3 +631,34 @@ fn connection_is_not_reused_if_its_server_responded_before_it_took_the_request()
         stage.receive_until(&client, "hello");
     });
 }
+
+/// Two clients beside each other, with and without credentials.
+#[test]
+fn connection_that_a_server_authenticates_belongs_to_its_client() {
+    const CREDENTIALS: &[u8] =
+        b"GET /p HTTP/1.1\r\nHost: a\r\nAuthorization: Negotiate YWJj\r\n\r\n";
+    const CHALLENGE: &[u8] = b"HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=\"a, b\"\r\n\
+        www-authenticate: negotiate\r\nContent-Length: 2\r\n\r\nno";
+    // The balancing alone would change the server with every request.
+    let pool = "balance = \"round-robin\"\nretries = 0";
+    for challenged in [true, false] {
+        scene().pool(pool).run(|stage| {
+            let (victim, attacker) = (stage.dial(), stage.dial());
+            let mine = stage.forward(&victim, if challenged { GET } else { CREDENTIALS });
+            mine.send(if challenged { CHALLENGE } else { OK });
+            stage.receive_until(&victim, if challenged { "no" } else { "ok" });
+            let other = stage.forward(&attacker, GET);
+            stage.respond(&other, &attacker);
+            // The attacker's connection is shared, and the victim's request does not take it.
+            victim.send(CREDENTIALS);
+            assert!(stage.receive_until(&mine, "\r\n\r\n").contains("Negotiate YWJj"));
+            stage.respond(&mine, &victim);
+            assert_eq!(stage.harness.worker.leftovers().kept, 1);
+            attacker.send(GET);
+            stage.receive_until(&other, "\r\n\r\n");
+            stage.respond(&other, &attacker);
+            drop(victim);
+            stage.wait_finished(&mine);
+        });
+    }
+}
