@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use tidegate_base::limits::{REQUEST_BUFFER_BYTES_MAX, TRAILER_BYTES_MAX};
 use tidegate_base::prng::hash_bytes;
-use tidegate_base::{Id, Moment, Span};
+use tidegate_base::{Id, Moment};
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::connection_auth;
@@ -23,10 +23,8 @@ use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
 use crate::downstream::{is_blocked, look_span};
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
-use crate::worker::{TIMER_ROOM, Work, Worker};
+use crate::worker::{Work, Worker};
 
-/// How often queued requests look for room for a connection if no slot falls free.
-const ROOM_RETRY: Span = Span::from_millis(20);
 /// After this many attempts, a shortage that a connect meets after its beginning fails the request.
 const SHORTAGE_ATTEMPTS_MAX: u32 = 4;
 /// A queued request takes no more of its body once this many bytes are stored.
@@ -227,50 +225,6 @@ impl Worker {
         self.accounts.counters.queued.add(1);
         let config = &self.snapshot.config.pools[usize::from(pool_index)];
         reactor.set_deadline(down, reactor.now().after(config.timeouts.queue));
-    }
-
-    /// Notes that queued exchanges of the pool wait for room for a connection.
-    fn note_short_pool<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        pool_index: u16,
-        shortage: Shortage,
-    ) {
-        self.short_of_others |= shortage != Shortage::Slots;
-        let pool = &mut self.pools[usize::from(pool_index)];
-        if pool.queue.is_empty() || core::mem::replace(&mut pool.is_short, true) {
-            return;
-        }
-        if self.short_pools.is_empty() {
-            reactor.set_timer(TIMER_ROOM, reactor.now().after(ROOM_RETRY));
-        }
-        self.short_pools.push_back(pool_index);
-    }
-
-    /// Serves the queues of pools that wait for room, if a slot is free. Returns whether one was served.
-    pub(crate) fn serve_short_pools<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        let free = !self.short_of_others && reactor.sock_count() < self.slots_max();
-        if self.short_pools.is_empty() || !free {
-            return false;
-        }
-        let Some(pool) = self.short_pools.pop_front() else { return false };
-        self.pools[usize::from(pool)].is_short = false;
-        self.serve_queue(reactor, pool);
-        true
-    }
-
-    /// Serves the queues of all pools that wait for room: connections may have become idle that can be closed
-    /// for them, or another shortage may have ended.
-    pub(crate) fn retry_short_pools<R: Reactor>(&mut self, reactor: &mut R) {
-        self.short_of_others = false;
-        for _ in 0..self.short_pools.len() {
-            let Some(pool) = self.short_pools.pop_front() else { return };
-            self.pools[usize::from(pool)].is_short = false;
-            self.serve_queue(reactor, pool);
-        }
-        if !self.short_pools.is_empty() {
-            reactor.set_timer(TIMER_ROOM, reactor.now().after(ROOM_RETRY));
-        }
     }
 
     /// Called when the client has ended its direction of the connection: closes the connection if its request
