@@ -1,5 +1,5 @@
 //! Picks the server of a pool for a request: random, round-robin, least connections or hash.
-//! In: the load as the worker reports it, random numbers, keys. Out: a server, "all are full", or none.
+//! In: the load as the worker reports it, random numbers, keys. Out: a server, or the reason why there is none.
 //! Never: connects, reads the clock, shares its state with another worker.
 //! Limits: `RING_POINTS_MAX` points of the hash ring, `TRIED_MAX` servers remembered for a request.
 //! Invariant: a picked server is up, untried and below its limit; `in_use` counts the exchanges that
@@ -15,7 +15,7 @@ use crate::permits;
 pub const AVOID_AFTER_FAILURE: Span = Span::from_secs(1);
 /// The number of tried servers that a request remembers. Further ones replace the oldest.
 pub const TRIED_MAX: usize = 8;
-/// The most points of a pool's hash ring. If the weights ask for more, each server gets proportionally fewer.
+/// The most points of a pool's hash ring. If the weights require more, each server gets proportionally fewer.
 pub const RING_POINTS_MAX: usize = 1 << 16;
 
 /// Points of the ring for each unit of weight. With 160, the shares of equal servers differ by about a tenth.
@@ -41,7 +41,7 @@ pub enum Pick {
     None,
 }
 
-/// The servers that attempts of one request were made with.
+/// The servers to which one request has been sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
     /// A ring buffer; only the first `count` entries are used.
@@ -93,7 +93,7 @@ struct Server {
     limit: u32,
     /// The permits that this worker holds (`permits`); `u32::MAX` if there is no limit.
     in_use_max: u32,
-    /// The result of the last health check; true if there are none.
+    /// The result of the last health check; true if the server is not checked.
     up: bool,
     /// Other servers are preferred until this moment.
     avoid_until: Moment,
@@ -105,7 +105,7 @@ struct Server {
 pub struct PoolState {
     /// How servers are picked.
     balance: Balance,
-    /// By index in the pool.
+    /// The servers, by their index in the pool.
     servers: Vec<Server>,
     /// `shares[i]`: the sum of the weights of servers `0..=i`.
     shares: Vec<u64>,
@@ -242,15 +242,15 @@ impl PoolState {
         self.servers.get(server).is_some_and(Server::is_open) && !tried.contains(server)
     }
 
-    /// Whether a server is up to which a request that was sent to the servers in `tried` could be sent once
-    /// the server is below its limit.
+    /// Whether it makes sense to queue a request that was sent to the servers in `tried`: another server is
+    /// up, and could take the request once it is below its limit.
     #[must_use]
     pub fn may_wait(&self, tried: &Tried) -> bool {
         self.usable(tried).next().is_some()
     }
 
-    /// The servers that a request which was sent to the servers in `tried` may use: now, or once they are below
-    /// their limit.
+    /// The servers that may take a request: those that are up, have a weight above 0 and are not in `tried`.
+    /// Servers that have reached their limit are included.
     pub fn usable(&self, tried: &Tried) -> impl Iterator<Item = usize> {
         let may_use = move |index: usize, server: &Server| {
             server.accepts_requests() && !tried.contains(index)
@@ -271,7 +271,7 @@ impl PoolState {
         self.servers.get(server).is_some_and(|server| server.limit != u32::MAX)
     }
 
-    /// Leaves this worker with its share of the permits of each server, as worker `own` of `workers`. Called
+    /// Reduces the permits of each server to the share of this worker, as worker `own` of `workers`. Called
     /// once, before the first request.
     pub fn deal(&mut self, own: usize, workers: usize) {
         for (index, server) in self.servers.iter_mut().enumerate() {

@@ -8,7 +8,7 @@
 //!
 //! A worker begins with its share of the permits. If a request waits although the worker's permits are in use,
 //! the worker asks all others. Each of them gives an unused permit at once; a worker whose permits are
-//! in use remembers the ask and gives the next permit that falls free, in turn with its own queue. Asks that
+//! in use remembers the ask and gives the next permit that becomes free, alternating with its own queue. Asks that
 //! were served by another worker in the meantime cause a grant too many: the permit stays where it went
 //! until a worker asks for it. Each worker serves the workers that asked in cyclic order, so no worker starves.
 

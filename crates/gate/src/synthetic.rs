@@ -1,7 +1,7 @@
-//! Synthetic responses: the URL's query orders size, status, delay, chunks and more, with httpterm's argument
-//! names.
+//! Synthetic responses: the URL's query sets the size, status, delay, chunks and more, with httpterm's
+//! argument names.
 //! In: the query, random numbers. Out: a validated order, the response head, any piece of the body.
-//! Never: states a wrong length, holds a body in memory, waits (the worker's deadlines do).
+//! Never: states a wrong length, holds a body in memory, waits (the worker's deadlines do that).
 //! Limits: `SIZE_BYTES_MAX`, `DELAY_MAX`, `PIECE_BYTES_MAX`.
 //! Invariant: a byte of a body depends only on its offset and the seed.
 
@@ -33,7 +33,7 @@ A number may end in k, m or g (times 1024) and in r (random, from 0 up to it).
 Example: /synthetic?s=20k&t=700r&k=1k
 ";
 
-/// A synthetic response as ordered by the URL.
+/// The synthetic response that the URL requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Synthetic {
     /// The status code, 200 to 599.
@@ -44,15 +44,15 @@ pub struct Synthetic {
     pub delay: Span,
     /// The pause after the response, before the next request on the connection.
     pub pause: Span,
-    /// Send chunks of `piece_bytes` (to HTTP/1.0 clients: until close).
+    /// Send chunks of `piece_bytes`. For HTTP/1.0 clients, the body ends when the connection closes instead.
     pub chunked: bool,
     /// Bytes that are sent at once, 1 to [`PIECE_BYTES_MAX`].
     pub piece_bytes: usize,
     /// Send random bytes in place of the pattern.
     pub random: bool,
-    /// Whether to keep (`K`) or close (`C`) the connection; `None` if the order does not say.
+    /// Whether to keep (`K`) or close (`C`) the connection; `None` if the URL sets neither.
     pub keep_alive: Option<bool>,
-    /// The idle timeout of the connection, if it is not the listener's.
+    /// The idle timeout of the connection; `None` to use the listener's.
     pub keep_alive_time: Option<Span>,
     /// Send Content-Length. If false (`b=0`), the body ends when the connection closes.
     pub length_known: bool,
@@ -62,7 +62,7 @@ pub struct Synthetic {
     pub etag: Option<u64>,
     /// Send fields that show the parsed order.
     pub verbose: bool,
-    /// Bytes of the request body to read before the response; `None` for none.
+    /// Bytes of the request body to read before the response; `None` to read nothing first.
     pub body_read_max: Option<u64>,
     /// Send the help text instead.
     pub help: bool,
@@ -214,7 +214,7 @@ fn pieces(value: i64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX).clamp(1, PIECE_BYTES_MAX)
 }
 
-/// Parses `-`, digits, then letters that multiply or draw a random number. An empty value is 1 (`?C` is
+/// Parses `-`, digits, then letters that multiply or draw a random number. An empty value counts as 1 (`?C` is
 /// `?C=1`).
 fn parse_number(text: &str, prng: &mut Prng) -> Option<i64> {
     if text.is_empty() {

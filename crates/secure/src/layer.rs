@@ -393,7 +393,7 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
     }
 
     fn guard_send(&mut self, sock: SockId) -> bool {
-        // The rest of a record that began to arrive may be application data, which nobody requested.
+        // The rest of a record that began to arrive may be application data, which the handler did not request.
         let usable = self.layer.conn(sock).is_none_or(|conn| {
             conn.session.is_established()
                 && !conn.holds_part()

@@ -1,7 +1,7 @@
 //! Loads the TLS files: certificates, keys, certificate authorities, revocation lists, ticket keys.
-//! In: a configuration. Out: a `TlsPlan`, or every file that cannot be used and the reason.
+//! In: a configuration. Out: a `TlsPlan`, or a list of the files that cannot be used, each with the reason.
 //! Never: returns a partial plan: if anything is wrong, the previous plan stays in force.
-//! Limits: `FILE_BYTES_MAX` a file.
+//! Limits: each file has up to `FILE_BYTES_MAX` bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,7 +41,7 @@ impl core::fmt::Display for TlsFault {
 }
 impl std::error::Error for TlsFault {}
 
-/// Loads TLS files, and holds what outlives a reload: the clock, and the ticket keys by their file.
+/// Loads TLS files, and holds the state that outlives a reload: the clock and the ticket keys.
 #[derive(Debug, Default)]
 pub struct TlsLoader {
     clock: TlsClock,
@@ -62,7 +62,7 @@ impl TlsLoader {
     /// `make` is true; pass false to check a configuration.
     ///
     /// # Errors
-    /// All faults.
+    /// A fault for each file or setting that cannot be used.
     pub fn load(
         &mut self,
         config: &Config,
@@ -273,7 +273,7 @@ fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option
 /// Checks that every TLS file of `config` can be used. Generates and stores nothing.
 ///
 /// # Errors
-/// All faults.
+/// A fault for each file or setting that cannot be used.
 pub fn check(config: &Config) -> Result<(), Vec<TlsFault>> {
     TlsLoader::default().load(config, crate::reload::unix_seconds(), false).map(|_| ())
 }

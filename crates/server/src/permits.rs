@@ -1,11 +1,11 @@
 //! Carries the permits of servers (`connections-max`) between the workers of a process.
 //! In: messages in the worker's mailbox, the state of a pool after its queue was served. Out: messages to the
 //! mailboxes of other workers; idle connections closed.
-//! Never: decides who gets a permit (`gate::permits`); waits for another worker.
-//! Limits: `PERMIT_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn. What a
-//! full mailbox refuses stays with the sender, which tries again after `RETRY_SPAN`.
-//! Invariant: the requests in progress with a server and the idle connections to it that any client's request
-//! may use are together no more than the permits that the worker holds.
+//! Never: decides which worker gets a permit (`gate::permits` does); waits for another worker.
+//! Limits: `PERMIT_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn. If a
+//! mailbox is full, the sender keeps its message and sends it again after `RETRY_SPAN`.
+//! Invariant: the worker holds at least as many permits of a server as it has requests in progress with the
+//! server and idle connections to it (not counting connections that are kept for one client).
 
 use tidegate_base::Span;
 use tidegate_base::limits::MAILS_PER_TURN_MAX;
@@ -14,9 +14,9 @@ use tidegate_reactor::{Mailbox, Reactor, Sender};
 
 use crate::worker::{TIMER_PERMITS, Worker};
 
-/// The most messages about permits that wait in a worker's mailbox.
+/// The most messages about permits that a worker's mailbox holds.
 pub const PERMIT_MAILS_MAX: usize = 1024;
-/// How long a worker waits before it sends again what a full mailbox refused.
+/// How long a worker waits before it sends a message again that a full mailbox refused.
 const RETRY_SPAN: Span = Span::from_millis(1);
 
 /// A message about a pool's permits.
@@ -29,18 +29,19 @@ pub struct PermitMail {
     message: PermitMessage,
 }
 
-/// A worker's mailbox for permits, and the way to the mailboxes of all workers.
+/// A worker's mailbox for permits, and the senders to the mailboxes of all workers.
 pub struct PermitPost {
     /// The worker's index in `workers`.
     pub own: usize,
-    /// The worker's mailbox. Its waker is that of the worker's reactor.
+    /// The worker's mailbox, which wakes the worker's reactor.
     pub mailbox: Mailbox<PermitMail>,
-    /// The mailboxes of all workers, the own one included.
+    /// The mailboxes of all workers, including this worker's own.
     pub workers: Vec<Sender<PermitMail>>,
 }
 
 impl Worker {
-    /// Makes the worker one of several: leaves it with its share of each limit, and lets it exchange permits.
+    /// Makes the worker one of several: reduces each limit to the worker's share, and enables the exchange of
+    /// permits.
     /// Called once, before the first turn.
     pub fn join(&mut self, post: PermitPost) {
         let workers = post.workers.len();
@@ -109,7 +110,7 @@ impl Worker {
         self.send_permits(reactor, pool_index);
     }
 
-    /// Sends the pool's messages. What a full mailbox refuses is sent again later.
+    /// Sends the pool's messages. Messages that a full mailbox refuses are sent again later.
     fn send_permits<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         let (Some(post), Some(pool)) = (&self.post, self.pools.get_mut(usize::from(pool_index)))
         else {
@@ -148,7 +149,7 @@ impl Worker {
                 return;
             }
             let Some(oldest) = pool.idle.pop_oldest(server) else { return };
-            // FIN leaves now instead of at the end of the turn.
+            // The FIN is sent now instead of at the end of the turn.
             reactor.finish(oldest);
             reactor.flush(oldest);
             self.close_upstream(reactor, oldest);

@@ -1,6 +1,6 @@
 //! The configuration in the form that a worker uses to handle requests.
-//! In: a validated configuration and the resolved addresses of its servers. Out: what handling a request
-//! needs, without a lock. Never: changes after its creation.
+//! In: a validated configuration and the resolved addresses of its servers. Out: the settings
+//! that handling a request needs, readable without a lock. Never: changes after its creation.
 //! Invariant: `addresses[pool][server]` is never empty.
 
 use tidegate_base::Address;
@@ -20,7 +20,7 @@ pub struct Snapshot {
     pub(crate) answers: Answers,
     /// The Strict-Transport-Security values of listeners and routes.
     pub(crate) hsts: HstsPolicies,
-    /// At least one pool sends PROXY headers, so facts about each client's connection are kept for them.
+    /// At least one pool sends PROXY headers, so the facts that such headers contain are kept for each client.
     pub(crate) sends_proxy_headers: bool,
     /// `addresses[pool][server]`: the addresses of that server, in the resolver's order. Never empty.
     pub(crate) addresses: Vec<Vec<Vec<Address>>>,

@@ -202,7 +202,7 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     Ok(())
 }
 
-/// By worker: its mailbox for permits; `None` if it exchanges none.
+/// The mailbox for permits of each worker; `None` if the worker exchanges no permits.
 fn permit_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PermitPost>> {
     let is_limited = |server: &model::Upstream| server.connections_max.is_some();
     let needed = config.pools.iter().any(|pool| pool.servers.iter().any(is_limited));

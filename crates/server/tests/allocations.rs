@@ -1,7 +1,7 @@
 //! Checks that the warmed-up data path allocates nothing per request, for local and forwarded responses.
 //! In: requests over real sockets, to one worker that runs in this thread. Out: allocations within its turns.
 //! Never: counts allocations of the test's own clients and origins.
-//! Not covered: trailer sections, for which memory is allocated until their body ends.
+//! Not covered: trailer sections. They are kept in allocated memory until the body ends.
 
 #[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
 #[path = "peer/mod.rs"]
@@ -55,13 +55,13 @@ const LAST_ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlast";
 struct Bench {
     harness: Harness<EpollReactor>,
     origin: TcpListener,
-    /// The origin's ends of the connections to it.
+    /// The origin's sockets for the worker's connections.
     upstreams: Vec<TcpStream>,
     /// The origin's response.
     answer: Vec<u8>,
     /// The origin answers when a request ends with these bytes.
     mark: &'static [u8],
-    /// For each connection in `upstreams`, the request bytes so far.
+    /// For each connection in `upstreams`, the request bytes received so far.
     received: Vec<Vec<u8>>,
     /// Allocations within the worker's turns.
     within_turns: u64,
@@ -147,7 +147,7 @@ impl Bench {
         }
     }
 
-    /// Plays all rounds. After the warm-up rounds no turn may allocate.
+    /// Runs all rounds. After the warm-up rounds no turn may allocate.
     fn check(&mut self, request: &[u8], ends_with: &[u8]) {
         let mut clients: Vec<TcpStream> = (0..8).map(|_| self.dial()).collect();
         for _ in 0..WARM_ROUNDS {

@@ -1,6 +1,6 @@
 //! The network interfaces in the data path, with their driver, queues and interrupts.
-//! In: a host. Out: one `Interface` each, in name order.
-//! Never: fails because of one unreadable file; its value is then absent.
+//! In: a host. Out: one `Interface` for each network interface, in name order.
+//! Never: fails because of one unreadable file; the value from that file is then absent.
 
 use crate::cpu_list::parse_list;
 use crate::host::{Cause, Host, Unreadable};

@@ -1,5 +1,5 @@
 //! The TLS settings of listeners and pools.
-//! In: nothing. Out: the sections of the `tls` settings, which `FILE` refers to.
+//! In: nothing. Out: the sections that describe the `tls` settings; `FILE` refers to them.
 
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Name, OneOf, Rows, Table, Text, Word};

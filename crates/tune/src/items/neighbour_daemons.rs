@@ -29,7 +29,7 @@ pub const ITEM: Item = Item {
     detect,
 };
 
-/// Wake-ups per second, averaged over the life of a process, from which it is listed.
+/// A process is listed if it wakes this often per second, averaged over its life.
 const WAKES_PER_S_MIN: u64 = 20;
 /// Minimum age of a process for its average to be meaningful.
 const LIFE_S_MIN: u64 = 60;

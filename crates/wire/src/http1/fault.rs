@@ -110,7 +110,7 @@ fault_kinds! {
     ContentLengthsDiffer 400 "conflicting Content-Length values",
     ContentLengthRepeated 400 "Content-Length must not be repeated",
     ContentLengthWithTransferEncoding 400 "Content-Length and Transfer-Encoding must not be used together",
-    TransferEncodingInvalid 400 "Transfer-Encoding must be a single chunked without parameters",
+    TransferEncodingInvalid 400 "Transfer-Encoding must be exactly \"chunked\", without parameters",
     TransferEncodingNotChunked 400 "chunked must be the final transfer coding",
     TransferEncodingUnsupported 501 "chunked is the only supported transfer coding",
     TransferEncodingOnHttp10 400 "Transfer-Encoding is not allowed in HTTP/1.0",

@@ -54,7 +54,7 @@ pub(super) fn request_length(
     fields: &FieldTable<'_>,
     version: Version,
 ) -> Result<BodyLength, FaultKind> {
-    // A server behind that reads "_" as "-" would see another length than we do.
+    // A server that reads "_" as "-" would see a different length than Tidegate.
     if fields.has(FieldName::FramingLookalike) {
         return Err(FaultKind::FramingFieldMisspelled);
     }

@@ -36,7 +36,7 @@ pub struct RequestHead<'a> {
     pub length: BodyLength,
     /// Whether the client wants to keep the connection open (RFC 9112 section 9.3).
     pub persistent: bool,
-    /// Whether the client waits for a 100 before it sends the body (RFC 9110 section 10.1.1).
+    /// Whether the client waits for a 100 (Continue) response before it sends the body (RFC 9110 section 10.1.1).
     pub expect_continue: bool,
     /// Whether the client asks for another protocol (RFC 9110 section 7.8): HTTP/1.1, an Upgrade
     /// field, `upgrade` listed in Connection, and no body.
@@ -81,7 +81,8 @@ impl<'a> RequestHead<'a> {
 field_accessors!(RequestHead);
 
 /// The host that a request is for. The Host field must be valid or empty, even if the authority of the target
-/// overrides it (RFC 9112 sections 3.2 and 3.2.2). A client sends an empty one for a URI without authority.
+/// overrides it (RFC 9112 sections 3.2 and 3.2.2). A client sends an empty Host field for a URI
+/// without an authority.
 #[inline]
 fn effective_host<'a>(
     target: &Target<'a>,
@@ -118,7 +119,8 @@ fn host_of_any_length<'a>(
     }
 }
 
-/// Other expectations are forwarded: RFC 9110 section 10.1.1 allows a server to ignore them.
+/// Whether the request has `Expect: 100-continue`. Other expectations are forwarded: RFC 9110
+/// section 10.1.1 allows a server to ignore them.
 #[inline]
 fn expects_continue(fields: &FieldTable<'_>) -> bool {
     fields.elements(FieldName::Expect).any(|element| element.eq_ignore_ascii_case(b"100-continue"))

@@ -1,5 +1,6 @@
 //! Version 1: one line of text (section 2.1 of the specification).
-//! In: the first bytes of a connection; endpoints. Out: a header; a line.
+//! In: the first bytes of a received connection, or the endpoints to send. Out: the decoded header, or the
+//! encoded line.
 //! Never: accepts an alternative spelling of a number, a space or the line end.
 //! Limits: `TEXT_BYTES_MAX`.
 

@@ -1,5 +1,5 @@
-//! Reads the name that a client requests from its first message. rustls reports the name only to the
-//! certificate resolver, without the connection.
+//! Reads from a client's first message the server name that the client requests. rustls reports the name
+//! only to the certificate resolver, without the connection.
 //! In: the received bytes of a connection. Out: the name (RFC 6066 section 3), if it is present.
 //! Never: validates the message; rustls does that and rejects malformed messages.
 //! Limits: `NAME_BYTES_MAX`; a message in more than `RECORDS_MAX` records is not read.

@@ -1,4 +1,5 @@
-//! TLS 1.2 and 1.3 for both roles, behind an interface of Tidegate's own: bytes in, caller's buffers out.
+//! TLS 1.2 and 1.3 for clients and servers, behind Tidegate's own interface, which takes bytes and appends its
+//! output to the caller's buffers.
 //! In: received records, plain bytes to seal. Out: plain bytes, records to send, a `Fault`. RFC 8446, 5246.
 //! Never: reads a clock (workers set `TlsClock`) or a file (PEM is passed as bytes); shares a session cache
 //! between workers.

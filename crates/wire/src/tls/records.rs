@@ -1,4 +1,5 @@
-//! Alerts for records that rustls rejects without the alert that the standard requires, or accepts.
+//! Sends the alerts that the standard requires for invalid records that rustls rejects without an alert or
+//! accepts.
 //! In: the AEAD of a TLS 1.3 suite; the first records of a connection; faults. Out: the same AEAD with the
 //! checks of RFC 8446 sections 5.2 and 5.4; alert records in plaintext.
 //! Never: changes a record, or writes an alert when records to the peer are protected.
@@ -33,7 +34,7 @@ impl CheckedAead {
     }
 }
 
-/// `suite` with `aead` instead of its own, and without QUIC.
+/// `suite` with `aead` instead of its own AEAD, and without QUIC.
 pub(super) const fn with_aead(
     suite: &Tls13CipherSuite,
     aead: &'static CheckedAead,
@@ -46,7 +47,7 @@ pub(super) const fn with_aead(
     Tls13CipherSuite { common, hkdf_provider: suite.hkdf_provider, aead_alg: aead, quic: None }
 }
 
-/// The TLS 1.3 suite in `suite`. Fails the build if it is not one.
+/// The TLS 1.3 suite in `suite`. Fails the build if `suite` is not a TLS 1.3 suite.
 pub(super) const fn tls13(suite: &SupportedCipherSuite) -> &'static Tls13CipherSuite {
     match suite {
         SupportedCipherSuite::Tls13(suite) => suite,
@@ -92,8 +93,9 @@ impl MessageDecrypter for CheckedDecrypter {
         if record.payload.len() > CONTENT_BYTES_MAX + EXPANSION_BYTES_MAX {
             return Err(Error::PeerSentOversizedRecord);
         }
-        // RFC 8446 section 5.4: unexpected_message for a record without a content type. rustls sends no
-        // alert for its own error, but this alert for a protected change_cipher_spec.
+        // RFC 8446 section 5.4: unexpected_message for a record without a content type. rustls
+        // sends no alert for this error. It does send unexpected_message for the error of a protected
+        // change_cipher_spec, so that error is returned instead.
         self.0.decrypt(record, sequence).map_err(|error| match error {
             Error::PeerMisbehaved(PeerMisbehaved::IllegalTlsInnerPlaintext) => {
                 PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into()
@@ -103,21 +105,22 @@ impl MessageDecrypter for CheckedDecrypter {
     }
 }
 
-/// Follows the headers of received records until records are protected. They are read before rustls gets them,
-/// because rustls moves the parts of a handshake message together within the received bytes.
+/// Follows the headers of received records until records are protected. The headers are read before rustls
+/// gets the records, because rustls moves the parts of a handshake message together within the received bytes.
 #[derive(Default, Debug)]
 pub(super) struct PlainRecords {
     /// The content type of the current record.
     kind: u8,
-    /// Bytes received of the current header; 0 if its content is being received.
+    /// Bytes of the current header that have been received; 0 while the content is being received.
     header_bytes: u8,
-    /// The length in the current header, as far as it has been received; then the bytes that are still missing.
+    /// While the header is being received: the part of the length that has arrived. After that: the bytes of
+    /// content that are still missing.
     left: u16,
 }
 
 impl PlainRecords {
-    /// Takes the next bytes. Whether they contain the header of a handshake record that is longer than a record
-    /// without protection may be (RFC 8446 section 5.1).
+    /// Takes the next bytes. Returns whether they contain the header of a handshake record that exceeds the
+    /// maximum length of an unprotected record (RFC 8446 section 5.1).
     pub(super) fn find_overlong(&mut self, mut bytes: &[u8]) -> bool {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.header_bytes == 0 && self.left > 0 {
@@ -145,7 +148,7 @@ impl PlainRecords {
     }
 }
 
-/// Whether the whole records without protection in `records` include an alert.
+/// Whether one of the unprotected records in `records` is an alert.
 pub(super) fn has_alert(mut records: &[u8]) -> bool {
     while let Some(&[kind, _, _, high, low]) = records.first_chunk::<HEADER_BYTES>() {
         if kind == ALERT {
@@ -167,7 +170,7 @@ pub(super) fn append_alert(alert: AlertDescription, out: &mut Vec<u8>) {
 pub(super) fn alert_for(fault: Fault) -> Option<AlertDescription> {
     Some(match fault {
         Fault::PlainHttp | Fault::NotTls | Fault::Alert(_) => return None,
-        // Without an alert by rustls: a handshake message that is longer than 64 KiB.
+        // rustls sends no alert for a handshake message that is longer than 64 KiB.
         Fault::Oversized | Fault::Malformed => AlertDescription::DecodeError,
         Fault::Misbehaved => AlertDescription::UnexpectedMessage,
         Fault::Incompatible => AlertDescription::HandshakeFailure,

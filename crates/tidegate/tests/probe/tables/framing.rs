@@ -106,14 +106,14 @@ fn bad_lengths() -> Vec<Vector> {
         bad("a length with a fraction", "3.0"),
         bad("a length with an exponent", "3e0"),
         bad("a length with a space inside", "3 4"),
-        bad("a length with a letter behind", "3a"),
+        bad("a length followed by a letter", "3a"),
         bad("a length with a semicolon", "3;"),
         bad("a length in quotes", "\"3\""),
-        bad("a length with a comma behind", "3,"),
-        bad("a length with a comma before", ",3"),
+        bad("a length followed by a comma", "3,"),
+        bad("a length preceded by a comma", ",3"),
         bad("a length of words", "three"),
         bad("a length with a thousands separator", "1,000"),
-        bad("a length in other digits", "\u{663}"),
+        bad("a length in non-ASCII digits", "\u{663}"),
         bad("a length with a NUL", "3\0"),
         bad("a length with a vertical tab", "\x0b3"),
         bad("a length with a bare CR", "3\r0"),
@@ -121,13 +121,16 @@ fn bad_lengths() -> Vec<Vector> {
         bad("a length beyond 63 bits", "9223372036854775811"),
         bad("a length of a hundred digits", &"9".repeat(100)),
         bad("a list of different lengths", "3, 4"),
-        bad("a list of a length and nothing", "3, "),
+        bad("a list of a length and an empty element", "3, "),
         bad("a list of a length and a word", "3, x"),
         lines("two different lengths", "Content-Length: 3\r\nContent-Length: 4\r\n"),
         lines("two lengths, the first empty", "Content-Length:\r\nContent-Length: 3\r\n"),
         lines("two lengths, one with a plus", "Content-Length: 3\r\nContent-Length: +3\r\n"),
-        lines("two lengths apart", "Content-Length: 3\r\nX: y\r\ncontent-length: 0\r\n"),
-        lines("lengths of zero and more", "Content-Length: 0\r\nContent-Length: 3\r\n"),
+        lines(
+            "two lengths with a field between them",
+            "Content-Length: 3\r\nX: y\r\ncontent-length: 0\r\n",
+        ),
+        lines("lengths of zero and three", "Content-Length: 0\r\nContent-Length: 3\r\n"),
         refuse("two equal lengths", "9112 6.3 MAY", &[400], {
             post("Content-Length: 3\r\nContent-Length: 3\r\n", "abc")
         }),
@@ -137,7 +140,7 @@ fn bad_lengths() -> Vec<Vector> {
     ]
 }
 
-/// Spellings that published attacks use to hide a Transfer-Encoding from one of two readers.
+/// Spellings that published attacks use to hide a Transfer-Encoding from one of two parsers.
 fn bad_codings() -> Vec<Vector> {
     let bad = |name, line: &str| {
         let send = post(&format!("{line}\r\n"), &format!("{CHUNKS}{SMUGGLED}"));
@@ -163,8 +166,8 @@ fn bad_codings() -> Vec<Vector> {
         bad("an empty line before", "Transfer-Encoding:\r\nTransfer-Encoding: chunked"),
         bad("an empty coding", "Transfer-Encoding:"),
         bad("a comma alone", "Transfer-Encoding: ,"),
-        bad("a comma before", "Transfer-Encoding: , chunked"),
-        bad("a comma behind", "Transfer-Encoding: chunked,"),
+        bad("a comma before chunked", "Transfer-Encoding: , chunked"),
+        bad("a comma after chunked", "Transfer-Encoding: chunked,"),
         bad("xchunked", "Transfer-Encoding: xchunked"),
         bad("x-chunked", "Transfer-Encoding: x-chunked"),
         bad("chunkedx", "Transfer-Encoding: chunkedx"),
@@ -175,32 +178,32 @@ fn bad_codings() -> Vec<Vector> {
         bad("chunked with a semicolon", "Transfer-Encoding: chunked;"),
         bad("chunked with a weight", "Transfer-Encoding: chunked;q=0.5"),
         bad("two words", "Transfer-Encoding: chunked x"),
-        bad("two words the other way", "Transfer-Encoding: x chunked"),
-        bad("a colon too many", "Transfer-Encoding:: chunked"),
-        bad("a vertical tab before", "Transfer-Encoding: \x0bchunked"),
-        bad("a form feed behind", "Transfer-Encoding: chunked\x0c"),
+        bad("two words, chunked last", "Transfer-Encoding: x chunked"),
+        bad("two colons", "Transfer-Encoding:: chunked"),
+        bad("a vertical tab before chunked", "Transfer-Encoding: \x0bchunked"),
+        bad("a form feed after chunked", "Transfer-Encoding: chunked\x0c"),
         bad("a NUL before", "Transfer-Encoding: \0chunked"),
-        bad("a NUL behind", "Transfer-Encoding: chunked\0"),
-        bad("a DEL behind", "Transfer-Encoding: chunked\x7f"),
-        bad("a byte beyond ASCII behind", "Transfer-Encoding: chunked\u{80}"),
-        bad("a no-break space before", "Transfer-Encoding: \u{a0}chunked"),
-        bad("a bare CR before", "Transfer-Encoding: \rchunked"),
-        bad("a bare LF before", "Transfer-Encoding:\n chunked"),
+        bad("a NUL after chunked", "Transfer-Encoding: chunked\0"),
+        bad("a DEL after chunked", "Transfer-Encoding: chunked\x7f"),
+        bad("a non-ASCII byte after chunked", "Transfer-Encoding: chunked\u{80}"),
+        bad("a no-break space before chunked", "Transfer-Encoding: \u{a0}chunked"),
+        bad("a bare CR before chunked", "Transfer-Encoding: \rchunked"),
+        bad("a bare LF before chunked", "Transfer-Encoding:\n chunked"),
         bad("a space before the colon", "Transfer-Encoding : chunked"),
         bad("a tab before the colon", "Transfer-Encoding\t: chunked"),
         bad("a CR before the colon", "Transfer-Encoding\r: chunked"),
         bad("a space before the name", "X: y\r\n Transfer-Encoding: chunked"),
         bad("a fold after the colon", "Transfer-Encoding:\r\n chunked"),
-        bad("a fold within", "Transfer-Encoding: chu\r\n nked"),
-        bad("a bare LF hides it", "X: y\nTransfer-Encoding: chunked"),
-        bad("a bare CR hides it", "X: y\rTransfer-Encoding: chunked"),
+        bad("a fold inside chunked", "Transfer-Encoding: chu\r\n nked"),
+        bad("a bare LF before the field name", "X: y\nTransfer-Encoding: chunked"),
+        bad("a bare CR before the field name", "X: y\rTransfer-Encoding: chunked"),
         bad("a NUL in the name", "Transfer\0-Encoding: chunked"),
         bad("a space in the name", "Transfer Encoding: chunked"),
         bad("cow", "Transfer-Encoding: cow"),
         refuse("chunked in HTTP/1.0", "9112 6.1 MUST", &[400], {
             format!("POST /x HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{CHUNKS}")
         }),
-        refuse("chunked in HTTP/1.0 that is kept", "9112 6.1 MUST", &[400], {
+        refuse("chunked in HTTP/1.0 with keep-alive", "9112 6.1 MUST", &[400], {
             format!(
                 "POST /x HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\
                  Transfer-Encoding: chunked\r\n\r\n{CHUNKS}{SMUGGLED}"
@@ -241,7 +244,7 @@ fn both() -> Vec<Vector> {
         both("CL with an unknown coding", "Content-Length: 3\r\nTransfer-Encoding: x\r\n", "abc"),
         both("CL with an empty TE", "Content-Length: 3\r\nTransfer-Encoding:\r\n", "abc"),
         both(
-            "CL with two TEs",
+            "CL with two TE lines",
             "Transfer-Encoding: chunked\r\nContent-Length: 3\r\nTransfer-Encoding: x\r\n",
             "abc",
         ),
@@ -274,23 +277,23 @@ fn both() -> Vec<Vector> {
 fn bodies() -> Vec<Vector> {
     let next = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
     vec![
-        accept("a request behind a body", "9112 9.3.2", {
+        accept("a request after a body", "9112 9.3.2", {
             format!("{}{next}", post("Content-Length: 3\r\n", "abc"))
         })
         .statuses(&[200, 200])
         .seen(2),
-        accept("a request behind chunks", "9112 9.3.2", {
+        accept("a request after chunks", "9112 9.3.2", {
             format!("{}{next}", post("Transfer-Encoding: chunked\r\n", CHUNKS))
         })
         .statuses(&[200, 200])
         .seen(2),
-        accept("a request behind trailers", "9112 7.1.2", {
+        accept("a request after trailers", "9112 7.1.2", {
             let body = "1\r\na\r\n0\r\nX: y\r\n\r\n";
             format!("{}{next}", post("Transfer-Encoding: chunked\r\n", body))
         })
         .statuses(&[200, 200])
         .seen(2),
-        refuse("bytes behind a body are no request", "9112 6.3", &[200], {
+        refuse("bytes after a body that are not a request", "9112 6.3", &[200], {
             post("Content-Length: 3\r\n", "abcdef\r\n\r\n")
         })
         .statuses(&[200, 400])
