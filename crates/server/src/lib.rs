@@ -22,6 +22,7 @@ mod log;
 pub mod permits;
 mod reload;
 mod reuse;
+mod shortage;
 pub mod snapshot;
 pub mod start;
 mod synthetic;

@@ -165,7 +165,9 @@ pub static BALANCE: Section = Section {
         "hash",
         Text("\"path\", \"client-address\" or \"header:NAME\""),
         Required,
-        "The key. Requests with the same key go to the same server while it has capacity.",
+        "The key. Requests with the same key go to the same server while it has capacity. The client's \
+         address is the one that `trusted` proxies state: the last in X-Forwarded-For (or else Forwarded) \
+         that is not in `trusted` itself.",
         "",
     )],
     later: &[],
