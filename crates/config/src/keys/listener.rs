@@ -173,7 +173,7 @@ pub static LIMITS: Section = Section {
              for `timeouts.body` in all; then it gets a 408 response, and its connection is closed. Time in \
              which the server does not take the body does not count. 0B sets no minimum: then every byte \
              restarts `timeouts.body`.",
-            "Even the slowest mobile uplinks send a multiple of it. Without a minimum, a client that sends a \
+            "Even the slowest mobile uplinks are several times faster. Without a minimum, a client that sends a \
              byte now and then holds a connection to a server as long as it likes.",
         ),
     ],
