@@ -46,7 +46,7 @@ pub(crate) fn read(
         // The text is probably under the unknown name, for which an error is already noted.
         [] if table.has_unknown() => None,
         [] => {
-            let what = format!("the condition on {field:?} has no text");
+            let what = format!("the condition on {field:?} tests nothing");
             let note = Note::new(Kind::Missing, value.span(), what);
             let note = note.allowed(format!("exactly one of {}", TextKind::WORDS.join(", ")));
             notes.error(note.help("write { contains = \"text\" }, or true if any value will do"));
@@ -57,7 +57,7 @@ pub(crate) fn read(
             test(TextKind::from_word(word)?, word, &text, ignore_case, notes)
         }
         [_, second, ..] => {
-            let what = format!("the condition has {} texts: {}", present.len(), present.join(", "));
+            let what = format!("the condition tests more than one of {}", present.join(", "));
             let note = Note::new(Kind::Conflict, table.key_place(second), what);
             notes.error(note.help(
                 "keep one; for several texts write regex = \"one|other\", or one [[route]] for each",

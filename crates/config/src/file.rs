@@ -139,7 +139,7 @@ fn first_of_two(text: &str, root: &Spanned<DeTable<'_>>, second: &Range<usize>) 
 /// The fix for the syntax errors of users who expect another format.
 fn syntax_help(message: &str) -> Option<&'static str> {
     if message.contains("must be quoted") || message.contains("invalid float") {
-        return Some("write a text in double quotes");
+        return Some("write a string in double quotes");
     }
     message.contains("key with no value").then_some(
         "the file is TOML: headers such as [[listener]], [[route]] and [pool.NAME], and below them lines such as \

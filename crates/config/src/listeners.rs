@@ -7,7 +7,9 @@ use core::ops::Range;
 
 use crate::https;
 use crate::keys::{LISTENER, LISTENER_PROXY};
-use crate::model::{Bind, ClientTimeouts, Listener, Network, ProxySources, RequestLimits};
+use crate::model::{
+    Bind, CLIENT_ADDRESS_HEADERS, ClientTimeouts, Listener, Network, ProxySources, RequestLimits,
+};
 use crate::nearest::nearest;
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
@@ -102,6 +104,7 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
         timeouts: read_timeouts(table, notes),
         requests_per_connection_max: None,
         trusted: read_trusted(table, notes),
+        client_address_headers: read_client_address_headers(table, notes),
         proxy_protocol,
         redirect_to_https: None,
         hsts: None,
@@ -163,6 +166,25 @@ fn read_trusted(table: &Table<'_>, notes: &mut Notes) -> Vec<Network> {
         }
     }
     networks
+}
+
+fn read_client_address_headers(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
+    if table.value("client-address-headers").is_none() {
+        return CLIENT_ADDRESS_HEADERS.map(str::to_owned).to_vec();
+    }
+    let mut names = Vec::new();
+    for text in table.texts("client-address-headers", notes) {
+        if pattern::is_token(&text.text) {
+            names.push(text.text.to_ascii_lowercase());
+        } else {
+            let complaint = Complaint {
+                what: "not the name of a field".to_owned(),
+                help: "write a name such as \"x-real-ip\"".to_owned(),
+            };
+            notes.error(refused("client-address-headers", &text, complaint));
+        }
+    }
+    names
 }
 
 /// Reads `proxy-protocol`. Each entry of `from` must be able to connect to `bind`.

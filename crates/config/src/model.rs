@@ -71,6 +71,9 @@ pub struct Listener {
     /// Addresses whose X-Forwarded-* and Forwarded fields are trusted and extended. From all other clients these
     /// fields are replaced.
     pub trusted: Vec<Network>,
+    /// Names of further fields with the client's address, in lower case. They are removed from requests of clients
+    /// that are not in `trusted`.
+    pub client_address_headers: Vec<String>,
     /// Proxies that send a PROXY header with the client's address; `None`: no peer may send a PROXY header.
     pub proxy_protocol: Option<ProxySources>,
     /// Redirects every plain HTTP request to https before routing. Only present on a listener without TLS.
@@ -80,6 +83,37 @@ pub struct Listener {
     /// TLS settings; `None`: plain HTTP.
     pub tls: Option<ListenerTls>,
 }
+
+/// The default of `client-address-headers`.
+pub const CLIENT_ADDRESS_HEADERS: [&str; 27] = [
+    "x-real-ip",
+    "x-client-ip",
+    "client-ip",
+    "true-client-ip",
+    "x-cluster-client-ip",
+    "x-original-forwarded-for",
+    "x-forwarded",
+    "forwarded-for",
+    "x-originating-ip",
+    "x-remote-ip",
+    "x-remote-addr",
+    "proxy-client-ip",
+    "wl-proxy-client-ip",
+    "x-envoy-external-address",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-pseudo-ipv4",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "cloudfront-viewer-address",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-appengine-user-ip",
+    "x-proxyuser-ip",
+    "x-nf-client-connection-ip",
+    "do-connecting-ip",
+    "incap-client-ip",
+];
 
 /// `redirect-to-https` of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

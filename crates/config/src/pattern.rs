@@ -128,7 +128,7 @@ fn url_instead_of_server(scheme: &str, rest: &str) -> Complaint {
     };
     let path = match rest.split_once('/') {
         Some((_, path)) if !path.is_empty() => {
-            "; the path is not part of it: requests are forwarded with the client's path"
+            "; the address has no path: requests are forwarded with the client's path"
         }
         _ => "",
     };

@@ -110,6 +110,7 @@ limits = { request-line = "1KiB", head = "2KiB", header-fields = 10, body = "1Mi
 timeouts = { head = "1s", idle = "2s", body = "250ms" }
 requests-per-connection-max = 100
 trusted = ["10.0.0.0/8", "::1"]
+client-address-headers = ["X-Real-IP"]
 [[route]]
 host = "*.Example.com"
 path = "/api/*"

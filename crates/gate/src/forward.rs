@@ -17,6 +17,8 @@ use tidegate_wire::http1::{
     is_claim,
 };
 
+use crate::chain::{self, Node, Stated};
+use crate::client_fields::ClientAddressFields;
 use crate::respond::{HSTS, encode_connection};
 use crate::scheme::Scheme;
 
@@ -34,6 +36,8 @@ pub struct RequestContext<'a> {
     pub peer: Option<IpAddr>,
     /// The client's X-Forwarded-* and Forwarded fields are trusted.
     pub trusted: bool,
+    /// Fields that are forwarded only if they are trusted.
+    pub client_address_fields: &'a ClientAddressFields,
     /// The scheme of the client's connection.
     pub scheme: Scheme,
     /// The client's verified certificate. Its fields replace received ones.
@@ -393,6 +397,7 @@ fn passes_upstream(
             context.trusted
                 || !is_claim(field.name, FORWARDING_CLAIM)
                     && !is_claim(field.name, CERTIFICATE_CLAIM)
+                    && !context.client_address_fields.contains(field.name)
         }
     }
 }
@@ -581,85 +586,166 @@ fn encode_via<'a>(
     }
 }
 
-/// Appends X-Forwarded-For, -Host and -Proto, and Forwarded (RFC 7239).
+/// Appends X-Forwarded-For, -Host and -Proto, and Forwarded (RFC 7239). Both forms state the same chain: if a
+/// trusted proxy sent only one of them, or two that contradict each other, the other one is built from it.
 fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &RequestContext<'_>) {
-    let before = |id: FieldName| {
-        let keeps_received = context.trusted && head.has(id);
-        let values = head.fields().filter(move |field| keeps_received && field.id == id);
-        values.map(|field| field.value).filter(|value| !value.is_empty())
-    };
+    let stated = if context.trusted { Stated::of(head) } else { Stated::Nothing };
     let peer = context.peer.map(|address| address.to_canonical());
-    encode_list(out, b"X-Forwarded-For: ", before(FieldName::XForwardedFor), |out| {
-        if let Some(peer) = peer {
-            encode_address(out, peer);
+    let peer_node = peer.map_or(Node::Unknown, Node::Address);
+    let has_forwarded = matches!(stated, Stated::ForwardedOnly | Stated::Both);
+    let host = stated_host(head, context, has_forwarded).or(head.host.map(str::as_bytes));
+    let proto = stated_proto(head, context, has_forwarded);
+    let proto = proto.unwrap_or(context.scheme.as_str().as_bytes());
+
+    let mut list = List::new(out, b"X-Forwarded-For: ");
+    match stated {
+        Stated::Nothing => {}
+        Stated::ListOnly | Stated::Both => {
+            for value in received(head, context, FieldName::XForwardedFor) {
+                list.next().extend_from_slice(value);
+            }
         }
-    });
+        Stated::ForwardedOnly => {
+            chain::forwarded_nodes(head).for_each(|node| encode_list_node(list.next(), node));
+        }
+    }
+    // A unix socket has no address. It has a place in the chain only behind other nodes.
+    if peer.is_some() || stated != Stated::Nothing {
+        encode_list_node(list.next(), peer_node);
+    }
+    list.end();
     // These two are not lists. The value of the proxy in front is closer to the client, so it is kept.
-    let first = before(FieldName::XForwardedHost).next();
-    if let Some(host) = first.or(head.host.map(str::as_bytes)) {
+    if let Some(host) = host {
         encode_field(out, "X-Forwarded-Host", host);
     }
-    let proto =
-        before(FieldName::XForwardedProto).next().unwrap_or(context.scheme.as_str().as_bytes());
     encode_field(out, "X-Forwarded-Proto", proto);
-    encode_list(out, b"Forwarded: ", before(FieldName::Forwarded), |out| {
-        encode_forwarded_element(out, peer, head.host, context.scheme.as_str());
-    });
+
+    let mut list = List::new(out, b"Forwarded: ");
+    match stated {
+        // The first element describes the request of the client.
+        Stated::Nothing => {
+            encode_forwarded_element(list.next(), peer_node, host, Some(proto));
+            return list.end();
+        }
+        Stated::ListOnly => {
+            for (index, node) in chain::list_nodes(head).enumerate() {
+                let of_first = |value| if index == 0 { value } else { None };
+                let host = of_first(stated_host(head, context, false));
+                let proto = of_first(stated_proto(head, context, false));
+                encode_forwarded_element(list.next(), node, host, proto);
+            }
+        }
+        Stated::ForwardedOnly | Stated::Both => {
+            for value in received(head, context, FieldName::Forwarded) {
+                list.next().extend_from_slice(value);
+            }
+        }
+    }
+    let host = head.host.map(str::as_bytes);
+    let proto = context.scheme.as_str().as_bytes();
+    encode_forwarded_element(list.next(), peer_node, host, Some(proto));
+    list.end();
 }
 
-/// Appends a list field: the received values and the one that `add` appends. Omits the field if there is
-/// none.
-fn encode_list<'a>(
-    out: &mut Vec<u8>,
-    name: &[u8],
-    before: impl Iterator<Item = &'a [u8]>,
-    add: impl FnOnce(&mut Vec<u8>),
-) {
-    let start = out.len();
-    out.extend_from_slice(name);
-    let empty = out.len();
-    for value in before {
-        out.extend_from_slice(value);
-        out.extend_from_slice(b", ");
+/// The values of a field that the client may state.
+fn received<'a>(
+    head: &RequestHead<'a>,
+    context: &RequestContext<'_>,
+    id: FieldName,
+) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let counts = context.trusted && head.has(id);
+    let values = head.fields().filter(move |field| counts && field.id == id);
+    values.map(|field| field.value).filter(|value| !value.is_empty())
+}
+
+/// The host that a trusted proxy states.
+fn stated_host<'a>(
+    head: &RequestHead<'a>,
+    context: &RequestContext<'_>,
+    has_forwarded: bool,
+) -> Option<&'a [u8]> {
+    received(head, context, FieldName::XForwardedHost).next().or_else(|| {
+        let host = if has_forwarded { chain::first_parameter(head, b"host") } else { None };
+        host.filter(|host| !host.is_empty() && !host.contains(&b'\\'))
+    })
+}
+
+/// The scheme that a trusted proxy states.
+fn stated_proto<'a>(
+    head: &RequestHead<'a>,
+    context: &RequestContext<'_>,
+    has_forwarded: bool,
+) -> Option<&'a [u8]> {
+    received(head, context, FieldName::XForwardedProto).next().or_else(|| {
+        let proto = if has_forwarded { chain::first_parameter(head, b"proto") } else { None };
+        proto.filter(|proto| is_scheme(proto))
+    })
+}
+
+/// Whether `text` is the name of a scheme (RFC 3986 section 3.1).
+fn is_scheme(text: &[u8]) -> bool {
+    text.first().is_some_and(u8::is_ascii_alphabetic)
+        && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+}
+
+/// A list field that is being written; nothing is written if it has no element.
+struct List<'o> {
+    out: &'o mut Vec<u8>,
+    name: &'static [u8],
+    is_begun: bool,
+}
+
+impl<'o> List<'o> {
+    fn new(out: &'o mut Vec<u8>, name: &'static [u8]) -> Self {
+        Self { out, name, is_begun: false }
     }
-    let added = out.len();
-    add(out);
-    if out.len() == added && added > empty {
-        out.truncate(added - b", ".len());
+
+    /// Where the next element is to be written.
+    fn next(&mut self) -> &mut Vec<u8> {
+        self.out.extend_from_slice(if self.is_begun { b", " } else { self.name });
+        self.is_begun = true;
+        self.out
     }
-    if out.len() > empty {
-        out.extend_from_slice(b"\r\n");
-    } else {
-        out.truncate(start);
+
+    fn end(self) {
+        if self.is_begun {
+            self.out.extend_from_slice(b"\r\n");
+        }
     }
 }
 
-/// Appends `for=...;host="...";proto=...` (RFC 7239 sections 4 to 6).
+/// Appends an element of X-Forwarded-For.
+fn encode_list_node(out: &mut Vec<u8>, node: Node) {
+    match node {
+        Node::Address(address) => encode_address(out, address),
+        Node::Unknown => out.extend_from_slice(b"unknown"),
+    }
+}
+
+/// Appends `for=...;host="...";proto=...` (RFC 7239 sections 4 to 6). Of a list of schemes, the first counts.
 fn encode_forwarded_element(
     out: &mut Vec<u8>,
-    peer: Option<IpAddr>,
-    host: Option<&str>,
-    scheme: &str,
+    node: Node,
+    host: Option<&[u8]>,
+    proto: Option<&[u8]>,
 ) {
-    match peer {
-        Some(IpAddr::V4(_)) | None => out.extend_from_slice(b"for="),
-        Some(IpAddr::V6(_)) => out.extend_from_slice(b"for=\"["),
-    }
-    match peer {
-        Some(peer) => encode_address(out, peer),
-        None => out.extend_from_slice(b"unknown"),
-    }
-    if matches!(peer, Some(IpAddr::V6(_))) {
+    let is_quoted = matches!(node, Node::Address(IpAddr::V6(_)));
+    out.extend_from_slice(if is_quoted { b"for=\"[" } else { b"for=" });
+    encode_list_node(out, node);
+    if is_quoted {
         out.extend_from_slice(b"]\"");
     }
     // The host is quoted because a port requires quotes. A valid host contains no quote or backslash.
-    if let Some(host) = host.filter(|host| !host.contains(['"', '\\'])) {
+    if let Some(host) = host.filter(|host| !host.iter().any(|byte| b"\"\\".contains(byte))) {
         out.extend_from_slice(b";host=\"");
-        out.extend_from_slice(host.as_bytes());
+        out.extend_from_slice(host);
         out.push(b'"');
     }
-    out.extend_from_slice(b";proto=");
-    out.extend_from_slice(scheme.as_bytes());
+    let proto = proto.and_then(|proto| proto.split(|&byte| byte == b',').next());
+    if let Some(proto) = proto.map(<[u8]>::trim_ascii).filter(|proto| is_scheme(proto)) {
+        out.extend_from_slice(b";proto=");
+        out.extend_from_slice(proto);
+    }
 }
 
 fn encode_address(out: &mut Vec<u8>, address: IpAddr) {

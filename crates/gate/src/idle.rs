@@ -20,14 +20,19 @@ pub struct IdleConnections<T> {
     idle_max: usize,
     /// The number of connections in all lists.
     total: usize,
+    /// The server where the next search of `shed` begins.
+    hand: usize,
 }
+
+/// How many servers with idle connections one search looks at.
+const SERVERS_LOOKED_AT_MAX: usize = 64;
 
 impl<T: Copy + PartialEq> IdleConnections<T> {
     /// Creates lists for `servers` servers, each with room for `idle_max` idle connections.
     #[must_use]
     pub fn new(servers: usize, idle_max: usize) -> Self {
         let servers = core::iter::repeat_with(VecDeque::new).take(servers).collect();
-        Self { servers, idle_max, total: 0 }
+        Self { servers, idle_max, total: 0, hand: 0 }
     }
 
     /// Adds `id`, idle since `now`. Returns the connection that must be closed for it, if any: the one that
@@ -72,6 +77,29 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
         idle.remove(at);
         self.total -= 1;
         true
+    }
+
+    /// Takes the connection that has been idle longest among those to the server with the most idle
+    /// connections. Looks at up to `SERVERS_LOOKED_AT_MAX` servers that have any.
+    pub fn shed(&mut self) -> Option<T> {
+        if self.total == 0 {
+            return None;
+        }
+        let (mut most, mut looked_at) = (self.hand, 0);
+        for step in 0..self.servers.len() {
+            let at = (self.hand + step) % self.servers.len();
+            if self.count(at) > self.count(most) {
+                most = at;
+            }
+            looked_at += usize::from(self.count(at) > 0);
+            if looked_at == SERVERS_LOOKED_AT_MAX {
+                self.hand = at + 1;
+                break;
+            }
+        }
+        let idle = self.servers.get_mut(most)?.pop_front()?;
+        self.total -= 1;
+        Some(idle.id)
     }
 
     /// Since when the connection to `server` that has been idle longest is idle.
@@ -136,6 +164,20 @@ mod tests {
         let mut idle = IdleConnections::new(1, 3);
         assert_eq!(idle.push(9, 'a', NOW), Some('a'), "no such server");
         assert!(idle.is_empty());
+    }
+
+    #[test]
+    fn server_with_the_most_idle_connections_loses_its_oldest() {
+        let mut idle = IdleConnections::new(3, 8);
+        for (server, id) in [(0, 1), (2, 2), (2, 3), (1, 4), (2, 5), (1, 6)] {
+            assert_eq!(idle.push(server, id, NOW), None);
+        }
+        assert_eq!(
+            [(); 6].map(|()| idle.shed()).map(Option::unwrap_or_default),
+            [2, 4, 3, 1, 6, 5]
+        );
+        assert_eq!((idle.shed(), idle.len()), (None, 0));
+        assert_eq!(IdleConnections::<u8>::new(0, 8).shed(), None, "a pool without servers");
     }
 
     #[test]

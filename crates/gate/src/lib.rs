@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod balance;
+pub mod chain;
+pub mod client_fields;
 pub mod connection_auth;
 pub mod forward;
 pub mod hsts;

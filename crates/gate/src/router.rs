@@ -84,9 +84,10 @@ impl Router {
             // "*" names no resource: only routes without a path match it (RFC 9110 section 7.1).
             return table.find(&request, None).map_or(Routed::NoRoute, Routed::Route);
         }
-        let found = match path::normalize_path(head.path, scratch) {
+        let found = match path::normalize_path(head.path, table.reach(), scratch) {
             Normalized::Same => find(head.path),
             Normalized::Equivalent(path) => find(path),
+            Normalized::Ambiguous(readings) => return self.route_readings(readings, find),
             Normalized::Changed { resolved, literal } => {
                 let (found, left_alone) = (find(resolved), find(literal));
                 if found.map(|index| self.same_as(index))
@@ -98,15 +99,21 @@ impl Router {
             }
             Normalized::Refused(text) => return Routed::Refused(text),
         };
-        let Some(index) = found else { return Routed::NoRoute };
-        if path::is_ambiguous(head.path) {
-            // A server may read the path as one of an earlier route, such as a route that denies access.
-            let mut readings = Readings::new(head.path, scratch);
-            while let Some(reading) = readings.next() {
-                let other = find(reading).filter(|other| *other < index);
-                if other.is_some_and(|other| self.same_as(other) != self.same_as(index)) {
-                    return Routed::Refused(TWO_READINGS);
-                }
+        found.map_or(Routed::NoRoute, Routed::Route)
+    }
+
+    /// Finds the route of an ambiguous path: that of its first reading, unless another reading is one of an
+    /// earlier route, such as a route that denies access.
+    fn route_readings(
+        &self,
+        mut readings: Readings<'_>,
+        find: impl Fn(&str) -> Option<usize>,
+    ) -> Routed {
+        let Some(index) = readings.next().and_then(&find) else { return Routed::NoRoute };
+        while let Some(reading) = readings.next() {
+            let other = find(reading).filter(|other| *other < index);
+            if other.is_some_and(|other| self.same_as(other) != self.same_as(index)) {
+                return Routed::Refused(TWO_READINGS);
             }
         }
         Routed::Route(index)

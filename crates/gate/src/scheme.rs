@@ -4,6 +4,8 @@
 
 use tidegate_wire::http1::{FieldName, RequestHead};
 
+use crate::chain;
+
 /// The scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
@@ -31,17 +33,19 @@ impl Scheme {
 }
 
 /// The scheme of the request `head`: the scheme of its connection, unless its fields are `trusted` and
-/// X-Forwarded-Proto states the scheme by which the proxy in front received it.
+/// X-Forwarded-Proto, or else the first element of Forwarded that has a scheme, states the scheme by which the
+/// proxy in front received it.
 ///
 /// The first value counts, and it is the one that is forwarded. Some proxies send a WebSocket scheme here
 /// (`ws`, `wss`). Any other value is ignored.
 #[must_use]
 pub fn request_scheme(head: &RequestHead<'_>, connection: Scheme, trusted: bool) -> Scheme {
-    if !trusted || !head.has(FieldName::XForwardedProto) {
+    if !trusted || !(head.has(FieldName::XForwardedProto) || head.has(FieldName::Forwarded)) {
         return connection;
     }
     let fields = head.fields().filter(|field| field.id == FieldName::XForwardedProto);
     let first = fields.map(|field| field.value).find(|value| !value.is_empty());
+    let first = first.or_else(|| chain::believed_parameter(head, b"proto"));
     let first = first.and_then(|value| value.split(|&byte| byte == b',').next());
     let is = |word: &[u8]| first.is_some_and(|first| first.trim_ascii().eq_ignore_ascii_case(word));
     if is(b"https") || is(b"wss") {

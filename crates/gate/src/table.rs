@@ -13,6 +13,7 @@ use tidegate_config::model::{
 use tidegate_wire::http1::{Method, RequestHead};
 
 use crate::forward::ClientCertificate;
+use crate::path::Reach;
 
 /// Up to this many rules, testing each one is faster than a lookup.
 const LINEAR_SEARCH_MAX: usize = 8;
@@ -56,6 +57,8 @@ pub(crate) struct Table {
     hosts: HostKinds,
     /// The kinds of path keys that the rules have.
     paths: PathKinds,
+    /// How much of a path the rules' patterns can see.
+    reach: Reach,
 }
 
 impl Table {
@@ -68,7 +71,14 @@ impl Table {
             places.push((pair(host, path), position as u32));
         }
         places.sort_unstable();
-        Self { rules, places, hosts, paths }
+        let reach = reach_of(rules.iter().filter_map(|rule| rule.path.as_ref()));
+        Self { rules, places, hosts, paths, reach }
+    }
+
+    /// How much of a path a search needs: [`Self::find`] returns the same for the part within reach as for the
+    /// whole path.
+    pub(crate) fn reach(&self) -> Reach {
+        self.reach
     }
 
     /// The route of the first rule that matches the request. `path` is `None` if the request names no
@@ -199,6 +209,29 @@ fn certificate_matches(
             among(&test.subjects, subject) && among(&test.fingerprints, fingerprint)
         }
     }
+}
+
+/// How much of a path `patterns` can see.
+fn reach_of<'a>(patterns: impl Iterator<Item = &'a PathPattern>) -> Reach {
+    let (mut literal_bytes_max, mut segments_max) = (0, 0);
+    for pattern in patterns {
+        match pattern {
+            PathPattern::Exact(text) | PathPattern::Below(text) => {
+                literal_bytes_max = literal_bytes_max.max(text.len());
+            }
+            PathPattern::Segments { segments, .. } => {
+                // The index looks at the literal start as a whole.
+                literal_bytes_max = literal_bytes_max.max(literal_start(segments).len());
+                segments_max = segments_max.max(segments.len());
+                for segment in segments {
+                    if let Segment::Literal(text) = segment {
+                        literal_bytes_max = literal_bytes_max.max(text.len());
+                    }
+                }
+            }
+        }
+    }
+    Reach { bytes: literal_bytes_max + 1, segments: segments_max }
 }
 
 /// The lookup keys of one request, in an array on the stack.

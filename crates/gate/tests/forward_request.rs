@@ -2,9 +2,11 @@
 //! Every case names its RFC section. `+` stands for the fields that are added to each request of this client.
 
 use core::net::IpAddr;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use tidegate_config::model::UpstreamHost;
+use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::forward::{
     ClientCertificate, ForwardFault, RequestContext, VIA_REPEATS_MAX, encode_upstream_request,
     forwards_upgrade, has_unexpected_body,
@@ -16,10 +18,13 @@ use tidegate_wire::http1::{
 
 const KEEP: UpstreamHost = UpstreamHost::Keep;
 
+static NO_FIELDS: LazyLock<ClientAddressFields> = LazyLock::new(ClientAddressFields::default);
+
 fn context() -> RequestContext<'static> {
     RequestContext {
         peer: Some(IpAddr::from([192, 0, 2, 7])),
         trusted: false,
+        client_address_fields: &NO_FIELDS,
         client_certificate: None,
         scheme: Scheme::Http,
         via: "gate",
@@ -397,7 +402,8 @@ fn claims_about_the_client_are_replaced_unless_it_is_trusted() {
     let wanted = "GET / HTTP/1.1\nHost: h\nX-Forwarded-Port: 1\nX-Forwarded-Prefix: /p\n\
         X_Forwarded_For: 3.3.3.3\nVia: 1.1 gate\nX-Forwarded-For: 1.1.1.1, 2.2.2.2, 192.0.2.7\n\
         X-Forwarded-Host: evil\nX-Forwarded-Proto: https\n\
-        Forwarded: for=1.1.1.1, for=192.0.2.7;host=\"h\";proto=http\n";
+        Forwarded: for=1.1.1.1;host=\"evil\";proto=https, for=2.2.2.2, \
+        for=192.0.2.7;host=\"h\";proto=http\n";
     check("7239 4", &trusted, &given, wanted);
     check("7239 4", &trusted, "GET / HTTP/1.1\nHost: h\n", "GET / HTTP/1.1\nHost: h\n+\n");
     let named = "GET / HTTP/1.1\nHost: h\nConnection: x-forwarded-for\nX-Forwarded-For: 9.9.9.9\n";
@@ -421,6 +427,12 @@ fn scheme_is_the_connections_unless_a_trusted_proxy_states_another() {
         ("X-Forwarded-Proto: httpsx\n", Http, Https),
         ("X-Forwarded-Proto: ,https\n", Http, Https),
         ("X-Forwarded-Port: 443\nX-Forwarded-Ssl: on\n", Http, Https),
+        ("Forwarded: for=1.1.1.1;proto=https, for=2.2.2.2;proto=http\n", Https, Https),
+        ("Forwarded: for=1.1.1.1;proto=http\n", Http, Http),
+        ("Forwarded: for=1.1.1.1\n", Http, Https),
+        ("Forwarded: proto=https;for=\"1.1.1.1\n", Http, Https),
+        ("X-Forwarded-Proto: http\nForwarded: proto=https\n", Http, Http),
+        ("X-Forwarded-For: 1.1.1.1\nForwarded: for=2.2.2.2;proto=https\n", Http, Https),
     ] {
         with_head(&wire(&format!("GET / HTTP/1.1\nHost: h\n{fields}")), |head| {
             let schemes = [Http, Https].map(|connection| request_scheme(head, connection, true));
@@ -450,7 +462,7 @@ fn addresses_are_formatted_for_each_field() {
     }
     let local = RequestContext { peer: None, trusted: true, ..context() };
     let text = forward("GET / HTTP/1.1\nHost: h\nX-Forwarded-For: 1.1.1.1\n", &local);
-    assert!(text.expect("forwarded").contains("X-Forwarded-For: 1.1.1.1\r\n"));
+    assert!(text.expect("forwarded").contains("X-Forwarded-For: 1.1.1.1, unknown\r\n"));
 }
 
 #[test]
@@ -583,4 +595,18 @@ fn only_the_proxy_states_the_client_certificate() {
     assert!(!forwarded(&context()).contains("admin"), "any client can send this field");
     let front = RequestContext { trusted: true, ..context() };
     assert!(forwarded(&front).contains("CN=admin"), "a proxy in front may have seen it");
+}
+
+#[test]
+fn listed_fields_with_the_clients_address_are_removed_unless_they_are_trusted() {
+    let names = ["x-real-ip", "true-client-ip"].map(str::to_owned);
+    let fields = ClientAddressFields::new(&names);
+    let given = "GET / HTTP/1.1\nHost: h\nX-Real-IP: 1.1.1.1\nX_REAL_IP: 2.2.2.2\ntrue-client_ip: 3.3.3.3\n\
+        X-Real-IPs: 4\n";
+    let untrusted = RequestContext { client_address_fields: &fields, ..context() };
+    check("7239 8.1", &untrusted, given, "GET / HTTP/1.1\nHost: h\nX-Real-IPs: 4\n+\n");
+    let trusted = RequestContext { trusted: true, ..untrusted };
+    check("7239 8.1", &trusted, given, &format!("{given}+\n"));
+    let unlisted = RequestContext { trusted: false, ..context() };
+    check("7239 8.1", &unlisted, given, &format!("{given}+\n"));
 }

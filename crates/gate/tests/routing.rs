@@ -1,5 +1,7 @@
 //! Routing: patterns, spellings of paths, and the index compared with testing every route in order.
 
+mod path_reference;
+
 use proptest::prelude::*;
 use tidegate_config::model::{
     Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Config, HeaderCondition,
@@ -7,7 +9,7 @@ use tidegate_config::model::{
     TextKind, TextTest, UpstreamHost,
 };
 use tidegate_gate::forward::ClientCertificate;
-use tidegate_gate::path::{Normalized, normalize_path};
+use tidegate_gate::path::{Normalized, Reach, Readings, normalize_path};
 use tidegate_gate::router::{Routed, Router};
 use tidegate_wire::http1::{FieldStorage, HeadDecoder, HeadLimits};
 
@@ -20,6 +22,7 @@ fn listener(name: &str) -> Listener {
         timeouts: ClientTimeouts::default(),
         requests_per_connection_max: None,
         trusted: Vec::new(),
+        client_address_headers: Vec::new(),
         proxy_protocol: None,
         redirect_to_https: None,
         hsts: None,
@@ -545,8 +548,12 @@ fn each_path_has_one_spelling() {
         ("/%2a%3b%3F", "= /*%3B%3F"),
     ];
     for (given, wanted) in cases {
-        let spelling = match normalize_path(given, &mut Vec::new()) {
+        let spelling = match normalize_path(given, Reach::UNLIMITED, &mut Vec::new()) {
             Normalized::Same => String::new(),
+            Normalized::Ambiguous(readings) => match first_reading(readings) {
+                path if path == given => String::new(),
+                path => format!("= {path}"),
+            },
             Normalized::Equivalent(path) => format!("= {path}"),
             Normalized::Changed { resolved, .. } => format!("> {resolved}"),
             Normalized::Refused(text) => text.to_owned(),
@@ -557,14 +564,94 @@ fn each_path_has_one_spelling() {
         "/..", "/a/../..", "/%2e%2e/", "/a/..\\b", "/a\\..", "/..%2f", "/%2f..", "/..;", "/.;",
         "/a/%5C.",
     ];
-    for refused in refused
-        .into_iter()
-        .chain(["/%2%65", "/%%32%65", "/%%32e", "/a%2%45/", "/a//../b", "/./a%2f"])
-    {
+    for refused in refused.into_iter().chain([
+        "/%2%65", "/%%32%65", "/%%32e", "/a%2%45/", "/a//../b", "/./a%2f", "/%00", "/a%00b//",
+    ]) {
         let mut scratch = Vec::new();
-        let result = normalize_path(refused, &mut scratch);
+        let result = normalize_path(refused, Reach::UNLIMITED, &mut scratch);
         assert!(matches!(result, Normalized::Refused(_)), "{refused}: {result:?}");
     }
+}
+
+/// The canonical spelling of an ambiguous path.
+fn first_reading(mut readings: Readings<'_>) -> String {
+    readings.next().expect("each path has a canonical spelling").to_owned()
+}
+
+/// What the reference makes of a path, in words.
+fn reference(path: &str) -> String {
+    use path_reference::Normalized;
+    let mut scratch = Vec::new();
+    let normal = match path_reference::normalize_path(path, &mut scratch) {
+        Normalized::Same => path.to_owned(),
+        Normalized::Equivalent(normal) => normal.to_owned(),
+        Normalized::Changed { resolved, literal } => return format!("{resolved} or {literal}"),
+        Normalized::Refused(_) => return "refused".to_owned(),
+    };
+    if !path_reference::is_ambiguous(path) {
+        return normal;
+    }
+    let mut all = std::collections::BTreeSet::from([normal]);
+    let mut readings = path_reference::Readings::new(path, &mut scratch);
+    while let Some(reading) = readings.next() {
+        all.insert(reading.to_owned());
+    }
+    format!("{all:?}")
+}
+
+/// What `normalize_path` makes of a path, in the same words.
+fn normalized(path: &str) -> String {
+    match normalize_path(path, Reach::UNLIMITED, &mut Vec::new()) {
+        Normalized::Same => path.to_owned(),
+        Normalized::Equivalent(normal) => normal.to_owned(),
+        Normalized::Changed { resolved, literal } => format!("{resolved} or {literal}"),
+        Normalized::Refused(_) => "refused".to_owned(),
+        Normalized::Ambiguous(mut readings) => {
+            let mut all = std::collections::BTreeSet::new();
+            while let Some(reading) = readings.next() {
+                all.insert(reading.to_owned());
+            }
+            format!("{all:?}")
+        }
+    }
+}
+
+/// The decision for a GET of `path` by the reference and by testing every route.
+fn route_by_reference(routes: &[Route], host: &str, path: &str) -> Found {
+    use path_reference::Normalized;
+    let find = |path: &str| routes.iter().position(|route| naive(route, host, path));
+    let mut scratch = Vec::new();
+    let found = match path_reference::normalize_path(path, &mut scratch) {
+        Normalized::Same => find(path),
+        Normalized::Equivalent(normal) => find(normal),
+        Normalized::Changed { resolved, literal } => match (find(resolved), find(literal)) {
+            (resolved, literal) if resolved == literal => resolved,
+            _ => return Found::Refused,
+        },
+        Normalized::Refused(_) => return Found::Refused,
+    };
+    let Some(index) = found else { return Found::NoRoute };
+    if path_reference::is_ambiguous(path) {
+        let mut readings = path_reference::Readings::new(path, &mut scratch);
+        while let Some(reading) = readings.next() {
+            if find(reading).is_some_and(|other| other < index) {
+                return Found::Refused;
+            }
+        }
+    }
+    Found::Route(index)
+}
+
+/// Pieces of paths: what servers read differently, what they do not, and long runs of both.
+fn odd_path() -> impl Strategy<Value = String> {
+    let pieces = prop::sample::select(vec![
+        "/", "/", "/", "a", "a", "b", "c", "/a", "/b", "/a/b", "/a/b/c", "/c/", ".", "..", "/.",
+        "/..", "%2F", "%2f", "%5C", "%5c", ";", ";x", "%3B", "%3b", "%2e", "%2E", "%61", "%20",
+        "%zz", "%", "%2", "%25", "%2%65", "%00", "%C3%A9", "//", "@", "%40",
+    ]);
+    let long = (pieces.clone(), 1..90_usize).prop_map(|(piece, times)| piece.repeat(times));
+    let part = prop_oneof![8 => pieces.prop_map(str::to_owned), 1 => long];
+    prop::collection::vec(part, 0..9).prop_map(|parts| format!("/{}", parts.concat()))
 }
 
 /// Whether the route matches a GET of `path` at `host`, by the definition of its patterns.
@@ -654,8 +741,9 @@ proptest! {
     #[test]
     fn normalised_path_is_canonical_and_has_no_dot_segments(path in "(/([a.%2eEfF5cC]|\\.\\.|%2[eEfF]){0,4}){1,5}") {
         let mut scratch = Vec::new();
-        let normal = match normalize_path(&path, &mut scratch) {
+        let normal = match normalize_path(&path, Reach::UNLIMITED, &mut scratch) {
             Normalized::Same => path.clone(),
+            Normalized::Ambiguous(readings) => first_reading(readings),
             Normalized::Equivalent(normal) => normal.to_owned(),
             Normalized::Changed { resolved, .. } => resolved.to_owned(),
             Normalized::Refused(_) => return Ok(()),
@@ -663,7 +751,27 @@ proptest! {
         prop_assert!(normal.starts_with('/'));
         prop_assert!(!normal.split('/').any(|segment| segment == "." || segment == ".."));
         let mut again = Vec::new();
-        prop_assert_eq!(normalize_path(&normal, &mut again), Normalized::Same, "{}", normal);
+        match normalize_path(&normal, Reach::UNLIMITED, &mut again) {
+            Normalized::Same => {}
+            Normalized::Ambiguous(readings) => prop_assert_eq!(first_reading(readings), normal),
+            other => prop_assert!(false, "{normal}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn paths_are_normalised_as_by_the_reference(path in odd_path()) {
+        prop_assert_eq!(normalized(&path), reference(&path), "{}", path);
+    }
+
+    #[test]
+    fn odd_paths_are_routed_as_by_the_reference(routes in routes(), paths in prop::collection::vec(odd_path(), 8)) {
+        let routes: Vec<Route> = routes.into_iter().filter(|route| route.listener.is_none()).collect();
+        let config = config(routes);
+        let router = Router::new(&config);
+        for path in paths {
+            let wanted = route_by_reference(&config.routes, "a.x", &path);
+            prop_assert_eq!(get(&router, "a.x", &path), wanted, "{}", path);
+        }
     }
 
     #[test]

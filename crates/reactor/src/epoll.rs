@@ -8,6 +8,7 @@ use std::io::{self, IoSlice};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -102,6 +103,12 @@ impl Kernel for Epoll {
 
     fn steer_evenly(&mut self, listener: &OwnedFd) {
         let _ = steering::steer_evenly(listener.as_fd());
+    }
+
+    fn has_backlog(&mut self, listener: &OwnedFd) -> bool {
+        let mut polled = [PollFd::new(listener, PollFlags::IN)];
+        // If the call fails, accepting finds out.
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
     }
 
     fn accept(&mut self, listener: &OwnedFd) -> Accepting<OwnedFd> {

@@ -309,6 +309,14 @@ pub trait Reactor: Sized {
     /// Closes with a reset and drops the output, so the peer sees that the message is incomplete. The id is
     /// stale at once.
     fn abort(&mut self, sock: SockId);
+    /// As `close`, except that the slot is free at once: the kernel sends FIN, or a reset if the peer's bytes
+    /// are unread. Output that the kernel does not take at once is lost. For connections whose last message
+    /// was sent some time ago, when slots are needed.
+    fn close_at_once(&mut self, sock: SockId);
+    /// If more than `kept` closed connections have sent all their output and wait for their peers to close
+    /// too, stops waiting for one of those that have waited longest and frees its slot, but only if its peer
+    /// has taken all output. Returns whether it did.
+    fn free_lingering(&mut self, kept: usize) -> bool;
 
     /// Sets the deadline to `at`, where `Due` comes (never early, at most 17 ms late). It replaces an earlier
     /// deadline; `Moment::NEVER` clears it. Cheap enough to call for every request.
@@ -330,6 +338,8 @@ pub trait Reactor: Sized {
     fn sock_count(&self) -> usize;
     /// Whether `sock` still names a connection.
     fn is_live(&self, sock: SockId) -> bool;
+    /// The deadline that `set_deadline` set; `Moment::NEVER` if there is none or the id is stale.
+    fn deadline(&self, sock: SockId) -> Moment;
 }
 
 /// A reactor that a worker's loop can run: the operations, and the turn that completes them. The view that a
@@ -340,8 +350,30 @@ pub trait Driver: Reactor {
     fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: tidegate_base::Span);
 }
 
-/// Receives completions.
+/// Receives completions, and decides which connections are closed when a new one lacks room.
 pub trait Handler<R> {
     /// Takes one completion; may call any operation of `reactor`.
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>);
+
+    /// Whether another connection may be accepted without making room first. Called before each accept.
+    fn has_room(&self, _reactor: &R) -> bool {
+        true
+    }
+
+    /// Closes connections so that a waiting one can be accepted, which `shortage` prevents. Called only if a
+    /// connection waits.
+    fn make_room(&mut self, _reactor: &mut R, _shortage: Shortage) -> Room {
+        Room::None
+    }
+}
+
+/// What [`Handler::make_room`] achieved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// A connection was closed: accept now.
+    Made,
+    /// Only connections of this turn could be closed. They have not been read yet: accept in the next turn.
+    NextTurn,
+    /// No connection can be closed: accepting pauses.
+    None,
 }

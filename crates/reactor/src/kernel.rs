@@ -96,6 +96,8 @@ pub trait Kernel {
     fn steer_away(&mut self, listener: &Self::Handle, own_count: u32);
     /// Distributes new connections evenly over this listener's group again.
     fn steer_evenly(&mut self, listener: &Self::Handle);
+    /// Whether a connection waits in the backlog.
+    fn has_backlog(&mut self, listener: &Self::Handle) -> bool;
     /// Takes one connection from the backlog.
     fn accept(&mut self, listener: &Self::Handle) -> Accepting<Self::Handle>;
     /// Begins a connection, from the address `source` if one is given. `connect_outcome` is known from the

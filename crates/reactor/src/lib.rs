@@ -22,7 +22,7 @@ pub use driver::Loop;
 pub use epoll::EpollReactor;
 pub use interface::{
     CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, OutputLook,
-    Peer, Reactor, ServerKey, Shortage, Sock, SockId,
+    Peer, Reactor, Room, ServerKey, Shortage, Sock, SockId,
 };
 pub use mailbox::{Mailbox, Sender};
 pub use sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};

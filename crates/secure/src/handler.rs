@@ -4,13 +4,23 @@
 use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
-use tidegate_reactor::{Completion, ListenerId, Peer, Reactor, SockId};
+use tidegate_reactor::{Completion, ListenerId, Peer, Reactor, Room, Shortage, SockId};
 use tidegate_wire::tls::{Fault, TlsSession};
 
 /// The code above the TLS layer. It receives completions with plain bytes.
 pub trait LayerHandler {
     /// Takes one completion; may call any operation of `reactor`.
     fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>);
+
+    /// As `Handler::has_room`.
+    fn has_room<R: Reactor>(&self, _reactor: &R) -> bool {
+        true
+    }
+
+    /// As `Handler::make_room`.
+    fn make_room<R: Reactor>(&mut self, _reactor: &mut R, _shortage: Shortage) -> Room {
+        Room::None
+    }
 
     /// How long the next turn may wait, at most `wait_max`.
     fn wait(&self, wait_max: Span) -> Span {
@@ -38,6 +48,9 @@ pub trait LayerHandler {
     fn handle_preface(&mut self, _sock: SockId, _bytes: &[u8]) -> Result<Option<usize>, Refused> {
         Err(Refused)
     }
+
+    /// Called when an accepted connection has sent bytes of its handshake.
+    fn handle_handshake_bytes(&mut self, _sock: SockId) {}
 
     /// Called when a handshake is done, before `Connected` and before the first plain bytes.
     fn handle_established(&mut self, _sock: SockId, _session: &mut TlsSession) {}

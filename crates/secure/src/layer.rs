@@ -16,12 +16,13 @@ use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER
 use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions,
-    ListenerId, OutputLook, Peer, Reactor, ServerKey, Shortage, SockId,
+    ListenerId, OutputLook, Peer, Reactor, Room, ServerKey, Shortage, SockId,
 };
 use tidegate_wire::http1::DateField;
-use tidegate_wire::tls::{Acceptor, Connector, Ending, Fault, Progress, TlsClock, TlsSession};
+use tidegate_wire::tls::{Ending, Fault, Progress, TlsSession};
 
 use crate::handler::{Event, LayerHandler, Refused, TlsObserver};
+use crate::plan::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
 use crate::refusals::{ClientForLog, RefusalLog};
 
 /// Handshake steps of accepted connections that a worker performs in one turn; the others wait for a later
@@ -38,54 +39,6 @@ const PLAIN_HTTP_RESPONSE: [&[u8]; 2] = [
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 56\r\nDate: ",
     b"\r\nConnection: close\r\n\r\nthis port speaks TLS: write https:// instead of http://\n",
 ];
-
-/// The TLS settings of one worker. Immutable and cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct TlsPlan {
-    /// By listener index; `None` for a listener without TLS.
-    pub listeners: Vec<Option<ListenerPlan>>,
-    /// By pool index; `None` for a pool without TLS.
-    pub pools: Vec<Option<PoolPlan>>,
-    /// The clock by which certificates are verified.
-    pub clock: TlsClock,
-}
-
-/// The TLS settings of one listener.
-#[derive(Clone, Debug)]
-pub struct ListenerPlan {
-    /// Creates the sessions of accepted connections.
-    pub acceptor: Acceptor,
-    /// The longest time from accept to the end of the handshake.
-    pub handshake_timeout: Span,
-}
-
-/// The TLS settings of one pool.
-#[derive(Clone, Debug)]
-pub struct PoolPlan {
-    /// The pool's name, for the log.
-    pub name: String,
-    /// Creates the sessions with the pool's servers.
-    pub connector: Connector,
-    /// By index of the server in the pool.
-    pub servers: Vec<ServerPlan>,
-}
-
-/// The TLS settings of one server.
-#[derive(Clone, Debug)]
-pub struct ServerPlan {
-    /// The name that is sent as SNI and that the certificate must match.
-    pub name: String,
-    /// The server's address, for the log.
-    pub place: String,
-}
-
-impl TlsPlan {
-    /// Whether no listener and no pool uses TLS.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.listeners.iter().all(Option::is_none) && self.pools.iter().all(Option::is_none)
-    }
-}
 
 /// The TLS sessions of one worker.
 pub struct TlsLayer<O> {
@@ -513,6 +466,20 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         self.inner.abort(sock);
     }
 
+    fn close_at_once(&mut self, sock: SockId) {
+        self.layer.seal(self.inner, sock);
+        if let Some(mut conn) = self.layer.remove(sock)
+            && let Some(out) = self.inner.output(sock)
+        {
+            conn.session.close_notify(out);
+        }
+        self.inner.close_at_once(sock);
+    }
+
+    fn free_lingering(&mut self, kept: usize) -> bool {
+        self.inner.free_lingering(kept)
+    }
+
     fn set_deadline(&mut self, sock: SockId, at: Moment) {
         let now = self.inner.now();
         match self.layer.conn(sock) {
@@ -542,6 +509,10 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
 
     fn is_live(&self, sock: SockId) -> bool {
         self.inner.is_live(sock)
+    }
+
+    fn deadline(&self, sock: SockId) -> Moment {
+        self.inner.deadline(sock)
     }
 }
 
@@ -609,6 +580,14 @@ impl<R: Reactor, O: TlsObserver, H: LayerHandler> Handler<R> for Stack<'_, O, H>
             completion => self.pass(inner, completion),
         }
         self.settle(inner);
+    }
+
+    fn has_room(&self, inner: &R) -> bool {
+        self.handler.has_room(inner)
+    }
+
+    fn make_room(&mut self, inner: &mut R, shortage: Shortage) -> Room {
+        self.with_handler(inner, |handler, view| handler.make_room(view, shortage))
     }
 }
 
@@ -697,6 +676,8 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         if conn.session.is_established() || conn.server_key.is_some() {
             return self.process(inner, sock, bytes);
         }
+        self.handler.handle_handshake_bytes(sock);
+        let Some(conn) = self.layer.conn(sock) else { return };
         if conn.expects_preface {
             return self.receive_preface(inner, sock, bytes);
         }

@@ -7,10 +7,12 @@
 
 mod handler;
 mod layer;
+mod plan;
 mod refusals;
 mod roots;
 
 pub use handler::{Event, LayerHandler, Refused, TlsObserver};
-pub use layer::{ListenerPlan, PoolPlan, SecureView, ServerPlan, TlsLayer, TlsPlan};
+pub use layer::{SecureView, TlsLayer};
+pub use plan::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
 pub use roots::system_roots;
 pub use tidegate_reactor::ServerKey;

@@ -2,6 +2,7 @@
 //! In: the reactor's socket ids. Out: the downstream or upstream state of exactly that socket.
 //! Never: holds a buffer while the connection is idle.
 //! Invariant: `slots[sock.index]` belongs to that socket as long as its id is live; a stale id finds nothing.
+//! A client without a complete request is in exactly one of the lists of newcomers.
 //! Limits: a slot is at most 160 bytes (asserted). It is the largest part of an idle connection's user
 //! memory.
 
@@ -27,6 +28,8 @@ pub(crate) struct Downstream {
     pub(crate) scheme: Scheme,
     /// The Strict-Transport-Security value for the response to the current request. Set for each request.
     pub(crate) hsts: PolicyId,
+    /// The client has sent a byte. Decides in which list of newcomers it is.
+    spoke: bool,
     /// Part of a request head is in `input`, and the head timeout is running. False in every other state.
     pub(crate) head_started: bool,
     /// The client does not read its responses fast enough. No further request is decoded until the output has
@@ -34,8 +37,11 @@ pub(crate) struct Downstream {
     pub(crate) blocked: bool,
     /// The client has ended its direction of the connection.
     pub(crate) finished: bool,
-    /// Requests decoded on this connection, the current one included.
+    /// Requests decoded on this connection, the current one included. A client with 0 is a newcomer.
     pub(crate) requests: u32,
+    /// The index of the newcomer after this one in its list, or `NO_SLOT`. Meaningless after the first
+    /// request.
+    newer: u32,
     /// Decodes the next request head. Reset after each head.
     pub(crate) decoder: HeadDecoder,
     /// Bytes received but not processed yet. Empty (and without a buffer) while the connection is idle.
@@ -47,6 +53,32 @@ pub(crate) struct Downstream {
 }
 
 impl Downstream {
+    /// A connection that was just accepted.
+    pub(crate) fn new(
+        peer: Peer,
+        listener: u16,
+        scheme: Scheme,
+        hsts: PolicyId,
+        state: DownstreamState,
+    ) -> Self {
+        Self {
+            peer,
+            listener,
+            scheme,
+            hsts,
+            spoke: false,
+            head_started: false,
+            blocked: false,
+            finished: false,
+            requests: 0,
+            newer: NO_SLOT,
+            decoder: HeadDecoder::default(),
+            input: Input::default(),
+            facts: None,
+            state,
+        }
+    }
+
     /// Whether decoding is suspended until the client reads its responses. The body of a proxied request is
     /// still forwarded, because a client may read the response only after it has sent the whole request. The
     /// two directions of a tunnel are independent, too.
@@ -55,12 +87,10 @@ impl Downstream {
             && !matches!(self.state, DownstreamState::Exchange(_) | DownstreamState::Tunnel(_))
     }
 
-    /// Whether the client has received all its responses, at least one, and has not begun another request.
+    /// Whether the client has received all its responses, at least one, and has not sent another complete
+    /// head.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state, DownstreamState::ExpectHead)
-            && self.requests > 0
-            && self.input.is_empty()
-            && !self.blocked
+        matches!(self.state, DownstreamState::ExpectHead) && self.requests > 0 && !self.blocked
     }
 }
 
@@ -102,6 +132,12 @@ pub(crate) struct Upstream {
     pub(crate) input: Input,
 }
 
+/// A connection on which nothing is under way.
+pub(crate) enum Idle<'a> {
+    Client(&'a Downstream),
+    Server,
+}
+
 enum Conn {
     Vacant,
     Downstream(Downstream),
@@ -110,10 +146,28 @@ enum Conn {
 
 struct Slot {
     generation: u32,
+    /// The index of the newcomer before this one in its list, or `NO_SLOT`. Meaningless for any other
+    /// connection.
+    older: u32,
     conn: Conn,
 }
 
 const _: () = assert!(size_of::<Slot>() <= 160);
+
+/// No slot.
+const NO_SLOT: u32 = u32::MAX;
+
+/// A list of newcomers, linked by `Slot::older` and `Downstream::newer`.
+#[derive(Clone, Copy)]
+struct Newcomers {
+    oldest: u32,
+    newest: u32,
+    count: usize,
+}
+
+impl Newcomers {
+    const EMPTY: Self = Self { oldest: NO_SLOT, newest: NO_SLOT, count: 0 };
+}
 
 /// All connections of a worker.
 pub(crate) struct Connections {
@@ -123,7 +177,14 @@ pub(crate) struct Connections {
     downstream: usize,
     /// The number of upstream connections in `slots`.
     upstream: usize,
-    /// The slot before the one where the next search for an idle client begins.
+    /// Clients that have not sent a byte, in order of arrival.
+    silent: Newcomers,
+    /// Clients that have sent a part of their first request, or of what precedes it (a PROXY header, a TLS
+    /// handshake), in the order of their first bytes.
+    unfinished: Newcomers,
+    /// The newest clients in `silent` that arrived in the current turn. The next turn reads from them first.
+    fresh: usize,
+    /// The slot before the one where the next search begins.
     hand: usize,
 }
 
@@ -133,12 +194,22 @@ impl Connections {
     pub(crate) fn with_capacity(count: usize) -> Self {
         const RESERVED_MAX: usize = 1 << 20;
         let slots = Vec::with_capacity(count.min(RESERVED_MAX));
-        Self { slots, downstream: 0, upstream: 0, hand: 0 }
+        Self {
+            slots,
+            downstream: 0,
+            upstream: 0,
+            silent: Newcomers::EMPTY,
+            unfinished: Newcomers::EMPTY,
+            fresh: 0,
+            hand: 0,
+        }
     }
 
     pub(crate) fn insert_downstream(&mut self, sock: SockId, conn: Downstream) {
         self.downstream += 1;
         self.insert(sock, Conn::Downstream(conn));
+        self.link_newest(sock.index);
+        self.fresh += 1;
     }
 
     pub(crate) fn insert_upstream(&mut self, sock: SockId, conn: Upstream) {
@@ -149,15 +220,16 @@ impl Connections {
     fn insert(&mut self, sock: SockId, conn: Conn) {
         let index = sock.index as usize;
         if index >= self.slots.len() {
-            self.slots.resize_with(index + 1, || Slot { generation: 0, conn: Conn::Vacant });
+            let vacant = || Slot { generation: 0, older: NO_SLOT, conn: Conn::Vacant };
+            self.slots.resize_with(index + 1, vacant);
         }
         debug_assert!(matches!(self.slots[index].conn, Conn::Vacant), "slot of {sock:?} is taken");
-        self.slots[index] = Slot { generation: sock.generation, conn };
+        self.slots[index] = Slot { generation: sock.generation, older: NO_SLOT, conn };
     }
 
     pub(crate) fn downstream(&mut self, sock: SockId) -> Option<&mut Downstream> {
         match self.slots.get_mut(sock.index as usize) {
-            Some(Slot { generation, conn: Conn::Downstream(down) })
+            Some(Slot { generation, conn: Conn::Downstream(down), .. })
                 if *generation == sock.generation =>
             {
                 Some(down)
@@ -168,7 +240,7 @@ impl Connections {
 
     pub(crate) fn upstream(&mut self, sock: SockId) -> Option<&mut Upstream> {
         match self.slots.get_mut(sock.index as usize) {
-            Some(Slot { generation, conn: Conn::Upstream(up) })
+            Some(Slot { generation, conn: Conn::Upstream(up), .. })
                 if *generation == sock.generation =>
             {
                 Some(up)
@@ -182,7 +254,9 @@ impl Connections {
     }
 
     pub(crate) fn remove_downstream(&mut self, sock: SockId) -> Option<Downstream> {
-        self.downstream(sock)?;
+        if self.downstream(sock)?.requests == 0 {
+            self.unlink(sock.index);
+        }
         self.downstream -= 1;
         match self.take(sock) {
             Conn::Downstream(down) => Some(down),
@@ -205,19 +279,119 @@ impl Connections {
         core::mem::replace(&mut slot.conn, Conn::Vacant)
     }
 
-    /// Finds the next idle client connection, in slot order from the one found last. Looks at up to
-    /// `scan_slots_max` slots.
-    pub(crate) fn next_idle_downstream(&mut self, scan_slots_max: usize) -> Option<SockId> {
-        for _ in 0..scan_slots_max.min(self.slots.len()) {
-            self.hand = (self.hand + 1) % self.slots.len();
-            let slot = &self.slots[self.hand];
-            if let Conn::Downstream(down) = &slot.conn
-                && down.is_idle()
-            {
-                return Some(SockId::new(self.hand as u32, slot.generation));
+    /// Notes that a client has sent bytes.
+    pub(crate) fn note_bytes(&mut self, sock: SockId) {
+        if self.downstream(sock).is_some_and(|down| down.requests == 0 && !down.spoke) {
+            self.unlink(sock.index);
+            if let Some(down) = self.downstream(sock) {
+                down.spoke = true;
             }
+            self.link_newest(sock.index);
         }
-        None
+    }
+
+    /// Counts a complete request head of a client, which is no newcomer from now on.
+    pub(crate) fn note_request(&mut self, sock: SockId) {
+        let Some(down) = self.downstream(sock) else { return };
+        let is_first = down.requests == 0;
+        if is_first {
+            self.unlink(sock.index);
+        }
+        if let Some(down) = self.downstream(sock) {
+            down.requests = down.requests.saturating_add(1);
+        }
+    }
+
+    /// Notes the end of a turn: the next turn reads from all newcomers.
+    pub(crate) fn end_turn(&mut self) {
+        self.fresh = 0;
+    }
+
+    /// The client that has been connected longest without sending a byte.
+    pub(crate) fn oldest_silent(&self) -> Option<SockId> {
+        self.first_of(&self.silent)
+    }
+
+    /// Whether every client that has not sent a byte arrived in this turn.
+    pub(crate) fn silent_are_fresh(&self) -> bool {
+        self.silent.count <= self.fresh
+    }
+
+    /// The client that has waited longest since the first bytes of its incomplete first request.
+    pub(crate) fn oldest_unfinished(&self) -> Option<SockId> {
+        self.first_of(&self.unfinished)
+    }
+
+    fn first_of(&self, list: &Newcomers) -> Option<SockId> {
+        let slot = self.slots.get(list.oldest as usize)?;
+        Some(SockId::new(list.oldest, slot.generation))
+    }
+
+    /// The newcomer at `index`, for indexes from the lists.
+    fn newcomer(&mut self, index: u32) -> Option<&mut Downstream> {
+        match &mut self.slots.get_mut(index as usize)?.conn {
+            Conn::Downstream(down) => Some(down),
+            Conn::Vacant | Conn::Upstream(_) => None,
+        }
+    }
+
+    fn list_of(&mut self, index: u32) -> &mut Newcomers {
+        let spoke = self.newcomer(index).is_some_and(|down| down.spoke);
+        if spoke { &mut self.unfinished } else { &mut self.silent }
+    }
+
+    /// Adds a newcomer at the end of its list.
+    fn link_newest(&mut self, index: u32) {
+        let list = self.list_of(index);
+        let before = core::mem::replace(&mut list.newest, index);
+        list.count += 1;
+        if before == NO_SLOT {
+            list.oldest = index;
+        }
+        self.set_links(before, index);
+        self.set_links(index, NO_SLOT);
+    }
+
+    /// Removes a newcomer from its list.
+    fn unlink(&mut self, index: u32) {
+        let older = self.slots.get(index as usize).map_or(NO_SLOT, |slot| slot.older);
+        let newer = self.newcomer(index).map_or(NO_SLOT, |down| down.newer);
+        let list = self.list_of(index);
+        list.count -= 1;
+        if older == NO_SLOT {
+            list.oldest = newer;
+        }
+        if newer == NO_SLOT {
+            list.newest = older;
+        }
+        self.set_links(older, newer);
+    }
+
+    /// Links two neighbours of a list; one of them may be `NO_SLOT`.
+    fn set_links(&mut self, older: u32, newer: u32) {
+        if let Some(down) = self.newcomer(older) {
+            down.newer = newer;
+        }
+        if let Some(slot) = self.slots.get_mut(newer as usize) {
+            slot.older = older;
+        }
+    }
+
+    /// The number of slots that have ever been used.
+    pub(crate) fn slots_used(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The idle connection in the next slot, if there is one.
+    pub(crate) fn look_at_next(&mut self) -> Option<(SockId, Idle<'_>)> {
+        self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
+        let slot = self.slots.get(self.hand)?;
+        let sock = SockId::new(self.hand as u32, slot.generation);
+        match &slot.conn {
+            Conn::Downstream(down) if down.is_idle() => Some((sock, Idle::Client(down))),
+            Conn::Upstream(up) if up.exchange.is_none() => Some((sock, Idle::Server)),
+            Conn::Vacant | Conn::Downstream(_) | Conn::Upstream(_) => None,
+        }
     }
 
     /// The number of connections towards clients.
@@ -252,6 +426,8 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn upstream() -> Upstream {
@@ -264,6 +440,62 @@ mod tests {
             owner: SockId::NONE,
             decoder: HeadDecoder::default(),
             input: Input::default(),
+        }
+    }
+
+    fn downstream() -> Downstream {
+        Downstream::new(Peer::Local, 0, Scheme::Http, 0, DownstreamState::ExpectHead)
+    }
+
+    /// The clients of a list, oldest first, as both directions of its links name them.
+    fn listed(conns: &mut Connections, list: Newcomers) -> Vec<u32> {
+        let (mut found, mut at, mut older) = (Vec::new(), list.oldest, NO_SLOT);
+        while at != NO_SLOT {
+            assert_eq!(conns.slots[at as usize].older, older);
+            found.push(at);
+            older = at;
+            at = conns.newcomer(at).expect("a client").newer;
+        }
+        assert_eq!((list.newest, list.count), (older, found.len()));
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn newcomers_stay_in_order_until_their_first_request(
+            steps in prop::collection::vec((0..4_u8, 0..8_u32), 0..200),
+        ) {
+            let mut conns = Connections::with_capacity(8);
+            let (mut silent, mut unfinished) = (Vec::new(), Vec::new());
+            for (what, index) in steps {
+                let sock = SockId::new(index, 1);
+                let is_open = conns.downstream(sock).is_some();
+                match what {
+                    0 if !is_open => {
+                        conns.insert_downstream(sock, downstream());
+                        silent.push(index);
+                    }
+                    1 => {
+                        conns.note_bytes(sock);
+                        if silent.contains(&index) {
+                            silent.retain(|other| *other != index);
+                            unfinished.push(index);
+                        }
+                    }
+                    _ => {
+                        match what {
+                            2 => conns.note_request(sock),
+                            _ => drop(conns.remove_downstream(sock)),
+                        }
+                        silent.retain(|other| *other != index);
+                        unfinished.retain(|other| *other != index);
+                    }
+                }
+                let (lists, first) = ((conns.silent, conns.unfinished), conns.oldest_silent());
+                prop_assert_eq!(first.map(|sock| sock.index), silent.first().copied());
+                prop_assert_eq!(&listed(&mut conns, lists.0), &silent);
+                prop_assert_eq!(&listed(&mut conns, lists.1), &unfinished);
+            }
         }
     }
 

@@ -64,8 +64,18 @@ counters! {
         head_timeouts,
         /// Client connections closed by the idle timeout.
         idle_timeouts,
-        /// Idle client connections closed because few slots were free.
-        idle_evictions,
+        /// Idle connections to servers closed to make room for another connection.
+        evicted_upstream,
+        /// Closed connections whose peers were not waited for, to make room.
+        evicted_lingering,
+        /// Client connections without a single byte closed to make room.
+        evicted_silent,
+        /// Client connections with a part of their first request or handshake closed to make room.
+        evicted_unfinished,
+        /// Idle client connections closed to make room.
+        evicted_idle,
+        /// Requests that had to wait for room for a connection to their server.
+        slot_waits,
         /// Bodies, in either direction, that made no progress within the timeout.
         body_timeouts,
         /// Connects to servers that timed out.

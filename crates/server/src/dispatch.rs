@@ -11,6 +11,8 @@ use tidegate_base::prng::hash_bytes;
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{HashKey, Proxy};
 use tidegate_gate::balance::{Pick, Tried};
+use tidegate_gate::chain::client_address;
+use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
@@ -25,6 +27,8 @@ use crate::downstream::{is_blocked, look_span};
 use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::worker::{Work, Worker};
 
+/// After this many attempts, a shortage that a connect meets after its beginning fails the request.
+const SHORTAGE_ATTEMPTS_MAX: u32 = 4;
 /// A queued request takes no more of its body once this many bytes are stored.
 const QUEUED_BYTES_MAX: usize = REPLAY_BYTES_MAX / 2;
 /// The most body bytes that a queued request takes at once. They must fit into `replay`, because there is no
@@ -70,6 +74,7 @@ impl Worker {
         let context = RequestContext {
             peer,
             trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
+            client_address_fields: &snapshot.client_address_fields[usize::from(down.listener)],
             scheme: down.scheme,
             client_certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
             via: &snapshot.config.server.via,
@@ -115,7 +120,7 @@ impl Worker {
             down_finished: false,
             up_finished: false,
             arrival: self.arrivals,
-            key_hash: hash_key(&pool.balance, head, peer),
+            key_hash: hash_key(&pool.balance, head, peer, listener),
             attempts: 0,
             tried: Tried::default(),
             request_body: BodyDecoder::new(head.length).dropping_trailers(drops_trailers),
@@ -174,14 +179,29 @@ impl Worker {
             false => Pick::None,
         };
         match pick {
-            Pick::Server(server) => self.attach(reactor, id, server),
-            Pick::Full => self.enqueue(reactor, id),
+            Pick::Server(server) => {
+                // Exchanges that wait for room arrived before.
+                let waits = pool.is_short && !pool.queue.is_empty();
+                let attached = match waits {
+                    false => self.attach(reactor, id, server),
+                    true => Err(Shortage::Slots),
+                };
+                if let Err(shortage) = attached {
+                    self.accounts.counters.slot_waits.add(1);
+                    self.enqueue(reactor, id, SHORTAGE);
+                    self.note_short_pool(reactor, pool_index, shortage);
+                }
+            }
+            Pick::Full => {
+                self.enqueue(reactor, id, Failure { status: 503, text: QUEUE_FULL });
+            }
             Pick::None => self.fail(reactor, id, or_else),
         }
     }
 
-    /// Puts the exchange into the pool's queue, at the place of its arrival.
-    fn enqueue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+    /// Puts the exchange into the pool's queue, at the place of its arrival. If the queue is full, the exchange
+    /// fails with `or_else`.
+    fn enqueue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool_index, down) = (exchange.pool, exchange.down);
         exchange.stage = Stage::Queued;
@@ -199,7 +219,7 @@ impl Worker {
         };
         if !has_place {
             self.accounts.counters.queue_refusals.add(1);
-            return self.fail(reactor, id, Failure { status: 503, text: QUEUE_FULL });
+            return self.fail(reactor, id, or_else);
         }
         if !is_new || pool.permits.is_shared() {
             // The exchange may be able to use a server that is free now, or needs a permit of another worker.
@@ -284,8 +304,9 @@ impl Worker {
                 next = Some(id);
                 continue;
             }
-            pool.queue.remove(id);
-            self.attach(reactor, id, server);
+            if let Err(shortage) = self.attach(reactor, id, server) {
+                return self.note_short_pool(reactor, pool_index, shortage);
+            }
             let pool = &mut self.pools[usize::from(pool_index)];
             if core::mem::take(&mut pool.unserved) {
                 // The attempt has failed already, and the exchange is back at its place.
@@ -306,36 +327,52 @@ impl Worker {
         !earlier.any(|other| pool.state.has_room_at(server, &other.tried))
     }
 
-    /// Sends the exchange's request to `server`, over an idle connection if that is safe.
-    fn attach<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, server: usize) {
+    /// Sends the exchange's request to `server`, over an idle connection if that is safe, and removes the
+    /// exchange from the queue.
+    ///
+    /// # Errors
+    /// There is no room for a connection to the server. Nothing has changed.
+    fn attach<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        server: usize,
+    ) -> Result<(), Shortage> {
         debug_assert!(self.is_next_for(id, server), "a request passed an earlier one of its pool");
-        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.state.note_start(server);
-        exchange.server = server as u16;
-        exchange.tried.insert(server);
-        exchange.attempts += 1;
-        exchange.response_started = false;
         let down = exchange.down;
         let idle = match exchange.needs_fresh {
             true => None,
             false => self.take_idle(reactor, down, pool_index, server),
         };
-        if let Some(exchange) = self.exchanges.get_mut(id) {
-            exchange.reused = idle.is_some();
-        }
         let up = match idle {
             Some(up) => {
                 self.accounts.counters.upstream_reuses.add(1);
-                up
+                Ok(up)
             }
-            None => match self.connect_within_limit(reactor, pool_index, server, down) {
-                Ok(up) => up,
-                Err(shortage) => return self.attempt_hit_shortage(reactor, id, shortage),
-            },
+            None => self.connect_within_limit(reactor, pool_index, server, down),
         };
-        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if let Err(shortage) = up
+            && shortage != Shortage::Ports
+        {
+            self.pools[usize::from(pool_index)].state.note_end(server);
+            return Err(shortage);
+        }
+        self.pools[usize::from(pool_index)].queue.remove(id);
+        let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
+        exchange.server = server as u16;
+        exchange.tried.insert(server);
+        exchange.attempts += 1;
+        exchange.response_started = false;
+        exchange.reused = idle.is_some();
+        let Ok(up) = up else {
+            // Ports run out for one address only, so another server is tried.
+            self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
+            return Ok(());
+        };
         exchange.up = up;
         exchange.stage = if exchange.reused { Stage::ExpectResponse } else { Stage::Connecting };
         reactor.send(up, &exchange.replay);
@@ -350,6 +387,7 @@ impl Worker {
         }
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
+        Ok(())
     }
 
     /// As `connect`, after closing idle connections to `server` that would exceed its limit.
@@ -364,8 +402,29 @@ impl Worker {
         self.connect(reactor, pool, server, down)
     }
 
-    /// Begins a connect to `server` on behalf of the client at `down`.
+    /// Begins a connect to `server` on behalf of the client at `down`. Makes room for it if there is none.
     fn connect<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool: u16,
+        server: usize,
+        down: SockId,
+    ) -> Result<SockId, Shortage> {
+        let full = reactor.sock_count() >= self.slots_max();
+        if full && !self.make_room_for_server(reactor) {
+            return Err(Shortage::Slots);
+        }
+        match self.connect_once(reactor, pool, server, down) {
+            Err(shortage)
+                if shortage != Shortage::Ports && !full && self.make_room_for_server(reactor) =>
+            {
+                self.connect_once(reactor, pool, server, down)
+            }
+            begun => begun,
+        }
+    }
+
+    fn connect_once<R: Reactor>(
         &mut self,
         reactor: &mut R,
         pool: u16,
@@ -386,7 +445,6 @@ impl Worker {
         };
         let up = begun.inspect_err(|_| counters.upstream_connect_failures.add(1))?;
         counters.upstream_now.add(1);
-        self.note_new_connection(reactor);
         self.conns.insert_upstream(
             up,
             Upstream {
@@ -463,7 +521,8 @@ impl Worker {
                 return bytes.len();
             }
             exchange.request_done = step.done;
-            Self::send_request_body(reactor, exchange, step.data);
+            let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
+            Self::send_request_body(reactor, exchange, step.data, fields);
             if exchange.stage == Stage::Buffering {
                 if !self.dispatch_buffered(reactor, id) {
                     return used;
@@ -520,7 +579,12 @@ impl Worker {
 
     /// Sends `data` to the server in the framing of the request head, and the end of the body if the request
     /// is complete.
-    fn send_request_body<R: Reactor>(reactor: &mut R, exchange: &mut Exchange, data: &[u8]) {
+    fn send_request_body<R: Reactor>(
+        reactor: &mut R,
+        exchange: &mut Exchange,
+        data: &[u8],
+        client_address_fields: &ClientAddressFields,
+    ) {
         let chunked = exchange.request_framing == Framing::Chunked;
         let trailers = exchange.request_body.trailers().len();
         let fits =
@@ -536,7 +600,7 @@ impl Worker {
                 out.extend_from_slice(data);
             }
             if chunked && exchange.request_done {
-                http1::encode_last_chunk(out, exchange.request_body.trailers());
+                client_address_fields.encode_last_chunk(out, exchange.request_body.trailers());
             }
             reactor.send(exchange.up, &exchange.replay[start..]);
             return;
@@ -547,13 +611,14 @@ impl Worker {
             && exchange.request_done
             && let Some(out) = reactor.output(exchange.up)
         {
-            http1::encode_last_chunk(out, exchange.request_body.trailers());
+            client_address_fields.encode_last_chunk(out, exchange.request_body.trailers());
         }
     }
 
-    /// The connect failed because this process was short of a resource. The server is not marked as failed,
-    /// and no other server is tried, because it would need the same resource. Ports are the exception: they
-    /// run out for one address only, so another server is tried.
+    /// A connect that was begun has failed because this process was short of a resource. The server is not
+    /// marked as failed, and no other server is tried, because it would need the same resource. The exchange
+    /// waits in the queue. Ports are the exception: they run out for one address only, so another server is
+    /// tried.
     pub(crate) fn attempt_hit_shortage<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -564,10 +629,18 @@ impl Worker {
             return self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        exchange.up = SockId::NONE;
         let (pool, server) = (exchange.pool, exchange.server);
+        exchange.up = SockId::NONE;
+        // The server is not to blame.
+        exchange.tried = Tried::default();
+        let attempts = exchange.attempts;
         self.release_server(pool, server);
-        self.fail(reactor, id, SHORTAGE);
+        if attempts >= SHORTAGE_ATTEMPTS_MAX {
+            return self.fail(reactor, id, SHORTAGE);
+        }
+        self.accounts.counters.slot_waits.add(1);
+        self.enqueue(reactor, id, SHORTAGE);
+        self.note_short_pool(reactor, pool, shortage);
     }
 
     /// An attempt failed: makes another attempt if that is safe, and otherwise fails the exchange.
@@ -783,15 +856,18 @@ fn hash_key(
     balance: &tidegate_config::model::Balance,
     head: &RequestHead<'_>,
     peer: Option<core::net::IpAddr>,
+    listener: &tidegate_config::model::Listener,
 ) -> Option<u64> {
     let tidegate_config::model::Balance::Hash(key) = balance else { return None };
     match key {
         HashKey::Path => Some(hash_bytes(head.path.as_bytes())),
         HashKey::Header(name) => head.find_named(name).map(hash_bytes),
-        HashKey::ClientAddress => peer.map(|ip| match ip {
-            core::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
-            core::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
-        }),
+        HashKey::ClientAddress => {
+            client_address(head, peer, &listener.trusted).map(|ip| match ip {
+                core::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
+                core::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
+            })
+        }
     }
 }
 

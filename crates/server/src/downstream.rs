@@ -21,7 +21,6 @@ use tidegate_wire::http1::{
     Version,
 };
 
-use crate::buffers::Input;
 use crate::client::begins_with_header;
 use crate::connection::{Downstream, DownstreamState};
 use crate::exchange::Stage;
@@ -105,24 +104,16 @@ impl Worker {
         let scheme = Scheme::of_connection(settings.tls.is_some());
         self.conns.insert_downstream(
             sock,
-            Downstream {
+            Downstream::new(
                 peer,
                 listener,
                 scheme,
-                hsts: self.snapshot.hsts.of_listener(usize::from(listener), scheme),
-                head_started: false,
-                blocked: false,
-                finished: false,
-                requests: 0,
-                decoder: HeadDecoder::default(),
-                input: Input::default(),
-                facts: None,
+                self.snapshot.hsts.of_listener(usize::from(listener), scheme),
                 state,
-            },
+            ),
         );
         // The first head is subject to the head timeout. The idle timeout applies only after it.
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
-        self.note_new_connection(reactor);
     }
 
     /// A client sent bytes.
@@ -144,6 +135,7 @@ impl Worker {
         {
             down.input.push(&bytes[used..], &mut self.buffers);
         }
+        self.conns.note_bytes(sock);
         self.settle_downstream(reactor, sock);
     }
 
@@ -277,7 +269,7 @@ impl Worker {
             Ok(Some((head, head_bytes))) => {
                 down.decoder = HeadDecoder::default();
                 down.head_started = false;
-                down.requests = down.requests.saturating_add(1);
+                self.conns.note_request(sock);
                 self.accounts.counters.requests.add(1);
                 self.handle_request(reactor, sock, listener, &head);
                 head_bytes

@@ -23,11 +23,11 @@
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.
 
 use tidegate_base::handlers::SAMPLE_EVERY;
-use tidegate_reactor::{Completion, Handler, Reactor};
+use tidegate_reactor::{Completion, Handler, Reactor, Room, Shortage};
 
 use crate::counters::HandlerKind;
 use crate::worker::{
-    Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_PERMITS, Work, Worker,
+    Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_PERMITS, TIMER_ROOM, Work, Worker,
 };
 
 impl<R: Reactor> Handler<R> for Worker {
@@ -77,6 +77,7 @@ impl<R: Reactor> Handler<R> for Worker {
             Completion::Timer { timer: TIMER_GRACE } => self.abort_all(reactor),
             Completion::Timer { timer: TIMER_LISTENERS } => self.close_listeners(reactor),
             Completion::Timer { timer: TIMER_IDLE } => self.close_idle(reactor),
+            Completion::Timer { timer: TIMER_ROOM } => self.retry_short_pools(reactor),
             Completion::Timer { timer: TIMER_PERMITS } => self.send_permits_again(reactor),
             Completion::Timer { .. } => {}
             Completion::Woken => self.receive_permits(reactor),
@@ -87,16 +88,30 @@ impl<R: Reactor> Handler<R> for Worker {
             self.account_end(reactor);
         }
     }
+
+    fn has_room(&self, reactor: &R) -> bool {
+        self.has_room_for_client(reactor)
+    }
+
+    fn make_room(&mut self, reactor: &mut R, shortage: Shortage) -> Room {
+        let room = self.make_room_for_client(reactor, shortage);
+        self.settle(reactor);
+        room
+    }
 }
 
 impl Worker {
     /// Does the work that handlers queued, until the queue is empty.
     pub(crate) fn settle<R: Reactor>(&mut self, reactor: &mut R) {
-        while let Some(work) = self.work.pop() {
-            match work {
-                Work::Resume(sock) => self.resume_downstream(reactor, sock),
-                Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
-                Work::EvictIdle => self.evict_idle(reactor),
+        loop {
+            while let Some(work) = self.work.pop() {
+                match work {
+                    Work::Resume(sock) => self.resume_downstream(reactor, sock),
+                    Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
+                }
+            }
+            if !self.serve_short_pools(reactor) {
+                break;
             }
         }
     }

@@ -24,6 +24,7 @@ pub mod permits;
 pub mod ports;
 mod reload;
 mod reuse;
+mod shortage;
 pub mod snapshot;
 pub mod start;
 mod synthetic;

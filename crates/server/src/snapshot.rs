@@ -5,6 +5,7 @@
 
 use tidegate_base::Address;
 use tidegate_config::model::{Bind, Config};
+use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::hsts::HstsPolicies;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
@@ -16,6 +17,8 @@ pub struct Snapshot {
     pub config: Config,
     /// Finds the route of a request.
     pub(crate) router: Router,
+    /// The fields that are removed from requests of clients that are not trusted, by listener.
+    pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
     /// The Strict-Transport-Security values of listeners and routes.
@@ -34,7 +37,19 @@ impl Snapshot {
         let answers = Answers::new(&config);
         let hsts = HstsPolicies::new(&config);
         let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
-        Self { config, router, answers, hsts, sends_proxy_headers, addresses }
+        let fields = config.listeners.iter();
+        let client_address_fields = fields
+            .map(|listener| ClientAddressFields::new(&listener.client_address_headers))
+            .collect();
+        Self {
+            config,
+            router,
+            client_address_fields,
+            answers,
+            hsts,
+            sends_proxy_headers,
+            addresses,
+        }
     }
 
     /// The address that listener `index` is configured to listen on.

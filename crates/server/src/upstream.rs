@@ -656,7 +656,7 @@ impl Worker {
     }
 
     /// Removes an idle connection from the pool's idle list or from its owner.
-    fn take_from_idle(&mut self, sock: SockId) {
+    pub(crate) fn take_from_idle(&mut self, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let (pool, server, owner) = (up.pool, up.server, up.owner);
         if owner.is_none() {

@@ -5,6 +5,7 @@
 //! the listener's settings.
 //! Invariant: `work` is empty between two completions.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_reactor::{
     Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions, ListenerId, Peer,
-    Reactor, SockId,
+    Reactor, Room, Shortage, SockId,
 };
 use tidegate_secure::{LayerHandler, Refused};
 use tidegate_wire::http1::DateField;
@@ -26,6 +27,7 @@ use crate::buffers::BufferPool;
 use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
+use crate::eviction::Search;
 use crate::exchange::Exchange;
 use crate::permits::PermitPost;
 use crate::snapshot::Snapshot;
@@ -39,6 +41,8 @@ pub(crate) const TIMER_IDLE: u32 = 1;
 pub(crate) const TIMER_LISTENERS: u32 = 2;
 /// The timer at which messages about permits that a full mailbox refused are sent again.
 pub(crate) const TIMER_PERMITS: u32 = 3;
+/// The timer at which requests look for room again.
+pub(crate) const TIMER_ROOM: u32 = 4;
 /// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
 /// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
 const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
@@ -60,7 +64,7 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// - Tunnels after 101 (Switching Protocols): `tunnel.rs`
 /// - Synthetic responses: `synthetic.rs`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
-/// - Eviction of idle clients: `eviction.rs`
+/// - Room for new connections: `eviction.rs`
 /// - Start, turns, stop and inspection: this file
 pub struct Worker {
     /// The immutable settings. Methods clone the `Rc` if they need it beside a mutable borrow of the worker.
@@ -85,6 +89,12 @@ pub struct Worker {
     pub(crate) arrivals: u64,
     /// Work that the current handler queued. Empty between two completions.
     pub(crate) work: Vec<Work>,
+    /// Pools whose queued requests wait for room for a connection, not for a server. Each is in it once.
+    pub(crate) short_pools: VecDeque<u16>,
+    /// Another shortage than of slots prevented the last connect. It is tried again at `TIMER_ROOM`.
+    pub(crate) short_of_others: bool,
+    /// What the search for idle connections remembers.
+    pub(crate) search: Search,
     /// Scratch space for a normalised path. Its contents are meaningless between two requests.
     pub(crate) path_scratch: Vec<u8>,
     /// Scratch space for one piece of a synthetic body. Its contents are meaningless between two pieces.
@@ -132,6 +142,8 @@ pub(crate) struct WorkerPool {
     pub(crate) kept: Vec<u32>,
     /// Exchanges that wait for a server, in order of arrival. Each of them is in `Stage::Queued`.
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
+    /// The pool is in `Worker::short_pools`.
+    pub(crate) is_short: bool,
     /// A waiting exchange may be able to use a server since the queue was served last, and `work` contains
     /// `ServeQueue`. False between two completions.
     pub(crate) unserved: bool,
@@ -148,8 +160,6 @@ pub(crate) enum Work {
     Resume(SockId),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),
-    /// Few slots are free: close an idle client connection.
-    EvictIdle,
 }
 
 /// The connections and requests that a worker still holds; see [`Worker::leftovers`].
@@ -209,6 +219,9 @@ impl Worker {
             date: DateField::new(0),
             arrivals: 0,
             work: Vec::new(),
+            short_pools: VecDeque::new(),
+            short_of_others: false,
+            search: Search::default(),
             path_scratch: Vec::new(),
             piece: Vec::new(),
             yielded: Vec::new(),
@@ -263,12 +276,18 @@ impl Worker {
     pub fn turn<R: Driver>(&mut self, reactor: &mut R, wait_max: Span) {
         let wait = self.wait_at_most(wait_max);
         reactor.turn(self, wait);
-        self.serve_yielded(reactor);
+        self.end_turn(reactor);
     }
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
         if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
+    }
+
+    /// Does what is left until the end of a turn.
+    fn end_turn<R: Reactor>(&mut self, reactor: &mut R) {
+        self.conns.end_turn();
+        self.serve_yielded(reactor);
     }
 
     /// Continues the synthetic responses that used up their share of the turn.
@@ -409,7 +428,19 @@ impl LayerHandler for Worker {
     }
 
     fn continue_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
-        self.serve_yielded(reactor);
+        self.end_turn(reactor);
+    }
+
+    fn has_room<R: Reactor>(&self, reactor: &R) -> bool {
+        self.has_room_for_client(reactor)
+    }
+
+    fn make_room<R: Reactor>(&mut self, reactor: &mut R, shortage: Shortage) -> Room {
+        Handler::make_room(self, reactor, shortage)
+    }
+
+    fn handle_handshake_bytes(&mut self, sock: SockId) {
+        self.conns.note_bytes(sock);
     }
 
     fn expects_preface(&self, listener: ListenerId, peer: Peer) -> bool {
@@ -439,6 +470,7 @@ impl WorkerPool {
             idle: IdleConnections::new(pool.servers.len(), pool.reuse.idle_max as usize),
             kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
+            is_short: false,
             unserved: false,
             permits: Permits::new(0, 1, pool.servers.len()),
             preferred_address: vec![0; pool.servers.len()],

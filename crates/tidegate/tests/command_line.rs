@@ -251,7 +251,12 @@ fn serve(
     assert!(answer.ends_with("\r\n\r\n{}"), "{answer}");
     let process = server.id().to_string();
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("the server runs");
-    let worker = tasks.flatten().find(|task| *task.file_name() != *process);
+    // Not any other thread: one that has not run yet still blocks all signals.
+    let is_worker = |task: &std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("comm"))
+            .is_ok_and(|name| name.starts_with("worker-"))
+    };
+    let worker = tasks.flatten().find(is_worker);
     let status = worker.expect("the server has a worker").path().join("status");
     check(&std::fs::read_to_string(status).expect("the worker runs"));
     server.send(last);

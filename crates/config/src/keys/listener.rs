@@ -51,10 +51,33 @@ pub static LISTENER: Section = Section {
             List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),
             Value("[]"),
             "Addresses of proxies whose X-Forwarded-* and Forwarded fields are trusted and extended. From \
-             all other clients these fields are replaced. X-Forwarded-Proto from a trusted address also \
-             determines `redirect-to-https`, `hsts` and the scheme of redirects.",
+             all other clients these fields are replaced. If only one of X-Forwarded-For and Forwarded is \
+             received, the other one is built from it; if they contradict each other, X-Forwarded-* counts. \
+             X-Forwarded-Proto (or else the proto of Forwarded) from a trusted address also determines \
+             `redirect-to-https`, `hsts` and the scheme of redirects.",
             "No address is trusted by default: anyone can write these fields, so only proxies that you list \
              are trusted.",
+        ),
+        key(
+            "client-address-headers",
+            List(&Text("the name of a field, such as \"x-real-ip\"")),
+            Value(
+                "[\"x-real-ip\", \"x-client-ip\", \"client-ip\", \"true-client-ip\", \
+                 \"x-cluster-client-ip\", \"x-original-forwarded-for\", \"x-forwarded\", \
+                 \"forwarded-for\", \"x-originating-ip\", \"x-remote-ip\", \"x-remote-addr\", \
+                 \"proxy-client-ip\", \"wl-proxy-client-ip\", \"x-envoy-external-address\", \
+                 \"cf-connecting-ip\", \"cf-connecting-ipv6\", \"cf-pseudo-ipv4\", \
+                 \"fastly-client-ip\", \"fly-client-ip\", \"cloudfront-viewer-address\", \
+                 \"x-azure-clientip\", \"x-azure-socketip\", \"x-appengine-user-ip\", \
+                 \"x-proxyuser-ip\", \"x-nf-client-connection-ip\", \"do-connecting-ip\", \
+                 \"incap-client-ip\"]",
+            ),
+            "Further fields in which proxies state the client's address. They are removed from requests of \
+             all clients except `trusted` ones, and from all trailers; \"_\" in a name matches \"-\". \
+             X-Forwarded-* and Forwarded are not listed here: they are always replaced.",
+            "Applications and their libraries read these fields, and anyone can write them: nginx, Apache, \
+             PHP and Akamai (the first four), load balancers and Kubernetes (the next nine), Envoy, and the \
+             content delivery networks and platforms that the other names show.",
         ),
         key(
             "proxy-protocol",
@@ -150,7 +173,7 @@ pub static LIMITS: Section = Section {
              for `timeouts.body` in all; then it gets a 408 response, and its connection is closed. Time in \
              which the server does not take the body does not count. 0B sets no minimum: then every byte \
              restarts `timeouts.body`.",
-            "Even the slowest mobile uplinks send a multiple of it. Without a minimum, a client that sends a \
+            "Even the slowest mobile uplinks are several times faster. Without a minimum, a client that sends a \
              byte now and then holds a connection to a server as long as it likes.",
         ),
     ],

@@ -59,10 +59,9 @@ pub static POOL: Section = Section {
             "How much of a request's body must have arrived before the request takes a server or a place in \
              the queue: this much, or the whole body. A request that has no body or that arrives whole is not \
              delayed. A request with `Expect: 100-continue` is not held either, because its server decides \
-             about the body. 0B forwards the head at once, as applications need whose servers answer \
-             before the client has sent the body.",
-            "A slow upload takes no connection of a server away from other requests until it can go on for a \
-             while. 16 KiB hold most forms and API calls completely.",
+             about the body. 0B forwards the head at once; applications need it if their server responds before \
+             the client has sent the body.",
+            "A slow upload does not occupy a connection of a server before enough of it has arrived. 16 KiB hold most forms and API calls completely.",
         ),
         key(
             "queue-half-closed",
@@ -139,8 +138,8 @@ pub static UPSTREAM: Section = Section {
             Number(0, 1000),
             Value("1"),
             "Share of the requests relative to the other servers. 0 drains the server: it gets no new \
-             requests, also no retries and no keys of `hash`, even if no other server is available. Requests \
-             and tunnels in progress continue.",
+             requests, retries or keys of `hash`, even if no other server is available. Requests and tunnels \
+             in progress continue.",
             "",
         ),
         key(
@@ -166,7 +165,9 @@ pub static BALANCE: Section = Section {
         "hash",
         Text("\"path\", \"client-address\" or \"header:NAME\""),
         Required,
-        "The key. Requests with the same key go to the same server while it has capacity.",
+        "The key. Requests with the same key go to the same server while it has capacity. The client's \
+         address is the one that `trusted` proxies state: the last in X-Forwarded-For (or else Forwarded) \
+         that is not in `trusted` itself.",
         "",
     )],
     later: &[],
@@ -214,8 +215,8 @@ pub static SERVER_TIMEOUTS: Section = Section {
             "tunnel",
             TIMEOUT,
             Value("\"1h\""),
-            "Time without a byte in either direction of a tunnel (WebSocket), and without either side taking \
-             any byte that waits for it. When it expires, both connections are closed.",
+            "Time without a transferred byte in either direction of a tunnel (WebSocket). A byte that a slow \
+             peer takes out of pending output counts. When it expires, both connections are closed.",
             "Quiet WebSocket connections are common, and an idle tunnel holds no buffers.",
         ),
     ],

@@ -45,9 +45,9 @@ pub static SERVER: Section = Section {
             OneOf(&[NoNumber("auto"), Number(1, 100_000_000)]),
             Value("\"auto\""),
             "Maximum number of connections of the process, with clients and with servers. Each worker has an \
-             equal share, and at least 1. A worker that has used up its share pauses accepting, while other \
-             workers may have room: the kernel assigns connections to workers. \"auto\" uses what the \
-             descriptor limit of each worker allows.",
+             equal share, and at least 1. A worker that has used up its share closes connections that are not in \
+             use, or pauses accepting, while other workers may have room: the kernel assigns connections to \
+             workers. \"auto\" uses what the descriptor limit of each worker allows.",
             "The kernel's descriptor limit cannot be exceeded in any case. Accepting pauses before that \
              limit is reached.",
         ),

@@ -19,14 +19,14 @@ const CIPHERS_KEY: Key = key(
     "ciphers",
     List(&Name(CIPHER_NAMES)),
     Absent,
-    "Cipher suites, in order of preference. Without it, all suites listed here are offered.",
+    "Cipher suites, in order of preference. Without this setting, all suites listed here are offered.",
     "All of them are authenticated and provide forward secrecy: past traffic stays secret if a key is disclosed.",
 );
 const CURVES_KEY: Key = key(
     "curves",
     List(&Name(GROUP_NAMES)),
     Absent,
-    "Key exchange groups, in order of preference. Without it, all groups listed here are offered.",
+    "Key exchange groups, in order of preference. Without this setting, all groups listed here are offered.",
     "The first group also resists quantum computers, if the other side supports it.",
 );
 const MIN_VERSION_KEY: Key = key(
@@ -159,8 +159,9 @@ pub static POOL_TLS: Section = Section {
             "ca",
             Text("the path of a PEM file"),
             Absent,
-            "Trusted certificate authorities. Without it, those of the system are used. The certificate of a \
-             server may be named itself, also one marked as an authority (CA:TRUE), unless `crl` is set.",
+            "Trusted certificate authorities. Without this setting, those of the system are used. The file may \
+             also contain the certificate of a server itself, even one marked as an authority (CA:TRUE), \
+             unless `crl` is set.",
             "",
         ),
         key(

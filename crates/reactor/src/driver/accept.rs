@@ -1,9 +1,10 @@
 //! Accepting: a budget for each turn, a pause after a shortage, and draining before a listener closes.
 //! In: edges of listeners. Out: `Accepted`, `AcceptPaused`.
-//! Never: drops a connection to make room; spins. In a shortage, connections stay in the kernel's backlog,
-//! where they wait or are refused by the kernel's rules. No spare descriptor is kept for accepting and closing
-//! them.
-//! Limits: `ACCEPTS_PER_TURN_MAX` for each listener and turn; `ACCEPT_PAUSE` after a shortage.
+//! Never: decides which connection is closed to make room (the handler does); spins. In a shortage that the
+//! handler cannot end, connections stay in the kernel's backlog, where they wait or are refused by the
+//! kernel's rules. No spare descriptor is kept for accepting and closing them.
+//! Limits: `ACCEPTS_PER_TURN_MAX` for each listener and turn; pauses of `PAUSE_MIN` to `PAUSE_MAX` after a
+//! shortage.
 //! Invariant: `backlogged` stays set until the kernel reports an empty backlog, so no connection is left
 //! waiting there without an edge.
 
@@ -15,12 +16,15 @@ use tidegate_base::{Address, Moment, Span};
 
 use super::slots::State;
 use super::{LISTENER_INDEX, Loop};
-use crate::interface::{Completion, Handler, ListenOptions, ListenerId, Shortage, SockId};
+use crate::interface::{Completion, Handler, ListenOptions, ListenerId, Room, Shortage, SockId};
 use crate::kernel::{Accepting, Kernel};
 use crate::steering::LeavingListeners;
 
-/// How long accepting pauses after a shortage, unless a connection is freed earlier.
-const ACCEPT_PAUSE: Span = Span::from_millis(100);
+/// How long accepting pauses after a shortage, unless a connection is freed earlier. A short pause lets a
+/// waiting client in soon after another connection may be closed for it.
+pub(super) const PAUSE_MIN: Span = Span::from_millis(1);
+/// The longest pause. Each pause is twice as long as the one before, up to this.
+const PAUSE_MAX: Span = Span::from_millis(100);
 
 /// One listener.
 pub(super) struct ListenerSlot<H> {
@@ -135,18 +139,34 @@ impl<K: Kernel> Loop<K> {
     fn accept_some<H: Handler<Self>>(&mut self, handler: &mut H, index: usize) {
         let listener = ListenerId::new(index as u32, self.listeners[index].generation);
         let mut lost = 0;
+        let mut made_room = false;
         for _ in 0..ACCEPTS_PER_TURN_MAX {
-            if self.slots.is_full() {
-                return self.pause_accepting(handler, listener, Shortage::Slots);
+            let slot = &self.listeners[index];
+            if slot.handle.is_none() {
+                return;
             }
-            let slot = &mut self.listeners[index];
-            let Some(handle) = &slot.handle else { return };
             if slot.last_accepts == Some(0) {
                 return self.close_listener(index);
             }
+            if self.slots.is_full() || !handler.has_room(self) {
+                if !self.has_backlog(index) {
+                    return self.end_backlog(index);
+                }
+                match handler.make_room(self, Shortage::Slots) {
+                    Room::Made if !self.slots.is_full() => {}
+                    Room::NextTurn => return,
+                    Room::Made | Room::None => {
+                        return self.pause_accepting(handler, listener, Shortage::Slots);
+                    }
+                }
+            }
+            let slot = &mut self.listeners[index];
+            let Some(handle) = &slot.handle else { return };
             match self.kernel.accept(handle) {
                 Accepting::Accepted(handle, peer) => {
                     slot.last_accepts = slot.last_accepts.map(|left| left - 1);
+                    self.accept_pause = PAUSE_MIN;
+                    made_room = false;
                     let sock = self.slots.insert(Some(handle), State::Open);
                     match self.register(sock) {
                         Ok(()) => {
@@ -156,22 +176,36 @@ impl<K: Kernel> Loop<K> {
                     }
                 }
                 Accepting::Lost => lost += 1,
-                Accepting::Empty => {
-                    slot.backlogged = false;
-                    if slot.last_accepts.is_some() {
-                        self.close_listener(index);
-                    }
-                    return;
-                }
-                Accepting::Short(shortage) => {
+                Accepting::Empty => return self.end_backlog(index),
+                // If one connection closed for this one was not enough, no more are closed in vain.
+                Accepting::Short(shortage) if made_room => {
                     return self.pause_accepting(handler, listener, shortage);
                 }
+                Accepting::Short(shortage) => match handler.make_room(self, shortage) {
+                    Room::Made => made_room = true,
+                    Room::NextTurn => return,
+                    Room::None => return self.pause_accepting(handler, listener, shortage),
+                },
             }
         }
         if lost == ACCEPTS_PER_TURN_MAX {
             // Every connection failed: the listener itself rejects them (a security module can cause this).
             // Retrying at once would spin.
-            self.accept_again_at = self.now.after(ACCEPT_PAUSE);
+            self.accept_again_at = self.now.after(PAUSE_MAX);
+        }
+    }
+
+    fn has_backlog(&mut self, index: usize) -> bool {
+        let handle = &self.listeners[index].handle;
+        handle.as_ref().is_some_and(|handle| self.kernel.has_backlog(handle))
+    }
+
+    /// Notes that the backlog is empty: an edge announces the next connection.
+    fn end_backlog(&mut self, index: usize) {
+        let slot = &mut self.listeners[index];
+        slot.backlogged = false;
+        if slot.last_accepts.is_some() {
+            self.close_listener(index);
         }
     }
 
@@ -181,7 +215,8 @@ impl<K: Kernel> Loop<K> {
         listener: ListenerId,
         shortage: Shortage,
     ) {
-        self.accept_again_at = self.now.after(ACCEPT_PAUSE);
+        self.accept_again_at = self.now.after(self.accept_pause);
+        self.accept_pause = (2 * self.accept_pause).min(PAUSE_MAX);
         handler.handle(self, Completion::AcceptPaused { listener, shortage });
     }
 

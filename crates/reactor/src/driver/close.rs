@@ -3,7 +3,10 @@
 //! Never: hands over a completion: the id is already stale.
 //! Limits: `CLOSE_OUTPUT_MAX` without the peer taking any output, then `LINGER_MAX`; `DISCARDS_MAX` discarded
 //! reads in all.
-//! Invariant: the handle is closed only after the peer's end of stream, an error, or one of these limits.
+//! Invariant: the handle is closed only after the peer's end of stream, an error, or one of these limits; or
+//! when the handler needs its slot (`free_lingering`).
+
+use std::collections::VecDeque;
 
 use tidegate_base::Span;
 
@@ -27,7 +30,79 @@ const DISCARDS_MAX: u8 = 255;
 /// Reads discarded for one connection in one turn.
 const DISCARDS_PER_TURN_MAX: usize = 4;
 
+/// The closed connections that wait for their peers to close too, in the order in which they began to wait.
+#[derive(Default)]
+pub(super) struct Lingering {
+    /// Ids, of which some have become stale. At most `STALE_MAX` more than twice `count`.
+    order: VecDeque<SockId>,
+    /// The slots in `State::Lingering`.
+    count: usize,
+}
+
+impl Lingering {
+    /// Stale ids that `order` may hold even if few connections wait.
+    const STALE_MAX: usize = 64;
+    /// Connections that one search looks at.
+    const LOOKS_MAX: usize = 8;
+
+    /// Notes that a connection no longer waits.
+    pub(super) fn forget(&mut self) {
+        self.count -= 1;
+    }
+}
+
 impl<K: Kernel> Loop<K> {
+    /// Closes a connection in order, except that it does not wait for anything.
+    pub(super) fn close_in_haste(&mut self, sock: SockId) {
+        if self.slots.find(sock).is_some() {
+            self.flush_output(sock.index);
+            self.free(sock.index);
+        }
+    }
+
+    /// Frees the connection that lingers longest, if more than `kept` linger. One whose peer has not taken all
+    /// output yet is passed over.
+    pub(super) fn free_longest_lingering(&mut self, kept: usize) -> bool {
+        if self.lingering.count <= kept {
+            return false;
+        }
+        for _ in 0..Lingering::LOOKS_MAX {
+            let sock = loop {
+                match self.lingering.order.pop_front() {
+                    Some(sock) if self.lingers(sock) => break sock,
+                    Some(_) => {}
+                    None => return false,
+                }
+            };
+            if !matches!(self.look(sock.index), OutputLook::Pending { .. }) {
+                self.free(sock.index);
+                return true;
+            }
+            self.lingering.order.push_back(sock);
+        }
+        false
+    }
+
+    fn lingers(&mut self, sock: SockId) -> bool {
+        self.slots.is_current(sock.index, sock.generation)
+            && self.slots.at(sock.index).state == State::Lingering
+    }
+
+    /// Counts a connection that begins to linger.
+    fn note_lingering(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        if core::mem::replace(&mut slot.state, State::Lingering) == State::Lingering {
+            return;
+        }
+        self.lingering.count += 1;
+        if self.lingering.order.len() > 2 * self.lingering.count + Lingering::STALE_MAX {
+            let mut order = core::mem::take(&mut self.lingering.order);
+            order.retain(|sock| self.lingers(*sock));
+            self.lingering.order = order;
+        }
+        self.lingering.order.push_back(self.slots.id(index));
+    }
+
     /// Starts an orderly close; the id is stale afterwards.
     pub(super) fn close_in_order(&mut self, sock: SockId) {
         let index = sock.index;
@@ -73,6 +148,7 @@ impl<K: Kernel> Loop<K> {
         if slot.send_side != SendSide::Finished {
             self.send_finish(index);
         }
+        self.note_lingering(index);
         self.schedule(index, self.now.after(LINGER_MAX));
     }
 

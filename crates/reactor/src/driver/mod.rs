@@ -29,6 +29,7 @@ use crate::steering::LeavingListeners;
 use crate::waker::Waker;
 
 use accept::ListenerSlot;
+use close::Lingering;
 use looks::Looks;
 use outputs::Outputs;
 use slots::{Guard, NO_OUTPUT, SendSide, Slots, State};
@@ -52,6 +53,10 @@ pub struct Loop<K: Kernel> {
     listeners: Vec<ListenerSlot<K::Handle>>,
     /// When accepting resumes after a shortage; `NEVER` while accepting is not paused.
     accept_again_at: Moment,
+    /// How long the next pause of accepting is. It doubles from pause to pause, until one accept succeeds.
+    accept_pause: Span,
+    /// The closed connections that wait for their peers.
+    lingering: Lingering,
     /// The deadlines of connections, by slot index.
     deadlines: Wheel,
     /// The handler's timers, by their number.
@@ -87,6 +92,8 @@ impl<K: Kernel> Loop<K> {
             looks: Looks::default(),
             listeners: Vec::new(),
             accept_again_at: Moment::NEVER,
+            accept_pause: accept::PAUSE_MIN,
+            lingering: Lingering::default(),
             deadlines: Wheel::with_capacity(now, reserved),
             timers: Wheel::new(now),
             dirty: list(),
@@ -187,7 +194,7 @@ impl<K: Kernel> Loop<K> {
         match self.slots.at(index).state {
             State::Free | State::Connecting => {}
             State::Failed(reason) => self.end(handler, index, reason),
-            State::Closing => self.discard(buffer, index),
+            State::Closing | State::Lingering => self.discard(buffer, index),
             State::Open => {
                 self.hand_over_drained(handler, index);
                 if self.is_open(sock) {
@@ -233,9 +240,13 @@ impl<K: Kernel> Loop<K> {
 
     /// Frees the slot and everything it holds. Its id is stale afterwards. Paused accepting resumes.
     fn free(&mut self, index: u32) {
-        let output = self.slots.at(index).output;
+        let slot = self.slots.at(index);
+        let (output, lingers) = (slot.output, slot.state == State::Lingering);
         if output != NO_OUTPUT {
             self.outputs.give_back(output);
+        }
+        if lingers {
+            self.lingering.forget();
         }
         self.looks.forget(index);
         if let Some(handle) = self.slots.remove(index) {
@@ -332,7 +343,7 @@ impl<K: Kernel> Loop<K> {
             slot.deadline = Moment::NEVER;
             match slot.state {
                 State::Free => {}
-                State::Closing => self.give_up_closing(index),
+                State::Closing | State::Lingering => self.give_up_closing(index),
                 State::Connecting | State::Failed(_) | State::Open => {
                     let sock = self.slots.id(index);
                     handler.handle(self, Completion::Due { sock });
@@ -478,6 +489,14 @@ impl<K: Kernel> Reactor for Loop<K> {
         }
     }
 
+    fn close_at_once(&mut self, sock: SockId) {
+        self.close_in_haste(sock);
+    }
+
+    fn free_lingering(&mut self, kept: usize) -> bool {
+        self.free_longest_lingering(kept)
+    }
+
     fn set_deadline(&mut self, sock: SockId, at: Moment) {
         if self.slots.find(sock).is_some() {
             self.schedule(sock.index, at);
@@ -502,6 +521,10 @@ impl<K: Kernel> Reactor for Loop<K> {
 
     fn is_live(&self, sock: SockId) -> bool {
         self.slots.find(sock).is_some()
+    }
+
+    fn deadline(&self, sock: SockId) -> Moment {
+        self.slots.find(sock).map_or(Moment::NEVER, |slot| slot.deadline)
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) enum State {
     /// The handler has closed the connection, and its id is stale. The driver still sends the pending output
     /// and waits for the peer to close.
     Closing,
+    /// As `Closing`, after the output and FIN were sent. The slot is counted in `Lingering`.
+    Lingering,
 }
 
 /// The state of the sending side.
@@ -113,7 +115,7 @@ impl<H> Slot<H> {
 
     /// Whether the handler may still use its id for this slot.
     fn is_valid_for_handler(&self) -> bool {
-        !matches!(self.state, State::Free | State::Closing)
+        !matches!(self.state, State::Free | State::Closing | State::Lingering)
     }
 }
 

@@ -96,6 +96,11 @@ impl Kernel for Sim {
 
     fn steer_evenly(&mut self, _listener: &SimHandle) {}
 
+    fn has_backlog(&mut self, listener: &SimHandle) -> bool {
+        let Socket::Listener(listener) = listener.0 else { return false };
+        self.net.with(|world| !world.listeners[listener].backlog.is_empty())
+    }
+
     fn accept(&mut self, listener: &SimHandle) -> Accepting<SimHandle> {
         let Socket::Listener(listener) = listener.0 else {
             return Accepting::Empty;

@@ -370,6 +370,60 @@ mod cases {
         rig.until("the slot's end", |rig| rig.reactor.sock_count() == 0);
     }
 
+    pub fn close_at_once_sends_the_output_and_frees_the_slot<H: Harness>() {
+        let mut rig = Rig::<H>::new();
+        let (sock, mut far) = rig.accepted();
+        rig.reactor.send(sock, b"last");
+        rig.reactor.close_at_once(sock);
+        assert!(!rig.reactor.is_live(sock));
+        assert_eq!(rig.reactor.sock_count(), 0);
+        rig.until_far_got(&mut far, b"last");
+        rig.until("the end", |_| {
+            far.receive();
+            far.is_finished()
+        });
+        rig.settle();
+        assert_eq!(rig.count(|seen| matches!(seen, Seen::Closed(..))), 0);
+    }
+
+    pub fn longest_lingering_connections_are_freed<H: Harness>() {
+        let mut rig = Rig::<H>::new();
+        let (first, mut far) = rig.accepted();
+        let (second, mut other) = rig.accepted();
+        assert!(!rig.reactor.free_lingering(0), "open connections do not linger");
+        for sock in [first, second] {
+            rig.reactor.close(sock);
+            rig.turn();
+        }
+        assert!(!rig.reactor.free_lingering(2));
+        assert!(rig.reactor.free_lingering(1));
+        assert_eq!(rig.reactor.sock_count(), 1);
+        rig.until("the first end", |_| {
+            far.receive();
+            far.is_finished()
+        });
+        other.finish();
+        rig.until("the second end", |rig| rig.reactor.sock_count() == 0);
+        assert!(!rig.reactor.free_lingering(0));
+    }
+
+    pub fn room_is_made_only_for_a_waiting_connection<H: Harness>() {
+        let mut rig = Rig::<H>::new();
+        let (_, address) = rig.listen(&loopback());
+        let asked: Rc<Cell<u32>> = Rc::default();
+        let count = Rc::clone(&asked);
+        rig.recorder.room = Some(Box::new(move |_, shortage| {
+            assert_eq!(shortage, Shortage::Slots);
+            count.set(count.get() + 1);
+            if count.get() == 1 { Room::NextTurn } else { Room::Made }
+        }));
+        let _far = rig.harness.dial(&address);
+        rig.until("the accept", |rig| rig.accepts().len() == 1);
+        rig.settle();
+        assert_eq!(asked.get(), 2);
+        assert_eq!(rig.count(|seen| matches!(seen, Seen::AcceptPaused(..))), 0);
+    }
+
     pub fn abort_resets<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let (sock, mut far) = rig.accepted();
@@ -778,6 +832,9 @@ conformance! {
     close_survives_late_bytes_from_the_peer,
     close_unblocks_a_blocked_peer,
     close_gives_up_on_a_peer_that_never_closes,
+    close_at_once_sends_the_output_and_frees_the_slot,
+    longest_lingering_connections_are_freed,
+    room_is_made_only_for_a_waiting_connection,
     abort_resets,
     reset_is_reported_while_paused,
     early_response_arrives_before_the_reset,

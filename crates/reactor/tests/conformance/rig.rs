@@ -52,6 +52,7 @@ pub trait Harness: Sized {
 }
 
 type Hook<R> = Box<dyn FnMut(&mut R, &mut Completion<'_>)>;
+type MakeRoom<R> = Box<dyn FnMut(&mut R, Shortage) -> Room>;
 
 pub struct Rig<H: Harness> {
     pub harness: H,
@@ -62,6 +63,8 @@ pub struct Rig<H: Harness> {
 pub struct Recorder<R> {
     pub seen: Vec<Seen>,
     pub hook: Option<Hook<R>>,
+    /// Makes room for each connection before it is accepted; `None`: there is always room.
+    pub room: Option<MakeRoom<R>>,
 }
 
 impl<R: Reactor> Handler<R> for Recorder<R> {
@@ -93,6 +96,14 @@ impl<R: Reactor> Handler<R> for Recorder<R> {
             hook(reactor, &mut completion);
         }
     }
+
+    fn has_room(&self, _: &R) -> bool {
+        self.room.is_none()
+    }
+
+    fn make_room(&mut self, reactor: &mut R, shortage: Shortage) -> Room {
+        self.room.as_mut().map_or(Room::None, |room| room(reactor, shortage))
+    }
 }
 
 pub const OPTIONS: ListenOptions =
@@ -116,7 +127,8 @@ impl<H: Harness> Rig<H> {
 
     pub fn with_socks_max(socks_max: usize) -> Self {
         let (harness, reactor) = H::start(socks_max);
-        Self { harness, reactor, recorder: Recorder { seen: Vec::new(), hook: None } }
+        let recorder = Recorder { seen: Vec::new(), hook: None, room: None };
+        Self { harness, reactor, recorder }
     }
 
     pub fn hook(&mut self, hook: impl FnMut(&mut H::R, &mut Completion<'_>) + 'static) {

@@ -48,6 +48,7 @@ scenes! {
     ambiguous_paths_cannot_bypass_a_route
     authenticated_connection_serves_its_client_only
     body_timeout_is_408
+    client_address_fields_are_removed
     client_reset_is_passed_to_the_server
     close_delimited_body_is_cut_by_a_reset
     connection_field_drops_the_trailers

@@ -404,7 +404,9 @@ impl Client {
                     return Err(format!("r{id} got {status} with {} bytes", answer.bytes));
                 }
             }
-            Expected::Origin | Expected::Tunnel if failed && !oracle.is_calm => {
+            Expected::Origin | Expected::Tunnel
+                if failed && (!oracle.is_calm || oracle.is_crowded && status == 503) =>
+            {
                 oracle.answers_failed += 1;
                 oracle.trace(|| format!("c{}: r{id} failed: {text}", self.index));
             }
@@ -460,7 +462,11 @@ impl Client {
             let (id, sent, back) = (tunnel.id, self.tunnel_sent, tunnel.back);
             oracle.violate(format!("the tunnel of r{id} took {sent} bytes and returned {back}"));
         }
-        if oracle.is_calm && !self.waiting.is_empty() && !self.may_close_early {
+        // To make room, a worker closes only clients without a complete request.
+        let under_way = |id: &u64| !oracle.requests[id].seen.is_empty();
+        let may_lose =
+            oracle.is_crowded && self.answer.is_none() && !self.waiting.iter().any(under_way);
+        if oracle.is_calm && !self.waiting.is_empty() && !self.may_close_early && !may_lose {
             oracle.violate(format!(
                 "c{} ends with unanswered requests ({why}): {:?}",
                 self.index, self.waiting

@@ -5,6 +5,7 @@
 //! Never: waits for a real clock.
 
 mod client;
+mod floods;
 mod line;
 mod named;
 mod oracle;
@@ -65,6 +66,7 @@ struct Sums {
     handshakes: u64,
     resumptions: u64,
     truncations: u64,
+    evicted: u64,
     permits: u64,
 }
 
@@ -81,6 +83,7 @@ impl Sums {
         self.handshakes += oracle.handshakes;
         self.resumptions += oracle.resumptions;
         self.truncations += oracle.truncations;
+        self.evicted += oracle.evicted;
         self.permits += oracle.permits;
     }
 }
@@ -134,19 +137,20 @@ fn no_seed_breaks_an_invariant() {
     let (sums, failures) = play_all(&seeds);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     let Sums { good, failed, cut, resends, tunnels, refused, header_reuses, .. } = sums;
-    let Sums { intrusions, handshakes, resumptions, truncations, permits, .. } = sums;
+    let Sums { intrusions, handshakes, resumptions, truncations, permits, evicted, .. } = sums;
     eprintln!(
         "{count} seeds from {}: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
          requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
          further requests on connections with a PROXY header, {intrusions} unsolicited responses, \
          {handshakes} TLS handshakes \
          ({resumptions} resumed), {truncations} TLS truncations, {permits} permits given to \
-         other workers",
+         other workers, {evicted} connections closed to make room",
         seeds.last().map_or(0, |range| *range.start())
     );
     if count > 100 {
         let all = [good, failed, cut, resends, tunnels, refused, header_reuses];
-        let all = [&all[..], &[intrusions, handshakes, resumptions, truncations, permits]].concat();
+        let all = [&all[..], &[intrusions, handshakes, resumptions, truncations]].concat();
+        let all = [&all[..], &[permits, evicted]].concat();
         assert!(
             all.iter().all(|number| *number > 0),
             "one of these numbers must not be 0: {all:?}"

@@ -65,18 +65,6 @@ fn client_waits_while_all_slots_are_taken() {
 }
 
 #[test]
-fn request_without_a_slot_for_its_server_is_503_without_a_retry() {
-    scene().pool("retries = 3").socks_max(2).run(|stage| {
-        let (idle, client) = (stage.dial(), stage.dial());
-        stage.hello(&idle);
-        client.send(GET);
-        assert_status(503, &stage.receive_until(&client, "for another connection\n"));
-        let counters = stage.counters();
-        assert_eq!((counters.retries.load(), counters.upstream_connects.load()), (0, 1));
-    });
-}
-
-#[test]
 fn response_before_the_end_of_the_body_keeps_the_connection() {
     let post = b"POST /synthetic?s=5&t=20 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab";
     scene().with_client(|stage, client| {
@@ -94,26 +82,6 @@ fn response_before_the_end_of_the_body_keeps_the_connection() {
         stage.wait_finished(&client);
         let took = stage.net.now().since(began);
         assert!(took < Span::from_secs(2), "the worker waits for the rest of the body: {took:?}");
-    });
-}
-
-#[test]
-fn idle_clients_are_closed_to_make_room() {
-    const SLOTS: usize = 64;
-    scene().socks_max(SLOTS).run(|stage| {
-        let mut clients = Vec::new();
-        for _ in 0..SLOTS * 2 {
-            let client = stage.dial();
-            stage.hello(&client);
-            clients.push(client);
-            // A client whose connection was closed by the worker closes it too.
-            clients.retain(|client| !client.is_finished_by_other());
-        }
-        let client = stage.dial();
-        let origin = stage.forward(&client, GET);
-        assert_status(200, &stage.respond(&origin, &client));
-        assert!(clients.len() > SLOTS / 2, "most idle clients stay: {}", clients.len());
-        assert!(stage.counters().idle_evictions.load() >= SLOTS as u64);
     });
 }
 

@@ -74,6 +74,9 @@ pub struct Oracle {
     pub violations: Vec<String>,
     /// Nothing in this run may fail: every request must get its complete response.
     pub is_calm: bool,
+    /// The workers have too few slots. They may close clients without a request under way, and let requests
+    /// wait until their time in the queue ends.
+    pub is_crowded: bool,
     /// How often a request may be sent to origins.
     pub tries_max: usize,
     /// A worker has something to do in its next turn, perhaps a request.
@@ -103,6 +106,8 @@ pub struct Oracle {
     pub handshakes: u64,
     pub resumptions: u64,
     pub truncations: u64,
+    /// Connections that the workers closed to make room, as they counted them.
+    pub evicted: u64,
     /// A hash of all bytes and events on the network.
     pub trace_hash: u64,
 }

@@ -36,6 +36,8 @@ pub struct Plan {
     pub faults: Faults,
     /// Nothing goes wrong in this run, so nothing may fail.
     pub is_calm: bool,
+    /// The worker has too few slots for all clients of this run.
+    pub is_crowded: bool,
     /// How often a request may be sent to origins.
     pub tries_max: usize,
     /// `None`: nothing listens at this address.
@@ -61,6 +63,8 @@ impl Plan {
     pub fn new(seed: u64) -> Self {
         let mut prng = Prng::new(seed ^ 0x7469_6465);
         let is_calm = prng.below(6) == 0;
+        let mut crowd = Prng::new(seed ^ 0x6372_6f77);
+        let is_crowded = is_calm && crowd.below(2) == 0;
         let pools = 1 + prng.below(3) as usize;
         let faults = match prng.below(4) {
             _ if is_calm => calm_faults(&mut prng),
@@ -105,9 +109,14 @@ impl Plan {
             secured,
             secured_pools,
             version_max,
-            socks_max: if is_calm || prng.below(3) > 0 { 64 } else { 2 + prng.below(10) as usize },
+            socks_max: match () {
+                () if is_crowded => 3 + crowd.below(10) as usize,
+                () if is_calm || prng.below(3) > 0 => 64,
+                () => 2 + prng.below(10) as usize,
+            },
             faults,
             is_calm,
+            is_crowded,
             tries_max,
             origins,
             clients,

@@ -59,6 +59,14 @@ pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Oracle, String>
         oracle.permits += counters.permits_received.load();
         oracle.resumptions += counters.tls_resumptions.load();
         oracle.truncations += counters.tls_truncations.load();
+        let evicted = [
+            &counters.evicted_upstream,
+            &counters.evicted_lingering,
+            &counters.evicted_silent,
+            &counters.evicted_unfinished,
+            &counters.evicted_idle,
+        ];
+        oracle.evicted += evicted.iter().map(|counter| counter.load()).sum::<u64>();
     }
     outcome.map(|()| oracle)
 }
@@ -102,6 +110,7 @@ impl Run {
         let mut oracle = Oracle {
             now: net.now(),
             is_calm: plan.is_calm,
+            is_crowded: plan.is_crowded,
             tries_max: plan.tries_max,
             traces,
             ..Oracle::default()

@@ -50,9 +50,21 @@ impl Keys {
     /// The TLS plan of a worker. `listener` and `pools` say which of them use TLS; `servers` holds the number
     /// of servers of each pool.
     pub fn plan(&self, listener: bool, pools: &[bool], servers: &[usize]) -> TlsPlan {
-        let acceptor = self.acceptor.clone();
-        let listener =
-            listener.then_some(ListenerPlan { acceptor, handshake_timeout: HANDSHAKE_TIMEOUT });
+        self.plan_of_listeners(&[listener], pools, servers)
+    }
+
+    /// As `plan`, for several listeners.
+    pub fn plan_of_listeners(
+        &self,
+        listeners: &[bool],
+        pools: &[bool],
+        servers: &[usize],
+    ) -> TlsPlan {
+        let listener = || ListenerPlan {
+            acceptor: self.acceptor.clone(),
+            handshake_timeout: HANDSHAKE_TIMEOUT,
+        };
+        let listeners = listeners.iter().map(|secured| secured.then(listener)).collect();
         let pool = |(secured, count): (&bool, &usize)| {
             secured.then(|| PoolPlan {
                 name: "p".to_owned(),
@@ -61,6 +73,6 @@ impl Keys {
             })
         };
         let pools = pools.iter().zip(servers).map(pool).collect();
-        TlsPlan { listeners: vec![listener], pools, clock: self.clock.clone() }
+        TlsPlan { listeners, pools, clock: self.clock.clone() }
     }
 }

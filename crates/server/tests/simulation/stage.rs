@@ -6,6 +6,7 @@
 use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Span};
 use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor, SimServer};
+use tidegate_secure::TlsPlan;
 use tidegate_server::counters::WorkerCounters;
 
 use crate::peer::harness::Harness;
@@ -197,11 +198,13 @@ pub struct Scene<'a> {
     /// Connections that the worker may hold.
     socks_max: usize,
     faults: Faults,
+    tls: TlsPlan,
 }
 
 /// A scene without anything special.
 pub fn scene<'a>() -> Scene<'a> {
-    Scene { listener: "", pool: "", socks_max: 100, faults: Faults::none() }
+    let (faults, tls) = (Faults::none(), TlsPlan::default());
+    Scene { listener: "", pool: "", socks_max: 100, faults, tls }
 }
 
 impl<'a> Scene<'a> {
@@ -221,9 +224,14 @@ impl<'a> Scene<'a> {
         Self { faults, ..self }
     }
 
+    pub fn tls(self, tls: TlsPlan) -> Self {
+        Self { tls, ..self }
+    }
+
     /// Plays the scene. `play` drops all connections when it ends; then the worker must hold nothing.
     pub fn run(self, play: impl FnOnce(&mut Stage)) {
         let mut stage = Stage::with_slots(self.listener, self.pool, self.socks_max);
+        stage.harness = stage.harness.secured(&self.tls);
         stage.net.set_faults(self.faults);
         play(&mut stage);
         stage.end();

@@ -105,6 +105,9 @@ fn bad_hosts() -> Vec<Vector> {
 fn forms() -> Vec<Vector> {
     let with = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
     let bad = |name, rule, target: &str| refuse(name, rule, &[400], with(target));
+    // The head is valid, so the connection stays open.
+    let with_nul =
+        |name, target: &str| accept(name, "3986 7.3", with(target)).statuses(&[400]).seen(0);
     vec![
         accept("absolute form", "9112 3.2.2 MUST", with("http://h/a?b"))
             .origin(&[Check::Start("GET /a?b HTTP/1.1"), Check::Has("host", "h")]),
@@ -154,6 +157,8 @@ fn forms() -> Vec<Vector> {
         bad("a fragment in the target", "9112 3.2", "/a#b"),
         bad("a fragment in an absolute target", "9112 3.2", "http://h/#b"),
         bad("a quote in the target", "9112 3.2", "/\"a\""),
+        with_nul("an encoded NUL", "/a%00b"),
+        with_nul("an encoded NUL at the end", "/a.php%00"),
         bad("angle brackets in the target", "9112 3.2", "/<a>"),
         bad("a backslash in the path", "9112 3.2", "/a\\b"),
         bad("a target beyond ASCII", "9112 3.2", "/\u{e9}"),
@@ -182,7 +187,6 @@ fn kept_targets() -> Vec<Vector> {
         kept("a URL as query", "GET /a?u=http://b/?c HTTP/1.1"),
         kept("sub-delimiters", "GET /!$&'()*+,;=:@-._~ HTTP/1.1"),
         kept("parameters of a segment", "GET /a;b=1/c;d HTTP/1.1"),
-        kept("an encoded NUL", "GET /a%00b HTTP/1.1"),
         kept("an encoded CRLF", "GET /a%0d%0aX:%20y HTTP/1.1"),
         kept("a colon in the first segment", "GET /a:b HTTP/1.1"),
     ]

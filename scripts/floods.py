@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""Compares how Tidegate and HAProxy serve their clients while others waste all connection slots.
+
+For each flood and number of slots, both proxies run with one thread, the same limit of connections and the same origin.
+20 kept clients ask 10 times a second each, alternately a response of the proxy's route to the origin; 5 new clients a
+second connect, ask once and leave. After a second of calm the flood begins: one process opens connections as fast as the
+proxy takes them, up to 3000 at a time, and wastes them in its own way. The table has the latencies of kept and new clients
+during the flood (a request counts from the time when it was due, a reconnect included) and what failed.
+
+    scripts/floods.py [--tidegate PATH] [--slots 64,1000] [--floods silent,head,...] [--seconds 5]
+
+Needs only the standard library, `haproxy` and `openssl`. Uses free ports of 127.0.0.1 and no other hosts.
+"""
+import argparse
+import asyncio
+import errno
+import multiprocessing
+import os
+import pathlib
+import resource
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KEPT, KEPT_EVERY_S, NEW_EVERY_S = 20, 0.1, 0.2
+OPEN_MAX = 3000
+PATIENCE_S = 10
+LARGE_BYTES = 16 << 20
+SMALL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+FLOODS = ["none", "silent", "head", "tls", "idle", "pools", "slow", "closed"]
+TIDEGATE = """
+[server]
+workers = 1
+connections-max = {slots}
+[[listener]]
+name = "web"
+bind = "127.0.0.1:{port}"
+backlog = 4096
+[[listener]]
+name = "tls"
+bind = "127.0.0.1:{tls_port}"
+backlog = 4096
+tls = {{ certificates = [{{ cert = "{pem}", key = "{pem}" }}] }}
+[[route]]
+path = "/other"
+proxy = "other"
+[[route]]
+proxy = "origin"
+[pool.origin]
+servers = ["127.0.0.1:{origin}"]
+[pool.other]
+servers = ["127.0.0.1:{origin}"]
+"""
+HAPROXY = """
+global
+    nbthread 1
+    maxconn {slots}
+defaults
+    mode http
+    timeout connect 3s
+    timeout client 30s
+    timeout server 60s
+    timeout http-request 10s
+    timeout http-keep-alive 60s
+    http-reuse always
+frontend web
+    bind 127.0.0.1:{port} backlog 4096
+    bind 127.0.0.1:{tls_port} ssl crt {pem} backlog 4096
+    use_backend other if {{ path /other }}
+    default_backend origin
+backend origin
+    server origin 127.0.0.1:{origin}
+backend other
+    server origin 127.0.0.1:{origin}
+"""
+
+
+def serve_origin(listener):
+    """Answers every request at once; /large gets a large body."""
+    poll, conns = select.epoll(), {}
+    listener.setblocking(False)
+    poll.register(listener, select.EPOLLIN)
+    large = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % LARGE_BYTES + bytes(LARGE_BYTES)
+    while True:
+        for fd, _ in poll.poll():
+            if fd == listener.fileno():
+                try:
+                    conn, _ = listener.accept()
+                except OSError:
+                    continue
+                conn.setblocking(False)
+                conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                conns[conn.fileno()] = [conn, b"", memoryview(b"")]
+                poll.register(conn, select.EPOLLIN)
+                continue
+            entry = conns[fd]
+            conn, got, rest = entry
+            try:
+                if rest:
+                    entry[2] = rest[conn.send(rest):]
+                else:
+                    data = conn.recv(65536)
+                    if not data:
+                        raise ConnectionError
+                    *heads, entry[1] = (got + data).split(b"\r\n\r\n")
+                    for head in heads:
+                        answer = memoryview(large if b"/large" in head else SMALL)
+                        entry[2] = answer[conn.send(answer):]
+                poll.modify(conn, select.EPOLLOUT if entry[2] else select.EPOLLIN)
+            except BlockingIOError:
+                pass
+            except OSError:
+                poll.unregister(conn)
+                conn.close()
+                del conns[fd]
+
+
+def attack(kind, port, tls_port, until):
+    """Opens connections at full speed and wastes them."""
+    request = b"GET %s HTTP/1.1\r\nHost: a\r\n%s\r\n"
+    first = {
+        "silent": b"",
+        "head": b"G",
+        "tls": bytes([22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]),
+        "idle": request % (b"/", b""),
+        "pools": request % (b"/", b""),
+        "slow": request % (b"/large", b""),
+        "closed": request % (b"/", b"Connection: close\r\n"),
+    }[kind]
+    address = ("127.0.0.1", tls_port if kind == "tls" else port)
+    poll, conns, opened = select.epoll(), {}, 0
+    read = kind in ("idle", "pools", "closed")
+
+    def drop(fd):
+        conns.pop(fd)[0].close()
+
+    while time.monotonic() < until:
+        for _ in range(64):
+            if len(conns) >= OPEN_MAX:
+                break
+            conn = socket.socket()
+            conn.setblocking(False)
+            if kind == "slow":
+                conn.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            error = conn.connect_ex(address)
+            if error not in (0, errno.EINPROGRESS):
+                conn.close()
+                break
+            conns[conn.fileno()] = [conn, 0]
+            poll.register(conn, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET | select.EPOLLRDHUP)
+            opened += 1
+        for fd, event in poll.poll(0.001 if len(conns) >= OPEN_MAX else 0, 1024):
+            if fd not in conns:
+                continue
+            entry = conns[fd]
+            try:
+                if event & (select.EPOLLERR | select.EPOLLHUP):
+                    drop(fd)
+                elif event & select.EPOLLRDHUP and kind != "closed":
+                    drop(fd)
+                elif event & select.EPOLLOUT and entry[1] == 0:
+                    entry[1] = 1
+                    if first:
+                        entry[0].send(first)
+                elif event & select.EPOLLIN and read:
+                    entry[0].recv(4096)
+                    if kind == "pools" and entry[1] == 1:
+                        entry[1] = 2
+                        entry[0].send(request % (b"/other", b""))
+            except OSError:
+                drop(fd)
+        if kind == "head" and conns:
+            # Every head goes on byte by byte.
+            for entry in list(conns.values())[: 64]:
+                if 0 < entry[1] < 1000:
+                    entry[1] += 1
+                    try:
+                        entry[0].send(b"G")
+                    except OSError:
+                        pass
+    os._exit(0)
+
+
+async def ask(line):
+    reader, writer = line
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(int(f.split(b":")[1]) for f in head.lower().split(b"\r\n") if f.startswith(b"content-length"))
+    await reader.readexactly(length)
+    return int(head.split()[1])
+
+
+async def measure_clients(port, began, seconds, results):
+    """Lets kept and new clients ask; records (kind, due, latency or None, reconnects)."""
+    connect = lambda: asyncio.open_connection("127.0.0.1", port)
+    end = began + seconds
+
+    async def request(kind, due, line):
+        reconnects = 0
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    try:
+                        line = line or await connect()
+                        status = await ask(line)
+                        break
+                    except (OSError, asyncio.IncompleteReadError):
+                        if line:
+                            line[1].close()
+                        line, reconnects = None, reconnects + 1
+                        if kind == "new":
+                            status = 0
+                            break
+        except TimeoutError:
+            status = 0
+            if line:
+                line[1].close()
+            line = None
+        latency = time.monotonic() - due
+        results.append((kind, due, latency if status == 200 else None, reconnects))
+        return line
+
+    async def kept(index):
+        line, due = None, began + index * KEPT_EVERY_S / KEPT
+        while due < end:
+            await asyncio.sleep(max(0, due - time.monotonic()))
+            line = await request("kept", due, line)
+            due = max(due + KEPT_EVERY_S, time.monotonic() - PATIENCE_S)
+
+    async def new():
+        due, tasks = began + NEW_EVERY_S / 2, []
+
+        async def one(due):
+            line = await request("new", due, None)
+            if line:
+                line[1].close()
+
+        while due < end:
+            await asyncio.sleep(max(0, due - time.monotonic()))
+            tasks.append(asyncio.create_task(one(due)))
+            due += NEW_EVERY_S
+        await asyncio.gather(*tasks)
+
+    await asyncio.gather(new(), *(kept(index) for index in range(KEPT)))
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def play(name, flood, slots, seconds, options, place):
+    origin_socket = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    port, tls_port = free_ports(2)
+    values = {
+        "slots": slots, "port": port, "tls_port": tls_port,
+        "origin": origin_socket.getsockname()[1], "pem": place / "both.pem",
+    }
+    config = place / name
+    config.write_text((TIDEGATE if name == "tidegate" else HAPROXY).format(**values))
+    command = [options.tidegate, "run", config] if name == "tidegate" else ["haproxy", "-db", "-f", config]
+    origin = multiprocessing.Process(target=serve_origin, args=(origin_socket,), daemon=True)
+    origin.start()
+    proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        for _ in range(200):
+            if proxy.poll() is not None:
+                raise SystemExit(f"{name} ended: {proxy.stderr.read().decode()}")
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.02)
+        began, results = time.monotonic() + 0.2, []
+        until = began + 1 + seconds
+
+        def flooder():
+            time.sleep(max(0, began + 1 - time.monotonic()))
+            attack(flood, port, tls_port, until)
+
+        attacker = multiprocessing.Process(target=flooder, daemon=True)
+        if flood != "none":
+            attacker.start()
+        asyncio.run(measure_clients(port, began, 1 + seconds, results))
+        if flood != "none":
+            attacker.join(PATIENCE_S)
+            attacker.kill()
+    finally:
+        origin.kill()
+        proxy.send_signal(signal.SIGKILL)
+        proxy.wait()
+        origin_socket.close()
+    return [result for result in results if result[1] > began + 1]
+
+
+def describe(results, kind):
+    all_of = [result for result in results if result[0] == kind]
+    good = sorted(result[2] for result in all_of if result[2] is not None)
+    failed, lost = len(all_of) - len(good), sum(result[3] for result in all_of)
+    if not good:
+        return f"{'-':>8}{'-':>9}{'-':>9}{failed:>7}{lost:>6}{len(all_of):>7}"
+    at = lambda share: good[min(len(good) - 1, int(share * len(good)))] * 1000
+    return f"{at(0.5):8.1f}{at(0.99):9.1f}{good[-1] * 1000:9.1f}{failed:7}{lost:6}{len(all_of):7}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tidegate", default=str(ROOT / "target/release/tidegate"))
+    parser.add_argument("--slots", default="64,1000")
+    parser.add_argument("--floods", default=",".join(FLOODS))
+    parser.add_argument("--seconds", type=float, default=5)
+    options = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    heads = f"{'p50':>8}{'p99':>9}{'max ms':>9}{'failed':>7}{'lost':>6}{'asked':>7}"
+    print(f"{'flood':8}{'slots':>6} {'proxy':9} kept:{heads}  new:{heads}", flush=True)
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+             "-subj", "/CN=a.example", "-addext", "subjectAltName=DNS:a.example",
+             "-keyout", place / "key.pem", "-out", place / "cert.pem"],
+            check=True, stderr=subprocess.DEVNULL,
+        )
+        (place / "both.pem").write_bytes((place / "cert.pem").read_bytes() + (place / "key.pem").read_bytes())
+        for slots in map(int, options.slots.split(",")):
+            for flood in options.floods.split(","):
+                for name in ("haproxy", "tidegate"):
+                    results = play(name, flood, slots, options.seconds, options, place)
+                    kept, new = describe(results, "kept"), describe(results, "new")
+                    print(f"{flood:8}{slots:6} {name:9}      {kept}      {new}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
