@@ -119,7 +119,7 @@ pub static POOL: Section = Section {
     )],
 };
 
-const SERVER_ADDRESS: &str = "\"IP:PORT\", \"NAME:PORT\" or \"unix:/PATH\"";
+const SERVER_ADDRESS: &str = "\"IP:PORT\", \"NAME:PORT\" or \"unix:PATH\"";
 
 /// `{ address, ... }` of a pool's servers.
 pub static UPSTREAM: Section = Section {
