@@ -2,8 +2,10 @@
 //! In: `embedded.toml` and `web/index.html`, compiled in. Out: text, or the checked configuration.
 //! Invariant: the text parses without a warning; a test checks this.
 
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use crate::file::parse;
-use crate::model::Config;
+use crate::model::{Bind, Config, ServerAddress};
 
 const TEXT: &str = include_str!("embedded.toml");
 const PAGE: &str = include_str!("../../../web/index.html");
@@ -26,7 +28,7 @@ pub fn embedded_text() -> String {
     DOCUMENTS.iter().fold(text, |text, (mark, document)| text.replace(mark, document.trim_end()))
 }
 
-/// The embedded configuration, checked.
+/// The embedded configuration, checked. Its only listener also takes the role of the servers behind the proxy.
 ///
 /// # Panics
 /// If the compiled-in text is invalid, which a test rules out.
@@ -38,11 +40,55 @@ pub fn embedded() -> Config {
     }
 }
 
+/// The embedded configuration on another address.
+///
+/// # Panics
+/// As [`embedded`].
+#[must_use]
+pub fn embedded_at(bind: &Bind) -> Config {
+    let mut config = embedded();
+    let server = match bind {
+        Bind::Tcp(address) => {
+            let mut address = *address;
+            if address.ip().is_unspecified() {
+                address.set_ip(match address {
+                    SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                    SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+                });
+            }
+            ServerAddress::Ip(address)
+        }
+        Bind::Unix(path) => ServerAddress::Unix(path.clone()),
+    };
+    for listener in &mut config.listeners {
+        listener.bind = bind.clone();
+    }
+    for upstream in config.pools.iter_mut().flat_map(|pool| &mut pool.servers) {
+        upstream.address = server.clone();
+    }
+    config
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Action, Bind};
+    use crate::model::Action;
     use crate::parse_with_warnings;
+
+    #[test]
+    fn another_address_is_also_that_of_the_server_behind_the_proxy() {
+        assert_eq!(embedded().listeners.len(), 1);
+        assert_eq!(embedded_at(&embedded().listeners[0].bind), embedded());
+        for (bind, server) in
+            [("127.0.0.1:9", "127.0.0.1:9"), ("0.0.0.0:9", "127.0.0.1:9"), ("[::]:9", "[::1]:9")]
+        {
+            let config = embedded_at(&Bind::Tcp(bind.parse().expect("an address")));
+            let server = ServerAddress::Ip(server.parse().expect("an address"));
+            assert_eq!(config.pools[0].servers[0].address, server, "{bind}");
+        }
+        let config = embedded_at(&Bind::Unix("/run/a".to_owned()));
+        assert_eq!(config.pools[0].servers[0].address, ServerAddress::Unix("/run/a".to_owned()));
+    }
 
     #[test]
     fn parses_without_a_warning_and_binds_loopback_only() {

@@ -13,6 +13,7 @@ use crate::listeners::{self, Listeners};
 use crate::loops;
 use crate::model::{Config, Server};
 use crate::pattern;
+use crate::places::Places;
 use crate::pools::{self, Pools};
 use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
@@ -37,7 +38,27 @@ pub fn parse(text: &str, file_name: &str) -> Result<Config, Errors> {
 /// # Errors
 /// As [`parse`].
 pub fn parse_with_warnings(text: &str, file_name: &str) -> Result<(Config, Warnings), Errors> {
+    parse_in_folder(text, file_name, "").map(|loaded| (loaded.config, loaded.warnings))
+}
+
+/// A checked file.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// Valid settings that are probably not intended.
+    pub warnings: Warnings,
+    /// The places of files and of names of servers, for errors that are found outside of this crate.
+    pub places: Places,
+}
+
+/// As [`parse_with_warnings`]. Relative paths of the file start from `folder` (empty: the working directory).
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_in_folder(text: &str, file_name: &str, folder: &str) -> Result<Loaded, Errors> {
     let mut notes = Notes::default();
+    folder.clone_into(&mut notes.folder);
     if text.len() > FILE_BYTES_MAX {
         let what = format!("the file is too large: {} bytes", text.len());
         let note = Note::new(Kind::Syntax, 0..0, what);
@@ -71,7 +92,8 @@ pub fn parse_with_warnings(text: &str, file_name: &str) -> Result<(Config, Warni
     if !notes.is_clean() {
         return Err(notes.into_errors(text, file_name));
     }
-    Ok((config, notes.into_warnings(text, file_name)))
+    let places = core::mem::take(&mut notes.places);
+    Ok(Loaded { config, warnings: notes.into_warnings(text, file_name), places })
 }
 
 /// The line of the key that the duplicate at `second` repeats: the last one before it with the same name, unless it is

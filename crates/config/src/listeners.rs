@@ -12,6 +12,7 @@ use crate::model::{
 };
 use crate::nearest::nearest;
 use crate::pattern::{self, Complaint};
+use crate::places::Owner;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, describe};
 use crate::tls;
@@ -61,6 +62,7 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Listeners {
     for table in file.open_rows("listener", notes) {
         let listener = read_one(&table, notes);
         check_duplicates(&found, &listener, &table, notes);
+        notes.places.assign(Owner::Listener(found.listeners.len()));
         found.listeners.push(listener);
         found.places.push(table.place.clone());
     }
@@ -79,6 +81,10 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
     if let Some(text) = table.text("bind", notes) {
         name.clone_from(&text.text);
         match pattern::parse_bind(&text.text) {
+            Ok(Bind::Unix(path)) => match pattern::parse_unix(&notes.resolve(&path)) {
+                Ok(path) => bind = Bind::Unix(path),
+                Err(complaint) => notes.error(refused("bind", &text, complaint)),
+            },
             Ok(address) => bind = address,
             Err(complaint) => notes.error(refused("bind", &text, complaint)),
         }

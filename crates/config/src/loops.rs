@@ -10,7 +10,7 @@ use core::ops::Range;
 use crate::listeners::Listeners;
 use crate::model::{
     Action, Bind, HostPattern, Listener, PathPattern, Redirect, RedirectPiece, Route, Segment,
-    ServerAddress,
+    ServerAddress, UpstreamHost,
 };
 use crate::pools::Pools;
 use crate::reach::{covers_host, covers_path};
@@ -44,6 +44,7 @@ pub(crate) fn check(
                     let mut listeners = file.applying(route);
                     listeners.find(|(_, listener)| is_own(&listener.bind, &server.address))
                 });
+                let own = own.filter(|(at, _)| !file.ends_elsewhere(index, &proxy.host, *at));
                 if let Some((_, listener)) = own {
                     let what = format!(
                         "the pool of this route contains the address of its own listener {:?}: requests would loop",
@@ -150,6 +151,23 @@ impl<'f> File<'f> {
     ) -> impl Iterator<Item = (usize, &'f Listener)> + 'r {
         let all = self.listeners.iter().enumerate();
         all.filter(|(at, _)| route.listener.is_none_or(|only| only == *at))
+    }
+
+    /// Whether the requests that the route at `index` forwards with this host to `listener` match an earlier route,
+    /// which answers every request for the host.
+    fn ends_elsewhere(&self, index: usize, host: &UpstreamHost, listener: usize) -> bool {
+        let UpstreamHost::Replace(name) = host else { return false };
+        let (earlier, _) = self.routes.split_at(index);
+        earlier.iter().any(|(route, _)| {
+            let every_request = route.path.is_none()
+                && route.methods.is_empty()
+                && route.headers.is_empty()
+                && route.client_cert.is_none();
+            every_request
+                && route.listener.is_none_or(|only| only == listener)
+                && matches!(&route.host, Some(HostPattern::Exact(host)) if host.eq_ignore_ascii_case(name))
+                && !matches!(route.action, Action::Proxy(_))
+        })
     }
 
     /// Whether a request that `route` (at `index`) redirects at `listener` comes back to it again and again.

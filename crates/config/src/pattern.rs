@@ -142,9 +142,10 @@ fn port_above_limit(text: &str) -> Option<&str> {
     (is_number && port.parse::<u16>().is_err()).then_some(port)
 }
 
-fn parse_unix(path: &str) -> Result<String, Complaint> {
-    if !path.starts_with('/') {
-        return complain("the path is not absolute", "write \"unix:/run/tidegate/web.sock\"");
+/// The path of a unix socket. A relative one starts from the folder of the file.
+pub(crate) fn parse_unix(path: &str) -> Result<String, Complaint> {
+    if path.is_empty() || path.starts_with('@') || path.ends_with('/') {
+        return complain("not the path of a socket", "write \"unix:/run/tidegate/web.sock\"");
     }
     if path.len() > UNIX_PATH_BYTES_MAX {
         let what = format!("the path has {} bytes", path.len());
@@ -576,7 +577,8 @@ mod tests {
         assert_eq!(parse_bind("unix:/a"), Ok(Bind::Unix("/a".into())));
         assert_eq!(parse_bind("::1").unwrap_err().help, "write \"[::1]:8080\"");
         let long = format!("unix:/{}", "a".repeat(UNIX_PATH_BYTES_MAX));
-        for text in ["", ":80", "80", "localhost:80", "unix:a", "10.0.0.1", long.as_str()] {
+        for text in ["", ":80", "80", "localhost:80", "unix:", "unix:@a", "10.0.0.1", long.as_str()]
+        {
             assert!(parse_bind(text).is_err(), "{text:?}");
         }
         assert_eq!(parse_server("app:80"), Ok(ServerAddress::Name("app".into(), 80)));

@@ -9,6 +9,7 @@ use crate::keys::{POOL, UPSTREAM};
 use crate::listeners::{refused, unknown_name};
 use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
 use crate::pattern::{self, Complaint};
+use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, Value, describe, wrong_type};
 use crate::tls;
@@ -60,6 +61,7 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Pools {
             Some(table) => read_one(name.text, &table, notes),
             None => named(name.text),
         };
+        notes.places.assign(Owner::Pool(found.pools.len()));
         found.pools.push(pool);
         found.places.push(place);
     }
@@ -169,8 +171,19 @@ fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
 }
 
 fn read_address(key: &str, text: &Located, notes: &mut Notes) -> Option<ServerAddress> {
-    match pattern::parse_server(&text.text) {
-        Ok(address) => Some(address),
+    let address = pattern::parse_server(&text.text).and_then(|address| match address {
+        ServerAddress::Unix(path) => {
+            pattern::parse_unix(&notes.resolve(&path)).map(ServerAddress::Unix)
+        }
+        address => Ok(address),
+    });
+    match address {
+        Ok(address) => {
+            if let ServerAddress::Name(name, port) = &address {
+                notes.places.mark(format!("{name}:{port}"), text.place.clone());
+            }
+            Some(address)
+        }
         Err(complaint) => {
             notes.error(refused(key, text, complaint));
             None

@@ -6,6 +6,8 @@
 use core::fmt;
 use core::ops::Range;
 
+use crate::places::Places;
+
 /// Maximum number of findings that are kept; further ones are only counted.
 pub const MISTAKES_MAX: usize = 100;
 /// Maximum number of characters of a line that an excerpt shows.
@@ -16,6 +18,8 @@ const QUOTED_CHARS_MAX: usize = 60;
 /// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// A certificate, key or list that cannot be used.
+    Certificate,
     /// Settings that exclude each other.
     Conflict,
     /// A name or an address that is already in use.
@@ -26,6 +30,8 @@ pub enum Kind {
     Missing,
     /// A setting that only a later version supports.
     NotYet,
+    /// The name of a server that cannot be resolved.
+    Name,
     /// A reference to a name that is not defined.
     Reference,
     /// The text is not TOML, or it is too large.
@@ -47,11 +53,13 @@ impl Kind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Certificate => "certificate",
             Self::Conflict => "conflict",
             Self::Duplicate => "duplicate",
             Self::Loop => "loop",
             Self::Missing => "missing",
             Self::NotYet => "not-yet",
+            Self::Name => "name",
             Self::Reference => "reference",
             Self::Syntax => "syntax",
             Self::Type => "type",
@@ -226,9 +234,13 @@ impl Note {
     }
 }
 
-/// Collects findings while a file is read.
+/// Collects findings, and the places of files and names, while a file is read.
 #[derive(Default)]
 pub(crate) struct Notes {
+    /// The folder that relative paths start from; empty: the working directory.
+    pub(crate) folder: String,
+    /// The places of files and of names of servers.
+    pub(crate) places: Places,
     /// Errors, in the order of discovery.
     errors: Vec<Note>,
     /// Warnings, in the order of discovery.
@@ -242,6 +254,16 @@ impl Notes {
 
     pub(crate) fn warn(&mut self, note: Note) {
         self.warnings.push(note);
+    }
+
+    /// The path that a path of the file stands for: relative paths start from the folder of the file.
+    pub(crate) fn resolve(&self, path: &str) -> String {
+        match self.folder.as_str() {
+            "" => path.to_owned(),
+            _ if path.starts_with('/') => path.to_owned(),
+            folder if folder.ends_with('/') => format!("{folder}{path}"),
+            folder => format!("{folder}/{path}"),
+        }
     }
 
     pub(crate) fn is_clean(&self) -> bool {

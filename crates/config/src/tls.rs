@@ -10,6 +10,7 @@ use crate::listeners::refused;
 use crate::model::{CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity};
 use crate::nearest::nearest;
 use crate::pattern::Complaint;
+use crate::places::{SERVER_NAME, TLS};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, describe, wrong_type};
 use crate::words::TlsWord;
@@ -17,6 +18,7 @@ use crate::words::TlsWord;
 /// `tls` of a listener.
 pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<ListenerTls> {
     let value = table.value("tls")?;
+    notes.places.mark(TLS, table.key_place("tls"));
     if value.get_ref().as_table().is_none() {
         return table.word("tls", notes).map(|word| match word {
             TlsWord::SelfSigned => ListenerTls::default(),
@@ -58,7 +60,7 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
         tls.tickets = match text.text.as_str() {
             "own" => TicketSource::Own,
             "off" => TicketSource::Off,
-            path => TicketSource::File(path.to_owned()),
+            _ => TicketSource::File(resolve(text, notes)),
         };
     }
     table.set_duration("handshake-timeout", &mut tls.handshake_timeout, notes);
@@ -68,6 +70,7 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
 /// `tls` of a pool.
 pub(crate) fn read_pool(table: &Table<'_>, notes: &mut Notes) -> Option<PoolTls> {
     let value = table.value("tls")?;
+    notes.places.mark(TLS, table.key_place("tls"));
     if value.get_ref().as_table().is_none() {
         table.flag("tls", notes).then_some(())?;
         return Some(PoolTls::default());
@@ -89,7 +92,10 @@ pub(crate) fn read_pool(table: &Table<'_>, notes: &mut Notes) -> Option<PoolTls>
         let note = Note::new(Kind::Conflict, table.key_place("verify"), what);
         notes.error(note.help("remove `verify`"));
     }
-    tls.server_name = table.text("server-name", notes).map(|text| text.text);
+    if let Some(name) = table.text("server-name", notes) {
+        notes.places.mark(SERVER_NAME, name.place);
+        tls.server_name = Some(name.text);
+    }
     if let Some(client) = table.open_table("client-cert", notes) {
         tls.client_cert = read_certificate(&client, notes);
     }
@@ -118,7 +124,7 @@ fn read_certificates(table: &Table<'_>, notes: &mut Notes) -> Vec<CertificatePat
 fn read_certificate(table: &Table<'_>, notes: &mut Notes) -> Option<CertificatePaths> {
     let cert = read_path(table, "cert", notes);
     let key = read_path(table, "key", notes);
-    let ocsp = table.text_if_known("ocsp", notes).map(|text| text.text);
+    let ocsp = table.text_if_known("ocsp", notes).map(|text| resolve(text, notes));
     Some(CertificatePaths { cert: cert?, key: key?, ocsp })
 }
 
@@ -142,7 +148,14 @@ fn check_path(name: &str, text: Located, notes: &mut Notes) -> Option<String> {
         notes.error(refused(name, &text, complaint));
         return None;
     }
-    Some(text.text)
+    Some(resolve(text, notes))
+}
+
+/// The path that a path of the file stands for; its place is remembered.
+fn resolve(text: Located, notes: &mut Notes) -> String {
+    let path = notes.resolve(&text.text);
+    notes.places.mark(&path, text.place);
+    path
 }
 
 fn read_names(

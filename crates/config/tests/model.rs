@@ -179,3 +179,37 @@ servers = ["[::1]:80"]
     assert_eq!((pool.retries, pool.queue_max, pool.queue_half_closed), (0, 8, true));
     assert_eq!(config.pools[1].balance, Balance::RoundRobin);
 }
+
+#[test]
+fn relative_paths_start_from_the_folder_of_the_file() {
+    let text = r#"
+[[listener]]
+bind = "unix:run/web.sock"
+tls = { certificates = [{ cert = "a.pem", key = "/b.key", ocsp = "c" }], tickets = "d",
+        client-auth = "required", client-ca = "e", client-crl = "f" }
+[[route]]
+proxy = "p"
+[pool.p]
+servers = ["unix:g", { address = "unix:/h" }, "i:1"]
+tls = { ca = "j", crl = ["k", "/l"], client-cert = { cert = "m", key = "n" }, server-name = "o" }
+"#;
+    let paths = |folder: &str| {
+        let loaded =
+            tidegate_config::parse_in_folder(text, "site.toml", folder).expect("it is valid");
+        let shown = format!("{:?}", loaded.config);
+        let is_path = |word: &&str| word.contains('/') || word.len() == 1 || word.contains(".pem");
+        shown.split('"').skip(1).step_by(2).filter(is_path).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (folder, lead) in [("", ""), ("etc", "etc/"), ("/etc/", "/etc/"), ("/", "/")] {
+        let found = paths(folder);
+        for name in ["run/web.sock", "a.pem", "c", "d", "e", "f", "g", "j", "k", "m", "n"] {
+            assert!(found.contains(&format!("{lead}{name}")), "{folder:?} {name}: {found:?}");
+        }
+        for absolute in ["/b.key", "/h", "/l"] {
+            assert!(found.contains(&absolute.to_owned()), "{folder:?} {absolute}: {found:?}");
+        }
+    }
+    let long = format!("/{}", "x".repeat(120));
+    let errors = tidegate_config::parse_in_folder(text, "site.toml", &long).expect_err("too long");
+    assert!(errors.to_string().contains("the path has 1"), "{errors}");
+}

@@ -14,6 +14,8 @@ use tidegate_config::model::{
     CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ProxyVersion, ServerAddress,
     TicketSource, TlsIdentity, TlsVersion,
 };
+use tidegate_config::places::{Finding, Owner, SERVER_NAME, TLS};
+use tidegate_config::report::Kind;
 use tidegate_secure::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
 use tidegate_wire::tls::{
     self, Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, PeerIdentity,
@@ -27,6 +29,8 @@ const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 #[derive(Debug)]
 pub struct TlsFault {
     /// The listener or pool that uses it.
+    pub owner: Owner,
+    /// Its name, for messages: `listener web`.
     pub place: String,
     /// The file, or the setting if no file is at fault.
     pub subject: String,
@@ -40,6 +44,13 @@ impl core::fmt::Display for TlsFault {
     }
 }
 impl std::error::Error for TlsFault {}
+
+impl From<TlsFault> for Finding {
+    fn from(fault: TlsFault) -> Self {
+        let TlsFault { owner, subject, what, .. } = fault;
+        Self { kind: Kind::Certificate, owner, subject, what }
+    }
+}
 
 /// Loads TLS files, and holds the state that outlives a reload: the clock and the ticket keys.
 #[derive(Debug, Default)]
@@ -74,15 +85,15 @@ impl TlsLoader {
         self.keeps_names =
             config.pools.iter().any(|pool| pool.proxy_protocol == Some(ProxyVersion::V2));
         let mut faults = Vec::new();
-        for listener in &config.listeners {
+        for (index, listener) in config.listeners.iter().enumerate() {
             plan.listeners.push(listener.tls.as_ref().and_then(|tls| {
-                let mut reading = Reading::new(format!("listener {}", listener.name), &mut faults);
+                let mut reading = Reading::new(Owner::Listener(index), &listener.name, &mut faults);
                 self.load_listener(tls, &mut reading, now_unix_seconds, make)
             }));
         }
-        for pool in &config.pools {
+        for (index, pool) in config.pools.iter().enumerate() {
             plan.pools.push(pool.tls.as_ref().and_then(|tls| {
-                let mut reading = Reading::new(format!("pool {}", pool.name), &mut faults);
+                let mut reading = Reading::new(Owner::Pool(index), &pool.name, &mut faults);
                 load_pool(pool, tls, &mut reading, &self.clock)
             }));
         }
@@ -262,7 +273,7 @@ fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option
                     format!("{name:?} is not a valid host name; set server-name = \"app.internal\"")
                 }
             };
-            reading.note("server-name".to_owned(), what);
+            reading.note(SERVER_NAME.to_owned(), what);
             sound = false;
         }
         servers.push(ServerPlan { name, place });
@@ -328,29 +339,33 @@ fn subject_of(
         (KeyBroken | KeyMismatch | KeyMissing, Some(paths)) => Some(paths.key.clone()),
         (_, Some(paths)) => Some(paths.cert.clone()),
         (AuthoritiesBroken | AuthoritiesEmpty, None) => authorities.cloned(),
-        (RevocationBroken, None) => Some(revocations.join(", ")),
-        (RevocationForeign, None) => {
-            let lists = revocations.join(", ");
-            Some(authorities.map_or(lists.clone(), |file| format!("{lists} (client-ca: {file})")))
-        }
+        (RevocationBroken | RevocationForeign, None) => revocations.first().cloned(),
         (_, None) => None,
     };
-    file.unwrap_or_else(|| "tls".to_owned())
+    file.unwrap_or_else(|| TLS.to_owned())
 }
 
 /// Reads the files of one listener or pool, and collects their faults.
 struct Reading<'a> {
+    /// The listener or pool.
+    owner: Owner,
+    /// Its name, for messages.
     place: String,
+    /// All faults so far.
     faults: &'a mut Vec<TlsFault>,
 }
 
 impl<'a> Reading<'a> {
-    fn new(place: String, faults: &'a mut Vec<TlsFault>) -> Self {
-        Self { place, faults }
+    fn new(owner: Owner, name: &str, faults: &'a mut Vec<TlsFault>) -> Self {
+        let place = match owner {
+            Owner::Listener(_) => format!("listener {name}"),
+            Owner::Pool(_) => format!("pool {name}"),
+        };
+        Self { owner, place, faults }
     }
 
     fn note(&mut self, subject: String, what: String) {
-        self.faults.push(TlsFault { place: self.place.clone(), subject, what });
+        self.faults.push(TlsFault { owner: self.owner, place: self.place.clone(), subject, what });
     }
 
     fn fault(&mut self, subject: String, fault: SetupFault) {

@@ -15,7 +15,26 @@ const LISTENS: &str = "0A";
 /// Returns the inodes of the sockets that listen on exactly `address`.
 pub(crate) fn listeners_on(address: SocketAddr) -> Vec<u64> {
     let table = if address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
-    File::open(table).map(|file| parse(BufReader::new(file), address)).unwrap_or_default()
+    let local = table_address(address);
+    File::open(table).map(|file| parse(BufReader::new(file), |at| at == local)).unwrap_or_default()
+}
+
+/// Returns the inodes of the sockets that prevent another socket from listening on `address`: those on the same
+/// port and address, or on the same port of all addresses.
+pub(crate) fn listeners_that_exclude(address: SocketAddr) -> Vec<u64> {
+    let own = table_address(address);
+    let Some((_, port)) = own.split_once(':') else { return Vec::new() };
+    let excludes = |local: &str| {
+        local.split_once(':').is_some_and(|(ip, other)| {
+            let is_any = address.ip().is_unspecified() || ip.bytes().all(|digit| digit == b'0');
+            other == port && (is_any || local == own)
+        })
+    };
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|table| File::open(table).ok())
+        .flat_map(|file| parse(BufReader::new(file), excludes))
+        .collect()
 }
 
 /// Whether one of the sockets `earlier` still listens on `address`.
@@ -23,9 +42,9 @@ pub(crate) fn any_still_listening(earlier: &[u64], address: SocketAddr) -> bool 
     !earlier.is_empty() && listeners_on(address).iter().any(|inode| earlier.contains(inode))
 }
 
-/// Parses the table described in proc(5): `sl local_address rem_address st queues timer retransmits uid timeout inode`.
-fn parse(table: impl BufRead, address: SocketAddr) -> Vec<u64> {
-    let local = table_address(address);
+/// Parses the table described in proc(5) for the sockets whose local address is `wanted`. Its fields: `sl
+/// local_address rem_address st queues timer retransmits uid timeout inode`.
+fn parse(table: impl BufRead, wanted: impl Fn(&str) -> bool) -> Vec<u64> {
     let mut inodes = Vec::new();
     for line in table.lines().skip(1).map_while(Result::ok) {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -33,7 +52,7 @@ fn parse(table: impl BufRead, address: SocketAddr) -> Vec<u64> {
         if state != Some(LISTENS) {
             break;
         }
-        if at == Some(local.as_str()) {
+        if at.is_some_and(&wanted) {
             inodes.extend(fields.nth(5).and_then(|inode| inode.parse::<u64>().ok()));
         }
     }

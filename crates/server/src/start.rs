@@ -4,8 +4,8 @@
 //! Never: serves with a listener missing: a listener that cannot be opened ends the start.
 //! Limits: `WORKERS_MAX` threads.
 
-use std::io::{self, ErrorKind::AddrInUse};
-use std::net::{TcpListener, ToSocketAddrs};
+use std::io;
+use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,16 +30,21 @@ use crate::counters::Accounts;
 use crate::listening_sockets;
 use crate::log;
 use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
+use crate::ports;
 use crate::reload::{self, ReloadBell, Reloader};
 use crate::snapshot::Snapshot;
 use crate::threads::{self, Ended};
 use crate::worker::{Leaving, Worker, WorkerLimits};
 
-/// Settings that the command line may override.
-#[derive(Clone, Copy, Debug, Default)]
+/// Settings that the command line may override, and what it has to say.
+#[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// `--workers`: the number of worker threads, in place of the configured one.
     pub workers: Option<u16>,
+    /// `--takeover`: listen on addresses on which a process of the same user listens already.
+    pub takeover: bool,
+    /// Lines to print before those of the start: a stderr that is not read delays them, not the start.
+    pub notes: String,
 }
 
 /// Why the service could not start.
@@ -56,6 +61,8 @@ pub enum StartError {
     },
     /// A listener could not be opened.
     Listen(String),
+    /// Another process listens on these addresses; each text states the address, the process and the fix.
+    Taken(Vec<String>),
     /// Certificates, keys or revocation lists cannot be used.
     Tls(Vec<TlsFault>),
     /// A system call that the start needs has failed.
@@ -74,6 +81,7 @@ impl core::fmt::Display for StartError {
                 write!(f, "pool {pool}: cannot resolve server {name:?}: {cause}")
             }
             Self::Listen(text) => write!(f, "{text}"),
+            Self::Taken(texts) => write!(f, "{}", texts.join("\ntidegate: ")),
             Self::Tls(faults) => {
                 for (index, fault) in faults.iter().enumerate() {
                     let lead = if index == 0 { "" } else { "\ntidegate: " };
@@ -109,6 +117,7 @@ struct WorkerThread {
 pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
     signals::block().map_err(system("blocking signals"))?;
     log::start().map_err(system("starting the log"))?;
+    options.notes.lines().for_each(|line| log::banner(format_args!("{line}")));
     let result = threads::guard_main(|| serve_until_stopped(config, options));
     log::flush();
     result
@@ -121,7 +130,7 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     let seen = reload::Signature::of(&config);
     let tls = loader.load(&config, reload::unix_seconds(), true).map_err(StartError::Tls)?;
     let addresses = resolve(&config)?;
-    warn_about_shared_ports(&config);
+    refuse_taken_ports(&config, options.takeover)?;
     let earlier = earlier_listeners(&config);
     let unix_listeners = open_unix_listeners(&config)?;
     let allowed = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
@@ -177,12 +186,12 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         }
         false => None,
     };
-    if let Err(error) = wait_for_stop(bell.as_ref()) {
+    if let Err(error) = wait_for_stop(|| hang_up(bell.as_ref())) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
     }
     // A second signal ends the process without waiting for the grace period.
     let second = threads::spawn("signals", || {
-        if wait_for_stop(None).is_err() {
+        if wait_for_stop(|| {}).is_err() {
             return Ended::Failed("waiting for a second signal failed");
         }
         log::flush();
@@ -453,8 +462,12 @@ fn open_unix_listeners(config: &Config) -> Result<Vec<SharedListener>, StartErro
     for (place, listener) in config.listeners.iter().enumerate() {
         let Bind::Unix(path) = &listener.bind else { continue };
         remove_left_behind(path);
-        let socket = UnixListener::bind(path).map_err(|cause| {
-            StartError::Listen(format!("cannot listen on unix:{path}: {cause}"))
+        let socket = UnixListener::bind(path).map_err(|cause| match cause.kind() {
+            io::ErrorKind::AddrInUse => StartError::Taken(vec![format!(
+                "cannot listen on unix:{path}: another process listens there, or the file is no socket; \
+                 stop that process first, because a path cannot be shared"
+            )]),
+            _ => StartError::Listen(format!("cannot listen on unix:{path}: {cause}")),
         })?;
         listeners.push(SharedListener {
             place,
@@ -494,23 +507,30 @@ fn unlink_unix_listeners(config: &Config) {
     }
 }
 
-/// Warns about each TCP address on which another process listens. SO_REUSEPORT lets a second process of the
-/// same user listen on the same port, which is how a new process takes over from an old one. Until the old
-/// process ends, the kernel distributes connections to both, which surprises an operator who forgot the old
-/// process.
-fn warn_about_shared_ports(config: &Config) {
-    for listener in &config.listeners {
-        let Bind::Tcp(address) = listener.bind else { continue };
-        // A bind without SO_REUSEPORT fails if any process listens on the address. If none does, the port is
-        // free again before a client could notice.
-        let taken = TcpListener::bind(address).is_err_and(|error| error.kind() == AddrInUse);
-        if taken {
-            log::banner(format_args!(
-                "tidegate: {address} is in use by another process; if that is a tidegate of the same user, \
-                 both receive a share of the connections until one is stopped (SIGTERM)"
-            ));
-        }
+/// Refuses TCP addresses on which another process listens. SO_REUSEPORT would let a second process of the same
+/// user listen there too, which is how a new process takes over from an old one (`takeover`). Without that wish,
+/// both would receive a share of the connections without any sign of it.
+fn refuse_taken_ports(config: &Config, takeover: bool) -> Result<(), StartError> {
+    let tcp = |listener: &model::Listener| match listener.bind {
+        Bind::Tcp(address) => Some(address),
+        Bind::Unix(_) => None,
+    };
+    let taken: Vec<_> =
+        config.listeners.iter().filter_map(tcp).filter(|at| ports::is_taken(*at)).collect();
+    if !takeover && !taken.is_empty() {
+        return Err(StartError::Taken(taken.into_iter().map(ports::refusal).collect()));
     }
+    for address in taken {
+        let holder = match ports::holder(address) {
+            Some(ports::Holder { pid, name }) => format!("process {pid} ({name})"),
+            None => "another process".to_owned(),
+        };
+        log::banner(format_args!(
+            "tidegate: taking over {address} from {holder}, which still receives a share of the connections \
+             until it is stopped (SIGTERM)"
+        ));
+    }
+    Ok(())
 }
 
 /// By `[[listener]]`: the inodes of the sockets that listen on its address already.
@@ -534,19 +554,29 @@ fn announce(config: &Config, workers: usize) {
     }
 }
 
-/// Waits for SIGTERM or SIGINT. SIGHUP rings the bell.
-fn wait_for_stop(bell: Option<&ReloadBell>) -> io::Result<()> {
+/// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP.
+fn wait_for_stop(hang_up: impl Fn()) -> io::Result<()> {
     loop {
         match signals::wait()? {
             signals::Signal::Terminate | signals::Signal::Interrupt => return Ok(()),
-            signals::Signal::HangUp => {
-                if let Some(bell) = bell {
-                    bell.ring();
-                }
-            }
+            signals::Signal::HangUp => hang_up(),
             signals::Signal::User1 => {}
         }
     }
+}
+
+/// Handles SIGHUP: reloads the certificates, and states what was not read.
+fn hang_up(bell: Option<&ReloadBell>) {
+    let read = match bell {
+        Some(bell) => {
+            bell.ring();
+            "SIGHUP: certificates and ticket keys are read again"
+        }
+        None => "SIGHUP: nothing is read again, because the configuration uses no TLS",
+    };
+    log::warning(format_args!(
+        "{read}; the configuration file is not, restart with --takeover to apply its changes"
+    ));
 }
 
 /// Which listeners steer new connections to a process that takes over. These are the TCP listeners on whose
@@ -591,6 +621,7 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn stop_hands_over_only_after_older_processes_have_ended() {

@@ -1,18 +1,25 @@
-//! `tidegate check FILE`: reads a configuration as `run` would, with its certificates and keys, and reports errors.
+//! `tidegate check FILE`: reads a configuration as `run` would, with its certificates and keys, resolves the names of
+//! its servers, and reports every error at its place.
 //! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object.
-//! Never: opens a listener or looks up a name.
+//! Never: opens a listener.
+//! Limits: `RESOLVE_MAX` for all names.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tidegate_config::model::Config;
+use tidegate_config::places::Finding;
 use tidegate_config::report::Mistake;
-use tidegate_server::certificates::TlsFault;
+use tidegate_server::{certificates, names};
 
-use crate::source::{self, Refusal};
+use crate::source::{self, Refusal, Source};
 use crate::{USAGE, print_message, print_result};
+
+/// How long the names of all servers may take to resolve.
+const RESOLVE_MAX: Duration = Duration::from_secs(10);
 
 /// Arguments of `tidegate check`.
 #[derive(Args, Debug)]
@@ -22,18 +29,30 @@ pub struct CheckArgs {
     /// Print one JSON object on stdout instead of text
     #[arg(long)]
     json: bool,
+    /// Do not resolve the names of servers
+    #[arg(long)]
+    offline: bool,
+}
+
+/// Reads the file, and what it names.
+fn load(args: &CheckArgs) -> Result<Source, Refusal> {
+    let source = source::load(&args.file)?;
+    let Source { name, text, loaded } = &source;
+    let faults = certificates::check(&loaded.config).err().unwrap_or_default();
+    let mut findings: Vec<Finding> = faults.into_iter().map(Finding::from).collect();
+    if !args.offline {
+        findings.extend(names::check(&loaded.config, RESOLVE_MAX));
+    }
+    match findings.is_empty() {
+        true => Ok(source),
+        false => Err(Refusal::Wrong(loaded.places.errors(findings, text, name))),
+    }
 }
 
 /// Checks the file and prints the result.
 pub fn run(args: &CheckArgs) -> ExitCode {
     let file = args.file.display().to_string();
-    let loaded = source::load(&args.file).and_then(|(config, warnings)| {
-        match tidegate_server::certificates::check(&config) {
-            Ok(()) => Ok((config, warnings)),
-            Err(faults) => Err(Refusal::Certificates(faults)),
-        }
-    });
-    match loaded {
+    match load(args).map(|source| (source.loaded.config, source.loaded.warnings)) {
         Ok((config, warnings)) if args.json => {
             let result = json!({
                 "file": file,
@@ -58,10 +77,6 @@ pub fn run(args: &CheckArgs) -> ExitCode {
                         vec![json!({ "kind": "unreadable", "what": text })]
                     }
                     Refusal::Wrong(errors) => all_as_json(errors.mistakes()),
-                    Refusal::Certificates(faults) => {
-                        let what = |fault: &TlsFault| json!({ "kind": "certificate", "what": fault.to_string() });
-                        faults.iter().map(what).collect()
-                    }
                 };
                 let result = json!({ "file": file, "ok": false, "errors": errors, "warnings": [] });
                 print_result(&format!("{result}\n"));

@@ -35,7 +35,7 @@ struct CommandLine {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Serve; without -c, the embedded configuration on 127.0.0.1
+    /// Serve; without a file, the embedded configuration on 127.0.0.1
     Run(run::RunArgs),
     /// Validate a configuration: reports every error with file, line, column and the fix
     Check(check::CheckArgs),

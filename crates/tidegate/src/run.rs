@@ -1,60 +1,115 @@
 //! `tidegate run`: serves until SIGTERM or SIGINT.
-//! In: the path of a configuration, or none for the embedded configuration.
-//! Out: exit code 0 after a graceful stop, 1 if the start failed, 2 if the configuration is invalid.
+//! In: the path of a configuration, or none for the embedded configuration; an address that replaces its own.
+//! Out: exit code 0 after a graceful stop, 1 if the start failed, 2 if the configuration is invalid or an address is
+//! taken.
+//! Limits: `EMBEDDED_PORTS` ports are tried for the embedded configuration.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use tidegate_config::model::Config;
-use tidegate_server::RunOptions;
+use tidegate_config::model::{Bind, Config};
+use tidegate_server::{RunOptions, StartError, ports};
 
 use crate::{DONE, FAILED, USAGE, print_message, source};
 
-/// Printed if no configuration file is given.
-const EMBEDDED_NOTE: &str = "\
-tidegate: no configuration file given (-c FILE): serving the embedded configuration
-tidegate: open http://127.0.0.1:8080/ or try /json /plaintext /synthetic?s=1k /proxied/json
-";
+/// How many ports above its own the embedded configuration tries if other processes use them.
+const EMBEDDED_PORTS: u16 = 20;
 
 /// Arguments of `tidegate run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
     /// The configuration file; without it, the embedded configuration
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+    /// The configuration file
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Worker threads; overrides `workers` of the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
+    /// Address to listen on, in place of `bind` of the file's only listener
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<String>,
+    /// Listen beside a running tidegate of the same user, to replace it without a pause
+    #[arg(long)]
+    takeover: bool,
 }
 
 /// Serves until a signal stops the process.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let Some(config) = load(args) else {
-        return ExitCode::from(USAGE);
+    let loaded = match args.file.as_ref().or(args.config.as_ref()) {
+        Some(path) => load(path, args),
+        None => embedded(args),
     };
-    match tidegate_server::run(config, RunOptions { workers: args.workers }) {
+    let (config, notes) = match loaded {
+        Ok(loaded) => loaded,
+        Err(text) => {
+            print_message(&text);
+            return ExitCode::from(USAGE);
+        }
+    };
+    let options = RunOptions { workers: args.workers, takeover: args.takeover, notes };
+    match tidegate_server::run(config, options) {
         Ok(()) => ExitCode::from(DONE),
         Err(error) => {
             print_message(&format!("tidegate: {error}\n"));
-            ExitCode::from(FAILED)
+            ExitCode::from(match error {
+                StartError::Taken(_) => USAGE,
+                StartError::Name { .. }
+                | StartError::Listen(_)
+                | StartError::Tls(_)
+                | StartError::System { .. } => FAILED,
+            })
         }
     }
 }
 
-fn load(args: &RunArgs) -> Option<Config> {
-    let Some(path) = &args.config else {
-        print_message(EMBEDDED_NOTE);
-        return Some(tidegate_config::embedded());
-    };
-    match source::load(path) {
-        Ok((config, warnings)) => {
-            print_message(&warnings.to_string());
-            Some(config)
-        }
-        Err(refusal) => {
-            print_message(&refusal.to_string());
-            None
-        }
+/// The configuration in a file, and its warnings; the error is a text to print.
+fn load(path: &std::path::Path, args: &RunArgs) -> Result<(Config, String), String> {
+    let source = source::load(path).map_err(|refusal| refusal.to_string())?;
+    let mut config = source.loaded.config;
+    let warnings = source.loaded.warnings.to_string();
+    if let Some(address) = &args.bind {
+        tidegate_config::rebind(&mut config, address).map_err(error_line)?;
     }
+    Ok((config, warnings))
+}
+
+/// The embedded configuration on a free port, and where it is; the error is a text to print.
+fn embedded(args: &RunArgs) -> Result<(Config, String), String> {
+    let mut config = tidegate_config::embedded();
+    if let Some(address) = &args.bind {
+        tidegate_config::rebind(&mut config, address).map_err(error_line)?;
+    }
+    let bind = match &config.listeners[0].bind {
+        Bind::Unix(path) => Bind::Unix(path.clone()),
+        Bind::Tcp(address) => {
+            // An address that the user chose, or an old process to be replaced, is not exchanged for another one.
+            let is_fixed = args.takeover || (args.bind.is_some() && address.port() != 0);
+            let free = if is_fixed { None } else { ports::next_free(*address, EMBEDDED_PORTS) };
+            // If no port is free, the start refuses the first one and states which process uses it.
+            Bind::Tcp(free.unwrap_or(*address))
+        }
+    };
+    let mut note = String::from(
+        "tidegate: no configuration file given (tidegate run FILE): serving the embedded configuration\n",
+    );
+    if let (Bind::Tcp(wanted), Bind::Tcp(chosen)) = (&config.listeners[0].bind, &bind) {
+        if wanted.port() != 0 && wanted != chosen {
+            let holder = match ports::holder(*wanted) {
+                Some(ports::Holder { pid, name }) => format!("process {pid} ({name})"),
+                None => "another process".to_owned(),
+            };
+            note.push_str(&format!("tidegate: {wanted} is in use by {holder}: using {chosen}\n"));
+        }
+        note.push_str(&format!(
+            "tidegate: open http://{chosen}/ or try /json /plaintext /synthetic?s=1k /proxied/json\n"
+        ));
+    }
+    Ok((tidegate_config::embedded_at(&bind), note))
+}
+
+fn error_line(text: String) -> String {
+    format!("tidegate: {text}\n")
 }

@@ -1,24 +1,20 @@
 //! Reads a configuration file and parses it.
-//! In: a path. Out: `Config` and `Warnings`, or a `Refusal` to print.
+//! In: a path. Out: a `Source`, or a `Refusal` to print.
 //! Limits: reads at most one byte more than `FILE_BYTES_MAX`.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use tidegate_config::model::Config;
-use tidegate_config::{Errors, FILE_BYTES_MAX, Warnings};
-use tidegate_server::certificates::TlsFault;
+use tidegate_config::{Errors, FILE_BYTES_MAX, Loaded};
 
 /// Why a configuration cannot be used.
 #[derive(Debug)]
 pub enum Refusal {
     /// The file cannot be read; the text is the reason.
     Unreadable(String),
-    /// The file has errors.
+    /// The file has errors, or names certificates, keys or servers that cannot be used.
     Wrong(Errors),
-    /// Certificates or keys named in the file cannot be used.
-    Certificates(Vec<TlsFault>),
 }
 
 impl std::fmt::Display for Refusal {
@@ -26,18 +22,32 @@ impl std::fmt::Display for Refusal {
         match self {
             Self::Unreadable(text) => writeln!(f, "tidegate: {text}"),
             Self::Wrong(errors) => write!(f, "{errors}"),
-            Self::Certificates(faults) => {
-                faults.iter().try_for_each(|fault| writeln!(f, "tidegate: {fault}"))
-            }
         }
     }
 }
 
-/// Reads and checks the file at `path`.
-pub fn load(path: &Path) -> Result<(Config, Warnings), Refusal> {
+/// A configuration file: its name in messages, its text, and what it contains.
+pub struct Source {
+    /// The path as the user wrote it.
+    pub name: String,
+    /// The text of the file.
+    pub text: String,
+    /// The configuration, warnings, and the places of its settings.
+    pub loaded: Loaded,
+}
+
+/// Reads and checks the file at `path`. Relative paths in the file start from its folder.
+pub fn load(path: &Path) -> Result<Source, Refusal> {
     let name = path.display().to_string();
-    let text = read(path).map_err(|why| Refusal::Unreadable(format!("{name}: {why}")))?;
-    tidegate_config::parse_with_warnings(&text, &name).map_err(Refusal::Wrong)
+    let unreadable = |why| Refusal::Unreadable(format!("{name}: {why}"));
+    let text = read(path).map_err(unreadable)?;
+    let folder = path.parent().unwrap_or(Path::new("")).to_str().ok_or_else(|| {
+        unreadable("the path of the folder is not UTF-8; move the file".to_owned())
+    })?;
+    match tidegate_config::parse_in_folder(&text, &name, folder) {
+        Ok(loaded) => Ok(Source { name, text, loaded }),
+        Err(errors) => Err(Refusal::Wrong(errors)),
+    }
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -1,13 +1,14 @@
 //! The binary as a command: exit codes, stdout and stderr, one request served.
 //! In: command lines. Out: passed assertions.
-//! Never: listens anywhere but on a unix socket in a folder of the test.
+//! Never: listens anywhere but on a unix socket in a folder of the test, and on free ports of 127.0.0.1.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 
-use tidegate_testing::{Signal, command, command_ignoring, run, start};
+use tidegate_testing::{Signal, Started, command, command_ignoring, run, start};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tidegate");
 
@@ -48,7 +49,7 @@ fn valid_file_prints_ok_on_stdout() {
     let file = folder.file(
         "good.toml",
         "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"a\"\n\
-         [pool.a]\nservers = [\"a:1\", \"b:1\"]\n",
+         [pool.a]\nservers = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n",
     );
     let output = tidegate(&["check", &file]);
     assert_eq!(output.status.code(), Some(0));
@@ -75,6 +76,36 @@ fn invalid_file_is_reported_on_stderr_with_exit_code_2() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(json["errors"][0]["line"], 2);
     assert_eq!(json["errors"][0]["kind"], "value");
+}
+
+#[test]
+fn check_reports_files_and_names_at_their_places() {
+    let folder = Folder::new("places");
+    std::fs::create_dir_all(folder.0.join("etc")).expect("a folder can be made");
+    folder.file("etc/broken.pem", "no certificate");
+    let content = "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n[listener.tls]\n\
+                   certificates = [\n  { cert = \"missing.pem\", key = \"missing.key\" },\n]\n\
+                   [[route]]\nproxy = \"app\"\n[pool.app]\n\
+                   servers = [\"127.0.0.1:1\", \"no-such-name.invalid:80\"]\n\
+                   tls = { ca = \"broken.pem\" }\n";
+    let file = folder.file("etc/site.toml", content);
+    // The paths are relative to the file, whatever the working directory is.
+    let output = tidegate(&["check", &file]);
+    assert_eq!(output.status.code(), Some(2));
+    let messages = text(&output.stderr);
+    for place in ["6:12", "6:33", "11:27", "12:14"] {
+        assert!(messages.contains(&format!("--> {file}:{place}\n")), "{place}: {messages}");
+    }
+    let missing =
+        format!("error: {}: cannot be read: ", folder.0.join("etc/missing.pem").display());
+    assert!(messages.contains(&missing), "{messages}");
+    assert!(messages.contains("error: no-such-name.invalid:80: the name "), "{messages}");
+    let output = tidegate(&["check", "--json", "--offline", &file]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let errors = json["errors"].as_array().expect("the errors");
+    let lines: Vec<_> = errors.iter().map(|error| error["line"].as_u64()).collect();
+    assert_eq!(lines, [Some(6), Some(6), Some(12)], "{json}");
+    assert!(errors.iter().all(|error| error["kind"] == "certificate"), "{json}");
 }
 
 #[test]
@@ -112,6 +143,82 @@ fn connect(path: &str, server: &mut Child) -> UnixStream {
     }
 }
 
+/// Starts the binary with stderr piped, and returns its messages up to the first listening address.
+fn listen(arguments: &[&str]) -> (Started, Lines<BufReader<ChildStderr>>, String, SocketAddr) {
+    let mut serving = start(command(PROGRAM).args(arguments).stderr(Stdio::piped()));
+    let stderr = serving.stderr.take().expect("stderr is piped");
+    let mut lines = BufReader::new(stderr).lines();
+    let mut messages = String::new();
+    for line in lines.by_ref() {
+        let line = line.expect("stderr is text");
+        messages.push_str(&format!("{line}\n"));
+        if let Some((_, rest)) = line.split_once("listening on http://") {
+            let address = rest.split('/').next().and_then(|text| text.parse().ok());
+            return (serving, lines, messages, address.expect("an address is printed"));
+        }
+    }
+    panic!("the server exited: {messages}");
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the request is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the response is read to its end");
+    answer
+}
+
+#[test]
+fn embedded_configuration_needs_one_port_and_takes_the_next_one_if_it_is_busy() {
+    let (_first, _lines, messages, first) = listen(&["run"]);
+    let note = format!("tidegate: open http://{first}/ ");
+    assert!(messages.contains(&note), "{messages}");
+    assert_eq!(messages.matches("listening on").count(), 1, "{messages}");
+    assert!(get(first, "/proxied/json").contains("through the proxy"));
+    let (second, _lines, messages, address) = listen(&["run"]);
+    assert!(address.port() > first.port(), "{messages}");
+    assert!(messages.contains(" is in use by process "), "{messages}");
+    assert!(messages.contains(&format!(": using {address}\n")), "{messages}");
+    drop(second);
+    let busy = first.to_string();
+    let output = tidegate(&["run", "--bind", &busy]);
+    assert_eq!(output.status.code(), Some(2), "an address that the user chose is not exchanged");
+    assert!(text(&output.stderr).contains(&format!("cannot listen on {busy}: process ")));
+}
+
+#[test]
+fn bind_replaces_the_address_of_the_only_listener() {
+    let folder = Folder::new("bind");
+    let listener = "[[listener]]\nname = \"NAME\"\nbind = \"192.0.2.1:1\"\n";
+    let route = "[[route]]\nrespond = { body = \"from the file\" }\n";
+    let one = folder.file("one.toml", format!("{listener}{route}"));
+    for arguments in
+        [&["run", &one, "--bind", "127.0.0.1:0"], &["run", "--bind=127.0.0.1:0", "-c", &one]]
+    {
+        let (_serving, _lines, _, address) = listen(arguments);
+        assert!(get(address, "/").ends_with("from the file"));
+    }
+    let (_serving, _lines, _, address) = listen(&["run", "--bind", "127.0.0.1:0"]);
+    assert!(get(address, "/proxied/json").contains("through the proxy"));
+    let second = listener.replace("NAME", "other").replace(":1", ":2");
+    let two = folder.file("two.toml", format!("{listener}{second}{route}"));
+    let output = tidegate(&["run", &two, "--bind", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("has 2: NAME, other;"), "{}", text(&output.stderr));
+    assert_eq!(tidegate(&["run", &one, "-c", &one]).status.code(), Some(2));
+}
+
+#[test]
+fn sighup_without_tls_states_that_nothing_was_read() {
+    let (serving, mut lines, _, address) = listen(&["run", "--bind", "127.0.0.1:0"]);
+    assert!(get(address, "/json").starts_with("HTTP/1.1 200 "));
+    serving.send(Signal::HUP);
+    let line = lines.next().expect("a line is printed").expect("stderr is text");
+    assert!(line.contains("Z warning SIGHUP: nothing is read again"), "{line}");
+    assert!(line.ends_with("restart with --takeover to apply its changes"), "{line}");
+}
+
 /// Starts `command` as a server, sends it `signals` and then a request, and ends it with `last`. `check` gets the
 /// status of a worker thread (proc(5)); that of the main thread shows no signal as blocked while it waits for one.
 fn serve(
@@ -144,7 +251,12 @@ fn serve(
     assert!(answer.ends_with("\r\n\r\n{}"), "{answer}");
     let process = server.id().to_string();
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("the server runs");
-    let worker = tasks.flatten().find(|task| *task.file_name() != *process);
+    // Not any other thread: one that has not run yet still blocks all signals.
+    let is_worker = |task: &std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("comm"))
+            .is_ok_and(|name| name.starts_with("worker-"))
+    };
+    let worker = tasks.flatten().find(is_worker);
     let status = worker.expect("the server has a worker").path().join("status");
     check(&std::fs::read_to_string(status).expect("the worker runs"));
     server.send(last);

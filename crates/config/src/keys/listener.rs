@@ -23,7 +23,7 @@ pub static LISTENER: Section = Section {
         ),
         key(
             "bind",
-            Text("\"IP:PORT\", \"[IPv6]:PORT\" or \"unix:/PATH\""),
+            Text("\"IP:PORT\", \"[IPv6]:PORT\" or \"unix:PATH\""),
             Required,
             "Address to listen on. Port 0 takes any free port, which is printed at start.",
             "",

@@ -61,7 +61,8 @@ pub static POOL: Section = Section {
              delayed. A request with `Expect: 100-continue` is not held either, because its server decides \
              about the body. 0B forwards the head at once; applications need it if their server responds before \
              the client has sent the body.",
-            "A slow upload does not occupy a connection of a server before enough of it has arrived. 16 KiB hold most forms and API calls completely.",
+            "A slow upload does not occupy a connection of a server before enough of it has arrived. 16 KiB hold most \
+             forms and API calls completely.",
         ),
         key(
             "queue-half-closed",
@@ -119,7 +120,7 @@ pub static POOL: Section = Section {
     )],
 };
 
-const SERVER_ADDRESS: &str = "\"IP:PORT\", \"NAME:PORT\" or \"unix:/PATH\"";
+const SERVER_ADDRESS: &str = "\"IP:PORT\", \"NAME:PORT\" or \"unix:PATH\"";
 
 /// `{ address, ... }` of a pool's servers.
 pub static UPSTREAM: Section = Section {

@@ -55,8 +55,7 @@ fn getting_started_example_routes_to_nginx_and_python_by_path() {
 fn embedded_configuration_serves_every_path_of_its_page() {
     let folder = Folder::new("embedded");
     let text = tidegate_config::embedded_text();
-    let config = exchange(&text, "127.0.0.1:8080", free_address());
-    let gate = Gate::start(&folder, &exchange(&config, "127.0.0.1:8081", free_address()));
+    let gate = Gate::start(&folder, &exchange(&text, "127.0.0.1:8080", free_address()));
     let page = run_well(curl().arg(gate.url("/")));
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>"), "{page}");
     let status = ["-o", "/dev/null", "-w", "%{http_code}"];
@@ -70,6 +69,8 @@ fn embedded_configuration_serves_every_path_of_its_page() {
     assert_eq!(run_well(curl().arg(gate.url("/plaintext"))), "Hello, World!");
     let proxied = run_well(curl().arg(gate.url("/proxied/json")));
     assert_eq!(proxied, "{\"message\":\"Hello from the origin, through the proxy!\"}");
+    let unknown = run_well(curl().args(status).arg(gate.url("/proxied/unknown")));
+    assert_eq!(unknown, "404", "the request is forwarded once");
     let sizes = ["-o", "/dev/null", "-w", "%{http_code} %{size_download}"];
     for path in ["/synthetic?s=20k&t=50", "/proxied/synthetic?s=20k&c=1"] {
         let printed = run_well(curl().args(sizes).arg(gate.url(path)));

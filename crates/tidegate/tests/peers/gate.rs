@@ -64,6 +64,10 @@ impl Gate {
         format!("http://{}{path}", self.address())
     }
 
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     pub fn terminate(&self) {
         self.process.terminate();
     }

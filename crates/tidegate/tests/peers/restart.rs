@@ -38,7 +38,7 @@ fn new_process_takes_over_the_port_without_a_lost_request() {
     let config = proxy_config(free_address(), nginx.address);
     let old = Gate::start(&folder, &config);
     let load = begin_wrk(&old, &["--connections", "32", "--duration", "4s"]);
-    let new = Gate::start(&folder, &config);
+    let new = Gate::start_with(&folder, &config, &["--takeover"]);
     assert_eq!(new.address(), old.address());
     old.terminate();
     let (status, messages) = old.wait();
@@ -142,27 +142,31 @@ fn port_in_use_by_another_program_fails_the_start() {
     let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
     let output = crate::process::run(command.args(["run", "-c", &file]));
     let messages = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{messages}");
-    assert!(
-        messages.contains(&nginx.address.to_string()) && messages.contains("in use"),
-        "{messages}"
-    );
+    assert_eq!(output.status.code(), Some(2), "{messages}");
+    let start = format!("tidegate: cannot listen on {}: process ", nginx.address);
+    assert!(messages.contains(&start) && messages.contains(" (nginx) already"), "{messages}");
+    let output = crate::process::run(command.arg("--takeover"));
+    assert_eq!(output.status.code(), Some(1), "another program does not share its port");
 }
 
 #[test]
-fn second_tidegate_on_the_same_port_reports_the_sharing() {
+fn second_tidegate_on_the_same_port_is_refused_and_names_the_first() {
     let folder = Folder::new("shares");
     let config = proxy_config(free_address(), "127.0.0.1:9");
     let first = Gate::start(&folder, &config);
     let file = folder.file("second.toml", &config);
     let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(["run", "-c", &file]).stderr(Stdio::piped());
-    let mut second = Process::spawn(&mut command);
+    let output = crate::process::run(command.args(["run", &file]));
+    let messages = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{messages}");
+    let (address, pid) = (first.address(), first.pid());
+    let start = format!("tidegate: cannot listen on {address}: process {pid} (tidegate) already");
+    assert!(messages.contains(&start) && messages.contains("--takeover"), "{messages}");
+    let mut second = Process::spawn(command.arg("--takeover").stderr(Stdio::piped()));
     let stderr = second.child().stderr.take().expect("stderr is piped");
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr));
     let line = lines.next().expect("a line is printed").expect("stderr can be read");
-    assert!(line.contains(&first.address().to_string()), "{line}");
-    assert!(line.contains("another process"), "{line}");
+    assert!(line.contains(&format!("taking over {address} from process {pid}")), "{line}");
 }
 
 #[test]

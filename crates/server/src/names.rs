@@ -1,0 +1,130 @@
+//! Checks that the names of servers can be resolved, for `tidegate check`.
+//! In: a configuration, the longest wait. Out: a finding for each name that has no address.
+//! Never: waits longer than it was told to, whatever the resolver does.
+//! Limits: `THREADS_MAX` names are resolved at once.
+
+use std::collections::BTreeMap;
+use std::net::ToSocketAddrs;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use tidegate_config::model::{Config, ServerAddress};
+use tidegate_config::places::{Finding, Owner};
+use tidegate_config::report::Kind;
+
+use crate::threads::{self, Ended};
+
+/// How many names are resolved at once.
+const THREADS_MAX: usize = 16;
+
+/// A name and its port.
+type Server = (String, u16);
+/// A name, and why it cannot be resolved.
+type Resolved = (Server, Option<String>);
+
+/// A finding for each server name of `config` that cannot be resolved within `wait_max`, which is the time for all
+/// names together.
+#[must_use]
+pub fn check(config: &Config, wait_max: Duration) -> Vec<Finding> {
+    check_with(config, wait_max, resolve)
+}
+
+fn check_with(
+    config: &Config,
+    wait_max: Duration,
+    resolve: fn(&Server) -> Option<String>,
+) -> Vec<Finding> {
+    let late = format!("the name was not resolved within {wait_max:?}; --offline skips this check");
+    let mut reasons: BTreeMap<Server, Option<String>> = BTreeMap::new();
+    for pool in &config.pools {
+        for server in &pool.servers {
+            if let ServerAddress::Name(name, port) = &server.address {
+                reasons.insert((name.clone(), *port), Some(late.clone()));
+            }
+        }
+    }
+    let waiting: Vec<Server> = reasons.keys().cloned().collect();
+    let (count, waiting) = (waiting.len(), Arc::new(Mutex::new(waiting)));
+    let (sender, results) = mpsc::channel::<Resolved>();
+    for number in 0..count.min(THREADS_MAX) {
+        let (waiting, sender) = (Arc::clone(&waiting), sender.clone());
+        let work = move || {
+            while let Some(server) = waiting.lock().ok().and_then(|mut names| names.pop()) {
+                let reason = resolve(&server);
+                if sender.send((server, reason)).is_err() {
+                    break;
+                }
+            }
+            Ended::AsPlanned
+        };
+        // If the thread cannot be started, the other threads resolve its names, or they count as late.
+        let _ = threads::spawn(format!("names-{number}"), work);
+    }
+    drop(sender);
+    let deadline = Instant::now() + wait_max;
+    // Ends when every name is resolved, because the threads then drop their senders.
+    while let Ok((server, reason)) =
+        results.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        reasons.insert(server, reason);
+    }
+    let mut findings = Vec::new();
+    for (index, pool) in config.pools.iter().enumerate() {
+        for server in &pool.servers {
+            let ServerAddress::Name(name, port) = &server.address else { continue };
+            if let Some(Some(what)) = reasons.get(&(name.clone(), *port)) {
+                findings.push(Finding {
+                    kind: Kind::Name,
+                    owner: Owner::Pool(index),
+                    subject: format!("{name}:{port}"),
+                    what: what.clone(),
+                });
+            }
+        }
+    }
+    findings
+}
+
+/// Why the name has no address; `None` if it has one.
+fn resolve((name, port): &Server) -> Option<String> {
+    match (name.as_str(), *port).to_socket_addrs() {
+        Ok(mut addresses) => match addresses.next() {
+            Some(_) => None,
+            None => Some("the name has no address".to_owned()),
+        },
+        Err(error) => Some(format!("the name cannot be resolved: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_and_late_names_are_found_and_the_wait_is_bounded() {
+        let text = "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"p\"\n[pool.p]\n\
+                    servers = [\"good:1\", \"bad:2\", \"10.0.0.1:3\", \"stuck:4\"]\n";
+        let config = tidegate_config::parse(text, "the test").expect("it is valid");
+        let findings = check_with(&config, Duration::from_millis(300), |(name, _)| {
+            if name == "stuck" {
+                loop {
+                    std::thread::park();
+                }
+            }
+            (name == "bad").then(|| "no such name".to_owned())
+        });
+        let found: Vec<_> =
+            findings.iter().map(|f| (f.subject.as_str(), f.what.as_str())).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0], ("bad:2", "no such name"));
+        assert!(found[1].0 == "stuck:4" && found[1].1.contains("not resolved within 300ms"));
+        assert!(check(&config_of("127.0.0.1:1"), Duration::from_secs(1)).is_empty());
+    }
+
+    fn config_of(server: &str) -> Config {
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"p\"\n[pool.p]\nservers = [\"{server}\"]\n"
+        );
+        tidegate_config::parse(&text, "the test").expect("it is valid")
+    }
+}

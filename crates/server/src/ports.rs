@@ -1,0 +1,122 @@
+//! Finds out whether another process listens on an address, and which one.
+//! In: addresses. Out: whether they are taken, the process that holds them, the next free port.
+//! Never: listens itself, so no client connects to a socket that is only a question.
+//! Limits: `SEARCH_SPAN` for the search of the process; without the right to look into a process it is not found.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
+
+use crate::listening_sockets;
+
+/// How long the search for the process that holds an address may take.
+const SEARCH_SPAN: Duration = Duration::from_secs(1);
+
+/// A process that listens on an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Its process id.
+    pub pid: u32,
+    /// The name of its program (proc(5), comm).
+    pub name: String,
+}
+
+/// Whether another process listens on `address`, also if both could share it by SO_REUSEPORT.
+#[must_use]
+pub fn is_taken(address: SocketAddr) -> bool {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let taken = || {
+        let socket = socket(family, SocketType::STREAM, None)?;
+        // Connections that were closed a moment ago do not take the address; listeners do.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)
+    };
+    taken() == Err(Errno::ADDRINUSE)
+}
+
+/// The first address that is not taken, of `address` and the `tries` ports after it. Port 0 becomes a free port.
+#[must_use]
+pub fn next_free(address: SocketAddr, tries: u16) -> Option<SocketAddr> {
+    if address.port() == 0 {
+        return TcpListener::bind(address).ok()?.local_addr().ok();
+    }
+    let last = address.port().saturating_add(tries);
+    let ports = (address.port()..=last).map(|port| SocketAddr::new(address.ip(), port));
+    ports.into_iter().find(|address| !is_taken(*address))
+}
+
+/// The process that listens on `address`, if it can be found.
+#[must_use]
+pub fn holder(address: SocketAddr) -> Option<Holder> {
+    let deadline = Instant::now() + SEARCH_SPAN;
+    let inodes = listening_sockets::listeners_that_exclude(address);
+    let links: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    if links.is_empty() {
+        return None;
+    }
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let mut pids: Vec<u32> = fs::read_dir("/proc").ok()?.flatten().filter_map(number).collect();
+    // A main process is usually older than the processes that inherited its listeners.
+    pids.sort_unstable();
+    let pid = pids.into_iter().take_while(|_| Instant::now() < deadline).find(|pid| {
+        // The threads of a process may have descriptor tables of their own, as Tidegate's workers do.
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        tasks.take_while(|_| Instant::now() < deadline).any(|task| {
+            let descriptors = fs::read_dir(task.path().join("fd")).into_iter().flatten().flatten();
+            descriptors
+                .take_while(|_| Instant::now() < deadline)
+                .filter_map(|descriptor| fs::read_link(descriptor.path()).ok())
+                .any(|link| links.iter().any(|wanted| link.as_os_str() == wanted.as_str()))
+        })
+    })?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some(Holder { pid, name: name.trim_end().to_owned() })
+}
+
+/// States that `address` is taken, by which process, and what to do.
+pub(crate) fn refusal(address: SocketAddr) -> String {
+    let lead = format!("cannot listen on {address}: ");
+    match holder(address) {
+        Some(Holder { pid, name }) if name == "tidegate" => format!(
+            "{lead}process {pid} (tidegate) already listens there; stop it (kill {pid}), \
+             or start with --takeover to replace it without a pause"
+        ),
+        Some(Holder { pid, name }) => format!(
+            "{lead}process {pid} ({name}) already listens there; stop it, or choose another address"
+        ),
+        None => format!(
+            "{lead}another process already listens there (`ss -ltnp` as root shows which); stop it, or choose \
+             another address; to replace a tidegate of the same user without a pause, start with --takeover"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_of_a_taken_port_is_found_and_the_next_free_port_is_above_it() {
+        for (any, wild) in [("127.0.0.1:0", "0.0.0.0"), ("[::1]:0", "[::]")] {
+            let any: SocketAddr = any.parse().expect("an address");
+            let listener = TcpListener::bind(any).expect("loopback has a port");
+            let address = listener.local_addr().expect("it is bound");
+            let own = std::process::id();
+            assert!(is_taken(address));
+            assert_eq!(holder(address).map(|holder| holder.pid), Some(own));
+            let wild: SocketAddr =
+                format!("{wild}:{}", address.port()).parse().expect("an address");
+            assert!(is_taken(wild));
+            assert_eq!(holder(wild).map(|holder| holder.pid), Some(own), "{wild}");
+            assert!(refusal(address).contains(&format!("process {own} ")));
+            if let Some(next) = next_free(address, 64) {
+                assert!(next.port() > address.port() && next.ip() == address.ip());
+            }
+            assert_eq!(next_free(address, 0), None);
+            assert!(next_free(any, 0).is_some_and(|free| free.port() != 0));
+        }
+    }
+}
