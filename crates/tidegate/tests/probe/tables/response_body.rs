@@ -230,7 +230,8 @@ fn old_clients() -> Vec<Vector> {
 
 fn early() -> Vec<Vector> {
     let long = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n";
-    let refusal = "HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno";
+    // Without `close` the rest of the body would be forwarded, and the connection would stay open.
+    let refusal = "HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
     vec![
         accept("a response before the body is complete", "9112 9.3", format!("{long}abc"))
             .plays(&[Play::Early, send(refusal), Play::Hold])
