@@ -356,7 +356,7 @@ impl Worker {
     pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
         self.grace_over = true;
         for sock in self.conns.downstream_ids() {
-            self.drop_downstream(reactor, sock);
+            self.drop_client(reactor, sock);
             reactor.abort(sock);
         }
         for sock in self.conns.upstream_ids() {
@@ -366,6 +366,15 @@ impl Worker {
         for pool in &mut self.pools {
             pool.unserved = false;
         }
+    }
+
+    /// Counts a broken invariant of this program, and resets the connection that it concerns. Absence that a peer
+    /// can cause is not such a case.
+    #[cold]
+    pub(crate) fn note_bug<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        debug_assert!(false, "an invariant is broken at connection {sock:?}");
+        self.accounts.counters.bugs.add(1);
+        reactor.abort(sock);
     }
 
     /// The index of a listener in the configuration.
@@ -402,8 +411,8 @@ impl Worker {
         for sock in self.conns.downstream_ids().into_iter().chain(self.conns.upstream_ids()) {
             output = output.max(reactor.output_pending(sock));
             let held = match self.conns.downstream(sock) {
-                Some(down) => down.input.len(),
-                None => self.conns.upstream(sock).map_or(0, |up| up.input.len()),
+                Some(down) => down.held_input_bytes(),
+                None => self.conns.upstream(sock).map_or(0, |up| up.held_input_bytes()),
             };
             input = input.max(held);
         }
@@ -445,7 +454,7 @@ impl LayerHandler for Worker {
 
     fn expects_preface(&self, listener: ListenerId, peer: Peer) -> bool {
         let index = self.listener_index(listener).unwrap_or_default();
-        begins_with_header(&self.snapshot.config.listeners[usize::from(index)], peer)
+        begins_with_header(self.snapshot.listener(index), peer)
     }
 
     fn handle_preface(&mut self, sock: SockId, bytes: &[u8]) -> Result<Option<usize>, Refused> {

@@ -8,6 +8,7 @@ use tidegate_base::Id;
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::proxy::exchange::Exchange;
+use crate::requester::Requester;
 use crate::worker::Worker;
 
 impl Worker {
@@ -15,7 +16,7 @@ impl Worker {
     /// exchange could be sent to it now. The handshake of NTLM takes three requests on one connection.
     pub(crate) fn kept_server(&mut self, id: Id<Exchange>) -> Option<usize> {
         let exchange = self.exchanges.get(id)?;
-        let kept = self.conns.downstream(exchange.down)?.facts.as_deref()?.kept()?;
+        let kept = self.conns.downstream(exchange.requester.sock)?.facts.as_deref()?.kept()?;
         let up = self.conns.upstream(kept).filter(|up| up.authenticated)?;
         let server = usize::from(up.server);
         let state = &self.pools[usize::from(exchange.pool)].state;
@@ -23,17 +24,17 @@ impl Worker {
         (usable && state.has_room_at(server, &exchange.tried)).then_some(server)
     }
 
-    /// Takes an idle connection to `server` for a request of the client at `down`.
+    /// Takes an idle connection to `server` for a request of the client `to`.
     pub(crate) fn take_idle<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        down: SockId,
+        to: Requester,
         pool: u16,
         server: usize,
     ) -> Option<SockId> {
         loop {
-            let is_shared = self.snapshot.config.pools[usize::from(pool)].proxy_protocol.is_none();
-            let sock = match self.take_kept(down, pool, server) {
+            let is_shared = self.snapshot.pool(pool).proxy_protocol.is_none();
+            let sock = match self.take_kept(to.sock, pool, server) {
                 Some(kept) => kept,
                 None if is_shared => self.pools[usize::from(pool)].idle.pop(server)?,
                 None => return None,
