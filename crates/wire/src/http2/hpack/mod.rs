@@ -13,6 +13,11 @@
 mod decoder;
 mod encoder;
 mod fault;
+mod huffman;
+mod huffman_code;
+mod integer;
+mod static_table;
+mod table;
 
 pub use decoder::{Decoded, Decoder, FieldSink, Limits, Scratch, Undelivered};
 pub use encoder::{BlockEncoder, Encoder, Indexing};
