@@ -13,6 +13,7 @@
 mod decoder;
 mod encoder;
 mod fault;
+pub(crate) mod fuzz;
 mod huffman;
 mod huffman_code;
 mod integer;
