@@ -208,7 +208,9 @@ async def measure_clients(port, began, seconds, results):
                         line = line or await connect()
                         status = await ask(line)
                         break
-                    except (OSError, asyncio.IncompleteReadError):
+                    except (OSError, asyncio.IncompleteReadError) as error:
+                        if os.environ.get("FLOODS_TRACE"):
+                            print(f"{time.monotonic() - began:.3f} {kind} {error!r} after {time.monotonic() - due:.3f}")
                         if line:
                             line[1].close()
                         line, reconnects = None, reconnects + 1
@@ -221,6 +223,8 @@ async def measure_clients(port, began, seconds, results):
                 line[1].close()
             line = None
         latency = time.monotonic() - due
+        if os.environ.get("FLOODS_TRACE") and latency > 0.1:
+            print(f"{time.monotonic() - began:.3f} {kind} {status} {latency:.3f}")
         results.append((kind, due, latency if status == 200 else None, reconnects))
         return line
 
@@ -265,7 +269,7 @@ def play(name, flood, slots, seconds, options, place):
     }
     config = place / name
     config.write_text((TIDEGATE if name == "tidegate" else HAPROXY).format(**values))
-    command = [options.tidegate, "run", config] if name == "tidegate" else ["haproxy", "-db", "-f", config]
+    command = [options.tidegate, "run", "-c", config] if name == "tidegate" else ["haproxy", "-db", "-f", config]
     origin = multiprocessing.Process(target=serve_origin, args=(origin_socket,), daemon=True)
     origin.start()
     proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

@@ -12,14 +12,20 @@
 //! 3. the client that has been connected longest without sending a byte;
 //! 4. the client whose first request, PROXY header or TLS handshake has been incomplete longest;
 //! 5. any connection that waits for its peer to close too;
-//! 6. an idle client (all its responses are sent, and the next request is not complete) that has sent one
-//!    request;
-//! 7. an idle client that has sent more requests, if it has been quiet for `RETURNING_QUIET_MIN`.
+//! 6. an idle client (all its responses are sent, and the next request is not complete): the one with the
+//!    fewest requests in sight, if it has been quiet for long enough. One request protects a client for no
+//!    time, more of them for `QUIET_UNIT` times the square of their number, up to `QUIET_MAX`. So a client that
+//!    asks at least once a second keeps its connection through any flood, and clients that come for a flood
+//!    lose theirs first.
+//!
+//! Clients that keep requests in progress cannot be closed. So that they do not take all connections to
+//! servers, the first request of a connection waits (shortage.rs) unless more than half of the slots left for
+//! servers are free or have idle connections.
 //!
 //! In: clients in the backlog, requests that need a connection. Out: closed connections, and a counter of each
 //! class. Never: closes a connection that has a request or a response in progress; closes anything for a client
-//! that does not exist; closes a client in the turn that accepted it, because its request may be in the
-//! kernel already: the other clients wait in the backlog for the next turn.
+//! that does not exist; closes a silent client before the reactor has looked at it in the turn after its accept,
+//! because its request may be in the kernel already: the other clients wait in the backlog for the next turn.
 //! Limits: one search looks at up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
 //! up to `EVICTIONS_PER_ACCEPT_MAX` evictions.
 //! If nothing can be closed, accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
@@ -37,9 +43,18 @@ const SERVER_SLOTS_MIN: usize = 4;
 /// One slot in this many may be occupied by closed connections that wait for their peers before clients
 /// without a request are closed.
 const LINGERING_DIVISOR: usize = 16;
-/// How long a client that has sent several requests must have been quiet before it is closed for another
-/// connection. A client that asks more often keeps its connection through any flood.
-const RETURNING_QUIET_MIN: Span = Span::from_secs(1);
+/// How long a client that has sent two requests must have been quiet before it is closed for another
+/// connection.
+const QUIET_UNIT: Span = Span::from_millis(4);
+/// How long any client must have been quiet at most.
+const QUIET_MAX: Span = Span::from_secs(1);
+/// The requests after which a client is protected for `QUIET_MAX`.
+const QUIET_REQUESTS_MAX: u32 = 17;
+const _: () = assert!(
+    QUIET_UNIT.as_millis() * (QUIET_REQUESTS_MAX as u128 - 1).pow(2) >= QUIET_MAX.as_millis()
+);
+/// With fewer slots than this, first requests wait for no others.
+const FIRST_REQUESTS_WAIT_SLOTS_MIN: usize = 16;
 /// How many slots one search looks at. The bound keeps the cost of a new connection constant, also when
 /// the table is full.
 const SCAN_SLOTS_MAX: usize = 256;
@@ -78,14 +93,38 @@ impl Worker {
         reactor.sock_count() + left < self.slots_max()
     }
 
+    /// Whether the first request of a client may use a connection to a server: more than half of the slots left
+    /// for servers are free or have idle connections.
+    pub(crate) fn has_room_for_first_request<R: Reactor>(&self, reactor: &R) -> bool {
+        let idle = self.conns.upstream_count() - self.attached;
+        let free = self.slots_max().saturating_sub(reactor.sock_count());
+        self.slots_max() < FIRST_REQUESTS_WAIT_SLOTS_MIN || idle + free > self.server_slots() / 2
+    }
+
+    /// Closes connections of clients until the first request of a client may use a connection to a server.
+    /// Returns whether it may.
+    pub(crate) fn make_room_for_first_request<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
+            if self.has_room_for_first_request(reactor) {
+                return true;
+            }
+            if self.evict(reactor, Newcomer::Server, false) != Room::Made {
+                return false;
+            }
+        }
+        self.has_room_for_first_request(reactor)
+    }
+
     /// Closes connections for a client that waits in the backlog.
     pub(crate) fn make_room_for_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         shortage: Shortage,
     ) -> Room {
+        self.conns.note_looks();
         for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
-            match self.evict(reactor, Newcomer::Client) {
+            let takes_servers = self.conns.upstream_count() > self.server_slots();
+            match self.evict(reactor, Newcomer::Client, takes_servers) {
                 Room::Made if shortage != Shortage::Slots => return Room::Made,
                 Room::Made if self.has_room_for_client(reactor) => return Room::Made,
                 Room::Made => {}
@@ -98,13 +137,16 @@ impl Worker {
 
     /// Closes a connection so that one to a server can be opened. Returns whether it did.
     pub(crate) fn make_room_for_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        self.evict(reactor, Newcomer::Server) == Room::Made
+        self.evict(reactor, Newcomer::Server, true) == Room::Made
     }
 
-    /// Closes the connection whose loss costs least.
-    fn evict<R: Reactor>(&mut self, reactor: &mut R, newcomer: Newcomer) -> Room {
-        let takes_servers =
-            newcomer == Newcomer::Server || self.conns.upstream_count() > self.server_slots();
+    /// Closes the connection whose loss costs least; an idle one to a server only if `takes_servers`.
+    fn evict<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        newcomer: Newcomer,
+        takes_servers: bool,
+    ) -> Room {
         if takes_servers && self.evict_idle_server(reactor) {
             return Room::Made;
         }
@@ -113,12 +155,13 @@ impl Worker {
             return Room::Made;
         }
         if let Some(sock) = self.conns.oldest_silent() {
-            if newcomer == Newcomer::Client && self.conns.silent_are_fresh() {
-                return Room::NextTurn;
-            }
             self.accounts.counters.evicted_silent.add(1);
             self.reset_client(reactor, sock);
             return Room::Made;
+        }
+        let has_silent = self.conns.has_silent();
+        if has_silent && newcomer == Newcomer::Client {
+            return Room::NextTurn;
         }
         if let Some(sock) = self.conns.oldest_unfinished() {
             self.accounts.counters.evicted_unfinished.add(1);
@@ -128,6 +171,9 @@ impl Worker {
         if reactor.free_lingering(0) {
             self.accounts.counters.evicted_lingering.add(1);
             return Room::Made;
+        }
+        if has_silent {
+            return Room::NextTurn;
         }
         self.evict_idle_client(reactor, takes_servers)
     }
@@ -157,13 +203,13 @@ impl Worker {
         reactor.abort(sock);
     }
 
-    /// Closes an idle client: the next one that has sent a single request, or else the one that has been quiet
-    /// longest of those in sight. On the way also an idle server connection that is kept for one client, if
+    /// Closes an idle client: the one with the fewest requests in sight, and of several the one that has been
+    /// quiet longest. On the way also an idle server connection that is kept for one client, if
     /// `takes_servers`.
     fn evict_idle_client<R: Reactor>(&mut self, reactor: &mut R, takes_servers: bool) -> Room {
         let now = reactor.now();
         let used = self.conns.slots_used();
-        let mut quietest: Option<(Span, SockId)> = None;
+        let mut least: Option<(u32, Span, SockId)> = None;
         for _ in 0..used.min(SCAN_SLOTS_MAX) {
             self.search.slots += 1;
             match self.conns.look_at_next() {
@@ -179,20 +225,22 @@ impl Worker {
                     let timeouts = &listener.timeouts;
                     let wait = if down.head_started { timeouts.head } else { timeouts.idle };
                     let quiet = wait.saturating_sub(reactor.deadline(sock).since(now));
-                    let returns = down.requests > 1;
-                    let least = if returns { RETURNING_QUIET_MIN } else { Span::from_nanos(1) };
-                    if quiet >= least && quietest.is_none_or(|(most, _)| quiet > most) {
-                        quietest = Some((quiet, sock));
-                    }
-                    if quiet >= least && !returns {
-                        quietest = Some((quiet, sock));
-                        break;
+                    let requests = down.requests.min(QUIET_REQUESTS_MAX);
+                    let protected = (QUIET_UNIT * (requests - 1).pow(2)).min(QUIET_MAX);
+                    let is_better = least.is_none_or(|(fewest, longest, _)| {
+                        requests < fewest || requests == fewest && quiet > longest
+                    });
+                    if quiet > protected && is_better {
+                        least = Some((requests, quiet, sock));
+                        if requests == 1 {
+                            break;
+                        }
                     }
                 }
                 Some((_, Idle::Client(_) | Idle::Server)) | None => {}
             }
         }
-        let Some((_, sock)) = quietest else {
+        let Some((_, _, sock)) = least else {
             // The slots that were not looked at may contain an idle client.
             let is_all = self.search.slots >= used;
             self.search.slots = if is_all { 0 } else { self.search.slots };
