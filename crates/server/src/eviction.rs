@@ -6,11 +6,12 @@
 //! no slot is free, the connection whose loss costs least is closed:
 //!
 //! 1. an idle connection to a server, of the pool and the server with the most of them; for a client only if
-//!    connections to servers occupy more than the slots left for them;
+//!    more slots are left for servers, and for clients that return, without it;
 //! 2. a connection that was closed before and waits for its peer to close too, if one slot in
 //!    `LINGERING_DIVISOR` is occupied by such connections;
 //! 3. the client that has been connected longest without sending a byte;
-//! 4. the client whose first request, PROXY header or TLS handshake has been incomplete longest;
+//! 4. the client whose first request, PROXY header or TLS handshake has been incomplete longest; before silent
+//!    clients that have been connected for less than `SILENT_MIN`, because their bytes may be on the way;
 //! 5. any connection that waits for its peer to close too;
 //! 6. an idle client (all its responses are sent, and the next request is not complete): the one with the
 //!    fewest requests in sight, if it has been quiet for long enough. One request protects a client for no
@@ -19,18 +20,19 @@
 //!    lose theirs first.
 //!
 //! Clients that keep requests in progress cannot be closed. So that they do not take all connections to
-//! servers, the first request of a connection waits (shortage.rs) unless more than half of the slots left for
-//! servers are free or have idle connections.
+//! servers, half of the slots left for servers are left for clients that return: the first request of a
+//! connection waits (shortage.rs) unless more than those are free or have idle connections.
 //!
 //! In: clients in the backlog, requests that need a connection. Out: closed connections, and a counter of each
 //! class. Never: closes a connection that has a request or a response in progress; closes anything for a client
 //! that does not exist; closes a silent client before the reactor has looked at it in the turn after its accept,
 //! because its request may be in the kernel already: the other clients wait in the backlog for the next turn.
 //! Limits: one search looks at up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
-//! up to `EVICTIONS_PER_ACCEPT_MAX` evictions.
+//! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all accepts up to `BURST_MAX` in `BURST_SPAN`, so that a
+//! flood does not take the time of clients that are served.
 //! If nothing can be closed, accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
 
-use tidegate_base::Span;
+use tidegate_base::{Moment, Span};
 use tidegate_reactor::{Reactor, Room, Shortage, SockId};
 
 use crate::connection::Idle;
@@ -53,8 +55,8 @@ const QUIET_REQUESTS_MAX: u32 = 17;
 const _: () = assert!(
     QUIET_UNIT.as_millis() * (QUIET_REQUESTS_MAX as u128 - 1).pow(2) >= QUIET_MAX.as_millis()
 );
-/// With fewer slots than this, first requests wait for no others.
-const FIRST_REQUESTS_WAIT_SLOTS_MIN: usize = 16;
+/// With fewer slots than this, none is left for clients that return.
+const RETURNING_TABLE_MIN: usize = 16;
 /// How many slots one search looks at. The bound keeps the cost of a new connection constant, also when
 /// the table is full.
 const SCAN_SLOTS_MAX: usize = 256;
@@ -64,9 +66,20 @@ const POOLS_LOOKED_AT_MAX: usize = 64;
 /// servers ended, whose slots are left for other connections to servers.
 const EVICTIONS_PER_ACCEPT_MAX: usize = 4;
 
-/// What the search for idle connections remembers between two calls.
+/// Connections that are closed for waiting clients in `BURST_SPAN` at most. The others wait in the backlog, where
+/// they cost nothing.
+const BURST_MAX: u32 = 16;
+const BURST_SPAN: Span = Span::from_millis(1);
+/// How long a client is connected before it counts as silent, if other clients have an incomplete request.
+const SILENT_MIN: Span = Span::from_millis(100);
+
+/// What making room remembers between two calls.
 #[derive(Default)]
 pub(crate) struct Search {
+    /// When the current `BURST_SPAN` began.
+    burst_began: Moment,
+    /// Connections closed for waiting clients since then.
+    burst: u32,
     /// The pool where the next search begins.
     pool: usize,
     /// Slots looked at since the last idle client was found.
@@ -87,18 +100,29 @@ impl Worker {
         (slots / SERVER_SLOTS_DIVISOR).max(SERVER_SLOTS_MIN.min(slots / 2))
     }
 
-    /// Whether another client may be accepted: a slot is free besides those left for connections to servers.
-    pub(crate) fn has_room_for_client<R: Reactor>(&self, reactor: &R) -> bool {
-        let left = self.server_slots().saturating_sub(self.conns.upstream_count());
-        reactor.sock_count() + left < self.slots_max()
+    /// The number of slots that are left for requests of clients that return. Each is free or has an idle
+    /// connection to a server.
+    fn returning_slots(&self) -> usize {
+        if self.slots_max() < RETURNING_TABLE_MIN { 0 } else { self.server_slots() / 2 }
     }
 
-    /// Whether the first request of a client may use a connection to a server: more than half of the slots left
-    /// for servers are free or have idle connections.
+    /// Idle connections to servers.
+    fn idle_servers(&self) -> usize {
+        self.conns.upstream_count() - self.attached
+    }
+
+    /// Whether another client may be accepted: a slot is free besides those left for connections to servers.
+    pub(crate) fn has_room_for_client<R: Reactor>(&self, reactor: &R) -> bool {
+        let for_servers = self.server_slots().saturating_sub(self.conns.upstream_count());
+        let for_returning = self.returning_slots().saturating_sub(self.idle_servers());
+        reactor.sock_count() + for_servers.max(for_returning) < self.slots_max()
+    }
+
+    /// Whether the first request of a client may use a connection to a server: more are free or idle than those
+    /// left for clients that return.
     pub(crate) fn has_room_for_first_request<R: Reactor>(&self, reactor: &R) -> bool {
-        let idle = self.conns.upstream_count() - self.attached;
         let free = self.slots_max().saturating_sub(reactor.sock_count());
-        self.slots_max() < FIRST_REQUESTS_WAIT_SLOTS_MIN || idle + free > self.server_slots() / 2
+        self.returning_slots() == 0 || self.idle_servers() + free > self.returning_slots()
     }
 
     /// Closes connections of clients until the first request of a client may use a connection to a server.
@@ -122,17 +146,27 @@ impl Worker {
         shortage: Shortage,
     ) -> Room {
         self.conns.note_looks();
+        let now = reactor.now();
+        if now.since(self.search.burst_began) >= BURST_SPAN {
+            self.search.burst_began = now;
+            self.search.burst = 0;
+        }
+        if self.search.burst >= BURST_MAX {
+            return Room::Soon;
+        }
         for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
-            let takes_servers = self.conns.upstream_count() > self.server_slots();
+            let takes_servers = self.conns.upstream_count() > self.server_slots()
+                && self.idle_servers() > self.returning_slots();
+            self.search.burst += 1;
             match self.evict(reactor, Newcomer::Client, takes_servers) {
                 Room::Made if shortage != Shortage::Slots => return Room::Made,
                 Room::Made if self.has_room_for_client(reactor) => return Room::Made,
                 Room::Made => {}
-                Room::NextTurn => return Room::NextTurn,
+                Room::Soon => return Room::Soon,
                 Room::None => return Room::None,
             }
         }
-        Room::NextTurn
+        Room::Soon
     }
 
     /// Closes a connection so that one to a server can be opened. Returns whether it did.
@@ -154,16 +188,20 @@ impl Worker {
             self.accounts.counters.evicted_lingering.add(1);
             return Room::Made;
         }
-        if let Some(sock) = self.conns.oldest_silent() {
+        let unfinished = self.conns.oldest_unfinished();
+        let silent = self.conns.oldest_silent();
+        if let Some(sock) = silent
+            && (unfinished.is_none() || self.connected_span(reactor, sock) >= SILENT_MIN)
+        {
             self.accounts.counters.evicted_silent.add(1);
             self.reset_client(reactor, sock);
             return Room::Made;
         }
         let has_silent = self.conns.has_silent();
-        if has_silent && newcomer == Newcomer::Client {
-            return Room::NextTurn;
+        if has_silent && unfinished.is_none() && newcomer == Newcomer::Client {
+            return Room::Soon;
         }
-        if let Some(sock) = self.conns.oldest_unfinished() {
+        if let Some(sock) = unfinished {
             self.accounts.counters.evicted_unfinished.add(1);
             self.reset_client(reactor, sock);
             return Room::Made;
@@ -173,9 +211,16 @@ impl Worker {
             return Room::Made;
         }
         if has_silent {
-            return Room::NextTurn;
+            return Room::Soon;
         }
         self.evict_idle_client(reactor, takes_servers)
+    }
+
+    /// How long a client has been connected that has not sent a byte.
+    fn connected_span<R: Reactor>(&mut self, reactor: &R, sock: SockId) -> Span {
+        let Some(down) = self.conns.downstream(sock) else { return Span::ZERO };
+        let head = self.snapshot.config.listeners[usize::from(down.listener)].timeouts.head;
+        head.saturating_sub(reactor.deadline(sock).since(reactor.now()))
     }
 
     /// Closes the idle server connection that has been idle longest, of the pool with the most.
@@ -244,7 +289,7 @@ impl Worker {
             // The slots that were not looked at may contain an idle client.
             let is_all = self.search.slots >= used;
             self.search.slots = if is_all { 0 } else { self.search.slots };
-            return if is_all { Room::None } else { Room::NextTurn };
+            return if is_all { Room::None } else { Room::Soon };
         };
         self.search.slots = 0;
         self.accounts.counters.evicted_idle.add(1);

@@ -154,7 +154,7 @@ impl<K: Kernel> Loop<K> {
                 }
                 match handler.make_room(self, Shortage::Slots) {
                     Room::Made if !self.slots.is_full() => {}
-                    Room::NextTurn => return,
+                    Room::Soon => return self.rest(),
                     Room::Made | Room::None => {
                         return self.pause_accepting(handler, listener, Shortage::Slots);
                     }
@@ -183,7 +183,7 @@ impl<K: Kernel> Loop<K> {
                 }
                 Accepting::Short(shortage) => match handler.make_room(self, shortage) {
                     Room::Made => made_room = true,
-                    Room::NextTurn => return,
+                    Room::Soon => return self.rest(),
                     Room::None => return self.pause_accepting(handler, listener, shortage),
                 },
             }
@@ -207,6 +207,11 @@ impl<K: Kernel> Loop<K> {
         if slot.last_accepts.is_some() {
             self.close_listener(index);
         }
+    }
+
+    /// Pauses accepting for a moment.
+    fn rest(&mut self) {
+        self.accept_again_at = self.now.after(PAUSE_MIN);
     }
 
     fn pause_accepting<H: Handler<Self>>(

@@ -415,7 +415,7 @@ mod cases {
         rig.recorder.room = Some(Box::new(move |_, shortage| {
             assert_eq!(shortage, Shortage::Slots);
             count.set(count.get() + 1);
-            if count.get() == 1 { Room::NextTurn } else { Room::Made }
+            if count.get() == 1 { Room::Soon } else { Room::Made }
         }));
         let _far = rig.harness.dial(&address);
         rig.until("the accept", |rig| rig.accepts().len() == 1);
