@@ -1,7 +1,7 @@
 //! Makes room for a new connection when slots or descriptors run short.
 //!
 //! A slot is a connection that the reactor may hold, a closing one included. Clients are accepted only while
-//! `SERVER_SLOTS_MIN` slots, or one in `SERVER_SLOTS_DIVISOR`, are left for connections to servers. When a
+//! one slot in `SERVER_SLOTS_DIVISOR` is left for connections to servers. When a
 //! client waits in the backlog and there is no such room, or a request needs a connection to its server and
 //! no slot is free, the connection whose loss costs least is closed:
 //!
@@ -26,10 +26,11 @@
 //! In: clients in the backlog, requests that need a connection. Out: closed connections, and a counter of each
 //! class. Never: closes a connection that has a request or a response in progress; closes anything for a client
 //! that does not exist; closes a silent client before the reactor has looked at it in the turn after its accept,
-//! because its request may be in the kernel already: the other clients wait in the backlog for the next turn.
+//! because its request may be in the kernel already. If there is no other to close, accepting goes on a moment
+//! later.
 //! Limits: one search looks at up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
-//! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all accepts up to `BURST_MAX` in `BURST_SPAN`, so that a
-//! flood does not take the time of clients that are served.
+//! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all newcomers up to `BURST_MAX` in `BURST_SPAN`, so that
+//! a flood does not take the time of clients that are served.
 //! If nothing can be closed, accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
 
 use tidegate_base::{Moment, Span};
@@ -39,9 +40,11 @@ use crate::connection::Idle;
 use crate::worker::Worker;
 
 /// One slot in this many is left for connections to servers.
-const SERVER_SLOTS_DIVISOR: usize = 16;
+const SERVER_SLOTS_DIVISOR: usize = 8;
 /// At least this many slots are left for connections to servers, but never more than half of all slots.
 const SERVER_SLOTS_MIN: usize = 4;
+/// No more slots than this are left for connections to servers.
+const SERVER_SLOTS_MAX: usize = 4096;
 /// One slot in this many may be occupied by closed connections that wait for their peers before clients
 /// without a request are closed.
 const LINGERING_DIVISOR: usize = 16;
@@ -55,6 +58,8 @@ const QUIET_REQUESTS_MAX: u32 = 17;
 const _: () = assert!(
     QUIET_UNIT.as_millis() * (QUIET_REQUESTS_MAX as u128 - 1).pow(2) >= QUIET_MAX.as_millis()
 );
+/// Idle clients with up to this many requests are closed also if silent clients may be found soon.
+const BRIEF_REQUESTS_MAX: u32 = 4;
 /// With fewer slots than this, none is left for clients that return.
 const RETURNING_TABLE_MIN: usize = 16;
 /// How many slots one search looks at. The bound keeps the cost of a new connection constant, also when
@@ -66,9 +71,9 @@ const POOLS_LOOKED_AT_MAX: usize = 64;
 /// servers ended, whose slots are left for other connections to servers.
 const EVICTIONS_PER_ACCEPT_MAX: usize = 4;
 
-/// Connections that are closed for waiting clients in `BURST_SPAN` at most. The others wait in the backlog, where
-/// they cost nothing.
-const BURST_MAX: u32 = 16;
+/// How often a connection to close for a new client, or for the first request of a client, is looked for in
+/// `BURST_SPAN` at most. The other clients wait in the backlog, where they cost nothing.
+const BURST_MAX: u32 = 8;
 const BURST_SPAN: Span = Span::from_millis(1);
 /// How long a client is connected before it counts as silent, if other clients have an incomplete request.
 const SILENT_MIN: Span = Span::from_millis(100);
@@ -76,28 +81,42 @@ const SILENT_MIN: Span = Span::from_millis(100);
 /// What making room remembers between two calls.
 #[derive(Default)]
 pub(crate) struct Search {
-    /// When the current `BURST_SPAN` began.
-    burst_began: Moment,
-    /// Connections closed for waiting clients since then.
-    burst: u32,
+    /// Evictions for clients that wait in the backlog.
+    accepts: Burst,
+    /// Evictions for first requests of clients.
+    requests: Burst,
     /// The pool where the next search begins.
     pool: usize,
     /// Slots looked at since the last idle client was found.
     slots: usize,
 }
 
-/// The connection that needs room.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Newcomer {
-    Client,
-    Server,
+/// How many evictions there were lately.
+#[derive(Default)]
+struct Burst {
+    /// When the current `BURST_SPAN` began.
+    began: Moment,
+    /// Connections looked for since then.
+    count: u32,
+}
+
+impl Burst {
+    /// Counts an eviction. Returns false if there were `BURST_MAX` in this `BURST_SPAN` already.
+    fn admits(&mut self, now: Moment) -> bool {
+        if now.since(self.began) >= BURST_SPAN {
+            *self = Self { began: now, count: 0 };
+        }
+        self.count += 1;
+        self.count <= BURST_MAX
+    }
 }
 
 impl Worker {
     /// The number of slots that are left for connections to servers.
     fn server_slots(&self) -> usize {
         let slots = self.slots_max();
-        (slots / SERVER_SLOTS_DIVISOR).max(SERVER_SLOTS_MIN.min(slots / 2))
+        let share = (slots / SERVER_SLOTS_DIVISOR).min(SERVER_SLOTS_MAX);
+        share.max(SERVER_SLOTS_MIN.min(slots / 2))
     }
 
     /// The number of slots that are left for requests of clients that return. Each is free or has an idle
@@ -132,7 +151,9 @@ impl Worker {
             if self.has_room_for_first_request(reactor) {
                 return true;
             }
-            if self.evict(reactor, Newcomer::Server, false) != Room::Made {
+            if !self.search.requests.admits(reactor.now())
+                || self.evict(reactor, false) != Room::Made
+            {
                 return false;
             }
         }
@@ -146,19 +167,13 @@ impl Worker {
         shortage: Shortage,
     ) -> Room {
         self.conns.note_looks();
-        let now = reactor.now();
-        if now.since(self.search.burst_began) >= BURST_SPAN {
-            self.search.burst_began = now;
-            self.search.burst = 0;
-        }
-        if self.search.burst >= BURST_MAX {
-            return Room::Soon;
-        }
         for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
+            if !self.search.accepts.admits(reactor.now()) {
+                return Room::Soon;
+            }
             let takes_servers = self.conns.upstream_count() > self.server_slots()
                 && self.idle_servers() > self.returning_slots();
-            self.search.burst += 1;
-            match self.evict(reactor, Newcomer::Client, takes_servers) {
+            match self.evict(reactor, takes_servers) {
                 Room::Made if shortage != Shortage::Slots => return Room::Made,
                 Room::Made if self.has_room_for_client(reactor) => return Room::Made,
                 Room::Made => {}
@@ -171,16 +186,11 @@ impl Worker {
 
     /// Closes a connection so that one to a server can be opened. Returns whether it did.
     pub(crate) fn make_room_for_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        self.evict(reactor, Newcomer::Server, true) == Room::Made
+        self.evict(reactor, true) == Room::Made
     }
 
     /// Closes the connection whose loss costs least; an idle one to a server only if `takes_servers`.
-    fn evict<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        newcomer: Newcomer,
-        takes_servers: bool,
-    ) -> Room {
+    fn evict<R: Reactor>(&mut self, reactor: &mut R, takes_servers: bool) -> Room {
         if takes_servers && self.evict_idle_server(reactor) {
             return Room::Made;
         }
@@ -197,10 +207,6 @@ impl Worker {
             self.reset_client(reactor, sock);
             return Room::Made;
         }
-        let has_silent = self.conns.has_silent();
-        if has_silent && unfinished.is_none() && newcomer == Newcomer::Client {
-            return Room::Soon;
-        }
         if let Some(sock) = unfinished {
             self.accounts.counters.evicted_unfinished.add(1);
             self.reset_client(reactor, sock);
@@ -210,10 +216,13 @@ impl Worker {
             self.accounts.counters.evicted_lingering.add(1);
             return Room::Made;
         }
-        if has_silent {
-            return Room::Soon;
+        // Most clients that were not looked at yet will turn out silent, in a flood of those.
+        let has_silent = self.conns.has_silent();
+        let requests_max = if has_silent { BRIEF_REQUESTS_MAX } else { u32::MAX };
+        match self.evict_idle_client(reactor, takes_servers, requests_max) {
+            Room::None if has_silent => Room::Soon,
+            room => room,
         }
-        self.evict_idle_client(reactor, takes_servers)
     }
 
     /// How long a client has been connected that has not sent a byte.
@@ -249,9 +258,14 @@ impl Worker {
     }
 
     /// Closes an idle client: the one with the fewest requests in sight, and of several the one that has been
-    /// quiet longest. On the way also an idle server connection that is kept for one client, if
-    /// `takes_servers`.
-    fn evict_idle_client<R: Reactor>(&mut self, reactor: &mut R, takes_servers: bool) -> Room {
+    /// quiet longest, if it has sent up to `requests_max`. On the way also an idle server connection that is
+    /// kept for one client, if `takes_servers`.
+    fn evict_idle_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        takes_servers: bool,
+        requests_max: u32,
+    ) -> Room {
         let now = reactor.now();
         let used = self.conns.slots_used();
         let mut least: Option<(u32, Span, SockId)> = None;
@@ -275,7 +289,7 @@ impl Worker {
                     let is_better = least.is_none_or(|(fewest, longest, _)| {
                         requests < fewest || requests == fewest && quiet > longest
                     });
-                    if quiet > protected && is_better {
+                    if quiet > protected && is_better && down.requests <= requests_max {
                         least = Some((requests, quiet, sock));
                         if requests == 1 {
                             break;

@@ -89,7 +89,7 @@ impl Worker {
             self.serve_queue(reactor, pool);
             return true;
         }
-        let serves = !self.held.is_empty() && self.has_room_for_first_request(reactor);
+        let serves = !self.held.is_empty() && self.make_room_for_first_request(reactor);
         if serves {
             self.serve_held(reactor);
         }

@@ -240,7 +240,7 @@ fn idle_clients_are_closed_for_new_ones() {
 #[test]
 fn returning_clients_are_closed_only_when_quiet() {
     scene().socks_max(SLOTS).run(|stage| {
-        let clients: Vec<SimPeer> = (0..SLOTS - 4).map(|_| stage.dial()).collect();
+        let clients: Vec<SimPeer> = (0..SLOTS - SLOTS / 8).map(|_| stage.dial()).collect();
         for _ in 0..REQUESTS_OF_A_REGULAR {
             ask_all(stage, &clients);
         }
