@@ -35,8 +35,10 @@ inside() {
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount -t tmpfs tmpfs "$root/dev/shm"
-    exec chroot "$root" /usr/bin/env -i HOME=/root TERM="${TERM:-dumb}" LANG=C.UTF-8 CARGO_BUILD_JOBS="$jobs" \
+    # This shell stays the first process of the namespace: another one could not be ended by a signal.
+    chroot "$root" /usr/bin/env -i HOME=/root TERM="${TERM:-dumb}" LANG=C.UTF-8 CARGO_BUILD_JOBS="$jobs" \
       PATH=/usr/local/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
+    exit "$?"
   ' inside "$root" "$jobs" "$@"
 }
 
@@ -91,7 +93,7 @@ try_run() {
 }
 
 try_test() {
-  inside bash -c 'cd /root/tidegate && make test'
+  inside bash -c 'cd /root/tidegate && make --no-print-directory test'
 }
 
 [ "$(id -u)" -eq 0 ] || fail "must run as root, for debootstrap and chroot"

@@ -115,6 +115,6 @@ fn configuration(origin: SocketAddr) -> String {
          [[route]]\nlistener = \"local\"\npath = \"/limited\"\nproxy = \"origin\"\n\
          [[route]]\nlistener = \"local\"\npath = \"/empty\"\nrespond = {{ status = 204 }}\n\
          [[route]]\nlistener = \"local\"\npath = \"/unmodified\"\nrespond = {{ status = 304 }}\n\
-         [pool.origin]\nservers = [\"{origin}\"]\n"
+         [pool.origin]\nservers = [\"{origin}\"]\nrequest-buffer = \"0B\"\n"
     )
 }

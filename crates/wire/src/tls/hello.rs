@@ -1,37 +1,38 @@
 //! Reads from a client's first message the server name that the client requests. rustls reports the name
 //! only to the certificate resolver, without the connection.
-//! In: the received bytes of a connection. Out: the name (RFC 6066 section 3), if it is present.
+//! In: the content of the first handshake records. Out: the name (RFC 6066 section 3), if it is present.
 //! Never: validates the message; rustls does that and rejects malformed messages.
-//! Limits: `NAME_BYTES_MAX`; a message in more than `RECORDS_MAX` records is not read.
+//! Limits: `NAME_BYTES_MAX`; `MESSAGE_BYTES_MAX`: rustls rejects longer messages.
 
 /// Bytes of a name: the limit of DNS.
 const NAME_BYTES_MAX: usize = 255;
-/// Records that the message may be split into; clients use one.
-const RECORDS_MAX: usize = 8;
+/// Bytes of a message: type, length, body.
+const MESSAGE_BYTES_MAX: usize = 4 + 65_535;
 
-const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
-/// The name in the ClientHello at the start of `records`; `None` if the message has no name or is incomplete.
-pub(super) fn read_server_name(records: &[u8]) -> Option<String> {
-    let mut message = Vec::new();
-    let mut reader = Reader(records);
-    for _ in 0..RECORDS_MAX {
-        if reader.byte()? != HANDSHAKE {
-            return None;
+/// Collects the ClientHello, which may be split into many records, until its name can be read.
+#[derive(Default, Debug)]
+pub(super) struct HelloReader {
+    /// The message so far; up to `MESSAGE_BYTES_MAX`.
+    message: Vec<u8>,
+}
+
+impl HelloReader {
+    /// Takes the next content of handshake records. `None` as long as the message is incomplete; then its name,
+    /// if it has one.
+    pub(super) fn take(&mut self, content: &[u8]) -> Option<Option<String>> {
+        let missing = MESSAGE_BYTES_MAX - self.message.len();
+        self.message.extend_from_slice(content.get(..missing).unwrap_or(content));
+        let &[kind, a, b, c] = self.message.first_chunk::<4>()?;
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        if kind != CLIENT_HELLO || 4 + length > MESSAGE_BYTES_MAX {
+            return Some(None);
         }
-        reader.take(2)?;
-        message.extend_from_slice(reader.prefixed_u16()?.0);
-        if let Some(&[CLIENT_HELLO, a, b, c]) = message.first_chunk::<4>() {
-            let length = u32::from_be_bytes([0, a, b, c]) as usize;
-            if let Some(hello) = message.get(4..4 + length) {
-                return name_of(Reader(hello));
-            }
-        }
+        Some(name_of(Reader(self.message.get(4..4 + length)?)))
     }
-    None
 }
 
 /// The name in the body of a ClientHello (RFC 8446 section 4.1.2).
@@ -110,27 +111,37 @@ mod tests {
         [&[CLIENT_HELLO, 0][..], &prefixed(&body)].concat()
     }
 
-    fn record(payload: &[u8]) -> Vec<u8> {
-        [&[HANDSHAKE, 3, 1][..], &prefixed(payload)].concat()
+    /// Reads the name from content that arrives in pieces of `size`; the number of pieces that it took.
+    fn read(content: &[u8], size: usize) -> Option<(Option<String>, usize)> {
+        let mut reader = HelloReader::default();
+        let mut pieces = content.chunks(size).enumerate();
+        pieces.find_map(|(at, piece)| Some((reader.take(piece)?, at + 1)))
     }
 
     #[test]
-    fn name_is_read_from_one_or_several_records() {
+    fn name_is_read_when_the_message_is_complete() {
         let hello = hello("a.example");
-        assert_eq!(read_server_name(&record(&hello)).as_deref(), Some("a.example"));
-        let (first, second) = hello.split_at(3);
-        let split = [record(first), record(second)].concat();
-        assert_eq!(read_server_name(&split).as_deref(), Some("a.example"));
-        for at in 0..split.len() {
-            assert_eq!(read_server_name(&split[..at]), None, "truncated at {at}");
+        for size in [1, 3, hello.len()] {
+            let all = hello.len().div_ceil(size);
+            assert_eq!(read(&hello, size), Some((Some("a.example".to_owned()), all)));
+            assert_eq!(read(&hello[..hello.len() - 1], size), None);
         }
+        let with_more = [&hello[..], b"more"].concat();
+        assert_eq!(read(&with_more, with_more.len()), Some((Some("a.example".to_owned()), 1)));
+    }
+
+    #[test]
+    fn other_and_very_long_messages_have_no_name() {
+        assert_eq!(read(&[2, 0, 0, 9], 1), Some((None, 4)));
+        assert_eq!(read(&[CLIENT_HELLO, 1, 0, 0], 1), Some((None, 4)));
+        let longest = [&[CLIENT_HELLO, 0, 0xff, 0xff][..], &[0; 65_535]].concat();
+        assert_eq!(read(&longest, 1000), Some((None, 66)));
     }
 
     #[test]
     fn names_not_allowed_in_a_header_field_are_ignored() {
         for name in ["", "a b", "a\n", "\u{e9}", &"a".repeat(256)] {
-            assert_eq!(read_server_name(&record(&hello(name))), None, "{name:?}");
+            assert_eq!(read(&hello(name), 1 << 20), Some((None, 1)), "{name:?}");
         }
-        assert_eq!(read_server_name(b"GET / HTTP/1.1\r\n"), None);
     }
 }

@@ -119,14 +119,23 @@ pub(super) struct PlainRecords {
 }
 
 impl PlainRecords {
-    /// Takes the next bytes. Returns whether they contain the header of a handshake record that exceeds the
-    /// maximum length of an unprotected record (RFC 8446 section 5.1).
-    pub(super) fn find_overlong(&mut self, mut bytes: &[u8]) -> bool {
+    /// Takes the next bytes, and passes the content of handshake records to `pass_content`. Returns whether the
+    /// bytes contain the header of a handshake record that exceeds the maximum length of an unprotected record
+    /// (RFC 8446 section 5.1).
+    pub(super) fn find_overlong(
+        &mut self,
+        mut bytes: &[u8],
+        mut pass_content: impl FnMut(&[u8]),
+    ) -> bool {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.header_bytes == 0 && self.left > 0 {
                 let skipped = usize::from(self.left).min(bytes.len());
                 self.left -= skipped as u16;
-                bytes = bytes.get(skipped..).unwrap_or_default();
+                let (content, rest) = bytes.split_at(skipped);
+                if self.kind == HANDSHAKE {
+                    pass_content(content);
+                }
+                bytes = rest;
                 continue;
             }
             bytes = rest;
@@ -195,16 +204,19 @@ mod tests {
         let [short, longest, overlong] =
             [1, 16_384, 16_385].map(|length| record(HANDSHAKE, length));
         let empty = record(HANDSHAKE, 0);
-        for (records, expected) in [
-            ([&short[..], &empty, &longest, &short].concat(), false),
-            ([&short[..], &empty, &longest, &overlong].concat(), true),
+        for (records, content_bytes, expected) in [
+            ([&short[..], &empty, &longest, &short].concat(), 16_386, false),
+            ([&short[..], &empty, &longest, &overlong].concat(), 16_385, true),
             // Protected data that follows the ClientHello: early data.
-            ([&short[..], &record(23, 16_640), &short].concat(), false),
+            ([&short[..], &record(23, 16_640), &short].concat(), 2, false),
         ] {
             for size in [1, 4, 5, 6, 1000, records.len()] {
-                let mut plain = PlainRecords::default();
-                let found = records.chunks(size).any(|part| plain.find_overlong(part));
+                let (mut plain, mut bytes) = (PlainRecords::default(), 0);
+                let found = records
+                    .chunks(size)
+                    .any(|part| plain.find_overlong(part, |content| bytes += content.len()));
                 assert_eq!(found, expected, "pieces of {size}");
+                assert_eq!(bytes, content_bytes, "pieces of {size}");
             }
         }
     }

@@ -17,7 +17,7 @@ use rustls::{AlertDescription, ClientConfig, CommonState, Error, HandshakeKind, 
 
 use super::choice::{Version, cipher_name};
 use super::fault::{CertificateFault, Fault};
-use super::hello::read_server_name;
+use super::hello::HelloReader;
 use super::identity::PeerIdentity;
 use super::records::{self, CONTENT_BYTES_MAX, HANDSHAKE, HEADER_BYTES, PlainRecords};
 use super::refusal::LastRefused;
@@ -64,10 +64,21 @@ pub struct TlsSession {
 enum RequestedName {
     /// The name is not wanted, was taken, or the session is a client's.
     Ignored,
-    /// The ClientHello is not complete, or it has no name.
-    Awaited,
+    /// The ClientHello is not complete.
+    Awaited(HelloReader),
     /// The name was read and not taken yet.
     Known(Box<str>),
+}
+
+impl RequestedName {
+    /// Takes the next content of the records that contain the ClientHello.
+    fn handle_hello(&mut self, content: &[u8]) {
+        if let Self::Awaited(reader) = self
+            && let Some(name) = reader.take(content)
+        {
+            *self = name.map_or(Self::Ignored, |name| Self::Known(name.into_boxed_str()));
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,7 +136,11 @@ impl TlsSession {
         refused: Option<Arc<LastRefused>>,
     ) -> Result<Self, Fault> {
         let connection = UnbufferedServerConnection::new(config).map_err(|_| Fault::Bug)?;
-        let name = if keeps_name { RequestedName::Awaited } else { RequestedName::Ignored };
+        let name = if keeps_name {
+            RequestedName::Awaited(HelloReader::default())
+        } else {
+            RequestedName::Ignored
+        };
         Ok(Self { name, refused, ..Self::new(Side::Server(Box::new(connection))) })
     }
 
@@ -179,9 +194,12 @@ impl TlsSession {
             }
             Stage::ExpectHandshake | Stage::Established => {}
         }
-        if self.side.state().protocol_version().is_none() && self.records.find_overlong(input) {
-            records::append_alert(AlertDescription::RecordOverflow, out);
-            return self.fail(Fault::Oversized);
+        if self.side.state().protocol_version().is_none() {
+            let name = &mut self.name;
+            if self.records.find_overlong(input, |content| name.handle_hello(content)) {
+                records::append_alert(AlertDescription::RecordOverflow, out);
+                return self.fail(Fault::Oversized);
+            }
         }
         let was = (self.is_established(), self.peer_closed);
         let mut input = input;
@@ -265,7 +283,7 @@ impl TlsSession {
     pub fn take_asked_name(&mut self) -> Option<Box<str>> {
         match core::mem::replace(&mut self.name, RequestedName::Ignored) {
             RequestedName::Known(name) => Some(name),
-            RequestedName::Ignored | RequestedName::Awaited => None,
+            RequestedName::Ignored | RequestedName::Awaited(_) => None,
         }
     }
 
@@ -333,12 +351,6 @@ impl TlsSession {
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<usize, Fault> {
-        if matches!(self.name, RequestedName::Awaited)
-            && self.stage == Stage::ExpectHandshake
-            && let Some(name) = read_server_name(input)
-        {
-            self.name = RequestedName::Known(name.into_boxed_str());
-        }
         let mut used = 0;
         loop {
             let rest = input.get_mut(used..).unwrap_or_default();

@@ -669,7 +669,7 @@ fn handshake_fault_has_exactly_one_alert() {
 #[test]
 fn hello_split_over_records_of_one_byte_is_accepted() {
     let authority = Authority::new("authority");
-    let acceptor = acceptor(&settings(&authority));
+    let acceptor = acceptor(&AcceptorSettings { keeps_names: true, ..settings(&authority) });
     for size in [1, 7, 1 << 20] {
         let mut pair = Pair::new(connect(&connector(&authority)), acceptor.accept().unwrap());
         let hello = core::mem::take(&mut pair.client.out);
@@ -679,6 +679,8 @@ fn hello_split_over_records_of_one_byte_is_accepted() {
         pair.run(size);
         assert_eq!(pair.server.fault, None, "pieces of {size}");
         assert!(pair.is_established(), "pieces of {size}");
+        let name = pair.server.session.take_asked_name();
+        assert_eq!(name.as_deref(), Some("a.example"), "pieces of {size}");
     }
 }
 
