@@ -326,6 +326,11 @@ impl Connections {
         self.silent.count > 0
     }
 
+    /// Whether more clients have an incomplete first request than have not sent a byte.
+    pub(crate) fn most_are_unfinished(&self) -> bool {
+        self.unfinished.count > self.silent.count
+    }
+
     /// The client that has waited longest since the first bytes of its incomplete first request.
     pub(crate) fn oldest_unfinished(&self) -> Option<SockId> {
         self.first_of(&self.unfinished)

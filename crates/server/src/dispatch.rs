@@ -210,11 +210,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool_index, down) = (exchange.pool, exchange.down);
         exchange.stage = Stage::Queued;
-        // A client may have ended its direction while its previous request was in progress.
-        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
-        if finished || reactor.has_hung_up(down) {
-            self.leave_queue(reactor, id);
-        }
+        self.leave_queue_if_gone(reactor, id);
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.is_new();
@@ -233,6 +229,17 @@ impl Worker {
         self.accounts.counters.queued.add(1);
         let config = &self.snapshot.config.pools[usize::from(pool_index)];
         reactor.set_deadline(down, reactor.now().after(config.timeouts.queue));
+    }
+
+    /// As `leave_queue`, if the client has ended its direction while its previous request was in progress, or
+    /// the body of this one arrived.
+    pub(crate) fn leave_queue_if_gone<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let down = exchange.down;
+        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
+        if finished || reactor.has_hung_up(down) {
+            self.leave_queue(reactor, id);
+        }
     }
 
     /// Called when the client has ended its direction of the connection: closes the connection if its request

@@ -1,17 +1,18 @@
 //! Makes room for a new connection when slots or descriptors run short.
 //!
 //! A slot is a connection that the reactor may hold, a closing one included. Clients are accepted only while
-//! one slot in `SERVER_SLOTS_DIVISOR` is left for connections to servers. When a
-//! client waits in the backlog and there is no such room, or a request needs a connection to its server and
-//! no slot is free, the connection whose loss costs least is closed:
+//! one slot in `SERVER_SLOTS_DIVISOR` is left for connections to servers. When a client waits in the backlog
+//! and there is no such room, or a request needs a connection to its server and no slot is free, the connection
+//! whose loss costs least is closed:
 //!
 //! 1. an idle connection to a server, of the pool and the server with the most of them; for a client only if
 //!    more slots are left for servers, and for clients that return, without it;
 //! 2. a connection that was closed before and waits for its peer to close too, if one slot in
 //!    `LINGERING_DIVISOR` is occupied by such connections;
 //! 3. the client that has been connected longest without sending a byte;
-//! 4. the client whose first request, PROXY header or TLS handshake has been incomplete longest; before silent
-//!    clients that have been connected for less than `SILENT_MIN`, because their bytes may be on the way;
+//! 4. the client whose first request, PROXY header or TLS handshake has been incomplete longest; if there are
+//!    more of these than silent clients, before silent clients that have been connected for less than
+//!    `SILENT_MIN`, because their bytes may be on the way;
 //! 5. any connection that waits for its peer to close too;
 //! 6. an idle client (all its responses are sent, and the next request is not complete): the one with the
 //!    fewest requests in sight, if it has been quiet for long enough. One request protects a client for no
@@ -29,8 +30,8 @@
 //! because its request may be in the kernel already. If there is no other to close, accepting goes on a moment
 //! later.
 //! Limits: one search looks at up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
-//! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all newcomers up to `BURST_MAX` in `BURST_SPAN`, so that
-//! a flood does not take the time of clients that are served.
+//! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all newcomers up to `BURST_MAX` in `BURST_SPAN` (as many again
+//! for their first requests), so that a flood does not take the time of clients that are served.
 //! If nothing can be closed, accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
 
 use tidegate_base::{Moment, Span};
@@ -71,19 +72,19 @@ const POOLS_LOOKED_AT_MAX: usize = 64;
 /// servers ended, whose slots are left for other connections to servers.
 const EVICTIONS_PER_ACCEPT_MAX: usize = 4;
 
-/// How often a connection to close for a new client, or for the first request of a client, is looked for in
-/// `BURST_SPAN` at most. The other clients wait in the backlog, where they cost nothing.
+/// How often a connection to close is looked for in `BURST_SPAN` at most: for new clients, and as often for
+/// first requests. Further clients wait in the backlog, where they cost nothing.
 const BURST_MAX: u32 = 8;
 const BURST_SPAN: Span = Span::from_millis(1);
-/// How long a client is connected before it counts as silent, if other clients have an incomplete request.
+/// How long a client is connected before it counts as silent, if more clients have an incomplete request.
 const SILENT_MIN: Span = Span::from_millis(100);
 
 /// What making room remembers between two calls.
 #[derive(Default)]
 pub(crate) struct Search {
-    /// Evictions for clients that wait in the backlog.
+    /// Searches for clients that wait in the backlog.
     accepts: Burst,
-    /// Evictions for first requests of clients.
+    /// Searches for first requests of clients.
     requests: Burst,
     /// The pool where the next search begins.
     pool: usize,
@@ -91,7 +92,7 @@ pub(crate) struct Search {
     slots: usize,
 }
 
-/// How many evictions there were lately.
+/// How often a connection to close was looked for lately.
 #[derive(Default)]
 struct Burst {
     /// When the current `BURST_SPAN` began.
@@ -101,7 +102,7 @@ struct Burst {
 }
 
 impl Burst {
-    /// Counts an eviction. Returns false if there were `BURST_MAX` in this `BURST_SPAN` already.
+    /// Counts a search. Returns false if there were `BURST_MAX` in this `BURST_SPAN` already.
     fn admits(&mut self, now: Moment) -> bool {
         if now.since(self.began) >= BURST_SPAN {
             *self = Self { began: now, count: 0 };
@@ -201,7 +202,8 @@ impl Worker {
         let unfinished = self.conns.oldest_unfinished();
         let silent = self.conns.oldest_silent();
         if let Some(sock) = silent
-            && (unfinished.is_none() || self.connected_span(reactor, sock) >= SILENT_MIN)
+            && (!self.conns.most_are_unfinished()
+                || self.connected_span(reactor, sock) >= SILENT_MIN)
         {
             self.accounts.counters.evicted_silent.add(1);
             self.reset_client(reactor, sock);
@@ -257,9 +259,9 @@ impl Worker {
         reactor.abort(sock);
     }
 
-    /// Closes an idle client: the one with the fewest requests in sight, and of several the one that has been
-    /// quiet longest, if it has sent up to `requests_max`. On the way also an idle server connection that is
-    /// kept for one client, if `takes_servers`.
+    /// Closes an idle client that has sent up to `requests_max`: the next one with a single request, or else
+    /// the one with the fewest requests in sight, and of several the one that has been quiet longest. On the way
+    /// also an idle server connection that is kept for one client, if `takes_servers`.
     fn evict_idle_client<R: Reactor>(
         &mut self,
         reactor: &mut R,

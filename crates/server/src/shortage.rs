@@ -1,9 +1,12 @@
 //! Requests that wait for room for a connection, not for a server: in the queue of their pool, or in the queue
 //! of first requests (eviction.rs has the reasons).
-//! In: connects that found no room. Out: the queues served again when a slot is free, or after `ROOM_RETRY`.
-//! Never: makes room (eviction.rs); keeps a request longer than `timeouts.queue`, or more of them than
-//! `queue-max` (dispatch.rs).
-//! Invariant: a pool whose `is_short` is set is in `short_pools` once, and `TIMER_ROOM` is set.
+//! In: connects that found no room, first requests. Out: the queues served again when a slot is free, at the end
+//! of each turn (one pool), or after `ROOM_RETRY`.
+//! Never: picks what is closed (eviction.rs); keeps a request longer than `timeouts.queue`.
+//! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). The queue of first requests takes one
+//! only if fewer than `queue-max` of its pool wait in both; it takes no place from clients that return.
+//! Invariant: a pool whose `is_short` is set is in `short_pools` once. `TIMER_ROOM` is set while anything waits
+//! here.
 
 use tidegate_base::{Id, Span};
 use tidegate_reactor::{Reactor, Shortage};
@@ -42,8 +45,10 @@ impl Worker {
             return self.dispatch(reactor, id, NO_SERVER);
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let pool = &mut self.pools[pool_index];
         exchange.stage = Stage::Queued;
+        self.leave_queue_if_gone(reactor, id);
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let pool = &mut self.pools[pool_index];
         let has_place = pool.held + pool.queue.len() < pool.queue.length_max();
         if !has_place || !self.held.push(id, exchange.arrival) {
             self.accounts.counters.queue_refusals.add(1);
@@ -57,7 +62,7 @@ impl Worker {
         self.set_room_timer(reactor);
     }
 
-    /// Serves the first request that has waited longest.
+    /// Serves the first request of a client that has waited longest.
     fn serve_held<R: Reactor>(&mut self, reactor: &mut R) {
         let Some(id) = self.held.front() else { return };
         self.leave_queues(id);

@@ -151,7 +151,8 @@ pub(crate) struct WorkerPool {
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
     /// The pool is in `Worker::short_pools`.
     pub(crate) is_short: bool,
-    /// The requests for this pool in `Worker::held`. Together with `queue` they are at most `queue-max`.
+    /// The requests for this pool in `Worker::held`. `held` takes one only if they and those in `queue` are fewer
+    /// than `queue-max`.
     pub(crate) held: usize,
     /// A waiting exchange may be able to use a server since the queue was served last, and `work` contains
     /// `ServeQueue`. False between two completions.

@@ -106,6 +106,23 @@ fn silent_clients_do_not_displace_others() {
 }
 
 #[test]
+fn requests_in_parts_are_served_among_silent_clients() {
+    flood(scene(), |stage, attackers| {
+        let new = stage.dial();
+        let (begin, end) = HELLO.split_at(HELLO.len() / 2);
+        new.send(begin);
+        stage.turn();
+        for _ in 0..4 {
+            attackers.extend((0..ATTACKERS / 4).map(|_| stage.dial()));
+            stage.pass(Span::from_millis(5));
+        }
+        new.send(end);
+        assert!(stage.receive_until(&new, "hello").starts_with("HTTP/1.1 200 "));
+        assert_eq!(stage.counters().evicted_unfinished.load(), 0);
+    });
+}
+
+#[test]
 fn clients_with_half_a_head_do_not_displace_others() {
     flood(scene(), |stage, attackers| {
         attackers.extend((0..ATTACKERS).map(|_| stage.dial()));
