@@ -11,8 +11,8 @@
 use tidegate_base::{Id, Span};
 use tidegate_reactor::{Reactor, Shortage};
 
-use crate::dispatch::{NO_SERVER, SHORTAGE};
-use crate::exchange::{Exchange, Stage};
+use crate::action::proxy::dispatch::{NO_SERVER, SHORTAGE};
+use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::worker::{TIMER_ROOM, Worker};
 
 /// How often queued requests look for room for a connection if no slot falls free.
