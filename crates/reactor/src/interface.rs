@@ -372,8 +372,8 @@ pub trait Handler<R> {
 pub enum Room {
     /// A connection was closed: accept now.
     Made,
-    /// Only connections of this turn could be closed. They have not been read yet: accept in the next turn.
-    NextTurn,
+    /// A connection can be closed soon: accepting goes on after a millisecond.
+    Soon,
     /// No connection can be closed: accepting pauses.
     None,
 }

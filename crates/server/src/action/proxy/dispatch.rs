@@ -152,7 +152,7 @@ impl Worker {
                 down.state = DownstreamState::Exchange(id);
                 self.accounts.counters.exchanges_now.add(1);
                 if !buffers {
-                    self.dispatch(reactor, id, NO_SERVER);
+                    self.dispatch_new(reactor, id);
                 }
             }
             Err(exchange) => {
@@ -165,7 +165,12 @@ impl Worker {
 
     /// Picks a server for the exchange, or puts the exchange into the pool's queue. If no server is
     /// available, the exchange fails with `or_else`.
-    fn dispatch<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
+    pub(crate) fn dispatch<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        or_else: Failure,
+    ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool_index = exchange.pool;
         let is_new = exchange.is_new();
@@ -215,11 +220,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool_index, down) = (exchange.pool, exchange.down);
         exchange.stage = Stage::Queued;
-        // A client may have ended its direction while its previous request was in progress.
-        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
-        if finished || reactor.has_hung_up(down) {
-            self.leave_queue(reactor, id);
-        }
+        self.leave_queue_if_gone(reactor, id);
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.is_new();
@@ -238,6 +239,17 @@ impl Worker {
         self.accounts.counters.queued.add(1);
         let config = &self.snapshot.config.pools[usize::from(pool_index)];
         reactor.set_deadline(down, reactor.now().after(config.timeouts.queue));
+    }
+
+    /// As `leave_queue`, if the client has ended its direction while its previous request was in progress, or
+    /// the body of this one arrived.
+    pub(crate) fn leave_queue_if_gone<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let down = exchange.down;
+        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
+        if finished || reactor.has_hung_up(down) {
+            self.leave_queue(reactor, id);
+        }
     }
 
     /// Called when the client has ended its direction of the connection: closes the connection if its request
@@ -402,6 +414,7 @@ impl Worker {
         }
         if let Some(conn) = self.conns.upstream(up) {
             conn.exchange = id;
+            self.attached += 1;
             conn.authenticated |= exchange.authenticates;
             conn.requests = conn.requests.saturating_add(1);
         }
@@ -595,7 +608,7 @@ impl Worker {
             self.arrivals += 1;
             exchange.arrival = self.arrivals;
             exchange.stage = Stage::Queued;
-            self.dispatch(reactor, id, NO_SERVER);
+            self.dispatch_new(reactor, id);
         }
         self.exchanges.get(id).is_some()
     }
@@ -831,7 +844,7 @@ impl Worker {
         match stage {
             Stage::Buffering => {}
             Stage::Queued => {
-                self.pools[usize::from(pool)].queue.remove(id);
+                self.leave_queues(id);
             }
             _ => {
                 self.release_server(pool, server);
@@ -855,7 +868,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         if exchange.stage == Stage::Queued {
             self.accounts.counters.queue_refusals.add(1);
-            self.pools[usize::from(exchange.pool)].queue.remove(id);
+            self.leave_queues(id);
             return self.fail(reactor, id, Failure { status: 503, text: QUEUE_TIMEOUT });
         }
         let (down, up) = (exchange.down, exchange.up);
@@ -916,11 +929,11 @@ fn hash_key(
     }
 }
 
-const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
+pub(crate) const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
 const QUEUE_FULL: &str = "the request queue is full";
 const QUEUE_TIMEOUT: &str = "timed out in the request queue";
 /// This process has no slot, descriptor or memory for another connection.
-const SHORTAGE: Failure =
+pub(crate) const SHORTAGE: Failure =
     Failure { status: 503, text: "the proxy has no resources for another connection" };
 pub(crate) const NO_CONNECT: Failure =
     Failure { status: 502, text: "could not connect to the server" };

@@ -414,7 +414,9 @@ impl Worker {
         let settings = &self.snapshot.config.pools[usize::from(pool)];
         let reuse = settings.reuse;
         let private = settings.proxy_protocol.is_some() || up.authenticated;
-        up.exchange = Id::NONE;
+        if !core::mem::replace(&mut up.exchange, Id::NONE).is_none() {
+            self.attached -= 1;
+        }
         up.decoder = HeadDecoder::default();
         let used_up = reuse.requests_max.is_some_and(|most| up.requests >= most);
         if used_up || reuse.idle_max == 0 || (private && !down_stays) {
@@ -629,6 +631,7 @@ impl Worker {
     pub(crate) fn drop_upstream(&mut self, sock: SockId) {
         if let Some(mut up) = self.conns.remove_upstream(sock) {
             self.accounts.counters.upstream_now.sub(1);
+            self.attached -= usize::from(!up.exchange.is_none());
             if !up.owner.is_none() {
                 self.pools[usize::from(up.pool)].kept[usize::from(up.server)] -= 1;
             }
