@@ -618,6 +618,19 @@ pub struct Reuse {
     /// Whether a connection is reused after a request whose body the server may not expect, such as a GET with a
     /// body.
     pub after_unexpected_body: bool,
+    /// Which idle connections a request may use that cannot be sent again.
+    pub unretriable: Unretriable,
+}
+
+/// `reuse.unretriable` of a pool: which idle connections a request may use that cannot be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unretriable {
+    /// Those that have been idle for less than half the time that the server is known to wait.
+    Proven,
+    /// All of them.
+    Always,
+    /// None of them.
+    Never,
 }
 
 impl Default for Server {
@@ -706,6 +719,7 @@ impl Default for Reuse {
             idle_timeout: Span::from_secs(30),
             requests_max: None,
             after_unexpected_body: false,
+            unretriable: Unretriable::Proven,
         }
     }
 }

@@ -372,9 +372,8 @@ pub trait Handler<R> {
 pub enum Room {
     /// A connection was closed, so accepting can continue now.
     Made,
-    /// Only connections accepted in this turn could be closed, and they have not been read yet. Accepting continues in
-    /// the next turn.
-    NextTurn,
+    /// A connection can be closed soon, so accepting continues after a millisecond.
+    Soon,
     /// No connection can be closed, so accepting pauses.
     None,
 }

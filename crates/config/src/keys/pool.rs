@@ -4,7 +4,7 @@
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Number, OneOf, Size, Table, Text, True, Word};
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
-use crate::model::{Balance, ProxyVersion};
+use crate::model::{Balance, ProxyVersion, Unretriable};
 use crate::words::Worded as _;
 use tidegate_base::limits;
 
@@ -265,6 +265,19 @@ pub static REUSE: Section = Section {
              Otherwise such a request is sent with `Connection: close`.",
             "A server that does not expect a body may leave it unread and take it for the next request. \
              Enable it for servers that read every body, such as search engines queried by GET.",
+        ),
+        key(
+            "unretriable",
+            Word(Unretriable::WORDS),
+            Value("\"proven\""),
+            "Which idle connections carry a request that cannot be sent again if the server closes the connection \
+             at that moment: a method that is not idempotent (POST, PATCH), a body of unknown length or of more \
+             than about 60 KiB, or no `retries`. \"proven\": one whose idle age is below half of the longest age \
+             at which others were found open, and below half of the shortest at which the server closed one lately; \
+             otherwise the request gets a fresh connection. \"always\": any. \"never\": none, each such request \
+             opens a connection. A connection that is kept for one client is always used.",
+            "A server that closes idle connections at unknown times loses requests that nobody may repeat. A server \
+             that keeps its connections proves it within milliseconds, so that the proof costs hardly a connect.",
         ),
     ],
     later: &[],

@@ -4,7 +4,7 @@
 //! accept and close connections. During a shortage that the handler cannot end, connections stay in the kernel's
 //! backlog, where they wait or are refused by the kernel's rules.
 //! Limits: `ACCEPTS_PER_TURN_MAX` for each listener and turn; pauses of `PAUSE_MIN` to `PAUSE_MAX` after a
-//! shortage.
+//! shortage. The listeners take turns after each pause.
 //! Invariant: `backlogged` stays set until the kernel reports an empty backlog, so no connection is left
 //! waiting there without an edge.
 
@@ -129,9 +129,14 @@ impl<K: Kernel> Loop<K> {
         if self.accept_again_at <= self.now {
             self.accept_again_at = Moment::NEVER;
         }
-        for index in 0..self.listeners.len() {
+        let (first, count) = (self.accept_first, self.listeners.len());
+        for index in (0..count).map(|at| (first + at) % count) {
             if self.can_accept() && self.listeners[index].backlogged {
                 self.accept_some(handler, index);
+                if self.accept_again_at != Moment::NEVER {
+                    // A flood of one listener must not use up the room for all.
+                    self.accept_first = index + 1;
+                }
             }
         }
     }
@@ -154,7 +159,7 @@ impl<K: Kernel> Loop<K> {
                 }
                 match handler.make_room(self, Shortage::Slots) {
                     Room::Made if !self.slots.is_full() => {}
-                    Room::NextTurn => return,
+                    Room::Soon => return self.rest(),
                     Room::Made | Room::None => {
                         return self.pause_accepting(handler, listener, Shortage::Slots);
                     }
@@ -183,7 +188,7 @@ impl<K: Kernel> Loop<K> {
                 }
                 Accepting::Short(shortage) => match handler.make_room(self, shortage) {
                     Room::Made => made_room = true,
-                    Room::NextTurn => return,
+                    Room::Soon => return self.rest(),
                     Room::None => return self.pause_accepting(handler, listener, shortage),
                 },
             }
@@ -207,6 +212,11 @@ impl<K: Kernel> Loop<K> {
         if slot.last_accepts.is_some() {
             self.close_listener(index);
         }
+    }
+
+    /// Pauses accepting for a moment, because the handler can make room soon. This is no shortage to report.
+    fn rest(&mut self) {
+        self.accept_again_at = self.now.after(PAUSE_MIN);
     }
 
     fn pause_accepting<H: Handler<Self>>(

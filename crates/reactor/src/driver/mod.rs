@@ -55,6 +55,9 @@ pub struct Loop<K: Kernel> {
     accept_again_at: Moment,
     /// How long the next pause of accepting is. It doubles from pause to pause, until one accept succeeds.
     accept_pause: Span,
+    /// The listener that accepts first in the next turn: the one after the listener that ended the last turn's
+    /// accepting early.
+    accept_first: usize,
     /// The closed connections that wait for their peers.
     lingering: Lingering,
     /// The deadlines of connections, by slot index.
@@ -93,6 +96,7 @@ impl<K: Kernel> Loop<K> {
             listeners: Vec::new(),
             accept_again_at: Moment::NEVER,
             accept_pause: accept::PAUSE_MIN,
+            accept_first: 0,
             lingering: Lingering::default(),
             deadlines: Wheel::with_capacity(now, reserved),
             timers: Wheel::new(now),
