@@ -618,18 +618,18 @@ pub struct Reuse {
     /// Whether a connection is reused after a request whose body the server may not expect, such as a GET with a
     /// body.
     pub after_unexpected_body: bool,
-    /// Which idle connections a request may use that cannot be sent again.
+    /// Which idle connections may carry a request that cannot be retried.
     pub unretriable: Unretriable,
 }
 
-/// `reuse.unretriable` of a pool: which idle connections a request may use that cannot be sent again.
+/// `reuse.unretriable` of a pool: which idle connections may carry a request that cannot be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unretriable {
-    /// Those that have been idle for less than half the time that the server is known to wait.
+    /// Connections that have been idle for less than half the time that the server is known to keep them open.
     Proven,
-    /// All of them.
+    /// All idle connections.
     Always,
-    /// None of them.
+    /// No idle connection: each such request opens a new one.
     Never,
 }
 

@@ -270,14 +270,18 @@ pub static REUSE: Section = Section {
             "unretriable",
             Word(Unretriable::WORDS),
             Value("\"proven\""),
-            "Which idle connections carry a request that cannot be sent again if the server closes the connection \
-             at that moment: a method that is not idempotent (POST, PATCH), a body of unknown length or of more \
-             than about 60 KiB, or no `retries`. \"proven\": one whose idle age is below half of the longest age \
-             at which others were found open, and below half of the shortest at which the server closed one lately; \
-             otherwise the request gets a fresh connection. \"always\": any. \"never\": none, each such request \
-             opens a connection. A connection that is kept for one client is always used.",
-            "A server that closes idle connections at unknown times loses requests that nobody may repeat. A server \
-             that keeps its connections proves it within milliseconds, so that the proof costs hardly a connect.",
+            "Which idle connections may carry a request that cannot be retried if the server closes \
+             the connection at that moment. These are requests with a method that is not idempotent \
+             (POST, PATCH), with a body of unknown length or of more than about 60 KiB, or to a pool \
+             without `retries`. \"proven\" uses a connection only if it has been idle for less than \
+             half the time that the server has recently been seen to keep connections open (the \
+             longest idle time after which a connection was still open, and the shortest after which \
+             the server closed one); otherwise the request gets a new connection. \"always\" uses any \
+             idle connection, and \"never\" opens a new connection for each such request. A connection \
+             that is kept for one client is always used.",
+            "If a server closes idle connections at unknown times, requests that must not be retried \
+             would be lost. A server that keeps connections open is recognized within milliseconds, so \
+             \"proven\" hardly opens additional connections.",
         ),
     ],
     later: &[],
