@@ -197,7 +197,7 @@ fn read_balance(table: &Table<'_>, notes: &mut Notes) -> Balance {
         return Balance::Random;
     };
     if value.get_ref().as_table().is_none() {
-        // A value that is no word is reported, so the file is rejected whatever is returned for it.
+        // An unknown word is reported as an error, so the returned value is never used.
         return table.word("balance", notes).unwrap_or(Balance::Random);
     }
     let by_key = table.open_table("balance", notes);
