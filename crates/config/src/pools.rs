@@ -105,6 +105,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
         reuse.set_number("idle-max", &mut pool.reuse.idle_max, notes);
         reuse.set_duration("idle-timeout", &mut pool.reuse.idle_timeout, notes);
         reuse.set_flag("after-unexpected-body", &mut pool.reuse.after_unexpected_body, notes);
+        reuse.set_word("unretriable", &mut pool.reuse.unretriable, notes);
         reuse.set_bound("requests-max", &mut pool.reuse.requests_max, notes);
     }
     pool.proxy_protocol = table.word("proxy-protocol", notes);
@@ -196,7 +197,7 @@ fn read_balance(table: &Table<'_>, notes: &mut Notes) -> Balance {
         return Balance::Random;
     };
     if value.get_ref().as_table().is_none() {
-        // A value that is no word is reported, so the file is rejected whatever is returned for it.
+        // An unknown word is reported as an error, so the returned value is never used.
         return table.word("balance", notes).unwrap_or(Balance::Random);
     }
     let by_key = table.open_table("balance", notes);
