@@ -7,7 +7,7 @@
 //! client (client.rs), never both. Any byte received while idle, or before the next request has begun to be
 //! sent, closes it.
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment, Span};
 use tidegate_reactor::{CloseReason, Reactor, SockId};
 
 use crate::action::proxy::exchange::Exchange;
@@ -36,7 +36,8 @@ impl Worker {
         if up.exchange.is_none() {
             // No request is in progress. The bytes must not be taken for the response to the next request.
             self.accounts.counters.upstream_faults.add(1);
-            return self.discard_upstream(reactor, sock);
+            self.lose_idle(reactor, sock);
+            return reactor.abort(sock);
         }
         if reactor.is_guarded(sock) {
             // The server cannot have seen the request, so the bytes are not the response to it.
@@ -52,7 +53,8 @@ impl Worker {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         if up.exchange.is_none() {
             self.accounts.counters.upstream_idle_closes.add(1);
-            return self.retire_upstream(reactor, sock);
+            self.lose_idle(reactor, sock);
+            return reactor.close(sock);
         }
         self.http1_server_finished(reactor, sock);
     }
@@ -68,7 +70,7 @@ impl Worker {
         let id = up.exchange;
         if id.is_none() {
             self.accounts.counters.upstream_idle_closes.add(1);
-            return self.discard_upstream(reactor, sock);
+            return self.lose_idle(reactor, sock);
         }
         self.server_closed(reactor, sock, id, reason);
     }
@@ -140,7 +142,9 @@ impl Worker {
         let settings = self.snapshot.pool(pool);
         let reuse = settings.reuse;
         let is_private = settings.proxy_protocol.is_some() || up.authenticated;
-        up.exchange = Id::NONE;
+        if !core::mem::replace(&mut up.exchange, Id::NONE).is_none() {
+            self.attached -= 1;
+        }
         let is_used_up = reuse.requests_max.is_some_and(|most| up.requests >= most);
         if is_used_up || reuse.idle_max == 0 || (is_private && !client_stays) {
             return self.close_upstream(reactor, sock);
@@ -161,6 +165,7 @@ impl Worker {
     pub(crate) fn drop_upstream(&mut self, sock: SockId) {
         if let Some(up) = self.conns.remove_upstream(sock) {
             self.accounts.counters.upstream_now.sub(1);
+            self.attached -= usize::from(!up.exchange.is_none());
             if !up.owner.is_none() {
                 self.pools[usize::from(up.pool)].kept[usize::from(up.server)] -= 1;
             }
@@ -178,7 +183,11 @@ impl Worker {
 
     /// Removes an idle upstream connection from where it is kept, and closes it in order.
     pub(crate) fn retire_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        self.take_from_idle(sock);
+        let now = reactor.now();
+        let server = self.conns.upstream(sock).map(|up| (up.pool, up.server));
+        if let (Some((pool, server)), Some(age)) = (server, self.take_from_idle(sock, now)) {
+            self.pools[usize::from(pool)].idle.note_open(usize::from(server), age);
+        }
         self.close_upstream(reactor, sock);
     }
 
@@ -186,20 +195,22 @@ impl Worker {
     pub(crate) fn discard_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         if up.exchange.is_none() {
-            self.take_from_idle(sock);
+            let now = reactor.now();
+            self.take_from_idle(sock, now);
         }
         self.drop_upstream(sock);
         reactor.abort(sock);
     }
 
-    /// Removes an idle connection from the pool's idle list or from its owner.
-    pub(crate) fn take_from_idle(&mut self, sock: SockId) {
-        let Some(up) = self.conns.upstream(sock) else { return };
+    /// Removes an idle connection from the pool's idle list or from its owner. Returns how long it was in the
+    /// list.
+    pub(crate) fn take_from_idle(&mut self, sock: SockId, now: Moment) -> Option<Span> {
+        let up = self.conns.upstream(sock)?;
         let (pool, server, owner) = (up.pool, up.server, up.owner);
         if owner.is_none() {
-            self.pools[usize::from(pool)].idle.remove(usize::from(server), sock);
-        } else {
-            self.forget_kept(owner);
+            return self.pools[usize::from(pool)].idle.remove(usize::from(server), sock, now);
         }
+        self.forget_kept(owner);
+        None
     }
 }

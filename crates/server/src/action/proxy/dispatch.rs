@@ -6,12 +6,14 @@
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end`.
 
 use tidegate_base::Id;
+use tidegate_config::model::Unretriable;
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_reactor::{Reactor, Shortage, SockId};
 
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::{Attempt, Exchange, Stage};
+use crate::action::proxy::reuse::Proof;
 use crate::carrier::output::look_span;
 use crate::connection::Upstream;
 use crate::requester::Requester;
@@ -21,9 +23,9 @@ use crate::worker::{Work, Worker};
 const SHORTAGE_ATTEMPTS_MAX: u32 = 4;
 
 impl Worker {
-    /// Picks a server for the exchange, or puts the exchange into the pool's queue. If no server is
-    /// available, the exchange fails with `or_else`.
-    pub(super) fn dispatch<R: Reactor>(
+    /// Picks a server for the exchange, or puts the exchange into the pool's queue. If every server was tried, the
+    /// exchange pauses. If no server is available at all, it fails with `or_else`.
+    pub(crate) fn dispatch<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
@@ -37,6 +39,7 @@ impl Worker {
         }
         let kept = self.kept_server(id);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let was_tried = !exchange.tried.is_empty();
         let pool = &mut self.pools[usize::from(pool_index)];
         // No waiting exchange could use a free server now, so a new exchange may. A retry arrived before most
         // waiting exchanges, but maybe after some; the queue decides in order of arrival.
@@ -68,8 +71,26 @@ impl Worker {
             Pick::Full => {
                 self.enqueue(reactor, id, Failure { status: 503, text: QUEUE_FULL });
             }
+            Pick::None if was_tried => self.pause(reactor, id),
             Pick::None => self.fail(reactor, id, or_else),
         }
+    }
+
+    /// Makes the exchange wait before the servers that failed are tried again. A server that restarts refuses
+    /// connections for a moment.
+    fn pause<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.stage = Stage::Paused;
+        exchange.tried = Tried::default();
+        let (pool, to) = (exchange.pool, exchange.requester);
+        self.leave_queue_if_gone(reactor, id);
+        if self.exchanges.get(id).is_none() {
+            return;
+        }
+        self.accounts.counters.retry_pauses.add(1);
+        let settings = self.snapshot.pool(pool);
+        let pause = settings.retry_pause.min(settings.timeouts.connect);
+        self.set_action_deadline(reactor, to, reactor.now().after(pause));
     }
 
     /// Puts the exchange into the pool's queue, at the place of its arrival. If the queue is full, the exchange
@@ -78,10 +99,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool_index, to) = (exchange.pool, exchange.requester);
         exchange.stage = Stage::Queued;
-        // A client may have ended its direction while its previous request was in progress.
-        if self.has_client_finished(reactor, to) {
-            self.leave_queue(reactor, id);
-        }
+        self.leave_queue_if_gone(reactor, id);
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.is_new();
@@ -102,12 +120,23 @@ impl Worker {
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
     }
 
+    /// As `leave_queue`, if the client has ended its direction while its previous request was in progress, or
+    /// the body of this one arrived.
+    pub(crate) fn leave_queue_if_gone<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let to = exchange.requester;
+        if self.has_client_finished(reactor, to) {
+            self.leave_queue(reactor, id);
+        }
+    }
+
     /// Called when the client has ended its direction of the connection: closes the connection if its request
-    /// waits for a server. The client has probably left, and a server would work in vain.
+    /// waits for a server, in the queue or in a pause. The client has probably left, and a server would work in vain.
     pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = self.snapshot.pool(exchange.pool);
-        if exchange.stage == Stage::Queued && !pool.queue_half_closed {
+        let waits = matches!(exchange.stage, Stage::Queued | Stage::Paused);
+        if waits && !pool.queue_half_closed {
             let to = exchange.requester;
             self.note_queue_departure(id);
             self.accounts.counters.client_aborts.add(1);
@@ -218,17 +247,26 @@ impl Worker {
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.state.note_start(server);
         let to = exchange.requester;
-        let idle = match exchange.needs_fresh {
+        let needs_fresh = exchange.needs_fresh;
+        let need = self.proof_needed(id);
+        let idle = match needs_fresh {
             true => None,
-            false => self.take_idle(reactor, to, pool_index, server),
+            false => self.take_idle(reactor, to, pool_index, server, need),
         };
-        let up = match idle {
-            Some(up) => {
-                self.accounts.counters.upstream_reuses.add(1);
-                Ok(up)
-            }
-            None => self.connect_within_limit(reactor, pool_index, server, to),
+        let (idle, up) = match idle {
+            Some(idle) => (Some(idle), Ok(idle.sock)),
+            None => match self.connect_within_limit(reactor, pool_index, server, to) {
+                Err(shortage) if !needs_fresh && need == Proof::Age => {
+                    // A connection that is not proven is better than none.
+                    let idle = self.take_idle(reactor, to, pool_index, server, Proof::None);
+                    (idle, idle.map(|idle| idle.sock).ok_or(shortage))
+                }
+                begun => (None, begun),
+            },
         };
+        if idle.is_some() {
+            self.accounts.counters.upstream_reuses.add(1);
+        }
         if let Err(shortage) = up
             && shortage != Shortage::Ports
         {
@@ -239,9 +277,9 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         exchange.tried.insert(server);
         exchange.attempts += 1;
-        let is_reused = idle.is_some();
+        let (is_reused, idle_age) = (idle.is_some(), idle.and_then(|idle| idle.age));
         let server = server as u16;
-        exchange.attempt = Attempt { server, is_reused, ..Attempt::NONE };
+        exchange.attempt = Attempt { server, is_reused, idle_age, ..Attempt::NONE };
         let Ok(up) = up else {
             // Ports run out for one address only, so another server is tried.
             self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
@@ -254,6 +292,7 @@ impl Worker {
             conn.exchange = id;
             conn.authenticated |= authenticates;
             conn.requests = conn.requests.saturating_add(1);
+            self.attached += 1;
         }
         self.send_request(reactor, id);
         if !is_done {
@@ -263,6 +302,27 @@ impl Worker {
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
         Ok(())
+    }
+
+    /// The proof that an idle connection needs before the exchange may use it.
+    fn proof_needed(&self, id: Id<Exchange>) -> Proof {
+        let Some(exchange) = self.exchanges.get(id) else { return Proof::None };
+        let pool = self.snapshot.pool(exchange.pool);
+        let lost = FailedAttempt {
+            point: FailurePoint::ReusedReset,
+            idempotent: exchange.facts.is_idempotent,
+            body_sent: true,
+            body_replayable: exchange.request.will_be_replayable(),
+            reset_before: exchange.was_reset,
+            attempts: exchange.attempts + 1,
+            retries_max: pool.retries,
+        };
+        match pool.reuse.unretriable {
+            Unretriable::Always => Proof::None,
+            _ if retry::may_retry(&lost) => Proof::None,
+            Unretriable::Proven => Proof::Age,
+            Unretriable::Never => Proof::Impossible,
+        }
     }
 
     /// As `connect`, after closing idle connections to `server` that would exceed its limit.
@@ -336,7 +396,7 @@ impl Worker {
         let timeouts = &self.snapshot.pool(exchange.pool).timeouts;
         let up = exchange.attempt.up;
         let wait = match exchange.stage {
-            Stage::Buffering | Stage::Queued => return,
+            Stage::Buffering | Stage::Queued | Stage::Paused => return,
             Stage::Connecting => timeouts.connect,
             Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd
                 if self.is_server_blocked(reactor, up) =>
@@ -378,7 +438,8 @@ impl Worker {
         self.note_short_pool(reactor, pool, shortage);
     }
 
-    /// An attempt failed: makes another attempt if that is safe, and otherwise fails the exchange.
+    /// An attempt failed: makes another attempt if that is safe, perhaps after a pause, and otherwise fails the
+    /// exchange.
     pub(crate) fn attempt_failed<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -394,6 +455,11 @@ impl Worker {
             pool.state.note_connect_failure(server, reactor.now());
             pool.preferred_address[server] = pool.preferred_address[server].wrapping_add(1);
         }
+        if let (FailurePoint::NotSent | FailurePoint::ReusedReset, Some(age)) =
+            (point, exchange.attempt.idle_age)
+        {
+            pool.idle.note_lost(server, age, reactor.now());
+        }
         exchange.attempt.up = SockId::NONE;
         exchange.stage = Stage::Queued;
         exchange.needs_fresh = true;
@@ -406,11 +472,13 @@ impl Worker {
             idempotent: exchange.facts.is_idempotent,
             body_sent: exchange.intake.bytes > 0,
             body_replayable: exchange.request.is_replayable(),
+            reset_before: exchange.was_reset,
             attempts: exchange.attempts,
             retries_max: self.snapshot.pool(pool_index as u16).retries,
         };
+        exchange.was_reset |= point == FailurePoint::FreshReset;
         if retry::may_retry(&attempt) {
-            let all_tried = exchange.tried.len() >= pool.state.len();
+            let all_tried = !pool.state.may_wait(&exchange.tried);
             match point {
                 FailurePoint::NotSent => {
                     // The first attempt sent nothing, so it does not count.
@@ -430,15 +498,19 @@ impl Worker {
         }
     }
 
-    /// The time of the exchange in the queue is over.
+    /// The time of the exchange in the queue or in its pause is over.
     pub(in crate::action) fn exchange_due<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
     ) {
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if exchange.stage == Stage::Paused {
+            exchange.stage = Stage::Queued;
+            return self.dispatch(reactor, id, NO_CONNECT);
+        }
         self.accounts.counters.queue_refusals.add(1);
-        self.pools[usize::from(exchange.pool)].queue.remove(id);
+        self.leave_queues(id);
         self.fail(reactor, id, Failure { status: 503, text: QUEUE_TIMEOUT });
     }
 }
@@ -447,7 +519,7 @@ pub(crate) const NO_SERVER: Failure = Failure { status: 503, text: "no server is
 const QUEUE_FULL: &str = "the request queue is full";
 const QUEUE_TIMEOUT: &str = "timed out in the request queue";
 /// This process has no slot, descriptor or memory for another connection.
-const SHORTAGE: Failure =
+pub(crate) const SHORTAGE: Failure =
     Failure { status: 503, text: "the proxy has no resources for another connection" };
 pub(crate) const NO_CONNECT: Failure =
     Failure { status: 502, text: "could not connect to the server" };

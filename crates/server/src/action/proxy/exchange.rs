@@ -4,6 +4,7 @@
 //! Invariant: `attempt.up` is a live connection in every stage except `Buffering`, `Queued` and `Paused`; the
 //! server counts this exchange in its load from the moment it was chosen until the attempt ends.
 
+use tidegate_base::Span;
 use tidegate_gate::balance::Tried;
 use tidegate_reactor::SockId;
 
@@ -19,6 +20,9 @@ pub(crate) enum Stage {
     Buffering,
     /// Waiting for a server with a free connection. There is no upstream connection.
     Queued,
+    /// Waiting, after failed attempts with all servers, until they are tried again (`retry-pause`). There is no
+    /// upstream connection, and no place in the queue. The deadline of the action ends it.
+    Paused,
     /// Connecting to the server. The request is in the connection's output already.
     Connecting,
     /// Waiting for the head of the response.
@@ -63,6 +67,8 @@ pub(crate) struct Attempt {
     pub(crate) server: u16,
     /// The connection had carried a request before this one.
     pub(crate) is_reused: bool,
+    /// How long the reused connection had been idle; `None` if it was kept for this client, or is fresh.
+    pub(crate) idle_age: Option<Span>,
     /// The first byte of the response has arrived. After that, no other attempt is made.
     pub(crate) has_response: bool,
     /// The connection may carry another request after this one. Set when the response head arrives.
@@ -71,8 +77,14 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// No attempt is in progress.
-    pub(crate) const NONE: Self =
-        Self { up: SockId::NONE, server: 0, is_reused: false, has_response: false, keeps: false };
+    pub(crate) const NONE: Self = Self {
+        up: SockId::NONE,
+        server: 0,
+        is_reused: false,
+        idle_age: None,
+        has_response: false,
+        keeps: false,
+    };
 }
 
 /// The directions of a tunnel that have ended.
@@ -109,8 +121,10 @@ pub(crate) struct Exchange {
     /// Attempts made so far, the current one included. An attempt that sent nothing over a reused connection
     /// does not count. Bounded by the pool's `retries` plus one.
     pub(crate) attempts: u32,
-    /// Servers that attempts were made with. They are not picked again, unless every server was tried and
-    /// only a reused connection had failed; then this is cleared.
+    /// A fresh connection was reset before the first byte of a response. Once true, it stays true.
+    pub(crate) was_reset: bool,
+    /// Servers that attempts were made with. They are not picked again. If every server was tried, this is cleared:
+    /// at once if only a reused connection had failed, otherwise after a pause.
     pub(crate) tried: Tried,
     /// How much of the request body has arrived.
     pub(crate) intake: Intake,
@@ -129,7 +143,7 @@ impl Exchange {
     /// Whether the exchange has a connection to a server.
     pub(crate) fn has_server(&self) -> bool {
         match self.stage {
-            Stage::Buffering | Stage::Queued => false,
+            Stage::Buffering | Stage::Queued | Stage::Paused => false,
             Stage::Connecting
             | Stage::ExpectResponse
             | Stage::ExpectBody

@@ -36,7 +36,6 @@ use tidegate_wire::http1::{FieldName, Method, RequestHead};
 
 use crate::action::Running;
 use crate::action::intake::Intake;
-use crate::action::proxy::dispatch::NO_SERVER;
 use crate::action::proxy::exchange::{Attempt, EndedSides, Exchange, RequestFacts, Stage};
 use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
@@ -122,6 +121,7 @@ impl Worker {
             needs_fresh: false,
             arrival: self.arrivals,
             attempts: 0,
+            was_reset: false,
             tried: Tried::default(),
             intake: Intake::NONE,
             request,
@@ -132,7 +132,7 @@ impl Worker {
                 self.set_running(to, Running::Proxy(id));
                 self.accounts.counters.exchanges_now.add(1);
                 if !buffers {
-                    self.dispatch(reactor, id, NO_SERVER);
+                    self.dispatch_new(reactor, id);
                 }
             }
             Err(exchange) => {
@@ -208,7 +208,7 @@ impl Worker {
             self.release_server(pool, attempt.server);
             self.abandon_server(reactor, attempt.up);
         } else if stage == Stage::Queued {
-            self.pools[usize::from(pool)].queue.remove(id);
+            self.leave_queues(id);
         }
         self.forget_exchange(id);
     }

@@ -7,7 +7,6 @@
 use tidegate_base::Id;
 use tidegate_reactor::Reactor;
 
-use crate::action::proxy::dispatch::NO_SERVER;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::stored::WAITING_PIECE_BYTES_MAX;
 use crate::worker::Worker;
@@ -53,7 +52,7 @@ impl Worker {
             exchange.request.end(if exchange.facts.drops_trailers { b"" } else { trailers });
         }
         match exchange.stage {
-            Stage::Queued => {}
+            Stage::Queued | Stage::Paused => {}
             Stage::Buffering => self.dispatch_buffered(reactor, id),
             Stage::ExpectRequestEnd if end.is_some() => {
                 self.send_request_body(reactor, id, data);
@@ -80,13 +79,14 @@ impl Worker {
             self.arrivals += 1;
             exchange.arrival = self.arrivals;
             exchange.stage = Stage::Queued;
-            self.dispatch(reactor, id, NO_SERVER);
+            self.dispatch_new(reactor, id);
         }
     }
 
     /// Whether the exchange waits for more of the request body, and not for a server.
     pub(in crate::action) fn exchange_expects_body(&self, id: Id<Exchange>) -> bool {
-        self.exchanges.get(id).is_some_and(|exchange| exchange.stage != Stage::Queued)
+        let exchange = self.exchanges.get(id);
+        exchange.is_some_and(|exchange| !matches!(exchange.stage, Stage::Queued | Stage::Paused))
     }
 
     /// Whether the server does not take the part of the request body that has arrived.

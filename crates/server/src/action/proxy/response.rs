@@ -148,6 +148,7 @@ impl Worker {
             Stage::Tunnel => self.arm_tunnel(reactor, id),
             Stage::Buffering
             | Stage::Queued
+            | Stage::Paused
             | Stage::Connecting
             | Stage::ExpectResponse
             | Stage::ExpectBody
@@ -210,6 +211,7 @@ impl Worker {
             Stage::ExpectRequestEnd => self.give_up_request(reactor, id),
             Stage::Buffering
             | Stage::Queued
+            | Stage::Paused
             | Stage::Connecting
             | Stage::ExpectResponse
             | Stage::ExpectBody => {
@@ -258,6 +260,7 @@ impl Worker {
             (
                 Stage::Buffering
                 | Stage::Queued
+                | Stage::Paused
                 | Stage::Connecting
                 | Stage::ExpectResponse
                 | Stage::ExpectBody,
@@ -317,7 +320,7 @@ impl Worker {
                 let failure = Failure { status: 504, text };
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
-            Stage::Buffering | Stage::Queued | Stage::ExpectResponse => {
+            Stage::Buffering | Stage::Queued | Stage::Paused | Stage::ExpectResponse => {
                 self.response_due(reactor, sock, id);
             }
             Stage::ExpectRequestEnd => self.request_end_due(reactor, sock, id),

@@ -75,6 +75,13 @@ impl StoredRequest {
         self.is_whole
     }
 
+    /// Whether the request can be sent again when it has arrived completely, as far as its head tells.
+    pub(crate) fn will_be_replayable(&self) -> bool {
+        let room = (REPLAY_BYTES_MAX - self.head_bytes) as u64;
+        self.is_whole
+            && (self.is_done || matches!(self.length, BodyLength::Length(length) if length <= room))
+    }
+
     /// Whether a request without a server may take more of its body.
     pub(crate) fn has_waiting_room(&self) -> bool {
         self.is_whole && self.bytes.len() < WAITING_BYTES_MAX
@@ -128,6 +135,22 @@ mod tests {
             (BodyLength::Chunked, false),
         ] {
             assert_eq!(StoredRequest::new(Vec::new(), length).is_done(), is_done, "{length:?}");
+        }
+    }
+
+    #[test]
+    fn length_tells_whether_a_request_will_be_replayable() {
+        let most = REPLAY_BYTES_MAX as u64 - 4;
+        for (length, expected) in [
+            (BodyLength::None, true),
+            (BodyLength::Length(most), true),
+            (BodyLength::Length(most + 1), false),
+            (BodyLength::Chunked, false),
+        ] {
+            let mut request = StoredRequest::new(b"head".to_vec(), length);
+            assert_eq!(request.will_be_replayable(), expected, "{length:?}");
+            request.end(b"");
+            assert!(request.will_be_replayable(), "{length:?}");
         }
     }
 }

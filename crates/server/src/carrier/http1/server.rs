@@ -84,9 +84,11 @@ impl Worker {
             exchange.attempt.has_response = true;
             let rest = &bytes[used..];
             let step = match exchange.stage {
-                Stage::Buffering | Stage::Queued | Stage::Connecting | Stage::ExpectResponse => {
-                    self.decode_response(reactor, sock, id, rest)
-                }
+                Stage::Buffering
+                | Stage::Queued
+                | Stage::Paused
+                | Stage::Connecting
+                | Stage::ExpectResponse => self.decode_response(reactor, sock, id, rest),
                 Stage::ExpectBody => self.decode_response_body(reactor, sock, id, rest),
                 Stage::ExpectRequestEnd => {
                     // More bytes follow a complete response.
