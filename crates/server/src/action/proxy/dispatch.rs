@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tidegate_base::limits::{REQUEST_BUFFER_BYTES_MAX, TRAILER_BYTES_MAX};
 use tidegate_base::prng::hash_bytes;
 use tidegate_base::{Id, Moment};
-use tidegate_config::model::{HashKey, Proxy};
+use tidegate_config::model::{HashKey, Proxy, Unretriable};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::chain::client_address;
 use tidegate_gate::client_fields::ClientAddressFields;
@@ -22,6 +22,7 @@ use tidegate_wire::http1::{
 };
 
 use crate::action::proxy::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
+use crate::action::proxy::reuse::Proof;
 use crate::buffers::Input;
 use crate::carrier::http1::client::{is_blocked, look_span};
 use crate::connection::{DownstreamState, Upstream};
@@ -114,6 +115,15 @@ impl Worker {
             authenticates: connection_auth::request_authenticates(head),
             keep_upstream: false,
             reused: false,
+            idle_age: None,
+            body_fits: match head.length {
+                BodyLength::None => true,
+                BodyLength::Length(length) => {
+                    let rest = REPLAY_BYTES_MAX.saturating_sub(replay.len() + FRAME_BYTES_MAX);
+                    length <= rest as u64
+                }
+                BodyLength::Chunked | BodyLength::UntilClose => false,
+            },
             needs_fresh: false,
             response_started: false,
             response_relayed: false,
@@ -356,17 +366,26 @@ impl Worker {
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.state.note_start(server);
         let down = exchange.down;
-        let idle = match exchange.needs_fresh {
+        let needs_fresh = exchange.needs_fresh;
+        let need = self.proof_needed(id);
+        let idle = match needs_fresh {
             true => None,
-            false => self.take_idle(reactor, down, pool_index, server),
+            false => self.take_idle(reactor, down, pool_index, server, need),
         };
-        let up = match idle {
-            Some(up) => {
-                self.accounts.counters.upstream_reuses.add(1);
-                Ok(up)
-            }
-            None => self.connect_within_limit(reactor, pool_index, server, down),
+        let (idle, up) = match idle {
+            Some(idle) => (Some(idle), Ok(idle.sock)),
+            None => match self.connect_within_limit(reactor, pool_index, server, down) {
+                Err(shortage) if !needs_fresh && need == Proof::Age => {
+                    // A connection that is not proven is better than none.
+                    let idle = self.take_idle(reactor, down, pool_index, server, Proof::None);
+                    (idle, idle.map(|idle| idle.sock).ok_or(shortage))
+                }
+                begun => (None, begun),
+            },
         };
+        if idle.is_some() {
+            self.accounts.counters.upstream_reuses.add(1);
+        }
         if let Err(shortage) = up
             && shortage != Shortage::Ports
         {
@@ -380,6 +399,7 @@ impl Worker {
         exchange.attempts += 1;
         exchange.response_started = false;
         exchange.reused = idle.is_some();
+        exchange.idle_age = idle.and_then(|idle| idle.age);
         let Ok(up) = up else {
             // Ports run out for one address only, so another server is tried.
             self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
@@ -401,6 +421,26 @@ impl Worker {
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
         Ok(())
+    }
+
+    /// The proof that an idle connection needs before the exchange may use it.
+    fn proof_needed(&self, id: Id<Exchange>) -> Proof {
+        let Some(exchange) = self.exchanges.get(id) else { return Proof::None };
+        let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
+        let lost = FailedAttempt {
+            point: FailurePoint::ReusedReset,
+            idempotent: exchange.idempotent,
+            body_sent: true,
+            body_replayable: exchange.replay_whole && (exchange.request_done || exchange.body_fits),
+            attempts: exchange.attempts + 1,
+            retries_max: pool.retries,
+        };
+        match pool.reuse.unretriable {
+            Unretriable::Always => Proof::None,
+            _ if retry::may_retry(&lost) => Proof::None,
+            Unretriable::Proven => Proof::Age,
+            Unretriable::Never => Proof::Impossible,
+        }
     }
 
     /// As `connect`, after closing idle connections to `server` that would exceed its limit.
@@ -671,6 +711,11 @@ impl Worker {
         if point == FailurePoint::Connect {
             pool.state.note_connect_failure(server, reactor.now());
             pool.preferred_address[server] = pool.preferred_address[server].wrapping_add(1);
+        }
+        if let (FailurePoint::NotSent | FailurePoint::ReusedReset, Some(age)) =
+            (point, exchange.idle_age)
+        {
+            pool.idle.note_lost(server, age, reactor.now());
         }
         exchange.up = SockId::NONE;
         exchange.stage = Stage::Queued;
