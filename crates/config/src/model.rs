@@ -516,8 +516,10 @@ pub struct Pool {
     pub timeouts: ServerTimeouts,
     /// Reuse of connections to the servers.
     pub reuse: Reuse,
-    /// How many further servers are tried after the first one failed, if that is safe.
+    /// How many further attempts are made after the first one failed, if that is safe.
     pub retries: u32,
+    /// Time before servers are tried again if all have failed; at most the time to connect.
+    pub retry_pause: Span,
     /// Maximum number of requests that wait for a server below its `connections-max`, shared out among the
     /// workers.
     pub queue_max: u32,

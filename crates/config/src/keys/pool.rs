@@ -37,9 +37,20 @@ pub static POOL: Section = Section {
             "retries",
             Number(0, 10),
             Value("2"),
-            "How many further servers are tried after the first one failed. A request is tried again only \
-             if that is safe: no part of a response has arrived, and the request can be sent again.",
-            "Enough to skip one dead server, and too few to turn an outage into a storm of requests.",
+            "How many further attempts are made after the first one failed: with another server at once, or, if \
+             every server was tried, with any of them after `retry-pause`. A request is tried again only if that \
+             is safe: no part of a response has arrived, and the request can be sent again.",
+            "Enough to skip one dead server or to wait for a restart, and too few to turn an outage into a storm \
+             of requests.",
+        ),
+        key(
+            "retry-pause",
+            TIMEOUT,
+            Value("\"1s\""),
+            "Time before servers are tried again if an attempt has failed with every one of them; at most \
+             `timeouts.connect`. The request has no place in the queue meanwhile.",
+            "A server that restarts refuses connections for a moment. Most are back within a second, and an \
+             error would come too early.",
         ),
         key(
             "queue-max",
