@@ -6,7 +6,7 @@
 //! Limits: a slot is at most 160 bytes (asserted). It is the largest part of an idle connection's user
 //! memory.
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 
@@ -26,16 +26,13 @@ pub(crate) struct Downstream {
     pub(crate) scheme: Scheme,
     /// The client has sent a byte. Decides in which list of newcomers it is.
     spoke: bool,
-    /// The client does not read its responses fast enough. No further request is decoded until the output has
-    /// drained. The deadline is the next look at the output (`next_look`), except in a tunnel.
-    pub(crate) blocked: bool,
-    /// The client has ended its direction of the connection.
-    pub(crate) finished: bool,
     /// Requests decoded on this connection, the current one included. A client with 0 is a newcomer.
     pub(crate) requests: u32,
     /// The index of the newcomer after this one in its list, or `NO_SLOT`. Meaningless after the first
     /// request.
     newer: u32,
+    /// When the connection was accepted, in microseconds of the reactor's clock, modulo 2^32.
+    accepted_us: u32,
     /// Further facts about the client; `None` for most clients.
     pub(crate) facts: Option<Box<ClientFacts>>,
     /// The protocol that the client speaks, and its state.
@@ -56,19 +53,29 @@ pub(crate) enum ServerCarrier {
 
 impl Downstream {
     /// A connection that was just accepted.
-    pub(crate) fn new(peer: Peer, listener: u16, scheme: Scheme, carrier: ClientCarrier) -> Self {
+    pub(crate) fn new(
+        peer: Peer,
+        listener: u16,
+        scheme: Scheme,
+        carrier: ClientCarrier,
+        now: Moment,
+    ) -> Self {
         Self {
             peer,
             listener,
             scheme,
             spoke: false,
-            blocked: false,
-            finished: false,
             requests: 0,
             newer: NO_SLOT,
+            accepted_us: micros(now),
             facts: None,
             carrier,
         }
+    }
+
+    /// How long the connection has been open. Exact only within the first 71 minutes.
+    pub(crate) fn connected_span(&self, now: Moment) -> Span {
+        Span::from_micros(u64::from(micros(now).wrapping_sub(self.accepted_us)))
     }
 
     /// The HTTP/1 state.
@@ -80,14 +87,14 @@ impl Downstream {
     /// Whether decoding is suspended until the client reads its responses.
     pub(crate) fn is_held(&self) -> bool {
         let ClientCarrier::Http1(http1) = &self.carrier;
-        self.blocked && http1.is_held_by_output()
+        http1.is_held()
     }
 
     /// Whether the client has received all its responses, at least one, and has not sent another complete
     /// head.
     pub(crate) fn is_idle(&self) -> bool {
         let ClientCarrier::Http1(http1) = &self.carrier;
-        matches!(http1.phase, Phase::Head { .. }) && self.requests > 0 && !self.blocked
+        matches!(http1.phase, Phase::Head { .. }) && self.requests > 0 && !http1.blocked
     }
 
     /// Whether the client has sent nothing of a request.
@@ -107,6 +114,10 @@ impl Downstream {
         let ClientCarrier::Http1(http1) = &self.carrier;
         http1.input.len()
     }
+}
+
+fn micros(at: Moment) -> u32 {
+    (at.as_nanos() / 1000) as u32
 }
 
 /// A connection towards a server.
@@ -481,7 +492,7 @@ mod tests {
 
     fn downstream() -> Downstream {
         let carrier = ClientCarrier::Http1(Http1Client::new(Phase::NEXT_HEAD));
-        Downstream::new(Peer::Local, 0, Scheme::Http, carrier)
+        Downstream::new(Peer::Local, 0, Scheme::Http, carrier, Moment::ZERO)
     }
 
     /// The clients of a list, oldest first, as both directions of its links name them.

@@ -5,19 +5,21 @@
 //!
 //! ```text
 //! bytes of a client (Received)
-//!   -> carrier/http1/client.rs: decode the request head
-//!   -> gate::router: find the route, then perform its action:
-//!        respond, redirect   -> carrier/http1/client.rs: encode the response to the client
-//!        synthetic           -> action/synthetic.rs: generate the response to the client
-//!        proxy               -> action/proxy/dispatch.rs: pick a server, connect or reuse a connection, send the request
+//!   -> carrier/http1/client.rs: decode the request head, then the body
+//!   -> action/mod.rs: find the route (gate::router), begin its action:
+//!        action/respond.rs, redirect.rs   a complete response
+//!        action/synthetic.rs              a response generated in pieces
+//!        action/proxy/                    pick a server, connect or reuse a connection, send the request
+//!   -> carrier/client.rs: the messages of the response, for whoever made the request
+//!   -> carrier/http1/response.rs: encode them into the client's output
 //!
 //! bytes of a server (Received)
 //!   -> carrier/http1/server.rs: decode the response head and body
-//!   -> gate::forward: encode the response to the client
+//!   -> action/proxy/response.rs: relay them to carrier/client.rs, as above
 //!
 //! the end of a connection (Closed, Finished) or of a deadline (Due)
-//!   -> carrier/http1/client.rs, server.rs: find out which side failed
-//!   -> action/proxy/dispatch.rs: retry, or send an error response to the client
+//!   -> carrier/: what it means for the message under way
+//!   -> action/mod.rs (clients), action/proxy/response.rs (servers): cancel, retry, or send an error response
 //! ```
 //!
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.

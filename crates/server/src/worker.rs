@@ -55,14 +55,11 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 
 /// One CPU's share of the service.
 ///
-/// Its methods are of the following kinds. Each kind is in a file of its own:
+/// Its methods are in the files of the parts that they belong to:
 ///
 /// - Dispatch of completions to the methods below, and accounting: `flow.rs`
-/// - Client connections (accept, decode requests, route, respond, close): `carrier/http1/client.rs`
-/// - Proxied requests (pick a server, connect, send, retry, fail): `action/proxy/dispatch.rs`
-/// - Server connections (decode responses, relay, reuse, close): `carrier/http1/server.rs`
-/// - Tunnels after 101 (Switching Protocols): `action/proxy/tunnel.rs`
-/// - Synthetic responses: `action/synthetic.rs`
+/// - Connections, their protocols, and the messages that they carry: `carrier/`
+/// - What a request gets: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
 /// - Start, turns, stop and inspection: this file

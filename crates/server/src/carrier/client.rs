@@ -13,9 +13,9 @@ use tidegate_wire::http1::ResponseHead;
 use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
 use crate::answer::{Answer, Head};
-use crate::carrier::Rest;
-use crate::carrier::http1::client::{Http1Client, Phase, Progress};
+use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::output::{is_blocked, look_span};
+use crate::carrier::{Progress, Rest};
 use crate::client::begins_with_header;
 use crate::connection::{ClientCarrier, Downstream};
 use crate::requester::Requester;
@@ -44,7 +44,8 @@ impl Worker {
         let head_timeout = settings.timeouts.head;
         let scheme = Scheme::of_connection(settings.tls.is_some());
         let carrier = ClientCarrier::Http1(Http1Client::new(phase));
-        self.conns.insert_downstream(sock, Downstream::new(peer, listener, scheme, carrier));
+        let down = Downstream::new(peer, listener, scheme, carrier, reactor.now());
+        self.conns.insert_downstream(sock, down);
         // The first head is subject to the head timeout. The idle timeout applies only after it.
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
     }
@@ -194,19 +195,19 @@ impl Worker {
     /// Suspends a response until the client's output has drained; then the action's `client_drained` is called.
     pub(crate) fn hold_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        down.blocked = true;
+        down.http1().blocked = true;
         let timeout = self.snapshot.listener(down.listener).timeouts.body;
         reactor.set_deadline(to.sock, reactor.now().after(look_span(timeout)));
     }
 
     /// Whether the response is suspended.
     pub(crate) fn is_client_held(&mut self, to: Requester) -> bool {
-        self.conns.downstream(to.sock).is_some_and(|down| down.blocked)
+        self.conns.downstream(to.sock).is_some_and(|down| down.http1().blocked)
     }
 
     /// Whether the client has ended its direction of the connection.
     pub(crate) fn has_client_finished<R: Reactor>(&mut self, reactor: &R, to: Requester) -> bool {
-        let finished = self.conns.downstream(to.sock).is_some_and(|down| down.finished);
+        let finished = self.conns.downstream(to.sock).is_some_and(|down| down.http1().finished);
         finished || reactor.has_hung_up(to.sock)
     }
 

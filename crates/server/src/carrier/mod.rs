@@ -32,3 +32,15 @@ pub(crate) enum Rest {
     /// The action does not take it, and its end cannot be waited for.
     Unwanted,
 }
+
+/// How far a response has progressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// The final head has not been sent.
+    Expected,
+    /// The final head has been sent. An error can no longer be reported by a status; the response is cut off
+    /// instead.
+    Begun,
+    /// The response is complete, or its requester is gone.
+    Ended,
+}

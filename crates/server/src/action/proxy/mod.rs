@@ -39,7 +39,7 @@ use crate::action::intake::Intake;
 use crate::action::proxy::exchange::{Attempt, EndedSides, Exchange, RequestFacts, Stage};
 use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
-use crate::carrier::http1::client::Progress;
+use crate::carrier::Progress;
 use crate::requester::Requester;
 use crate::worker::Worker;
 

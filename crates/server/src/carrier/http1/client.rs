@@ -41,6 +41,11 @@ pub(crate) struct Http1Client {
     pub(crate) input: Input,
     /// Decodes the body of the current request, which an action takes or the carrier discards.
     pub(super) body: BodyDecoder,
+    /// The client does not read its responses fast enough. No further request is decoded until the output has
+    /// drained. The deadline is the next look at the output (`next_look`), except in a tunnel.
+    pub(crate) blocked: bool,
+    /// The client has ended its direction of the connection.
+    pub(crate) finished: bool,
     /// What the connection expects next.
     pub(crate) phase: Phase,
 }
@@ -77,21 +82,18 @@ pub(crate) struct Http1Request {
     /// body will follow a final response is unknown.
     pub(super) awaits_continue: bool,
     /// How far the response has progressed.
-    pub(super) response: Progress,
-    /// How the body of the response is framed. Meaningful from `Progress::Begun` on.
-    pub(super) framing: Framing,
+    pub(super) sent: Sent,
 }
 
-/// How far a response has progressed.
+/// How far a response has progressed on the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Progress {
-    /// The final head has not been sent.
-    Expected,
-    /// The final head has been sent. An error can no longer be reported by a status; the response is cut off
-    /// instead.
-    Begun,
-    /// The response is complete.
-    Ended,
+pub(super) enum Sent {
+    /// No final head.
+    Nothing,
+    /// The final head, which states this framing of the body.
+    Head(Framing),
+    /// The whole response.
+    All,
 }
 
 impl Http1Client {
@@ -101,19 +103,22 @@ impl Http1Client {
             decoder: HeadDecoder::default(),
             input: Input::default(),
             body: BodyDecoder::new(BodyLength::None),
+            blocked: false,
+            finished: false,
             phase,
         }
     }
 
-    /// Whether decoding stops while the client does not read its responses. The body of a proxied request is
+    /// Whether decoding is suspended until the client reads its responses. The body of a proxied request is
     /// still forwarded, because a client may read the response only after it has sent the whole request. The
     /// two directions of a tunnel are independent, too.
-    pub(crate) fn is_held_by_output(&self) -> bool {
-        match &self.phase {
-            Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => true,
-            Phase::Request(request) => !matches!(request.action, Running::Proxy(_)),
-            Phase::Tunnel(_) => false,
-        }
+    pub(crate) fn is_held(&self) -> bool {
+        self.blocked
+            && match &self.phase {
+                Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => true,
+                Phase::Request(request) => !matches!(request.action, Running::Proxy(_)),
+                Phase::Tunnel(_) => false,
+            }
     }
 
     /// The current request.
@@ -203,8 +208,9 @@ impl Worker {
             reactor.set_deadline(sock, now.after(look_span(timeouts.body)));
             return;
         }
-        let (requests, finished) = (down.requests, down.finished);
+        let requests = down.requests;
         let http1 = down.http1();
+        let finished = http1.finished;
         match &mut http1.phase {
             // The deadline was set at accept. Receiving single bytes does not extend it.
             Phase::ProxyHeader => reactor.set_receiving(sock, true),
@@ -317,8 +323,7 @@ impl Worker {
             keep: head.persistent && !stopping && !is_last,
             is_rest_costly: is_cheaper_to_close(head),
             awaits_continue: head.expect_continue,
-            response: Progress::Expected,
-            framing: Framing::None,
+            sent: Sent::Nothing,
         });
     }
 
@@ -394,13 +399,14 @@ impl Worker {
     /// A client ended its direction of the connection.
     pub(crate) fn http1_client_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        down.finished = true;
-        match &down.http1().phase {
+        let http1 = down.http1();
+        http1.finished = true;
+        match &http1.phase {
             Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => {
                 self.close_client(reactor, sock);
             }
             Phase::Request(request) => {
-                let (running, is_done) = (request.action, down.http1().body.is_done());
+                let (running, is_done) = (request.action, http1.body.is_done());
                 if !is_done && self.needs_whole_body(running) {
                     // The rest of the request will not arrive.
                     self.note_departure(running);
@@ -446,8 +452,9 @@ impl Worker {
     /// The blocked output to a client has drained.
     pub(crate) fn http1_client_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        down.blocked = false;
-        let running = down.http1().running();
+        let http1 = down.http1();
+        http1.blocked = false;
+        let running = http1.running();
         self.client_drained(reactor, running);
         self.resume_http1_client(reactor, sock);
     }
@@ -455,10 +462,9 @@ impl Worker {
     /// The deadline of a client connection expired.
     pub(crate) fn http1_client_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let is_blocked = down.blocked;
         let requests = down.requests;
         let http1 = down.http1();
-        if is_blocked && !matches!(http1.phase, Phase::Tunnel(_)) {
+        if http1.blocked && !matches!(http1.phase, Phase::Tunnel(_)) {
             return self.blocked_client_due(reactor, sock);
         }
         let counters = &self.accounts.counters;
@@ -541,14 +547,14 @@ impl Worker {
         self.accounts.counters.requests_refused.add(1);
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         let running = core::mem::replace(&mut request.action, Running::None);
-        let response = request.response;
+        let sent = request.sent;
         self.cancel(reactor, running);
-        match response {
-            Progress::Expected => {
+        match sent {
+            Sent::Nothing => {
                 self.answer_http1(reactor, sock, &Answer::Error { status, text }, true);
             }
-            Progress::Begun => self.cut_http1_response(reactor, sock),
-            Progress::Ended => self.close_client(reactor, sock),
+            Sent::Head(_) => self.cut_http1_response(reactor, sock),
+            Sent::All => self.close_client(reactor, sock),
         }
     }
 

@@ -2,7 +2,7 @@
 //! In: complete responses; heads, pieces of bodies and ends of responses. Out: bytes in the connection's
 //! output; the connection ready for its next request, or closed.
 //! Never: knows which action a response comes from.
-//! Invariant: `Http1Request::response` only advances: `Expected`, `Begun`, `Ended`.
+//! Invariant: `Http1Request::sent` only advances: `Nothing`, `Head`, `All`.
 
 use tidegate_base::Id;
 use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
@@ -15,11 +15,11 @@ use tidegate_wire::http1::{self, BodyLength, ResponseHead, Version};
 use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
 use crate::answer::{Answer, Head};
-use crate::carrier::Rest;
 use crate::carrier::http1::Framing;
-use crate::carrier::http1::client::{Phase, Progress};
+use crate::carrier::http1::client::{Phase, Sent};
 use crate::carrier::http1::framing::send_framed;
 use crate::carrier::output::is_blocked;
+use crate::carrier::{Progress, Rest};
 use crate::worker::{Work, Worker};
 
 /// How the carrier encodes a complete response.
@@ -103,9 +103,9 @@ impl Worker {
             return self.close_client(reactor, sock);
         }
         let blocked = is_blocked(reactor, sock);
-        let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        down.blocked = blocked;
-        down.http1().end_request();
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        http1.blocked = blocked;
+        http1.end_request();
         // Without an action that lasted, the loop that decoded the request goes on.
         if was_running {
             self.work.push(Work::Resume(sock));
@@ -128,7 +128,7 @@ impl Worker {
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
         let is_done = http1.body.is_done();
         let Some(request) = http1.request() else { return self.note_bug(reactor, sock) };
-        debug_assert_eq!(request.response, Progress::Expected, "a second final head");
+        debug_assert_eq!(request.sent, Sent::Nothing, "a second final head");
         // A client that gets a final response instead of 100 (Continue) may omit the body.
         let is_rest_known = match rest {
             Rest::Taken => is_done || !request.awaits_continue,
@@ -138,8 +138,7 @@ impl Worker {
         request.keep &= is_rest_known && !stopping && !head.closes();
         let framing = head.framing(request.version, request.is_head);
         request.keep &= framing != Framing::UntilClose;
-        request.framing = framing;
-        request.response = Progress::Begun;
+        request.sent = Sent::Head(framing);
         let (version, is_head, keep) = (request.version, request.is_head, request.keep);
         let hsts = request.hsts;
         let hsts = self.snapshot.hsts.value(hsts);
@@ -214,7 +213,7 @@ impl Worker {
         data: &[u8],
     ) {
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
-        let framing = request.framing;
+        let Sent::Head(framing) = request.sent else { return self.note_bug(reactor, sock) };
         send_framed(reactor, sock, framing, data);
     }
 
@@ -226,8 +225,8 @@ impl Worker {
         trailers: &[u8],
     ) {
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
-        request.response = Progress::Ended;
-        if request.framing == Framing::Chunked
+        let sent = core::mem::replace(&mut request.sent, Sent::All);
+        if sent == Sent::Head(Framing::Chunked)
             && let Some(out) = reactor.output(sock)
         {
             http1::encode_last_chunk(out, trailers);
@@ -240,7 +239,7 @@ impl Worker {
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
         let is_done = http1.body.is_done();
         let Some(request) = http1.request() else { return self.note_bug(reactor, sock) };
-        debug_assert_eq!(request.response, Progress::Ended, "a response without an end");
+        debug_assert_eq!(request.sent, Sent::All, "a response without an end");
         let close = !request.keep || (stopping && !is_done);
         self.expect_next(reactor, sock, close);
     }
@@ -254,10 +253,12 @@ impl Worker {
     ) {
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         request.action = Running::None;
-        match request.framing {
+        let sent = request.sent;
+        self.accounts.counters.upstream_truncations.add(1);
+        match sent {
             // The missing bytes or the missing last chunk reveal the truncation. The relayed part is delivered.
-            Framing::Length | Framing::Chunked => self.close_client(reactor, sock),
-            Framing::None | Framing::UntilClose => {
+            Sent::Head(Framing::Length | Framing::Chunked) => self.close_client(reactor, sock),
+            Sent::Head(Framing::None | Framing::UntilClose) | Sent::Nothing | Sent::All => {
                 self.drop_client(reactor, sock);
                 reactor.abort(sock);
             }
@@ -266,7 +267,11 @@ impl Worker {
 
     /// Whether the final head has been sent.
     pub(in crate::carrier) fn http1_progress(&mut self, sock: SockId) -> Progress {
-        self.http1_request(sock).map_or(Progress::Ended, |request| request.response)
+        match self.http1_request(sock).map(|request| request.sent) {
+            Some(Sent::Nothing) => Progress::Expected,
+            Some(Sent::Head(_)) => Progress::Begun,
+            Some(Sent::All) | None => Progress::Ended,
+        }
     }
 
     /// Whether the client's body may not come, because it waits for 100 (Continue).
