@@ -47,9 +47,13 @@ counters! {
         upstream_truncations,
         /// Requests that were sent again on another connection.
         retries,
+        /// Pauses of requests whose attempts had failed with every server.
+        retry_pauses,
         /// Requests that went to another connection because nothing had been sent yet when a server was found
         /// to have sent bytes, or closed, its reused connection.
         unsent_requests,
+        /// Requests that went to a fresh connection because they could not have been retried on an idle one.
+        spared_requests,
         /// Requests that had to wait for a server.
         queued,
         /// Permits of limited servers that other workers gave to this worker.

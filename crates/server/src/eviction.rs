@@ -276,7 +276,7 @@ impl Worker {
             match self.conns.look_at_next() {
                 Some((sock, Idle::Server)) if takes_servers => {
                     self.accounts.counters.evicted_upstream.add(1);
-                    self.take_from_idle(sock);
+                    self.take_from_idle(sock, now);
                     self.drop_upstream(sock);
                     reactor.close_at_once(sock);
                     return Room::Made;

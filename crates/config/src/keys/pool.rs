@@ -4,7 +4,7 @@
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Number, OneOf, Size, Table, Text, True, Word};
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
-use crate::model::{Balance, ProxyVersion};
+use crate::model::{Balance, ProxyVersion, Unretriable};
 use crate::words::Worded as _;
 use tidegate_base::limits;
 
@@ -37,9 +37,20 @@ pub static POOL: Section = Section {
             "retries",
             Number(0, 10),
             Value("2"),
-            "How many further servers are tried after the first one failed. A request is tried again only \
-             if that is safe: no part of a response has arrived, and the request can be sent again.",
-            "Enough to skip one dead server, and too few to turn an outage into a storm of requests.",
+            "How many further attempts are made after the first one failed: with another server at once, or, if \
+             every server was tried, with any of them after `retry-pause`. A request is tried again only if that \
+             is safe: no part of a response has arrived, and the request can be sent again.",
+            "Enough to skip one dead server or to wait for a restart, and too few to turn an outage into a storm \
+             of requests.",
+        ),
+        key(
+            "retry-pause",
+            TIMEOUT,
+            Value("\"1s\""),
+            "Time before servers are tried again if an attempt has failed with every one of them; at most \
+             `timeouts.connect`. The request has no place in the queue meanwhile.",
+            "A server that restarts refuses connections for a moment. Most are back within a second, and an \
+             error would come too early.",
         ),
         key(
             "queue-max",
@@ -71,16 +82,17 @@ pub static POOL: Section = Section {
             "Keeps a request in the queue after its client has ended its direction of the connection \
              (half-closed it). `false` removes the request and closes the connection. A request that has been \
              sent to a server always continues.",
-            "Most clients that end their direction have left, and a server would work in vain. Enable it for \
-             clients that half-close after a request and then read the response, such as some scripts.",
+            "Most clients that end their direction have left, so the server's work would be wasted. \
+             Enable it for clients that half-close after a request and then read the response, such as \
+             some scripts.",
         ),
         key(
             "proxy-protocol",
             Word(ProxyVersion::WORDS),
             Absent,
-            "Tells servers the client's address with a PROXY protocol header; \"v2\" also states how the \
-             client used TLS. Such a connection serves one client: it is kept for the next request of that \
-             client and not used for other clients. Without this setting, no header is sent.",
+            "Sends the client's address to servers in a PROXY protocol header; \"v2\" also states how \
+             the client used TLS. Such a connection serves one client: it is kept for the next request \
+             of that client and not used for other clients. Without this setting, no header is sent.",
             "",
         ),
         key(
@@ -96,14 +108,14 @@ pub static POOL: Section = Section {
             "strict",
             Boolean,
             Value("false"),
-            "Answers 502 if a response deviates from HTTP's grammar, even if it can be read in only one way: \
-             empty lines before the head, lines of the head that end with LF alone, blanks after a chunk \
-             size, a status from 600 to 999, the same Content-Length twice. Without it, such a response is \
-             forwarded in canonical form. A response whose length could be read in two ways is always \
-             rejected.",
-            "Some servers and CGI programs are merely careless, and other proxies forward their responses. \
-             Enable it for servers that copy parts of requests into response fields: there a line that ends \
-             with LF alone may come from a client.",
+            "Rejects a response (502) if it deviates from HTTP's grammar, even if it can be read in \
+             only one way: empty lines before the head, lines of the head that end with LF alone, \
+             blanks after a chunk size, a status from 600 to 999, the same Content-Length twice. \
+             Without it, such a response is forwarded in canonical form. A response whose length could \
+             be read in two ways is always rejected.",
+            "Some servers and CGI programs are careless but harmless, and other proxies forward their \
+             responses. Enable it for servers that copy parts of requests into response fields: there \
+             a line that ends with LF alone may come from a client.",
         ),
         key(
             "tls",
@@ -147,11 +159,11 @@ pub static UPSTREAM: Section = Section {
             "connections-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Maximum number of requests and tunnels of the process that use the server at once, each on a \
-             connection of its own. Further requests wait in the queue (`queue-max`). The number is never \
-             exceeded. The workers lend each other what they do not use; a request may wait for the time of a \
-             few turns until another worker lends. Idle connections count too, except those that are kept for \
-             one client (`proxy-protocol`).",
+            "Maximum number of requests and tunnels of the process that use the server at once, each \
+             on a connection of its own. Further requests wait in the queue (`queue-max`). The number \
+             is never exceeded. Workers lend each other unused permits, so a request may wait for a \
+             few turns until another worker lends one. Idle connections count too, except those that \
+             are kept for one client (`proxy-protocol`).",
             "Only the operator knows how many connections a server can handle.",
         ),
     ],
@@ -210,14 +222,16 @@ pub static SERVER_TIMEOUTS: Section = Section {
             TIMEOUT,
             Value("\"10s\""),
             "Time in the queue for a server. When it expires, the client gets a 503 response.",
-            "People do not wait longer, and a queue that is not served within this time only grows.",
+            "People do not wait longer than this, and a queue that is not served within this time only \
+             grows.",
         ),
         key(
             "tunnel",
             TIMEOUT,
             Value("\"1h\""),
-            "Time without a transferred byte in either direction of a tunnel (WebSocket). A byte that a slow \
-             peer takes out of pending output counts. When it expires, both connections are closed.",
+            "Time without a transferred byte in either direction of a tunnel (WebSocket). A byte of \
+             pending output that a slow peer accepts also counts. When it expires, both connections \
+             are closed.",
             "Quiet WebSocket connections are common, and an idle tunnel holds no buffers.",
         ),
     ],
@@ -235,9 +249,9 @@ pub static REUSE: Section = Section {
             Value("16384"),
             "Maximum number of idle connections kept for each server and worker; 0 keeps none. With \
              `proxy-protocol`, this counts the connections that are each kept for one client.",
-            "All connections that a busy moment needed are kept, because a new connection costs several \
-             times as much as a request. `idle-timeout` closes them later. Lower the value for servers with \
-             few connection slots.",
+            "All connections that a load peak needed are kept, because a new connection costs several \
+             times as much as a request. `idle-timeout` closes them later. Lower the value for servers \
+             with few connection slots.",
         ),
         key(
             "idle-timeout",
@@ -262,6 +276,23 @@ pub static REUSE: Section = Section {
              Otherwise such a request is sent with `Connection: close`.",
             "A server that does not expect a body may leave it unread and take it for the next request. \
              Enable it for servers that read every body, such as search engines queried by GET.",
+        ),
+        key(
+            "unretriable",
+            Word(Unretriable::WORDS),
+            Value("\"proven\""),
+            "Which idle connections may carry a request that cannot be retried if the server closes \
+             the connection at that moment. These are requests with a method that is not idempotent \
+             (POST, PATCH), with a body of unknown length or of more than about 60 KiB, or to a pool \
+             without `retries`. \"proven\" uses a connection only if it has been idle for less than \
+             half the time that the server has recently been seen to keep connections open (the \
+             longest idle time after which a connection was still open, and the shortest after which \
+             the server closed one); otherwise the request gets a new connection. \"always\" uses any \
+             idle connection, and \"never\" opens a new connection for each such request. A connection \
+             that is kept for one client is always used.",
+            "If a server closes idle connections at unknown times, requests that must not be retried \
+             would be lost. A server that keeps connections open is recognized within milliseconds, so \
+             \"proven\" hardly opens additional connections.",
         ),
     ],
     later: &[],

@@ -1,4 +1,4 @@
-//! The promises of every driver as named cases, which run on each driver: `epoll::<case>` and `sim::<case>`.
+//! What every driver guarantees, as named cases that run on each driver: `epoll::<case>` and `sim::<case>`.
 //! In: the table at the end. Out: one test for each case and driver.
 
 mod guard;

@@ -25,7 +25,8 @@ fn connect_timeout_is_504() {
         client.send(GET);
         assert_status(504, &stage.receive_until(&client, "timed out connecting to the server\n"));
         let took = stage.net.now().since(began);
-        assert!(took >= Span::from_secs(2) && took < Span::from_secs(5), "{took:?}");
+        // Two attempts, and a pause between them.
+        assert!(took >= Span::from_secs(5) && took < Span::from_secs(8), "{took:?}");
     });
 }
 
@@ -640,7 +641,7 @@ fn connection_that_a_server_authenticates_belongs_to_its_client() {
     const CHALLENGE: &[u8] = b"HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=\"a, b\"\r\n\
         www-authenticate: negotiate\r\nContent-Length: 2\r\n\r\nno";
     // The balancing alone would change the server with every request.
-    let pool = "balance = \"round-robin\"\nretries = 0";
+    let pool = "balance = \"round-robin\"\nretries = 0\nreuse = { unretriable = \"always\" }";
     for challenged in [true, false] {
         scene().pool(pool).run(|stage| {
             let (victim, attacker) = (stage.dial(), stage.dial());
@@ -660,5 +661,182 @@ fn connection_that_a_server_authenticates_belongs_to_its_client() {
             drop(victim);
             stage.wait_finished(&mine);
         });
+    }
+}
+
+/// The address of a server that is down at first.
+fn restarting() -> Address {
+    Address::Tcp(([10, 0, 1, 9], 8000).into())
+}
+
+#[test]
+fn request_waits_for_the_restart_of_its_only_server() {
+    let pool = "servers = [\"10.0.1.9:8000\"]\nretry-pause = \"1s\"";
+    for request in [GET, POST] {
+        scene().pool(pool).with_client(|stage, client| {
+            client.send(request);
+            stage.until(|stage| (stage.counters().retry_pauses.load() == 1).then_some(()));
+            let leftovers = stage.harness.worker.leftovers();
+            assert_eq!((leftovers.exchanges, leftovers.queued, leftovers.in_use), (1, 0, 0));
+            let began = stage.net.now();
+            let server = stage.net.serve(&restarting()).expect("the address is free");
+            let origin = stage.until(|_| server.accept());
+            let waited = stage.net.now().since(began);
+            assert!(waited > Span::from_millis(900) && waited < Span::from_secs(2), "{waited:?}");
+            stage.receive_until(&origin, "\r\n\r\n");
+            assert_status(200, &stage.respond(&origin, &client));
+        });
+    }
+}
+
+#[test]
+fn pause_is_as_long_as_a_connect_may_take_at_most_and_retries_are_counted() {
+    let pool = "servers = [\"10.0.1.9:8000\", \"10.0.1.8:8000\"]\nretries = 5\n\
+                retry-pause = \"1m\"\ntimeouts = { connect = \"500ms\" }";
+    scene().pool(pool).with_client(|stage, client| {
+        let began = stage.net.now();
+        client.send(GET);
+        assert_status(502, &stage.receive_until(&client, "could not connect to the server\n"));
+        let took = stage.net.now().since(began);
+        assert!(took >= Span::from_secs(1) && took < Span::from_secs(2), "{took:?}");
+        let counters = stage.counters();
+        let counts = (&counters.upstream_connects, &counters.retries, &counters.retry_pauses);
+        assert_eq!((counts.0.load(), counts.1.load(), counts.2.load()), (6, 5, 2));
+    });
+}
+
+#[test]
+fn client_that_leaves_during_a_pause_ends_its_request() {
+    let leaves: [fn(SimPeer) -> Option<SimPeer>; 2] = [
+        |client| {
+            client.finish();
+            Some(client)
+        },
+        |client| {
+            client.reset();
+            None
+        },
+    ];
+    for leave in leaves {
+        for request in [GET.to_vec(), [GET, GET].concat()] {
+            let pool = "servers = [\"10.0.1.9:8000\"]\nretry-pause = \"3s\"";
+            scene().pool(pool).run(|stage| {
+                let client = stage.dial();
+                client.send(&request);
+                stage.until(|stage| (stage.counters().retry_pauses.load() == 1).then_some(()));
+                let left = leave(client);
+                stage.pass(Span::from_millis(500));
+                assert_eq!(stage.harness.worker.leftovers().exchanges, 0);
+                assert_eq!(stage.counters().upstream_connects.load(), 1);
+                drop(left);
+            });
+        }
+    }
+}
+
+#[test]
+fn body_that_arrives_during_a_pause_is_sent_after_it() {
+    let pool = "servers = [\"10.0.1.9:8000\"]\nretry-pause = \"1s\"";
+    scene().pool(pool).with_client(|stage, client| {
+        client.send(b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\na");
+        stage.until(|stage| (stage.counters().retry_pauses.load() == 1).then_some(()));
+        client.send(b"bc");
+        stage.pass(Span::from_millis(100));
+        let server = stage.net.serve(&restarting()).expect("the address is free");
+        let origin = stage.until(|_| server.accept());
+        stage.receive_until(&origin, "\r\n\r\nabc");
+        client.send(b"d");
+        stage.receive_until(&origin, "d");
+        assert_status(200, &stage.respond(&origin, &client));
+    });
+}
+
+/// A POST without a body.
+const POST: &[u8] = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+
+#[test]
+fn unretriable_request_uses_a_connection_once_its_server_has_proven_patience() {
+    let pool = "reuse = { idle-timeout = \"60s\" }";
+    scene().pool(pool).with_client(|stage, client| {
+        let witness = stage.forward(&client, GET);
+        stage.respond(&witness, &client);
+        // Nothing is known about the server. A connection does not prove itself.
+        let second = stage.forward(&client, POST);
+        stage.respond(&second, &client);
+        assert_eq!(stage.counters().spared_requests.load(), 1);
+        // 100 ms are not proven by another connection that is hardly older. A connection takes the other's place.
+        stage.pass(Span::from_millis(100));
+        let third = stage.forward(&client, POST);
+        stage.respond(&third, &client);
+        assert_eq!(stage.counters().spared_requests.load(), 2);
+        stage.wait_reset(&second);
+        assert_eq!(stage.harness.worker.leftovers().idle, 2);
+        // The witness has been idle for 100 ms, so a few are proven.
+        for _ in 0..3 {
+            client.send(POST);
+            stage.receive_until(&third, "\r\n\r\n");
+            stage.respond(&third, &client);
+        }
+        assert_eq!(stage.counters().spared_requests.load(), 2);
+
+        // The server closes a connection that has just become idle, and the proof is void.
+        third.finish();
+        stage.until(|stage| (stage.harness.worker.leftovers().idle == 1).then_some(()));
+        drop(third);
+        client.send(GET);
+        stage.receive_until(&witness, "\r\n\r\n");
+        stage.respond(&witness, &client);
+        let fourth = stage.forward(&client, POST);
+        stage.respond(&fourth, &client);
+        stage.pass(Span::from_secs(1));
+        let fifth = stage.forward(&client, POST);
+        stage.respond(&fifth, &client);
+        let sixth = stage.forward(&client, POST);
+        stage.respond(&sixth, &client);
+        assert_eq!(stage.counters().spared_requests.load(), 5);
+        // A loss does not count forever.
+        stage.pass(Span::from_secs(16));
+        let seventh = stage.forward(&client, POST);
+        stage.respond(&seventh, &client);
+        client.send(POST);
+        stage.receive_until(&seventh, "\r\n\r\n");
+        stage.respond(&seventh, &client);
+        assert_eq!(stage.counters().spared_requests.load(), 6);
+    });
+}
+
+/// Sends a GET, then `request`; returns whether the second one used the connection of the first.
+fn is_connection_reused(pool: &str, request: &[u8]) -> bool {
+    let mut reused = false;
+    scene().pool(pool).with_client(|stage, client| {
+        let origin = stage.forward(&client, GET);
+        stage.respond(&origin, &client);
+        client.send(request);
+        stage.until(|stage| {
+            reused = origin.arrived_bytes() > 0;
+            (reused || stage.counters().upstream_connects.load() == 2).then_some(())
+        });
+        let origin = if reused { origin } else { stage.accept() };
+        stage.receive_until(&origin, "\r\n\r\n");
+    });
+    reused
+}
+
+#[test]
+fn requests_that_cannot_be_retried_are_spared_by_setting() {
+    let put = |fields: &str| format!("PUT /p HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n").into_bytes();
+    let small = put("Content-Length: 40000");
+    let large = put("Content-Length: 70000");
+    let chunked = put("Transfer-Encoding: chunked");
+    // The setting -> reuse for: GET, PUT with a small body, with a large one, with one of unknown length, POST.
+    let table = [
+        ("", [true, true, false, false, false]),
+        ("reuse = { unretriable = \"always\" }", [true; 5]),
+        ("reuse = { unretriable = \"never\" }", [true, true, false, false, false]),
+        ("retries = 0", [false; 5]),
+    ];
+    for (pool, expected) in table {
+        let requests = [GET, &small, &large, &chunked, POST];
+        assert_eq!(requests.map(|request| is_connection_reused(pool, request)), expected, "{pool}");
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tidegate_base::limits::{REQUEST_BUFFER_BYTES_MAX, TRAILER_BYTES_MAX};
 use tidegate_base::prng::hash_bytes;
 use tidegate_base::{Id, Moment};
-use tidegate_config::model::{HashKey, Proxy};
+use tidegate_config::model::{HashKey, Proxy, Unretriable};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::chain::client_address;
 use tidegate_gate::client_fields::ClientAddressFields;
@@ -22,6 +22,7 @@ use tidegate_wire::http1::{
 };
 
 use crate::action::proxy::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
+use crate::action::proxy::reuse::Proof;
 use crate::buffers::Input;
 use crate::carrier::http1::client::{is_blocked, look_span};
 use crate::connection::{DownstreamState, Upstream};
@@ -114,6 +115,15 @@ impl Worker {
             authenticates: connection_auth::request_authenticates(head),
             keep_upstream: false,
             reused: false,
+            idle_age: None,
+            body_fits: match head.length {
+                BodyLength::None => true,
+                BodyLength::Length(length) => {
+                    let rest = REPLAY_BYTES_MAX.saturating_sub(replay.len() + FRAME_BYTES_MAX);
+                    length <= rest as u64
+                }
+                BodyLength::Chunked | BodyLength::UntilClose => false,
+            },
             needs_fresh: false,
             response_started: false,
             response_relayed: false,
@@ -122,6 +132,7 @@ impl Worker {
             arrival: self.arrivals,
             key_hash: hash_key(&pool.balance, head, peer, listener),
             attempts: 0,
+            was_reset: false,
             tried: Tried::default(),
             request_body: BodyDecoder::new(head.length).dropping_trailers(drops_trailers),
             request_framing: match head.length {
@@ -153,8 +164,8 @@ impl Worker {
         }
     }
 
-    /// Picks a server for the exchange, or puts the exchange into the pool's queue. If no server is
-    /// available, the exchange fails with `or_else`.
+    /// Picks a server for the exchange, or puts the exchange into the pool's queue. If every server was tried, the
+    /// exchange pauses. If no server is available at all, it fails with `or_else`.
     pub(crate) fn dispatch<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -169,6 +180,7 @@ impl Worker {
         }
         let kept = self.kept_server(id);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let was_tried = !exchange.tried.is_empty();
         let pool = &mut self.pools[usize::from(pool_index)];
         // No waiting exchange could use a free server now, so a new exchange may. A retry arrived before most
         // waiting exchanges, but maybe after some; the queue decides in order of arrival.
@@ -200,8 +212,30 @@ impl Worker {
             Pick::Full => {
                 self.enqueue(reactor, id, Failure { status: 503, text: QUEUE_FULL });
             }
+            Pick::None if was_tried => self.pause(reactor, id),
             Pick::None => self.fail(reactor, id, or_else),
         }
+    }
+
+    /// Makes the exchange wait before the servers that failed are tried again. A server that restarts refuses
+    /// connections for a moment.
+    fn pause<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.stage = Stage::Paused;
+        exchange.tried = Tried::default();
+        let (pool, down) = (usize::from(exchange.pool), exchange.down);
+        // A client may have ended its direction while the attempts were made.
+        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
+        if finished || reactor.has_hung_up(down) {
+            self.leave_queue(reactor, id);
+        }
+        if self.exchanges.get(id).is_none() {
+            return;
+        }
+        self.accounts.counters.retry_pauses.add(1);
+        let settings = &self.snapshot.config.pools[pool];
+        let pause = settings.retry_pause.min(settings.timeouts.connect);
+        reactor.set_deadline(down, reactor.now().after(pause));
     }
 
     /// Puts the exchange into the pool's queue, at the place of its arrival. If the queue is full, the exchange
@@ -243,11 +277,12 @@ impl Worker {
     }
 
     /// Called when the client has ended its direction of the connection: closes the connection if its request
-    /// waits for a server. The client has probably left, and a server would work in vain.
+    /// waits for a server, in the queue or in a pause. The client has probably left, and a server would work in vain.
     pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
-        if exchange.stage == Stage::Queued && !pool.queue_half_closed {
+        let waits = matches!(exchange.stage, Stage::Queued | Stage::Paused);
+        if waits && !pool.queue_half_closed {
             let down = exchange.down;
             self.note_departure(id);
             self.accounts.counters.client_aborts.add(1);
@@ -356,17 +391,26 @@ impl Worker {
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.state.note_start(server);
         let down = exchange.down;
-        let idle = match exchange.needs_fresh {
+        let needs_fresh = exchange.needs_fresh;
+        let need = self.proof_needed(id);
+        let idle = match needs_fresh {
             true => None,
-            false => self.take_idle(reactor, down, pool_index, server),
+            false => self.take_idle(reactor, down, pool_index, server, need),
         };
-        let up = match idle {
-            Some(up) => {
-                self.accounts.counters.upstream_reuses.add(1);
-                Ok(up)
-            }
-            None => self.connect_within_limit(reactor, pool_index, server, down),
+        let (idle, up) = match idle {
+            Some(idle) => (Some(idle), Ok(idle.sock)),
+            None => match self.connect_within_limit(reactor, pool_index, server, down) {
+                Err(shortage) if !needs_fresh && need == Proof::Age => {
+                    // A connection that is not proven is better than none.
+                    let idle = self.take_idle(reactor, down, pool_index, server, Proof::None);
+                    (idle, idle.map(|idle| idle.sock).ok_or(shortage))
+                }
+                begun => (None, begun),
+            },
         };
+        if idle.is_some() {
+            self.accounts.counters.upstream_reuses.add(1);
+        }
         if let Err(shortage) = up
             && shortage != Shortage::Ports
         {
@@ -380,6 +424,7 @@ impl Worker {
         exchange.attempts += 1;
         exchange.response_started = false;
         exchange.reused = idle.is_some();
+        exchange.idle_age = idle.and_then(|idle| idle.age);
         let Ok(up) = up else {
             // Ports run out for one address only, so another server is tried.
             self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
@@ -401,6 +446,27 @@ impl Worker {
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
         Ok(())
+    }
+
+    /// The proof that an idle connection needs before the exchange may use it.
+    fn proof_needed(&self, id: Id<Exchange>) -> Proof {
+        let Some(exchange) = self.exchanges.get(id) else { return Proof::None };
+        let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
+        let lost = FailedAttempt {
+            point: FailurePoint::ReusedReset,
+            idempotent: exchange.idempotent,
+            body_sent: true,
+            body_replayable: exchange.replay_whole && (exchange.request_done || exchange.body_fits),
+            reset_before: exchange.was_reset,
+            attempts: exchange.attempts + 1,
+            retries_max: pool.retries,
+        };
+        match pool.reuse.unretriable {
+            Unretriable::Always => Proof::None,
+            _ if retry::may_retry(&lost) => Proof::None,
+            Unretriable::Proven => Proof::Age,
+            Unretriable::Never => Proof::Impossible,
+        }
     }
 
     /// As `connect`, after closing idle connections to `server` that would exceed its limit.
@@ -483,7 +549,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
         let wait = match exchange.stage {
-            Stage::Buffering | Stage::Queued => return,
+            Stage::Buffering | Stage::Queued | Stage::Paused => return,
             Stage::Connecting => timeouts.connect,
             Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd
                 if is_blocked(reactor, exchange.up) =>
@@ -511,7 +577,7 @@ impl Worker {
                 break;
             }
             let most = match exchange.stage {
-                Stage::Buffering | Stage::Queued => QUEUED_PIECE_BYTES_MAX,
+                Stage::Buffering | Stage::Queued | Stage::Paused => QUEUED_PIECE_BYTES_MAX,
                 _ if reactor.is_guarded(exchange.up) => QUEUED_PIECE_BYTES_MAX,
                 _ => usize::MAX,
             };
@@ -577,7 +643,7 @@ impl Worker {
     fn may_forward<R: Reactor>(reactor: &mut R, exchange: &Exchange) -> bool {
         let fits_replay = exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole;
         match exchange.stage {
-            Stage::Buffering | Stage::Queued => fits_replay,
+            Stage::Buffering | Stage::Queued | Stage::Paused => fits_replay,
             _ if fits_replay || !reactor.is_guarded(exchange.up) => {
                 !is_blocked(reactor, exchange.up)
             }
@@ -656,7 +722,8 @@ impl Worker {
         self.note_short_pool(reactor, pool, shortage);
     }
 
-    /// An attempt failed: makes another attempt if that is safe, and otherwise fails the exchange.
+    /// An attempt failed: makes another attempt if that is safe, perhaps after a pause, and otherwise fails the
+    /// exchange.
     pub(crate) fn attempt_failed<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -672,6 +739,11 @@ impl Worker {
             pool.state.note_connect_failure(server, reactor.now());
             pool.preferred_address[server] = pool.preferred_address[server].wrapping_add(1);
         }
+        if let (FailurePoint::NotSent | FailurePoint::ReusedReset, Some(age)) =
+            (point, exchange.idle_age)
+        {
+            pool.idle.note_lost(server, age, reactor.now());
+        }
         exchange.up = SockId::NONE;
         exchange.stage = Stage::Queued;
         exchange.needs_fresh = true;
@@ -684,11 +756,13 @@ impl Worker {
             idempotent: exchange.idempotent,
             body_sent: exchange.request_bytes > 0,
             body_replayable: exchange.replay_whole,
+            reset_before: exchange.was_reset,
             attempts: exchange.attempts,
             retries_max: self.snapshot.config.pools[pool_index].retries,
         };
+        exchange.was_reset |= point == FailurePoint::FreshReset;
         if retry::may_retry(&attempt) {
-            let all_tried = exchange.tried.len() >= pool.state.len();
+            let all_tried = !pool.state.may_wait(&exchange.tried);
             match point {
                 FailurePoint::NotSent => {
                     // The first attempt sent nothing, so it does not count.
@@ -797,7 +871,7 @@ impl Worker {
         let (up, pool, server, stage) =
             (exchange.up, exchange.pool, exchange.server, exchange.stage);
         match stage {
-            Stage::Buffering => {}
+            Stage::Buffering | Stage::Paused => {}
             Stage::Queued => {
                 self.leave_queues(id);
             }
@@ -820,7 +894,11 @@ impl Worker {
 
     /// The deadline of the downstream connection expired during its exchange.
     pub(crate) fn exchange_client_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if exchange.stage == Stage::Paused {
+            exchange.stage = Stage::Queued;
+            return self.dispatch(reactor, id, NO_CONNECT);
+        }
         if exchange.stage == Stage::Queued {
             self.accounts.counters.queue_refusals.add(1);
             self.leave_queues(id);

@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
 use tidegate_gate::retry::FailurePoint;
@@ -49,7 +49,8 @@ impl Worker {
         if up.exchange.is_none() {
             // No request is in progress. The bytes must not be taken for the response to the next request.
             self.accounts.counters.upstream_faults.add(1);
-            return self.discard_upstream(reactor, sock);
+            self.lose_idle(reactor, sock);
+            return reactor.abort(sock);
         }
         if reactor.is_guarded(sock) {
             // The server cannot have seen the request, so the bytes are not the response to it.
@@ -96,9 +97,11 @@ impl Worker {
             exchange.response_started = true;
             let rest = &bytes[used..];
             let step = match exchange.stage {
-                Stage::Buffering | Stage::Queued | Stage::Connecting | Stage::ExpectResponse => {
-                    self.decode_response(reactor, sock, id, rest)
-                }
+                Stage::Buffering
+                | Stage::Queued
+                | Stage::Paused
+                | Stage::Connecting
+                | Stage::ExpectResponse => self.decode_response(reactor, sock, id, rest),
                 Stage::ExpectBody => self.relay_body(reactor, sock, id, rest),
                 Stage::ExpectRequestEnd => {
                     // More bytes follow a complete response.
@@ -439,7 +442,8 @@ impl Worker {
         let id = up.exchange;
         let Some(exchange) = self.exchanges.get_mut(id) else {
             self.accounts.counters.upstream_idle_closes.add(1);
-            return self.retire_upstream(reactor, sock);
+            self.lose_idle(reactor, sock);
+            return reactor.close(sock);
         };
         match exchange.stage {
             Stage::Tunnel => self.tunnel_finished(reactor, id, Side::Server),
@@ -467,7 +471,8 @@ impl Worker {
         let id = up.exchange;
         let Some(exchange) = self.exchanges.get(id) else {
             self.accounts.counters.upstream_idle_closes.add(1);
-            return self.discard_upstream(reactor, sock);
+            self.lose_idle(reactor, sock);
+            return reactor.abort(sock);
         };
         match exchange.stage {
             Stage::Tunnel => self.reset_tunnel(reactor, id),
@@ -574,7 +579,7 @@ impl Worker {
                 let failure = Failure { status: 504, text };
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
-            Stage::Buffering | Stage::Queued | Stage::ExpectResponse => {
+            Stage::Buffering | Stage::Queued | Stage::Paused | Stage::ExpectResponse => {
                 let pending = reactor.output_pending(sock) > 0;
                 if !request_done && !pending {
                     // The client sends its body slowly. The downstream deadline covers that.
@@ -644,7 +649,11 @@ impl Worker {
 
     /// Removes an idle upstream connection from where it is kept, and closes it in order.
     pub(crate) fn retire_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        self.take_from_idle(sock);
+        let now = reactor.now();
+        let server = self.conns.upstream(sock).map(|up| (up.pool, up.server));
+        if let (Some((pool, server)), Some(age)) = (server, self.take_from_idle(sock, now)) {
+            self.pools[usize::from(pool)].idle.note_open(usize::from(server), age);
+        }
         self.close_upstream(reactor, sock);
     }
 
@@ -652,20 +661,21 @@ impl Worker {
     pub(crate) fn discard_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         if up.exchange.is_none() {
-            self.take_from_idle(sock);
+            let now = reactor.now();
+            self.take_from_idle(sock, now);
         }
         self.drop_upstream(sock);
         reactor.abort(sock);
     }
 
-    /// Removes an idle connection from the pool's idle list or from its owner.
-    pub(crate) fn take_from_idle(&mut self, sock: SockId) {
-        let Some(up) = self.conns.upstream(sock) else { return };
+    /// Removes an idle connection from the pool's idle list or from its owner. Returns how long it was in the list.
+    pub(crate) fn take_from_idle(&mut self, sock: SockId, now: Moment) -> Option<Span> {
+        let up = self.conns.upstream(sock)?;
         let (pool, server, owner) = (up.pool, up.server, up.owner);
         if owner.is_none() {
-            self.pools[usize::from(pool)].idle.remove(usize::from(server), sock);
-        } else {
-            self.forget_kept(owner);
+            return self.pools[usize::from(pool)].idle.remove(usize::from(server), sock, now);
         }
+        self.forget_kept(owner);
+        None
     }
 }
