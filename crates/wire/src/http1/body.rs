@@ -7,7 +7,7 @@
 
 use super::fault::{Fault, FaultKind};
 use super::framing::{BodyLength, LENGTH_MAX};
-use super::scan::{is_text, is_token_char};
+use crate::field::{is_text, is_token_char};
 use super::trailer::TrailerSection;
 use tidegate_base::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSION_EXCESS_BYTES_MAX};
 
