@@ -12,10 +12,10 @@ use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder};
 
+use crate::action::proxy::exchange::Exchange;
+use crate::action::synthetic::SyntheticResponse;
 use crate::buffers::Input;
 use crate::client::ClientFacts;
-use crate::exchange::Exchange;
-use crate::synthetic::SyntheticResponse;
 
 /// A connection towards a client.
 pub(crate) struct Downstream {

@@ -23,15 +23,15 @@ use tidegate_secure::{LayerHandler, Refused};
 use tidegate_wire::http1::DateField;
 use tidegate_wire::tls::TlsSession;
 
+use crate::action::proxy::exchange::Exchange;
+use crate::action::synthetic::SyntheticResponse;
 use crate::buffers::BufferPool;
 use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
-use crate::exchange::Exchange;
 use crate::permits::PermitPost;
 use crate::snapshot::Snapshot;
-use crate::synthetic::SyntheticResponse;
 
 /// The timer that ends the grace period of a stop.
 pub(crate) const TIMER_GRACE: u32 = 0;
@@ -58,11 +58,11 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// Its methods are of the following kinds. Each kind is in a file of its own:
 ///
 /// - Dispatch of completions to the methods below, and accounting: `flow.rs`
-/// - Client connections (accept, decode requests, route, respond, close): `downstream.rs`
-/// - Proxied requests (pick a server, connect, send, retry, fail): `dispatch.rs`
-/// - Server connections (decode responses, relay, reuse, close): `upstream.rs`
-/// - Tunnels after 101 (Switching Protocols): `tunnel.rs`
-/// - Synthetic responses: `synthetic.rs`
+/// - Client connections (accept, decode requests, route, respond, close): `carrier/http1/client.rs`
+/// - Proxied requests (pick a server, connect, send, retry, fail): `action/proxy/dispatch.rs`
+/// - Server connections (decode responses, relay, reuse, close): `carrier/http1/server.rs`
+/// - Tunnels after 101 (Switching Protocols): `action/proxy/tunnel.rs`
+/// - Synthetic responses: `action/synthetic.rs`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
 /// - Start, turns, stop and inspection: this file

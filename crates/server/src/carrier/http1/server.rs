@@ -18,11 +18,11 @@ use tidegate_wire::http1::{
     ResponseLimits, ResponseStorage, Version,
 };
 
+use crate::action::proxy::dispatch::{Failure, NO_CONNECT, send_framed};
+use crate::action::proxy::exchange::{Exchange, Framing, Stage};
+use crate::action::proxy::tunnel::Side;
+use crate::carrier::http1::client::{is_blocked, look_again_at, next_look};
 use crate::connection::DownstreamState;
-use crate::dispatch::{Failure, NO_CONNECT, send_framed};
-use crate::downstream::{is_blocked, look_again_at, next_look};
-use crate::exchange::{Exchange, Framing, Stage};
-use crate::tunnel::Side;
 use crate::worker::{Work, Worker};
 
 impl Worker {

@@ -10,8 +10,8 @@ use tidegate_gate::synthetic::{self, Synthetic, SyntheticFraming};
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{self, BodyDecoder, BodyLength, RequestHead};
 
+use crate::carrier::http1::client::{is_blocked, look_span};
 use crate::connection::DownstreamState;
-use crate::downstream::{is_blocked, look_span};
 use crate::worker::{Work, Worker};
 
 /// Bytes that are collected before they are handed to the reactor.

@@ -21,10 +21,10 @@ use tidegate_wire::http1::{
     self, BodyDecoder, BodyLength, FieldName, HeadDecoder, Method, RequestHead,
 };
 
+use crate::action::proxy::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::buffers::Input;
+use crate::carrier::http1::client::{is_blocked, look_span};
 use crate::connection::{DownstreamState, Upstream};
-use crate::downstream::{is_blocked, look_span};
-use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::worker::{Work, Worker};
 
 /// After this many attempts, a shortage that a connect meets after its beginning fails the request.

@@ -7,7 +7,7 @@
 use tidegate_base::Id;
 use tidegate_reactor::{Reactor, SockId};
 
-use crate::exchange::Exchange;
+use crate::action::proxy::exchange::Exchange;
 use crate::worker::Worker;
 
 impl Worker {
