@@ -18,6 +18,9 @@ pub struct Field<'a> {
     pub name: &'a str,
     /// The value as received, without the whitespace around it.
     pub value: &'a [u8],
+    /// The sender demands that no intermediary puts the field into a compression table (RFC 7541 section
+    /// 7.1.3). Always false in HTTP/1.
+    pub is_sensitive: bool,
 }
 
 /// Storage for the fields of one request head, or of any head with at most `FIELDS` fields. Keep it on the
@@ -63,6 +66,8 @@ pub(crate) struct PackedField {
     pub(crate) name: (u32, u32),
     /// Where the value begins and ends in `Packed::values`.
     pub(crate) value: (u32, u32),
+    /// As in [`Field`].
+    pub(crate) is_sensitive: bool,
 }
 
 /// The fields of a head that was not received as text.
@@ -85,6 +90,7 @@ impl<'a> Packed<'a> {
             id: field.id,
             name: self.names.get(name.0 as usize..name.1 as usize).unwrap_or_default(),
             value: self.values.get(value.0 as usize..value.1 as usize).unwrap_or_default(),
+            is_sensitive: field.is_sensitive,
         }
     }
 }
@@ -118,7 +124,7 @@ impl<'a> Iterator for Fields<'a> {
         match &mut self.source {
             Source::Text(pairs) => {
                 let (header, &id) = pairs.next()?;
-                Some(Field { id, name: header.name, value: header.value })
+                Some(Field { id, name: header.name, value: header.value, is_sensitive: false })
             }
             Source::Packed(packed) => {
                 let (first, rest) = packed.fields.split_first()?;
