@@ -171,7 +171,9 @@ fn check_transfer_encoding(fields: &FieldTable<'_>, version: Version) -> Result<
 /// 9112 section 6.3 allows.
 #[inline]
 pub(crate) fn content_length(
-    fields: &FieldTable<'_>, is_lenient: bool) -> Result<Option<u64>, FaultKind> {
+    fields: &FieldTable<'_>,
+    is_lenient: bool,
+) -> Result<Option<u64>, FaultKind> {
     let Some(value) = fields.find(FieldName::ContentLength) else {
         return Ok(None);
     };

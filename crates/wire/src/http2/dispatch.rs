@@ -4,9 +4,7 @@
 //! Never: decides about a frame in two places: `check_frame` judges the head, one `take_` function the payload.
 //! Limits: `bounds`, `flood`.
 
-use super::bounds::{
-    CONTINUATIONS_MAX, FRAME_BYTES_MAX, RESET_STREAMS_REMEMBERED, WINDOW_INITIAL,
-};
+use super::bounds::{CONTINUATIONS_MAX, FRAME_BYTES_MAX, RESET_STREAMS_REMEMBERED, WINDOW_INITIAL};
 use super::connection::{Connection, OpenBlock, Phase, Role, STOP_PING, Stop};
 use super::fault::{ErrorCode, FaultKind};
 use super::flood::Cost;
@@ -260,7 +258,8 @@ impl Connection {
             }
         })?;
         fields.finish();
-        let is_too_large = decoded.undelivered.is_some_and(|why| why != hpack::Undelivered::Refused);
+        let is_too_large =
+            decoded.undelivered.is_some_and(|why| why != hpack::Undelivered::Refused);
         match kind {
             BlockKind::Discarded => {
                 self.end_ignored(stream, ends);
@@ -303,7 +302,9 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Result<Option<Event<'a>>, FaultKind> {
         match head.kind {
-            FrameKind::RstStream => self.take_reset(now, head.stream, ErrorCode(decode_u32(payload))),
+            FrameKind::RstStream => {
+                self.take_reset(now, head.stream, ErrorCode(decode_u32(payload)))
+            }
             FrameKind::Settings if head.has(ACK) => {
                 self.take_settings_ack(now, out)?;
                 Ok(None)

@@ -159,10 +159,7 @@ pub fn decode_u32(payload: &[u8]) -> u32 {
 ///
 /// # Errors
 /// If padding or priority do not fit into the payload.
-pub fn split_headers(
-    head: FrameHead,
-    payload: &[u8],
-) -> Result<(&[u8], Option<u32>), FaultKind> {
+pub fn split_headers(head: FrameHead, payload: &[u8]) -> Result<(&[u8], Option<u32>), FaultKind> {
     let mut rest = payload;
     let mut padding = 0;
     if head.has(PADDED) {
@@ -172,8 +169,7 @@ pub fn split_headers(
     }
     let mut dependency = None;
     if head.has(PRIORITY) {
-        let (priority, after) =
-            rest.split_at_checked(5).ok_or(FaultKind::FrameLengthInvalid)?;
+        let (priority, after) = rest.split_at_checked(5).ok_or(FaultKind::FrameLengthInvalid)?;
         dependency = Some(decode_u31(priority));
         rest = after;
     }

@@ -310,8 +310,7 @@ impl FieldArena {
         let path = self.pseudo(Pseudo::Path).ok_or(FaultKind::PseudoFieldMissing)?;
         let target = parse_path(&method, path)?;
         let host = effective_host(self.pseudo(Pseudo::Authority), &fields)?;
-        let stated =
-            content_length(&fields, false).map_err(|_| FaultKind::ContentLengthInvalid)?;
+        let stated = content_length(&fields, false).map_err(|_| FaultKind::ContentLengthInvalid)?;
         let head = RequestHead {
             method,
             target: path,
@@ -409,9 +408,7 @@ fn effective_host<'a>(
         (None, Some(host)) => host,
         (None, None) => return Err(FaultKind::PseudoFieldMissing),
     };
-    parse_host(host)
-        .filter(|host| host.len() <= HOST_BYTES_MAX)
-        .ok_or(FaultKind::AuthorityInvalid)
+    parse_host(host).filter(|host| host.len() <= HOST_BYTES_MAX).ok_or(FaultKind::AuthorityInvalid)
 }
 
 /// How long the body is, given Content-Length and whether the head ends the stream.
@@ -477,7 +474,8 @@ mod tests {
 
     #[test]
     fn request_is_split_into_its_parts() {
-        let fields = [&GET[..], &[("cookie", "a=1"), ("te", "trailers"), ("x", ""), ("cookie", "b=2")]];
+        let fields =
+            [&GET[..], &[("cookie", "a=1"), ("te", "trailers"), ("x", ""), ("cookie", "b=2")]];
         let fields = fields.concat();
         let head = request(&fields, true, |request| {
             let head = &request.head;

@@ -470,7 +470,11 @@ impl Connection {
     }
 
     /// Charges a harmless violation. Many of them stop the connection gracefully, more end it.
-    pub(super) fn charge_glitch(&mut self, now: Moment, out: &mut Vec<u8>) -> Result<(), FaultKind> {
+    pub(super) fn charge_glitch(
+        &mut self,
+        now: Moment,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FaultKind> {
         self.allowances.charge(now, Cost::Glitch)?;
         if self.allowances.used(now, Cost::Glitch) >= super::flood::GLITCHES_GRACEFUL {
             self.stop(out);

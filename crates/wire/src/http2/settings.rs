@@ -169,6 +169,9 @@ mod tests {
         assert_eq!(settings.apply(b"\0\x08\0\0\0\0", Role::Server), Err(FaultKind::SettingInvalid));
         let mut settings = apply(&[(3, 1)], Role::Client).unwrap();
         assert_eq!(settings.apply(b"\0\x09\0\0\0\0", Role::Client), Ok(()));
-        assert_eq!(settings.apply(b"\0\x09\0\0\0\x01", Role::Client), Err(FaultKind::SettingInvalid));
+        assert_eq!(
+            settings.apply(b"\0\x09\0\0\0\x01", Role::Client),
+            Err(FaultKind::SettingInvalid)
+        );
     }
 }
