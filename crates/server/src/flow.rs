@@ -110,7 +110,7 @@ impl Worker {
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }
-            if !self.serve_short_pools(reactor) {
+            if !self.serve_waiting(reactor) {
                 break;
             }
         }
