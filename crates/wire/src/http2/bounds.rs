@@ -2,6 +2,8 @@
 //! Out: constants. `flood.rs` has the rates; `hpack` has the bounds of a header block's decoding.
 //! Never: leaves a bound of this module without a name.
 
+use super::hpack::TABLE_BYTES_INITIAL;
+
 /// The largest payload of a frame that this side accepts: SETTINGS_MAX_FRAME_SIZE keeps its initial value
 /// (RFC 9113 section 6.5.2).
 pub const FRAME_BYTES_MAX: u32 = 16_384;
@@ -50,10 +52,12 @@ pub const WINDOW_POOL_DEFAULT: u32 = 4 * 1024 * 1024;
 /// Default of the connection's receive window. It is credited on receipt, because every stream bounds what
 /// its consumer holds; so it only limits what may be in flight.
 pub const CONNECTION_WINDOW_DEFAULT: u32 = 16 * 1024 * 1024;
-/// Default of SETTINGS_HEADER_TABLE_SIZE. The table stores a field of average size (29 bytes) in 37 bytes
-/// instead of the 61 that HPACK counts, so a full table of this size takes about 1.2 KiB, and an idle
-/// connection remains below 2 KiB.
-pub const HEADER_TABLE_BYTES_DEFAULT: u32 = 2048;
+/// Default of SETTINGS_HEADER_TABLE_SIZE: the initial value. The table grows with its entries and stores a
+/// field of average size (29 bytes) in 37 bytes instead of the 61 that HPACK counts. So the table of a usual
+/// client takes about 1 KiB, and a full one 2.5 KiB. A lower value would save 1 KiB at most, and would break
+/// clients that compress without a table and therefore do not announce the lower size, which RFC 7541 section
+/// 4.2 requires.
+pub const HEADER_TABLE_BYTES_DEFAULT: u32 = TABLE_BYTES_INITIAL;
 /// Default of SETTINGS_MAX_HEADER_LIST_SIZE, which counts 32 bytes more for each field.
 pub const HEADER_LIST_BYTES_DEFAULT: u32 = 32 * 1024;
 /// Default of the fields in one head, pseudo-header fields included, cookie fields excluded.

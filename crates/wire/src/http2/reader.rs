@@ -43,6 +43,8 @@ impl Payload<'_> {
 pub(super) struct DataPiece<'a> {
     /// The data; may be empty.
     pub(super) bytes: &'a [u8],
+    /// The length of all data of the frame, in its first piece only.
+    pub(super) frame_bytes: Option<u32>,
     /// The frame is complete, with its padding.
     pub(super) ends_frame: bool,
 }
@@ -75,8 +77,8 @@ pub(super) struct FrameReader {
     padding: u8,
     /// Bytes of the padding that were not read yet.
     padding_left: u8,
-    /// The current DATA frame has no data.
-    is_empty: bool,
+    /// No data of the current DATA frame was returned yet.
+    is_first: bool,
     /// Bytes of the payload that were not read yet, without `padding`.
     remaining: u32,
     /// The received part of a payload that is read whole. Empty between frames.
@@ -91,7 +93,7 @@ impl FrameReader {
             stage: Stage::Head,
             padding: 0,
             padding_left: 0,
-            is_empty: false,
+            is_first: false,
             remaining: 0,
             buffer: Vec::new(),
         }
@@ -122,7 +124,7 @@ impl FrameReader {
         self.remaining = head.length;
         self.padding = 0;
         self.padding_left = 0;
-        self.is_empty = head.length == 0;
+        self.is_first = true;
         self.stage = match reading {
             Reading::Whole => Stage::Whole,
             Reading::Data if head.has(PADDED) => Stage::PadLength,
@@ -137,11 +139,6 @@ impl FrameReader {
             self.remaining += u32::from(self.padding_left);
             self.stage = Stage::Skipped;
         }
-    }
-
-    /// Whether the current or latest DATA frame has no data.
-    pub(super) const fn is_empty_data(&self) -> bool {
-        self.is_empty
     }
 
     /// Bytes of the current or latest DATA frame that are not data: the padding and its length.
@@ -200,9 +197,9 @@ impl FrameReader {
                 .remaining
                 .checked_sub(1 + u32::from(length))
                 .ok_or(FaultKind::PaddingInvalid)?;
-            self.is_empty = self.remaining == 0;
             self.stage = Stage::Data;
         }
+        let frame_bytes = self.is_first.then_some(self.remaining);
         let (bytes, rest) = input.split_at(input.len().min(self.remaining as usize));
         *input = rest;
         self.remaining -= bytes.len() as u32;
@@ -217,7 +214,8 @@ impl FrameReader {
         } else if bytes.is_empty() {
             return Ok(None);
         }
-        Ok(Some(DataPiece { bytes, ends_frame }))
+        self.is_first = false;
+        Ok(Some(DataPiece { bytes, frame_bytes, ends_frame }))
     }
 
     /// Discards a skipped payload. Returns true once it is complete.

@@ -147,10 +147,10 @@ impl Connection {
     ///
     /// # Errors
     /// The connection must be closed after `out`, which ends with GOAWAY, was sent. All streams are lost.
-    pub fn receive<'a>(
+    pub fn receive<'a, 'b: 'a>(
         &mut self,
         now: Moment,
-        input: &mut &'a [u8],
+        input: &mut &'b [u8],
         scratch: &'a mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Option<Event<'a>>, Fault> {
@@ -253,8 +253,9 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Result<Option<Event<'a>>, FaultKind> {
         let head = self.reader.current();
-        let ends = piece.ends_frame && head.has(END_STREAM);
-        if piece.ends_frame && !ends && self.reader.is_empty_data() {
+        let ends_stream = head.has(END_STREAM);
+        let ends = piece.ends_frame && ends_stream;
+        if piece.frame_bytes == Some(0) && !ends_stream {
             self.allowances.charge(now, Cost::Empty)?;
         }
         let padding = if piece.ends_frame { self.reader.padding_bytes() } else { 0 };
@@ -271,18 +272,15 @@ impl Connection {
             stream.receive.release(bytes.len());
             bytes = &[];
         }
-        let counted = if is_ignored { Ok(()) } else { stream.take_data(bytes.len()) };
-        let judged = match counted {
-            Ok(()) if ends && is_ignored => {
-                stream.expected = Expected::Nothing;
-                Ok(())
-            }
-            Ok(()) if ends => stream.end_remote(),
-            other => other,
-        };
-        if let Err(fault) = judged {
+        // A frame is judged as a whole, so that it does not matter in which pieces it arrives.
+        if let Some(length) = piece.frame_bytes.filter(|_| !is_ignored)
+            && let Err(fault) = stream.take_data(length, ends_stream)
+        {
             self.reader.skip_rest();
             return self.fail_stream(now, head.stream, fault, out).map(Some);
+        }
+        if ends {
+            stream.expected = Expected::Nothing;
         }
         if padding > 0 || is_ignored {
             self.announce_stream_window(out, head.stream);

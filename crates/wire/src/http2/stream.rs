@@ -140,23 +140,20 @@ impl Stream {
         Ok(())
     }
 
-    /// Counts data of the peer's body.
-    pub(super) const fn take_data(&mut self, bytes: usize) -> Result<(), FaultKind> {
-        if bytes == 0 {
-            return Ok(());
-        }
+    /// Counts data of the peer's body. `is_last` if no data follows.
+    pub(super) const fn take_data(&mut self, bytes: u32, is_last: bool) -> Result<(), FaultKind> {
         if self.has_no_body {
-            return Err(FaultKind::DataWithoutBody);
+            return if bytes == 0 { Ok(()) } else { Err(FaultKind::DataWithoutBody) };
         }
         if self.missing == UNSTATED {
             return Ok(());
         }
         match self.missing.checked_sub(bytes as u64) {
-            Some(missing) => {
+            Some(missing) if missing == 0 || !is_last => {
                 self.missing = missing;
                 Ok(())
             }
-            None => Err(FaultKind::ContentLengthMismatch),
+            _ => Err(FaultKind::ContentLengthMismatch),
         }
     }
 
@@ -201,14 +198,14 @@ mod tests {
         ] {
             let mut stream = Stream::new(1, 0, Expected::Body, 10);
             stream.set_length(length);
-            let taken = pieces.iter().try_for_each(|&bytes| stream.take_data(bytes));
+            let taken = pieces.iter().try_for_each(|&bytes| stream.take_data(bytes, false));
             let outcome = taken.and_then(|()| stream.end_remote());
             assert_eq!(outcome.is_ok(), wanted, "{length:?} {pieces:?}");
         }
         let mut stream = Stream::new(1, 0, Expected::Body, 10);
         stream.set_length(Some(12));
         stream.has_no_body = true;
-        assert_eq!(stream.take_data(1), Err(FaultKind::DataWithoutBody));
+        assert_eq!(stream.take_data(1, true), Err(FaultKind::DataWithoutBody));
         assert_eq!(stream.end_remote(), Ok(()), "a response to HEAD may state a length");
     }
 }
