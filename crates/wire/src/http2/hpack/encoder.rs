@@ -137,7 +137,7 @@ impl Encoder {
         let known = static_table::find(name, hash);
         let mut found = Found { name: known, field: None };
         if let Some(first) = known {
-            found.field = static_table::find_value(first, name, value);
+            found.field = static_table::find_value(first, value);
             if found.field.is_some() {
                 return found;
             }
@@ -147,9 +147,9 @@ impl Encoder {
         for _ in 0..PROBES_MAX {
             let index = usize::from(self.newest.wrapping_sub(number));
             let Some(entry) = self.table.get(index) else { break };
-            if entry.name == name {
+            if static_table::is_equal(entry.name, name) {
                 found.name.get_or_insert(index + DYNAMIC_FIRST);
-                if entry.value == value {
+                if static_table::is_equal(entry.value, value) {
                     found.field = Some(index + DYNAMIC_FIRST);
                     break;
                 }

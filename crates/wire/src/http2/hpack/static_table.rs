@@ -137,19 +137,65 @@ const fn is_same(left: &[u8], right: &[u8]) -> bool {
     index == left.len() && index == right.len()
 }
 
+/// For each first index of a name, how many entries have this name. They follow each other.
+static COUNTS: [u8; LENGTH + 1] = counts();
+
+const fn counts() -> [u8; LENGTH + 1] {
+    let mut counts = [0; LENGTH + 1];
+    let mut index = 1;
+    while index <= LENGTH {
+        let mut end = index + 1;
+        while end <= LENGTH && is_same(TABLE[end - 1].0, TABLE[index - 1].0) {
+            end += 1;
+        }
+        counts[index] = (end - index) as u8;
+        index = end;
+    }
+    counts
+}
+
+/// Whether `left` and `right` are equal, without a call for the short strings that names and values are.
+#[inline]
+pub(super) fn is_equal(left: &[u8], right: &[u8]) -> bool {
+    let ends = |bytes: &[u8]| {
+        let first = bytes.first_chunk::<8>().map(|chunk| u64::from_le_bytes(*chunk));
+        first.zip(bytes.last_chunk::<8>().map(|chunk| u64::from_le_bytes(*chunk)))
+    };
+    left.len() == right.len()
+        && match left.len() {
+            0 => true,
+            1..8 => is_equal_short(left, right),
+            8..=16 => ends(left) == ends(right),
+            _ => left == right,
+        }
+}
+
+/// Whether strings of the same length, from 1 to 7 bytes, are equal.
+#[inline]
+fn is_equal_short(left: &[u8], right: &[u8]) -> bool {
+    let ends = |bytes: &[u8]| {
+        let first = bytes.first_chunk::<4>().map(|chunk| u32::from_le_bytes(*chunk));
+        first.zip(bytes.last_chunk::<4>().map(|chunk| u32::from_le_bytes(*chunk)))
+    };
+    match left.len() {
+        1..4 => left.iter().eq(right),
+        _ => ends(left) == ends(right),
+    }
+}
+
 /// The first index of `name`, whose `hash_ends` is `hash`.
 #[inline]
 pub(super) fn find(name: &[u8], hash: u32) -> Option<usize> {
     let index = usize::from(SLOTS[slot_of(hash)]);
     let &(found, _) = ENTRIES.get(index.wrapping_sub(1))?;
-    (found == name).then_some(index)
+    is_equal(found, name).then_some(index)
 }
 
-/// The index of the entry with `name` and `value`, where `first` is the first index of `name`.
+/// The index of the entry with `value`, where `first` is the first index of its name.
 #[inline]
-pub(super) fn find_value(first: usize, name: &[u8], value: &[u8]) -> Option<usize> {
-    let same_name = ENTRIES.get(first - 1..)?.iter().take_while(|entry| entry.0 == name);
-    same_name.zip(first..).find(|(entry, _)| entry.1 == value).map(|(_, index)| index)
+pub(super) fn find_value(first: usize, value: &[u8]) -> Option<usize> {
+    let indexes = first..first + usize::from(COUNTS[first]);
+    indexes.into_iter().find(|index| is_equal(ENTRIES[index - 1].1, value))
 }
 
 /// The index of a name that must be in the table; a `const` context fails otherwise.
@@ -170,11 +216,25 @@ mod tests {
         for (index, (name, value)) in (1..).zip(ENTRIES) {
             let first = find(name, hash_ends(name)).unwrap();
             assert!(first <= index && ENTRIES[first - 1].0 == name);
-            assert_eq!(find_value(first, name, value), Some(index));
-            assert_eq!(find_value(first, name, b"no such value"), None);
+            assert_eq!(find_value(first, value), Some(index));
+            assert_eq!(find_value(first, b"no such value"), None);
         }
         assert_eq!(ENTRIES[15], (&b"accept-encoding"[..], &b"gzip, deflate"[..]));
         assert_eq!((index_of("cookie"), index_of("www-authenticate")), (32, 61));
+    }
+
+    #[test]
+    fn equality_is_that_of_slices() {
+        let text: Vec<u8> = (0..40).collect();
+        for length in 0..=text.len() {
+            assert!(is_equal(&text[..length], &text[..length]));
+            assert!(length == text.len() || !is_equal(&text[..length], &text[..=length]));
+            for at in 0..length {
+                let mut other = text.clone();
+                other[at] ^= 0x40;
+                assert!(!is_equal(&text[..length], &other[..length]), "{length} {at}");
+            }
+        }
     }
 
     #[test]
