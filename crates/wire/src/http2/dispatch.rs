@@ -16,11 +16,11 @@ use super::head::{BlockKind, Scratch, limits_of};
 use super::hpack;
 use super::priority::Priority;
 use super::reader::Reading;
-use super::receive::{Block, Event, ResetCause};
+use super::receive::{Block, ResetCause, Step};
 use super::stream::Expected;
 use tidegate_base::Moment;
 
-type Checked<'a> = Result<(Reading, Option<Event<'a>>), FaultKind>;
+type Checked<'a> = Result<(Reading, Option<Step<'a>>), FaultKind>;
 
 impl Connection {
     /// Judges the head of a frame: whether it is allowed now, and how to read its payload.
@@ -300,7 +300,7 @@ impl Connection {
         head: FrameHead,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'a>>, FaultKind> {
+    ) -> Result<Option<Step<'a>>, FaultKind> {
         match head.kind {
             FrameKind::RstStream => {
                 self.take_reset(now, head.stream, ErrorCode(decode_u32(payload)))
@@ -327,7 +327,7 @@ impl Connection {
         now: Moment,
         id: u32,
         code: ErrorCode,
-    ) -> Result<Option<Event<'a>>, FaultKind> {
+    ) -> Result<Option<Step<'a>>, FaultKind> {
         let Some(stream) = self.remove_stream(id) else {
             self.allowances.charge(now, Cost::Unknown)?;
             return Ok(None);
@@ -337,7 +337,7 @@ impl Connection {
             self.allowances.charge(now, Cost::Reset)?;
         }
         let cause = ResetCause::Peer(code);
-        Ok(Some(Event::Reset { stream: id, token: stream.token, cause }))
+        Ok(Some(Step::Reset { stream: id, token: stream.token, cause }))
     }
 
     fn take_settings<'a>(
@@ -345,7 +345,7 @@ impl Connection {
         now: Moment,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'a>>, FaultKind> {
+    ) -> Result<Option<Step<'a>>, FaultKind> {
         self.allowances.charge(now, Cost::Settings)?;
         let before = self.peer.initial_window;
         let sender = if self.is_server() { Role::Client } else { Role::Server };
@@ -357,7 +357,7 @@ impl Connection {
         self.encoder.set_peer_table_limit(self.peer.header_table_bytes);
         self.count_reply(9)?;
         encode_settings_ack(out);
-        Ok(Some(Event::Settings))
+        Ok(Some(Step::Settings))
     }
 
     fn take_settings_ack(&mut self, now: Moment, out: &mut Vec<u8>) -> Result<(), FaultKind> {
@@ -376,7 +376,7 @@ impl Connection {
         head: FrameHead,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'a>>, FaultKind> {
+    ) -> Result<Option<Step<'a>>, FaultKind> {
         let Some(&opaque) = payload.first_chunk::<8>() else {
             return Err(FaultKind::FrameLengthInvalid);
         };
@@ -391,10 +391,10 @@ impl Connection {
             return Ok(None);
         }
         self.allowances.charge(now, Cost::Ping)?;
-        Ok(Some(Event::Pong { opaque }))
+        Ok(Some(Step::Pong { opaque }))
     }
 
-    fn take_goaway<'a>(&mut self, payload: &[u8]) -> Result<Option<Event<'a>>, FaultKind> {
+    fn take_goaway<'a>(&mut self, payload: &[u8]) -> Result<Option<Step<'a>>, FaultKind> {
         let last_stream = decode_u31(payload);
         let code = ErrorCode(decode_u32(payload.get(4..).unwrap_or_default()));
         if self.peer_last.is_some_and(|before| last_stream > before) {
@@ -402,7 +402,7 @@ impl Connection {
         }
         self.peer_last = Some(last_stream);
         self.must_sweep = !self.is_server();
-        Ok(Some(Event::GoAway { last_stream, code }))
+        Ok(Some(Step::GoAway { last_stream, code }))
     }
 
     fn take_window_update<'a>(
@@ -411,7 +411,7 @@ impl Connection {
         id: u32,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'a>>, FaultKind> {
+    ) -> Result<Option<Step<'a>>, FaultKind> {
         self.allowances.charge(now, Cost::WindowUpdate)?;
         let increment = decode_u31(payload);
         if id == 0 {

@@ -561,9 +561,9 @@ mod tests {
             fields.remove(at);
             assert_eq!(request(&fields, true, |_| ()).err(), Some(F::PseudoFieldMissing));
         }
-        for at in 0..4 {
+        for (at, field) in GET.into_iter().enumerate() {
             let mut fields = GET.to_vec();
-            fields.push(GET[at]);
+            fields.push(field);
             assert_eq!(request(&fields, true, |_| ()).err(), Some(F::PseudoFieldRepeated));
             let mut fields = GET.to_vec();
             let pseudo = fields.remove(at);

@@ -126,8 +126,16 @@ impl ResetCause {
 pub(super) enum Step<'a> {
     /// A header block is complete; its fields are in the scratch memory.
     Block(Block),
-    /// An event without fields.
-    Event(Event<'a>),
+    /// As `Event::Data`.
+    Data { stream: u32, token: u64, bytes: &'a [u8], ends: bool },
+    /// As `Event::Reset`.
+    Reset { stream: u32, token: u64, cause: ResetCause },
+    /// As `Event::GoAway`.
+    GoAway { last_stream: u32, code: ErrorCode },
+    /// As `Event::Settings`.
+    Settings,
+    /// As `Event::Pong`.
+    Pong { opaque: [u8; 8] },
 }
 
 /// A complete header block.
@@ -139,6 +147,20 @@ pub(super) struct Block {
     pub(super) ends: bool,
     /// The block exceeds the limits.
     pub(super) is_too_large: bool,
+}
+
+impl<'a> Step<'a> {
+    /// The event of a step without fields.
+    const fn into_event(self) -> Event<'a> {
+        match self {
+            Self::Data { stream, token, bytes, ends } => Event::Data { stream, token, bytes, ends },
+            Self::Reset { stream, token, cause } => Event::Reset { stream, token, cause },
+            Self::GoAway { last_stream, code } => Event::GoAway { last_stream, code },
+            Self::Pong { opaque } => Event::Pong { opaque },
+            // `take_step` handles blocks itself.
+            Self::Settings | Self::Block(_) => Event::Settings,
+        }
+    }
 }
 
 impl Connection {
@@ -163,8 +185,7 @@ impl Connection {
                 self.announce_window(out);
                 return Ok(None);
             }
-            Ok(Some(Step::Event(event))) => Ok(event),
-            Ok(Some(Step::Block(block))) => self.take_block(now, block, scratch, out),
+            Ok(Some(step)) => self.take_step(now, step, scratch, out),
             Err(kind) => Err(kind),
         };
         event.map(Some).map_err(|kind| self.fail_with(out, kind))
@@ -184,15 +205,15 @@ impl Connection {
             return Ok(None);
         }
         loop {
-            if let Some(event) = self.sweep_excluded() {
-                return Ok(Some(Step::Event(event)));
+            if let Some(step) = self.sweep_excluded() {
+                return Ok(Some(step));
             }
             let step = match self.reader.reading() {
                 None => {
                     let Some(head) = self.reader.next_head(input) else { return Ok(None) };
-                    let (reading, event) = self.check_frame(now, head, out)?;
+                    let (reading, step) = self.check_frame(now, head, out)?;
                     self.reader.begin(head, reading);
-                    event.map(Step::Event)
+                    step
                 }
                 Some(Reading::Skipped) => {
                     if !self.reader.skip(input) {
@@ -202,7 +223,7 @@ impl Connection {
                 }
                 Some(Reading::Data) => {
                     let Some(piece) = self.reader.data(input)? else { return Ok(None) };
-                    self.take_data(now, piece, out)?.map(Step::Event)
+                    self.take_data(now, piece, out)?
                 }
                 Some(Reading::Whole) => {
                     let Some(payload) = self.reader.whole(input) else { return Ok(None) };
@@ -231,7 +252,7 @@ impl Connection {
     }
 
     /// Ends one of the streams that the peer's GOAWAY excludes.
-    fn sweep_excluded<'a>(&mut self) -> Option<Event<'a>> {
+    fn sweep_excluded<'a>(&mut self) -> Option<Step<'a>> {
         if !self.must_sweep {
             return None;
         }
@@ -242,7 +263,7 @@ impl Connection {
         };
         self.streams.remember_closed(stream.id);
         let (stream, token) = (stream.id, stream.token);
-        Some(Event::Reset { stream, token, cause: ResetCause::GoneAway })
+        Some(Step::Reset { stream, token, cause: ResetCause::GoneAway })
     }
 
     /// Takes part of a DATA frame, whose head `check_frame` has accepted.
@@ -251,7 +272,7 @@ impl Connection {
         now: Moment,
         piece: super::reader::DataPiece<'a>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'a>>, FaultKind> {
+    ) -> Result<Option<Step<'a>>, FaultKind> {
         let head = self.reader.current();
         let ends_stream = head.has(END_STREAM);
         let ends = piece.ends_frame && ends_stream;
@@ -289,7 +310,7 @@ impl Connection {
             self.close_if_ended(head.stream);
         }
         let has_meaning = !is_ignored && (ends || !bytes.is_empty());
-        Ok(has_meaning.then_some(Event::Data { stream: head.stream, token, bytes, ends }))
+        Ok(has_meaning.then_some(Step::Data { stream: head.stream, token, bytes, ends }))
     }
 
     /// Takes a whole frame other than DATA, whose head `check_frame` has accepted.
@@ -307,20 +328,24 @@ impl Connection {
             FrameKind::Continuation => {
                 self.take_continuation(now, head, bytes, scratch)?.map(Step::Block)
             }
-            _ => self.take_control(now, head, bytes, out)?.map(Step::Event),
+            _ => self.take_control(now, head, bytes, out)?,
         };
         self.reader.reuse(payload);
         Ok(step)
     }
 
-    /// Judges the fields of a complete block.
-    fn take_block<'a>(
+    /// Turns a step into an event; judges the fields of a complete block.
+    fn take_step<'a>(
         &mut self,
         now: Moment,
-        block: Block,
+        step: Step<'a>,
         scratch: &'a Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Event<'a>, FaultKind> {
+        let block = match step {
+            Step::Block(block) => block,
+            other => return Ok(other.into_event()),
+        };
         match block.kind {
             BlockKind::Request => self.take_request(now, block, scratch, out),
             BlockKind::Response => self.take_response(now, block, scratch, out),
@@ -396,7 +421,7 @@ impl Connection {
                 }
                 Ok(Event::Response { stream: id, token, head, ends })
             }
-            Err(fault) => self.fail_stream(now, id, fault, out),
+            Err(fault) => self.fail_stream(now, id, fault, out).map(Step::into_event),
         }
     }
 
@@ -421,7 +446,7 @@ impl Connection {
             (None, false, true) => stream.end_remote(),
         };
         if let Err(fault) = judged {
-            return self.fail_stream(now, id, fault, out);
+            return self.fail_stream(now, id, fault, out).map(Step::into_event);
         }
         self.close_if_ended(id);
         Ok(Event::Trailers { stream: id, token, fields: scratch.fields.trailers() })
@@ -447,11 +472,11 @@ impl Connection {
         id: u32,
         fault: FaultKind,
         out: &mut Vec<u8>,
-    ) -> Result<Event<'a>, FaultKind> {
+    ) -> Result<Step<'a>, FaultKind> {
         self.allowances.charge(now, Cost::Reset)?;
         self.count_reply(13)?;
         let token = self.reset_stream(out, id, fault.code()).map_or(0, |stream| stream.token);
-        Ok(Event::Reset { stream: id, token, cause: ResetCause::Fault(fault.into()) })
+        Ok(Step::Reset { stream: id, token, cause: ResetCause::Fault(fault.into()) })
     }
 
     /// Resets a stream that is not in the table.

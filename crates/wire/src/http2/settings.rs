@@ -81,7 +81,8 @@ impl Settings {
             id::HEADER_TABLE_SIZE => self.header_table_bytes = value,
             // RFC 9113 section 6.5.2: a server must not send 1.
             id::ENABLE_PUSH => {
-                if as_bool(value)? && sender == Role::Server {
+                let enabled = as_bool(value)?;
+                if enabled && sender == Role::Server {
                     return Err(FaultKind::SettingInvalid);
                 }
             }

@@ -200,7 +200,8 @@ fn table_thrash_stays_within_the_table() {
 
 #[test]
 fn control_frame_floods_end_the_connection() {
-    let rows: [(&str, u16, fn(u32) -> Frames); 9] = [
+    type Row = (&'static str, u16, fn(u32) -> Frames);
+    let rows: [Row; 9] = [
         ("PingFlood", PINGS_MAX, |_| Frames::new().ping(0, b"12345678")),
         ("PingFlood", PINGS_MAX, |_| Frames::new().ping(1, b"12345678")),
         ("SettingsFlood", SETTINGS_MAX - 1, |_| Frames::new().settings(&[(4, 1)])),
