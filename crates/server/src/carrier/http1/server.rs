@@ -184,7 +184,7 @@ impl Worker {
         exchange.awaits_continue &= head.status != 100;
         let (down, up) = (exchange.down, exchange.up);
         // RFC 9110 section 15.2: HTTP/1.0 clients do not know interim responses.
-        if exchange.client_version == Version::Http11
+        if exchange.client_version >= Version::Http11
             && let Some(out) = reactor.output(down)
         {
             forward::encode_interim(out, head, &snapshot.config.server.via);
