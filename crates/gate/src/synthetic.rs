@@ -116,7 +116,7 @@ impl Synthetic {
     pub fn framing_for(&self, version: Version, is_head: bool) -> SyntheticFraming {
         if !self.has_body(is_head) {
             SyntheticFraming::None
-        } else if self.chunked && version == Version::Http11 {
+        } else if self.chunked && version >= Version::Http11 {
             SyntheticFraming::Chunked
         } else if self.chunked || !self.length_known {
             SyntheticFraming::UntilClose
@@ -296,7 +296,7 @@ pub fn encode_synthetic_head(out: &mut Vec<u8>, order: &Synthetic, context: &Ans
 fn encode_verbose(out: &mut Vec<u8>, order: &Synthetic, context: &AnswerContext<'_>) {
     let mut number = itoa::Buffer::new();
     out.extend_from_slice(b"X-Req: version=1.");
-    out.push(if context.version == Version::Http11 { b'1' } else { b'0' });
+    out.push(if context.version >= Version::Http11 { b'1' } else { b'0' });
     out.extend_from_slice(if context.is_head { b", head=1\r\n" } else { b", head=0\r\n" });
     out.extend_from_slice(b"X-Rsp: status=");
     out.extend_from_slice(number.format(order.status).as_bytes());

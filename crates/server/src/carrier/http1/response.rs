@@ -188,7 +188,7 @@ impl Worker {
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         request.awaits_continue &= head.status != 100;
         // RFC 9110 section 15.2: HTTP/1.0 clients do not know interim responses.
-        if request.version == Version::Http11
+        if request.version >= Version::Http11
             && let Some(out) = reactor.output(sock)
         {
             forward::encode_interim(out, head, &self.snapshot.config.server.via);
