@@ -391,7 +391,7 @@ fn passes_upstream(
         FieldName::Trailer => context.trailers && head.length == BodyLength::Chunked,
         FieldName::MaxForwards => !matches!(head.method, Method::Options | Method::Trace),
         // HTTP/1.0 has no expectations (RFC 9110 section 10.1.1).
-        FieldName::Expect => !head.expect_continue && head.version == Version::Http11,
+        FieldName::Expect => !head.expect_continue && head.version >= Version::Http11,
         FieldName::XForwardedPort => context.trusted,
         _ => {
             context.trusted
@@ -419,7 +419,7 @@ fn has_body(length: BodyLength) -> bool {
 /// (RFC 9110 sections 7.6.1, 7.8 and 10.1.4, RFC 9112 section 9.6).
 fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>, close: bool) {
     let trailers = head.has(FieldName::Te)
-        && head.version == Version::Http11
+        && head.version >= Version::Http11
         && elements(head.fields(), FieldName::Te)
             .any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
     let upgrade = forwards_upgrade(head);
@@ -576,6 +576,7 @@ fn encode_via<'a>(
         out.extend_from_slice(match version {
             Version::Http10 => b"1.0 ",
             Version::Http11 => b"1.1 ",
+            Version::Http2 => b"2.0 ",
         });
         out.extend_from_slice(via.as_bytes());
     }

@@ -237,6 +237,7 @@ pub fn encode_final_recipient(
     echo.extend_from_slice(match head.version {
         Version::Http10 => b" HTTP/1.0\r\n",
         Version::Http11 => b" HTTP/1.1\r\n",
+        Version::Http2 => b" HTTP/2\r\n",
     });
     for field in head.fields() {
         // Section 9.3.8: fields that are likely to contain secrets are omitted.

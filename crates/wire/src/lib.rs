@@ -5,6 +5,7 @@
 //! Limits: those in `base::limits`; a decoder holds no more than they allow.
 #![forbid(unsafe_code)]
 
+mod field;
 pub mod fuzz;
 pub mod http1;
 pub mod http2;

@@ -5,6 +5,7 @@
 //! Invariant: classifying a name takes one table look-up; no two names share a slot.
 
 use super::claim::is_alike;
+use crate::field::trim_ows;
 use core::mem::MaybeUninit;
 use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 
@@ -17,6 +18,9 @@ pub struct Field<'a> {
     pub name: &'a str,
     /// The value as received, without the whitespace around it.
     pub value: &'a [u8],
+    /// The sender demands that no intermediary puts the field into a compression table (RFC 7541 section
+    /// 7.1.3). Always false in HTTP/1.
+    pub is_sensitive: bool,
 }
 
 /// Storage for the fields of one request head, or of any head with at most `FIELDS` fields. Keep it on the
@@ -53,13 +57,63 @@ impl<const FIELDS: usize> Default for FieldStorage<'_, FIELDS> {
     }
 }
 
+/// A field of a head that was not received as text: where its name and value are in [`Packed`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackedField {
+    /// The classified name.
+    pub(crate) id: FieldName,
+    /// Where the name begins and ends in `Packed::names`.
+    pub(crate) name: (u32, u32),
+    /// Where the value begins and ends in `Packed::values`.
+    pub(crate) value: (u32, u32),
+    /// As in [`Field`].
+    pub(crate) is_sensitive: bool,
+}
+
+/// The fields of a head that was not received as text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packed<'a> {
+    /// The fields, in order.
+    pub(crate) fields: &'a [PackedField],
+    /// The names that the fields refer to.
+    pub(crate) names: &'a str,
+    /// The values that the fields refer to.
+    pub(crate) values: &'a [u8],
+}
+
+impl<'a> Packed<'a> {
+    /// The name and value of `field`.
+    #[inline]
+    fn unpack(&self, field: &PackedField) -> Field<'a> {
+        let (name, value) = (field.name, field.value);
+        Field {
+            id: field.id,
+            name: self.names.get(name.0 as usize..name.1 as usize).unwrap_or_default(),
+            value: self.values.get(value.0 as usize..value.1 as usize).unwrap_or_default(),
+            is_sensitive: field.is_sensitive,
+        }
+    }
+}
+
 /// An iterator over the fields of one head, in order.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
-    pairs: core::iter::Zip<
-        core::slice::Iter<'a, httparse::Header<'a>>,
-        core::slice::Iter<'a, FieldName>,
-    >,
+    /// The fields that are left.
+    source: Source<'a>,
+}
+
+/// Where the fields of a head are.
+#[derive(Clone, Debug)]
+enum Source<'a> {
+    /// In the text of a head.
+    Text(
+        core::iter::Zip<
+            core::slice::Iter<'a, httparse::Header<'a>>,
+            core::slice::Iter<'a, FieldName>,
+        >,
+    ),
+    /// Decoded from another form.
+    Packed(Packed<'a>),
 }
 
 impl<'a> Iterator for Fields<'a> {
@@ -67,11 +121,24 @@ impl<'a> Iterator for Fields<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Field<'a>> {
-        self.pairs.next().map(|(header, &id)| Field { id, name: header.name, value: header.value })
+        match &mut self.source {
+            Source::Text(pairs) => {
+                let (header, &id) = pairs.next()?;
+                Some(Field { id, name: header.name, value: header.value, is_sensitive: false })
+            }
+            Source::Packed(packed) => {
+                let (first, rest) = packed.fields.split_first()?;
+                packed.fields = rest;
+                Some(packed.unpack(first))
+            }
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.pairs.size_hint()
+        match &self.source {
+            Source::Text(pairs) => pairs.size_hint(),
+            Source::Packed(packed) => (packed.fields.len(), Some(packed.fields.len())),
+        }
     }
 }
 
@@ -79,11 +146,13 @@ impl ExactSizeIterator for Fields<'_> {}
 
 /// The fields of one head with their names classified.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FieldTable<'a> {
-    /// Names and values, in order.
+pub(crate) struct FieldTable<'a> {
+    /// Names and values of a head received as text, in order; empty for any other head.
     headers: &'a [httparse::Header<'a>],
     /// The classified names, in the order of `headers`.
     ids: &'a [FieldName],
+    /// The fields of a head that was not received as text.
+    packed: Option<Packed<'a>>,
     /// Bit `id` is set if at least one field has this name.
     seen: u64,
     /// Bit `id` is set if more than one field has this name.
@@ -101,27 +170,42 @@ impl<'a> FieldTable<'a> {
             repeated |= seen & bit;
             seen |= bit;
         }
-        Self { headers, ids, seen, repeated }
+        Self { headers, ids, packed: None, seen, repeated }
+    }
+
+    /// The table of a head that was not received as text.
+    pub(crate) fn of_packed(packed: Packed<'a>) -> Self {
+        let (mut seen, mut repeated) = (0_u64, 0_u64);
+        for field in packed.fields {
+            let bit = field.id.bit();
+            repeated |= seen & bit;
+            seen |= bit;
+        }
+        Self { headers: &[], ids: &[], packed: Some(packed), seen, repeated }
     }
 
     #[inline]
-    pub(super) fn iter(&self) -> Fields<'a> {
-        Fields { pairs: self.headers.iter().zip(self.ids.iter()) }
+    pub(crate) fn iter(&self) -> Fields<'a> {
+        let source = match self.packed {
+            None => Source::Text(self.headers.iter().zip(self.ids.iter())),
+            Some(packed) => Source::Packed(packed),
+        };
+        Fields { source }
     }
 
     #[inline]
-    pub(super) const fn has(&self, id: FieldName) -> bool {
+    pub(crate) const fn has(&self, id: FieldName) -> bool {
         self.seen & id.bit() != 0
     }
 
     #[inline]
-    pub(super) const fn is_repeated(&self, id: FieldName) -> bool {
+    pub(crate) const fn is_repeated(&self, id: FieldName) -> bool {
         self.repeated & id.bit() != 0
     }
 
     /// The value of the first field with this name.
     #[inline]
-    pub(super) fn find(&self, id: FieldName) -> Option<&'a [u8]> {
+    pub(crate) fn find(&self, id: FieldName) -> Option<&'a [u8]> {
         if !self.has(id) {
             return None;
         }
@@ -135,7 +219,7 @@ impl<'a> FieldTable<'a> {
 
     /// The list elements of all fields with this name (RFC 9110 section 5.6.1), without the whitespace
     /// around them. Elements may be empty.
-    pub(super) fn elements(&self, id: FieldName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub(crate) fn elements(&self, id: FieldName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let fields = if self.has(id) { Some(self.iter()) } else { None };
         fields
             .into_iter()
@@ -193,17 +277,6 @@ macro_rules! field_accessors {
     };
 }
 pub(super) use field_accessors;
-
-/// `bytes` without the spaces and tabs around it (OWS of RFC 9110 section 5.6.3).
-pub(super) const fn trim_ows(mut bytes: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] = bytes {
-        bytes = rest;
-    }
-    while let [rest @ .., b' ' | b'\t'] = bytes {
-        bytes = rest;
-    }
-    bytes
-}
 
 macro_rules! field_names {
     ($($name:ident $lower:literal,)*) => {
@@ -373,13 +446,6 @@ mod tests {
         }
         for name in ["", "a", "x-other", "content_type", "content.length", "content_lengthh"] {
             assert_eq!(FieldName::classify(name.as_bytes()), FieldName::Other, "{name}");
-        }
-    }
-
-    #[test]
-    fn ows_is_trimmed_at_both_ends_only() {
-        for (given, wanted) in [(" \ta b\t ", "a b"), ("", ""), (" ", ""), ("a", "a")] {
-            assert_eq!(trim_ows(given.as_bytes()), wanted.as_bytes());
         }
     }
 }

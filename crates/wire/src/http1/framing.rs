@@ -5,9 +5,9 @@
 //! Transfer-Encoding is a fault, although RFC 9112 section 6.1 would let the latter take precedence.
 
 use super::fault::FaultKind;
-use super::field::{FieldName, FieldTable, trim_ows};
+use super::field::{FieldName, FieldTable};
 use super::method::{Method, Version};
-use super::scan::is_token_char;
+use crate::field::{is_token_char, trim_ows};
 
 /// How the end of a body is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,7 +170,10 @@ fn check_transfer_encoding(fields: &FieldTable<'_>, version: Version) -> Result<
 /// The value of Content-Length. `is_lenient` accepts it more than once if the values are identical, as RFC
 /// 9112 section 6.3 allows.
 #[inline]
-fn content_length(fields: &FieldTable<'_>, is_lenient: bool) -> Result<Option<u64>, FaultKind> {
+pub(crate) fn content_length(
+    fields: &FieldTable<'_>,
+    is_lenient: bool,
+) -> Result<Option<u64>, FaultKind> {
     let Some(value) = fields.find(FieldName::ContentLength) else {
         return Ok(None);
     };

@@ -9,6 +9,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1, or a later minor version, which is treated as 1.1.
     Http11,
+    /// HTTP/2.
+    Http2,
 }
 
 impl Version {

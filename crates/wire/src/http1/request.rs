@@ -42,7 +42,7 @@ pub struct RequestHead<'a> {
     /// field, `upgrade` listed in Connection, and no body.
     pub upgrade: bool,
     /// The fields, classified.
-    fields: FieldTable<'a>,
+    pub(crate) fields: FieldTable<'a>,
 }
 
 impl<'a> RequestHead<'a> {
@@ -122,6 +122,6 @@ fn host_of_any_length<'a>(
 /// Whether the request has `Expect: 100-continue`. Other expectations are forwarded: RFC 9110
 /// section 10.1.1 allows a server to ignore them.
 #[inline]
-fn expects_continue(fields: &FieldTable<'_>) -> bool {
+pub(crate) fn expects_continue(fields: &FieldTable<'_>) -> bool {
     fields.elements(FieldName::Expect).any(|element| element.eq_ignore_ascii_case(b"100-continue"))
 }

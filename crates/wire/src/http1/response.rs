@@ -30,7 +30,7 @@ pub struct ResponseHead<'a> {
     /// Whether the connection is no longer HTTP after this head: a 101, or a 2xx to CONNECT.
     pub upgrade: bool,
     /// The fields, classified.
-    fields: FieldTable<'a>,
+    pub(crate) fields: FieldTable<'a>,
 }
 
 impl<'a> ResponseHead<'a> {

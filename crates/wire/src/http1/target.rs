@@ -25,21 +25,21 @@ pub enum TargetForm {
 
 /// The parts of a request target.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target<'a> {
+pub(crate) struct Target<'a> {
     /// The form of the target.
-    pub(super) form: TargetForm,
+    pub(crate) form: TargetForm,
     /// The path as `RequestHead::path` defines it.
-    pub(super) path: &'a str,
+    pub(crate) path: &'a str,
     /// The part after the first question mark.
-    pub(super) query: Option<&'a str>,
+    pub(crate) query: Option<&'a str>,
     /// The host with an optional port; only in absolute and authority form.
-    pub(super) authority: Option<&'a str>,
+    pub(crate) authority: Option<&'a str>,
 }
 
 impl<'a> Target<'a> {
     /// Parses `target` in the forms that are allowed with `method`.
     #[inline]
-    pub(super) fn parse(method: &Method<'_>, target: &'a str) -> Result<Self, FaultKind> {
+    pub(crate) fn parse(method: &Method<'_>, target: &'a str) -> Result<Self, FaultKind> {
         if matches!(method, Method::Connect) {
             return Self::parse_authority_form(target);
         }
@@ -94,7 +94,7 @@ impl<'a> Target<'a> {
 /// The value of a Host field as text if it is a host with an optional port (RFC 9110 section 7.2).
 /// `None` for an empty value: an http URI must not have an empty host (RFC 9110 section 4.2.1).
 #[inline]
-pub(super) fn parse_host(value: &[u8]) -> Option<&str> {
+pub(crate) fn parse_host(value: &[u8]) -> Option<&str> {
     if !is_authority(value) {
         return None;
     }

@@ -6,7 +6,8 @@
 use super::claim::{CERTIFICATE_CLAIM, FORWARDING_CLAIM, is_claim};
 use super::encode::encode_field;
 use super::fault::FaultKind;
-use super::scan::{is_text, split_field_line};
+use super::scan::split_field_line;
+use crate::field::is_text;
 use core::str::from_utf8;
 use tidegate_base::limits::{HEADER_FIELDS_MAX, TRAILER_BYTES_MAX};
 
@@ -61,7 +62,7 @@ impl TrailerSection {
 /// Whether a trailer field must not have this name. Forbidden are names for framing, routing, the client's
 /// identity, request modifiers, authentication, response control data, and content processing. `_` matches
 /// `-` here too.
-fn is_forbidden(name: &str) -> bool {
+pub(crate) fn is_forbidden(name: &str) -> bool {
     let is_named =
         |forbidden: &&str| forbidden.len() == name.len() && is_claim(name, forbidden.as_bytes());
     FORBIDDEN.iter().any(is_named)
