@@ -108,15 +108,33 @@ impl Synthetic {
     /// content (RFC 9110 sections 9.3.2, 15.3.5, 15.3.6, 15.4.5).
     #[must_use]
     pub fn framing(&self, context: &AnswerContext<'_>) -> SyntheticFraming {
-        if context.is_head || !self.has_content() {
+        self.framing_for(context.version, context.is_head)
+    }
+
+    /// As `framing`.
+    #[must_use]
+    pub fn framing_for(&self, version: Version, is_head: bool) -> SyntheticFraming {
+        if !self.has_body(is_head) {
             SyntheticFraming::None
-        } else if self.chunked && context.version == Version::Http11 {
+        } else if self.chunked && version >= Version::Http11 {
             SyntheticFraming::Chunked
         } else if self.chunked || !self.length_known {
             SyntheticFraming::UntilClose
         } else {
             SyntheticFraming::Length
         }
+    }
+
+    /// Whether the response has a body.
+    #[must_use]
+    pub const fn has_body(&self, is_head: bool) -> bool {
+        !is_head && self.has_content()
+    }
+
+    /// Whether the head states the length of the body.
+    #[must_use]
+    pub const fn states_length(&self) -> bool {
+        !self.chunked && self.length_known
     }
 
     /// Whether the connection closes after the response, because the client or the proxy decided so or the
@@ -128,7 +146,7 @@ impl Synthetic {
             || self.framing(context) == SyntheticFraming::UntilClose
     }
 
-    fn has_content(&self) -> bool {
+    const fn has_content(&self) -> bool {
         !matches!(self.status, 204 | 205 | 304)
     }
 }
@@ -278,7 +296,7 @@ pub fn encode_synthetic_head(out: &mut Vec<u8>, order: &Synthetic, context: &Ans
 fn encode_verbose(out: &mut Vec<u8>, order: &Synthetic, context: &AnswerContext<'_>) {
     let mut number = itoa::Buffer::new();
     out.extend_from_slice(b"X-Req: version=1.");
-    out.push(if context.version == Version::Http11 { b'1' } else { b'0' });
+    out.push(if context.version >= Version::Http11 { b'1' } else { b'0' });
     out.extend_from_slice(if context.is_head { b", head=1\r\n" } else { b", head=0\r\n" });
     out.extend_from_slice(b"X-Rsp: status=");
     out.extend_from_slice(number.format(order.status).as_bytes());

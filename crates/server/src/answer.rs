@@ -1,0 +1,95 @@
+//! Responses that Tidegate makes by itself, in the form in which an action hands them to a carrier.
+//! In: an action's decision. Out: the encoded head and content, written for the carrier's protocol.
+//! Never: knows a connection; the carrier adds what only it knows (version, persistence).
+
+use tidegate_config::model::{HttpsRedirect, Redirect};
+use tidegate_gate::respond::{self, AnswerContext, Prepared};
+use tidegate_gate::scheme::Scheme;
+use tidegate_gate::synthetic::{self, Synthetic};
+use tidegate_wire::http1::{RequestHead, ResponseHead};
+
+/// A complete response. The action that sends it has ended.
+pub(crate) enum Answer<'a> {
+    /// The fixed response of a route.
+    Prepared(&'a Prepared),
+    /// A redirect that a route configures.
+    Redirect { redirect: &'a Redirect, head: &'a RequestHead<'a>, scheme: Scheme },
+    /// A redirect of a plain request to the same URL by https.
+    HttpsRedirect { redirect: HttpsRedirect, head: &'a RequestHead<'a> },
+    /// The response of a final recipient, to OPTIONS or TRACE whose Max-Forwards is 0.
+    Recipient(&'a RequestHead<'a>),
+    /// A status with a short text; without content if the text is empty.
+    Error { status: u16, text: &'a str },
+    /// A synthetic response that fits into one piece.
+    Synthetic { order: &'a Synthetic, seed: Option<u64> },
+    /// The help text of the action `synthetic`.
+    SyntheticHelp,
+}
+
+impl Answer<'_> {
+    /// Appends the response. Returns its status.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, context: &AnswerContext<'_>) -> u16 {
+        match *self {
+            Answer::Prepared(prepared) => {
+                respond::encode_respond(out, prepared, context);
+                prepared.status()
+            }
+            Answer::Redirect { redirect, head, scheme } => {
+                respond::encode_redirect(out, redirect, head, scheme, context)
+            }
+            Answer::HttpsRedirect { redirect, head } => {
+                respond::encode_https_redirect(out, redirect, head, context)
+            }
+            Answer::Recipient(head) => {
+                respond::encode_final_recipient(out, head, context);
+                200
+            }
+            Answer::Error { status, text } => {
+                respond::encode_error(out, status, text, context);
+                status
+            }
+            Answer::Synthetic { order, seed } => {
+                synthetic::encode_synthetic_head(out, order, context);
+                if order.has_body(context.is_head) {
+                    synthetic::fill(out, 0, order.size as usize, seed);
+                }
+                order.status
+            }
+            Answer::SyntheticHelp => {
+                synthetic::encode_help(out, context);
+                200
+            }
+        }
+    }
+
+    /// Whether the response orders the connection to close.
+    pub(crate) fn closes(&self) -> bool {
+        matches!(self, Answer::Synthetic { order, .. } if order.keep_alive == Some(false))
+    }
+}
+
+/// The head of a response whose body follows in pieces.
+pub(crate) enum Head<'a> {
+    /// The final response of a server.
+    Relayed(&'a ResponseHead<'a>),
+    /// A synthetic response.
+    Synthetic(&'a Synthetic),
+}
+
+impl Head<'_> {
+    /// The status.
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Head::Relayed(head) => head.status,
+            Head::Synthetic(order) => order.status,
+        }
+    }
+
+    /// Whether the response orders the connection to close.
+    pub(crate) fn closes(&self) -> bool {
+        match self {
+            Head::Relayed(_) => false,
+            Head::Synthetic(order) => order.keep_alive == Some(false),
+        }
+    }
+}
