@@ -179,8 +179,8 @@ impl Worker {
         match self.decode_proxy_header(sock, bytes) {
             Ok(None) => 0,
             Ok(Some(header_bytes)) => {
-                if let Some(down) = self.conns.downstream(sock) {
-                    down.http1().phase = Phase::NEXT_HEAD;
+                if let Some(http1) = self.http1_client(sock) {
+                    http1.phase = Phase::NEXT_HEAD;
                 }
                 header_bytes
             }
@@ -246,6 +246,11 @@ impl Worker {
     pub(crate) fn note_session(&mut self, sock: SockId, session: &mut TlsSession) {
         let sends_headers = self.snapshot.sends_proxy_headers;
         let Some(down) = self.conns.downstream(sock) else { return };
+        if session.facts().is_some_and(|facts| facts.alpn == Some(b"h2"))
+            && let Some(http1) = down.http1()
+        {
+            http1.phase = Phase::Http2;
+        }
         if down.facts.as_deref().is_some_and(|facts| facts.secured_in_front) {
             return;
         }

@@ -30,7 +30,10 @@ use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
+use crate::carrier::http2::HeadBuffer;
+use crate::carrier::http2::stream::Http2Stream;
 use crate::permits::PermitPost;
+use crate::requester::Requester;
 use crate::snapshot::Snapshot;
 
 /// The timer that ends the grace period of a stop.
@@ -74,6 +77,14 @@ pub struct Worker {
     pub(crate) exchanges: Slab<Exchange>,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
     pub(crate) synthetics: Slab<SyntheticResponse>,
+    /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
+    pub(crate) streams: Slab<Http2Stream>,
+    /// Scratch space for a list of the streams of one connection.
+    pub(crate) stream_list: Vec<tidegate_base::Id<Http2Stream>>,
+    /// Scratch space for header blocks of HTTP/2. Its contents are meaningless between two events.
+    pub(crate) http2_scratch: tidegate_wire::http2::Scratch,
+    /// Scratch space for the head of one response over HTTP/2.
+    pub(crate) http2_head: HeadBuffer,
     /// The pools, by their index in the configuration.
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
@@ -167,8 +178,12 @@ pub(crate) struct WorkerPool {
 
 /// Work that a handler leaves for later, so that handlers do not call each other recursively.
 pub(crate) enum Work {
-    /// Process the input that is waiting on this downstream connection.
-    Resume(SockId),
+    /// Process the input that is waiting for this requester.
+    Resume(Requester),
+    /// The client has taken what was sent on this stream: its action may go on.
+    Drained(Requester),
+    /// Send what waits on this HTTP/2 connection, and set its deadline.
+    Settle(SockId),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),
 }
@@ -182,6 +197,8 @@ pub struct Leftovers {
     pub exchanges: usize,
     /// Synthetic responses in progress.
     pub synthetics: usize,
+    /// Streams of HTTP/2 clients.
+    pub streams: usize,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -224,6 +241,10 @@ impl Worker {
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Slab::new(limits.exchanges_max),
             synthetics: Slab::new(limits.exchanges_max),
+            streams: Slab::new(limits.exchanges_max),
+            stream_list: Vec::new(),
+            http2_scratch: tidegate_wire::http2::Scratch::new(),
+            http2_head: HeadBuffer::default(),
             pools,
             buffers: BufferPool::default(),
             prng: Prng::new(seed),
@@ -404,6 +425,7 @@ impl Worker {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
             synthetics: self.synthetics.len(),
+            streams: self.streams.len(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),

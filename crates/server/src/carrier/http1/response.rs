@@ -18,8 +18,9 @@ use crate::answer::{Answer, Head};
 use crate::carrier::http1::Framing;
 use crate::carrier::http1::client::{Phase, Sent};
 use crate::carrier::http1::framing::send_framed;
-use crate::carrier::output::is_blocked;
+use crate::carrier::output::{is_blocked, look_span};
 use crate::carrier::{Progress, Rest};
+use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
 /// How the carrier encodes a complete response.
@@ -108,7 +109,7 @@ impl Worker {
         http1.end_request();
         // Without an action that lasted, the loop that decoded the request goes on.
         if was_running {
-            self.work.push(Work::Resume(sock));
+            self.work.push(Work::Resume(Requester::connection(sock)));
         }
     }
 }
@@ -222,8 +223,10 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         sock: SockId,
+        data: &[u8],
         trailers: &[u8],
     ) {
+        self.send_http1_data(reactor, sock, data);
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         let sent = core::mem::replace(&mut request.sent, Sent::All);
         if sent == Sent::Head(Framing::Chunked)
@@ -265,6 +268,21 @@ impl Worker {
         }
     }
 
+    /// Suspends the response until the client's output has drained.
+    pub(in crate::carrier) fn hold_http1<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        if let Some(http1) = down.http1() {
+            http1.blocked = true;
+        }
+        reactor.set_deadline(sock, reactor.now().after(look_span(timeout)));
+    }
+
+    /// Whether the response is suspended.
+    pub(in crate::carrier) fn is_http1_held(&mut self, sock: SockId) -> bool {
+        self.http1_client(sock).is_some_and(|http1| http1.blocked)
+    }
+
     /// Whether the final head has been sent.
     pub(in crate::carrier) fn http1_progress(&mut self, sock: SockId) -> Progress {
         match self.http1_request(sock).map(|request| request.sent) {
@@ -292,20 +310,20 @@ impl Worker {
         head: &ResponseHead<'_>,
         exchange: Id<Exchange>,
     ) {
-        let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        down.http1().phase = Phase::Tunnel(exchange);
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        http1.phase = Phase::Tunnel(exchange);
         if let Some(out) = reactor.output(sock) {
             forward::encode_interim(out, head, &self.snapshot.config.server.via);
         }
         self.accounts.counters.count_answer(head.status);
         reactor.set_receiving(sock, true);
-        self.work.push(Work::Resume(sock));
+        self.work.push(Work::Resume(Requester::connection(sock)));
     }
 
     /// The tunnel has ended. The caller closes the connection.
     pub(in crate::carrier) fn end_http1_tunnel(&mut self, sock: SockId) {
-        if let Some(down) = self.conns.downstream(sock) {
-            down.http1().phase = Phase::NEXT_HEAD;
+        if let Some(http1) = self.http1_client(sock) {
+            http1.phase = Phase::NEXT_HEAD;
         }
     }
 }

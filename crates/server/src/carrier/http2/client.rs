@@ -31,6 +31,9 @@ const PROGRESS_BYTES_MIN: usize = 1024;
 pub(crate) struct Http2Client {
     /// The protocol.
     pub(super) connection: Connection,
+    /// The streams whose actions run or whose responses are not sent completely. `connection` may have forgotten
+    /// some of them already.
+    streams: Vec<Id<Http2Stream>>,
     /// The deadline of the connection: `timeouts.head` before the first request, `timeouts.idle` without streams,
     /// the earliest deadline of its streams otherwise.
     due_at: Moment,
@@ -39,7 +42,9 @@ pub(crate) struct Http2Client {
     /// The client does not take the connection's output. The next look at it is at `due_at` or before.
     pub(super) is_blocked: bool,
     /// The client has ended its direction of the connection.
-    pub(super) has_finished: bool,
+    has_finished: bool,
+    /// `settle_http2` will be called for the connection.
+    pub(super) is_settling: bool,
 }
 
 impl Http2Client {
@@ -47,21 +52,28 @@ impl Http2Client {
     pub(crate) fn new(config: http2::Config, now: Moment, due_at: Moment) -> Self {
         Self {
             connection: Connection::new(config, now),
+            streams: Vec::new(),
             due_at,
             idle_since: Moment::NEVER,
             is_blocked: false,
             has_finished: false,
+            is_settling: false,
         }
     }
 
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.connection.open_streams() == 0
+        self.streams.is_empty() && self.connection.open_streams() == 0
     }
 
-    /// The streams whose actions may still run.
-    pub(crate) fn streams(&self) -> impl Iterator<Item = Id<Http2Stream>> + '_ {
-        self.connection.streams().map(|(_, token)| id_of(token))
+    /// Whether the client has ended its direction of the connection.
+    pub(crate) fn has_finished(&self) -> bool {
+        self.has_finished
+    }
+
+    /// The streams whose actions run or whose responses are not sent completely.
+    pub(crate) fn streams(&self) -> &[Id<Http2Stream>] {
+        &self.streams
     }
 }
 
@@ -116,6 +128,9 @@ impl Worker {
     ) {
         let now = reactor.now();
         let mut input = bytes;
+        if let Some(http2) = self.http2_client(sock) {
+            http2.is_settling = true;
+        }
         loop {
             // An event may have closed the connection.
             let Some(http2) = self.http2_client(sock) else { return };
@@ -210,6 +225,7 @@ impl Worker {
         match added {
             Ok(id) => {
                 http2.connection.set_token(number, token_of(id));
+                http2.streams.push(id);
                 http2.idle_since = Moment::NEVER;
                 Some(Requester { sock, stream: id })
             }
@@ -311,7 +327,7 @@ impl Worker {
     }
 
     /// Lets the client send more on the stream.
-    fn release_window<R: Reactor>(&mut self, reactor: &mut R, to: Requester, bytes: usize) {
+    pub(super) fn release_window<R: Reactor>(&mut self, reactor: &mut R, to: Requester, bytes: usize) {
         let Some(stream) = self.streams.get(to.stream) else { return };
         let number = stream.number;
         if let Some(http2) = self.http2_client(to.sock)
@@ -342,9 +358,24 @@ impl Worker {
         }
     }
 
+    /// The connection's streams, in the worker's scratch list. The caller puts the list back.
+    fn list_streams(&mut self, sock: SockId) -> Vec<Id<Http2Stream>> {
+        let mut list = core::mem::take(&mut self.stream_list);
+        list.clear();
+        if let Some(http2) = self.http2_client(sock) {
+            list.extend_from_slice(http2.streams());
+        }
+        list
+    }
+
     /// Forgets a stream and cancels its action.
     pub(crate) fn drop_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Http2Stream>) {
         let Some(mut stream) = self.streams.remove(id) else { return };
+        if let Some(http2) = self.http2_client(stream.sock)
+            && let Some(at) = http2.streams.iter().position(|other| *other == id)
+        {
+            http2.streams.swap_remove(at);
+        }
         stream.input.release(&mut self.buffers);
         stream.output.release(&mut self.buffers);
         self.note_departure(stream.action);
@@ -356,8 +387,8 @@ impl Worker {
     pub(crate) fn http2_client_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
         http2.has_finished = true;
-        let streams: Vec<_> = http2.streams().collect();
-        for id in streams {
+        let list = self.list_streams(sock);
+        for &id in &list {
             let Some(stream) = self.streams.get(id) else { continue };
             let running = stream.action;
             if stream.has_request_ended || !self.needs_whole_body(running) {
@@ -367,19 +398,20 @@ impl Worker {
                 self.drop_stream(reactor, id);
             }
         }
+        self.stream_list = list;
         self.settle_http2(reactor, sock);
     }
 
     /// A client ended its direction of the connection; bytes before the end are still unread.
     pub(crate) fn http2_client_hung_up<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
-        let streams: Vec<_> = http2.streams().collect();
-        for id in streams {
+        let list = self.list_streams(sock);
+        for &id in &list {
             if let Some(stream) = self.streams.get(id) {
                 let running = stream.action;
                 self.client_half_closed(reactor, running);
             }
         }
+        self.stream_list = list;
     }
 
     /// A client connection was reset or ended.
@@ -395,10 +427,11 @@ impl Worker {
         let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
         http2.is_blocked = false;
         http2.connection.output_drained();
-        let streams: Vec<_> = http2.streams().collect();
-        for id in streams {
+        let list = self.list_streams(sock);
+        for &id in &list {
             self.note_stream_drained(Requester { sock, stream: id });
         }
+        self.stream_list = list;
         self.settle_http2(reactor, sock);
     }
 
@@ -422,7 +455,8 @@ impl Worker {
         let timeouts = self.snapshot.listener(down.listener).timeouts;
         let requests = down.requests;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
-        let is_idle = http2.connection.open_streams() == 0;
+        http2.is_settling = false;
+        let is_idle = http2.is_idle();
         if http2.connection.is_finished() || (http2.has_finished && is_idle) {
             return self.close_client(reactor, sock);
         }
@@ -495,11 +529,11 @@ impl Worker {
         } else {
             http2.due_at = Moment::NEVER;
         }
-        if http2.connection.open_streams() == 0 {
+        if http2.is_idle() {
             return self.idle_http2_due(reactor, sock);
         }
-        let streams: Vec<_> = http2.streams().collect();
-        for id in streams {
+        let list = self.list_streams(sock);
+        for &id in &list {
             if self.streams.get(id).is_some_and(|stream| stream.due_at <= now) {
                 self.stream_due(reactor, Requester { sock, stream: id });
             }
@@ -508,6 +542,7 @@ impl Worker {
                 http2.due_at = http2.due_at.min(due_at);
             }
         }
+        self.stream_list = list;
         self.settle_http2(reactor, sock);
     }
 

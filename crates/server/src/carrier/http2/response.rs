@@ -175,7 +175,7 @@ impl Worker {
             self.release_window(reactor, to, unread);
         }
         self.forget_if_done(reactor, to);
-        self.work.push(Work::Settle(to.sock));
+        self.settle_later(to.sock);
     }
 
     /// Cuts off a response that cannot be completed. The action has ended.
@@ -206,7 +206,7 @@ impl Worker {
             http2.connection.reset(out, number, code);
         }
         self.drop_stream(reactor, to.stream);
-        self.work.push(Work::Settle(to.sock));
+        self.settle_later(to.sock);
     }
 
     /// Whether the client does not take its response fast enough.
@@ -229,11 +229,30 @@ impl Worker {
             stream.admitted_bytes = 0;
         }
         self.set_stream_deadline(reactor, to, at);
+        self.settle_later(to.sock);
     }
 }
 
 /// Windows.
 impl Worker {
+    /// The action of a stream goes on, because the client has taken what was sent.
+    pub(crate) fn stream_drained<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        // The stream may have ended after the work was queued.
+        let Some(stream) = self.streams.get(to.stream) else { return };
+        let running = stream.action;
+        self.client_drained(reactor, running);
+        self.settle_later(to.sock);
+    }
+
+    /// Makes the current handler call settle the connection.
+    fn settle_later(&mut self, sock: SockId) {
+        if let Some(http2) = self.http2_client(sock)
+            && !core::mem::replace(&mut http2.is_settling, true)
+        {
+            self.work.push(Work::Settle(sock));
+        }
+    }
+
     /// Sends bytes on a stream; `ends`: they are the last ones. What the windows do not admit waits.
     fn send_on_stream<R: Reactor>(
         &mut self,

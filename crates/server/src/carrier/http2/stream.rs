@@ -79,4 +79,29 @@ impl Http2Stream {
     pub(super) fn is_behind(&self) -> bool {
         !self.output.is_empty() || !self.response_trailers.is_empty()
     }
+
+    /// Records which action serves the request.
+    pub(crate) fn set_action(&mut self, action: Running) {
+        self.action = action;
+    }
+
+    /// Records the Strict-Transport-Security value of the response.
+    pub(crate) fn set_hsts(&mut self, hsts: PolicyId) {
+        self.hsts = hsts;
+    }
+
+    /// How far the action has sent the response.
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
+    pub(crate) fn awaits_continue(&self) -> bool {
+        self.awaits_continue
+    }
+
+    /// Whether the response is suspended.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
+    }
 }
