@@ -12,8 +12,9 @@ use tidegate_gate::forward::{
     forwards_upgrade, has_unexpected_body,
 };
 use tidegate_gate::scheme::{Scheme, request_scheme};
-use tidegate_wire::http1::{
-    BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestHead,
+use tidegate_wire::http1::{HeadDecoder, HeadLimits, StoredHead};
+use tidegate_wire::message::{
+    BodyLength, FieldList, FieldName, FieldStorage, RequestHead, RequestParts,
 };
 
 const KEEP: UpstreamHost = UpstreamHost::Keep;
@@ -609,4 +610,48 @@ fn listed_fields_with_the_clients_address_are_removed_unless_they_are_trusted() 
     check("7239 8.1", &trusted, given, &format!("{given}+\n"));
     let unlisted = RequestContext { trusted: false, ..context() };
     check("7239 8.1", &unlisted, given, &format!("{given}+\n"));
+}
+
+#[test]
+fn request_of_http2_is_forwarded_in_the_form_of_http11() {
+    let mut fields: FieldList<'_> = FieldList::new();
+    for (name, value) in [
+        ("accept", "*/*"),
+        ("cookie", "a=b"),
+        ("te", "trailers"),
+        ("trailer", "x-sum"),
+        ("cookie", "c=d"),
+        ("expect", "100-continue"),
+    ] {
+        fields.push(name.as_bytes(), value.as_bytes()).expect("a valid field");
+    }
+    let parts = RequestParts {
+        method: b"POST",
+        path: Some(b"/a?b"),
+        authority: Some(b"h:1"),
+        is_ended: false,
+    };
+    let head = RequestHead::from_parts(&parts, fields.table()).expect("a valid request");
+    let names = ClientAddressFields::default();
+    let context = RequestContext {
+        peer: Some(IpAddr::from([192, 0, 2, 1])),
+        trusted: false,
+        client_address_fields: &names,
+        scheme: Scheme::Https,
+        client_certificate: None,
+        via: "gate",
+        host: &KEEP,
+        trailers: true,
+        close: false,
+    };
+    let mut out = Vec::new();
+    encode_upstream_request(&mut out, &head, &context).expect("the request is forwarded");
+    let wanted = "POST /a?b HTTP/1.1\nHost: h:1\naccept: */*\ntrailer: x-sum\nCookie: a=b; c=d\n\
+        Transfer-Encoding: chunked\nExpect: 100-continue\nConnection: TE\nTE: trailers\n\
+        Via: 2.0 gate\nX-Forwarded-For: 192.0.2.1\nX-Forwarded-Host: h:1\n\
+        X-Forwarded-Proto: https\nForwarded: for=192.0.2.1;host=\"h:1\";proto=https\n\n";
+    assert_eq!(String::from_utf8_lossy(&out).replace("\r\n", "\n"), wanted);
+    let stored = StoredHead::parse(&out).expect("a head in canonical form");
+    assert_eq!((stored.method, stored.target, stored.bytes), ("POST", "/a?b", out.len()));
+    assert_eq!(stored.fields().count(), 13);
 }

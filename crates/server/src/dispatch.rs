@@ -15,11 +15,11 @@ use tidegate_gate::chain::client_address;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
+use tidegate_gate::respond;
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_reactor::{Peer, Reactor, Shortage, SockId};
-use tidegate_wire::http1::{
-    self, BodyDecoder, BodyLength, FieldName, HeadDecoder, Method, RequestHead,
-};
+use tidegate_wire::http1::{self, BodyDecoder, HeadDecoder};
+use tidegate_wire::message::{BodyLength, FieldName, Method, RequestHead};
 
 use crate::buffers::Input;
 use crate::connection::{DownstreamState, Upstream};
@@ -127,7 +127,7 @@ impl Worker {
             request_framing: match head.length {
                 BodyLength::None => Framing::None,
                 BodyLength::Length(_) => Framing::Length,
-                BodyLength::Chunked | BodyLength::UntilClose => Framing::Chunked,
+                BodyLength::Streamed | BodyLength::UntilClose => Framing::Chunked,
             },
             request_done,
             body_by: Moment::NEVER,
@@ -707,18 +707,10 @@ impl Worker {
         if relayed {
             return self.cut_downstream(reactor, down, framing);
         }
-        self.date.update(reactor.unix_seconds());
-        let hsts = self.conns.downstream(down).map_or(0, |down| down.hsts);
-        let context = tidegate_gate::respond::AnswerContext {
-            date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
-            is_head,
-            version,
-            close: !keep,
-            hsts: self.snapshot.hsts.value(hsts),
-        };
+        let answering = self.answering_as(reactor, down, is_head, version, !keep);
         if let Some(out) = reactor.output(down) {
-            tidegate_gate::respond::encode_error(out, failure.status, failure.text, &context);
+            let sink = &mut answering.sink(out);
+            respond::encode_error(sink, failure.status, failure.text, &answering.context);
         }
         self.accounts.counters.count_answer(failure.status);
         if keep {

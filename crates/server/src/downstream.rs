@@ -12,14 +12,14 @@ use std::rc::Rc;
 use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
 use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
+use tidegate_gate::filter::Filtered;
+use tidegate_gate::filter::hsts::Hsts;
 use tidegate_gate::respond::{self, AnswerContext};
 use tidegate_gate::router::{self, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_reactor::{ListenerId, OutputLook, Peer, Reactor, SockId};
-use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, Method, RequestHead,
-    Version,
-};
+use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits, ResponseEncoder};
+use tidegate_wire::message::{BodyLength, Fault, FieldStorage, Method, RequestHead, Version};
 
 use crate::client::begins_with_header;
 use crate::connection::{Downstream, DownstreamState};
@@ -68,6 +68,26 @@ pub(crate) fn look_again_at(look: OutputLook, now: Moment, timeout: Span) -> Opt
             let expires_at = moved_at.after(timeout);
             (expires_at > now).then(|| expires_at.min(now.after(look_span(timeout))))
         }
+    }
+}
+
+/// How a response by this process is encoded for its client.
+#[derive(Clone, Copy)]
+pub(crate) struct Answering<'a> {
+    /// What the response contains.
+    pub(crate) context: AnswerContext<'a>,
+    /// The version of the request.
+    pub(crate) version: Version,
+    /// The connection closes after the response.
+    pub(crate) close: bool,
+    /// The value of Strict-Transport-Security. Empty if the field is not sent.
+    pub(crate) hsts: &'a str,
+}
+
+impl<'a> Answering<'a> {
+    /// The sink of the response, with its filters.
+    pub(crate) fn sink<'o>(&self, out: &'o mut Vec<u8>) -> Filtered<'a, ResponseEncoder<'o>> {
+        Filtered::new(ResponseEncoder::new(out, self.version, self.close), self.hsts)
     }
 }
 
@@ -325,10 +345,11 @@ impl Worker {
                     Action::Respond(_) => self.respond(reactor, sock, head, index),
                     Action::Redirect(redirect) => {
                         let close = self.must_close(sock, head);
-                        let context = self.answer_context(reactor, sock, head, close);
+                        let answering = self.answering(reactor, sock, head, close);
                         let Some(out) = reactor.output(sock) else { return };
+                        let (sink, context) = (&mut answering.sink(out), &answering.context);
                         let status =
-                            respond::encode_redirect(out, redirect, head, scheme, &context);
+                            respond::encode_redirect(sink, redirect, head, scheme, context);
                         self.after_answer(reactor, sock, head, status, close);
                     }
                     Action::Synthetic => self.begin_synthetic(reactor, sock, head),
@@ -352,9 +373,10 @@ impl Worker {
         redirect: HttpsRedirect,
     ) {
         let close = self.must_close(sock, head);
-        let context = self.answer_context(reactor, sock, head, close);
+        let answering = self.answering(reactor, sock, head, close);
         let Some(out) = reactor.output(sock) else { return };
-        let status = respond::encode_https_redirect(out, redirect, head, &context);
+        let (sink, context) = (&mut answering.sink(out), &answering.context);
+        let status = respond::encode_https_redirect(sink, redirect, head, context);
         self.after_answer(reactor, sock, head, status, close);
     }
 
@@ -368,10 +390,17 @@ impl Worker {
     ) {
         let snapshot = Rc::clone(&self.snapshot);
         let close = self.must_close(sock, head);
-        let context = self.answer_context(reactor, sock, head, close);
+        let Answering { context, version, close: announced, hsts } =
+            self.answering(reactor, sock, head, close);
         let Some(prepared) = snapshot.answers.prepared(route) else { return };
         if let Some(out) = reactor.output(sock) {
-            respond::encode_respond(out, prepared, &context);
+            let mut encoder = ResponseEncoder::new(out, version, announced);
+            if hsts.is_empty() || prepared.has_hsts() {
+                respond::encode_respond(&mut encoder, prepared, &context);
+            } else {
+                let sink = &mut Hsts::new(encoder, hsts);
+                respond::encode_respond_parts(sink, prepared, &context);
+            }
         }
         self.after_answer(reactor, sock, head, prepared.status(), close);
     }
@@ -398,9 +427,10 @@ impl Worker {
         head: &RequestHead<'_>,
     ) {
         let close = self.must_close(sock, head);
-        let context = self.answer_context(reactor, sock, head, close);
+        let answering = self.answering(reactor, sock, head, close);
         if let Some(out) = reactor.output(sock) {
-            respond::encode_final_recipient(out, head, &context);
+            let sink = &mut answering.sink(out);
+            respond::encode_final_recipient(sink, head, &answering.context);
         }
         self.after_answer(reactor, sock, head, 200, close);
     }
@@ -417,9 +447,9 @@ impl Worker {
         close: bool,
     ) {
         let close = close || self.must_close(sock, head);
-        let context = self.answer_context(reactor, sock, head, close);
+        let answering = self.answering(reactor, sock, head, close);
         if let Some(out) = reactor.output(sock) {
-            respond::encode_error(out, status, text, &context);
+            respond::encode_error(&mut answering.sink(out), status, text, &answering.context);
         }
         self.after_answer(reactor, sock, head, status, close);
     }
@@ -444,24 +474,36 @@ impl Worker {
             || listener.requests_per_connection_max.is_some_and(|most| down.requests >= most)
     }
 
-    /// The context of a response by this process to the request `head`.
-    pub(crate) fn answer_context<R: Reactor>(
+    /// How a response by this process to the request `head` is encoded.
+    pub(crate) fn answering<R: Reactor>(
         &mut self,
         reactor: &R,
         sock: SockId,
         head: &RequestHead<'_>,
         close: bool,
-    ) -> AnswerContext<'_> {
+    ) -> Answering<'_> {
+        let is_head = matches!(head.method, Method::Head);
+        let close = close || is_cheaper_to_close(head);
+        self.answering_as(reactor, sock, is_head, head.version, close)
+    }
+
+    /// How a response by this process is encoded, by the facts of the request.
+    pub(crate) fn answering_as<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        sock: SockId,
+        is_head: bool,
+        version: Version,
+        close: bool,
+    ) -> Answering<'_> {
         self.date.update(reactor.unix_seconds());
         let hsts = self.conns.downstream(sock).map_or(0, |down| down.hsts);
-        AnswerContext {
+        let context = AnswerContext {
             date: self.date.as_bytes(),
             server: &self.snapshot.config.server.server_name,
-            is_head: matches!(head.method, Method::Head),
-            version: head.version,
-            close: close || is_cheaper_to_close(head),
-            hsts: self.snapshot.hsts.value(hsts),
-        }
+            is_head,
+        };
+        Answering { context, version, close, hsts: self.snapshot.hsts.value(hsts) }
     }
 
     /// Called after a complete response was put into the output: expects the next head, discards the rest of
@@ -524,18 +566,9 @@ impl Worker {
         text: &str,
         is_head: bool,
     ) {
-        self.date.update(reactor.unix_seconds());
-        let hsts = self.conns.downstream(sock).map_or(0, |down| down.hsts);
-        let context = AnswerContext {
-            date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
-            is_head,
-            version: Version::Http11,
-            close: true,
-            hsts: self.snapshot.hsts.value(hsts),
-        };
+        let answering = self.answering_as(reactor, sock, is_head, Version::Http11, true);
         if let Some(out) = reactor.output(sock) {
-            respond::encode_error(out, status, text, &context);
+            respond::encode_error(&mut answering.sink(out), status, text, &answering.context);
         }
         self.accounts.counters.count_answer(status);
         self.close_downstream(reactor, sock);
@@ -721,6 +754,6 @@ fn is_cheaper_to_close(head: &RequestHead<'_>) -> bool {
     match head.length {
         BodyLength::None => false,
         BodyLength::Length(length) => head.expect_continue || length > DISCARD_BYTES_MAX,
-        BodyLength::Chunked | BodyLength::UntilClose => head.expect_continue,
+        BodyLength::Streamed | BodyLength::UntilClose => head.expect_continue,
     }
 }

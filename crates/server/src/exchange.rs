@@ -8,7 +8,8 @@ use tidegate_base::limits::{HEAD_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Moment, Span};
 use tidegate_gate::balance::Tried;
 use tidegate_reactor::SockId;
-use tidegate_wire::http1::{BodyDecoder, Version};
+use tidegate_wire::http1::{BodyDecoder, BodyFraming};
+use tidegate_wire::message::Version;
 
 /// The most bytes kept of a request (head, then body) so that it can be sent again. A head with the fields
 /// that the proxy adds always fits, because the length of its host is bounded (`HOST_BYTES_MAX`).
@@ -36,17 +37,7 @@ pub(crate) enum Stage {
 }
 
 /// How a body is framed when it is sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Framing {
-    /// The message has no body.
-    None,
-    /// Content-Length states the length.
-    Length,
-    /// Chunked transfer coding.
-    Chunked,
-    /// The body ends when the connection closes.
-    UntilClose,
-}
+pub(crate) type Framing = BodyFraming;
 
 /// One proxied request and its response. `Worker::exchanges` holds it from the routing of the request until
 /// the response is complete, failed or abandoned.

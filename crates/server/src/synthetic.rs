@@ -6,12 +6,13 @@
 //! Limits: each response sends up to `SHARE_BYTES` a turn, so that other connections get their share.
 
 use tidegate_base::{Id, Moment};
-use tidegate_gate::synthetic::{self, Synthetic, SyntheticFraming};
+use tidegate_gate::synthetic::{self, Synthetic};
 use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::{self, BodyDecoder, BodyLength, RequestHead};
+use tidegate_wire::http1::{self, BodyDecoder, BodyFraming};
+use tidegate_wire::message::{BodyLength, RequestHead};
 
 use crate::connection::DownstreamState;
-use crate::downstream::{is_blocked, look_span};
+use crate::downstream::{Answering, is_blocked, look_span};
 use crate::worker::{Work, Worker};
 
 /// Bytes that are collected before they are handed to the reactor.
@@ -26,7 +27,7 @@ pub(crate) struct SyntheticResponse {
     /// The response as the URL orders it.
     order: Synthetic,
     /// How the body is framed.
-    framing: SyntheticFraming,
+    framing: BodyFraming,
     /// The connection closes after the response.
     close: bool,
     /// Bytes of the body sent so far, without framing. At most `order.size`.
@@ -69,23 +70,28 @@ impl Worker {
             Err(text) => return self.answer_error(reactor, sock, head, 400, text, false),
         };
         let seed = order.random.then(|| self.prng.next_u64());
-        let context = self.answer_context(reactor, sock, head, close);
-        let close = order.closes(&context);
-        let framing = order.framing(&context);
+        let answering = self.answering(reactor, sock, head, close);
+        let length = order.body_length(answering.context.is_head);
+        let framing = BodyFraming::of(length, answering.version);
+        let close = answering.close || order.asks_to_close() || framing == BodyFraming::UntilClose;
         let mut bytes = Vec::new();
         if order.help {
-            synthetic::encode_help(&mut bytes, &context);
+            synthetic::encode_help(&mut answering.sink(&mut bytes), &answering.context);
             reactor.send(sock, &bytes);
             return self.after_answer(reactor, sock, head, 200, close);
         }
-        if let (SyntheticFraming::Length, Some(out)) = (framing, reactor.output(sock))
+        let Answering { context, version, .. } = answering;
+        let answering = Answering { close, ..answering };
+        if let (BodyFraming::Length, Some(out)) = (framing, reactor.output(sock))
             && can_send_at_once(&order)
         {
-            synthetic::encode_synthetic_head(out, &order, &context);
+            let sink = &mut answering.sink(out);
+            synthetic::encode_synthetic_head(sink, &order, version, &context);
             synthetic::fill(out, 0, order.size as usize, seed);
             return self.after_answer(reactor, sock, head, order.status, close);
         }
-        synthetic::encode_synthetic_head(&mut bytes, &order, &context);
+        let sink = &mut answering.sink(&mut bytes);
+        synthetic::encode_synthetic_head(sink, &order, version, &context);
         let body_awaited = match head.length {
             BodyLength::None | BodyLength::Length(0) => 0,
             _ => order.body_read_max.unwrap_or(0),
@@ -172,7 +178,7 @@ impl Worker {
         if let Some(conn) = self.conns.downstream(down) {
             conn.state = DownstreamState::ExpectHead;
         }
-        let bodyless = response.framing == SyntheticFraming::None;
+        let bodyless = response.framing == BodyFraming::None;
         self.refuse_with(reactor, down, status, text, bodyless);
     }
 
@@ -273,19 +279,19 @@ impl Worker {
 
 impl SyntheticResponse {
     fn is_whole(&self) -> bool {
-        self.framing == SyntheticFraming::None || self.sent >= self.order.size
+        self.framing == BodyFraming::None || self.sent >= self.order.size
     }
 
     /// Appends the next piece of the body, framed. After the last piece, appends the end of the body.
     fn fill_piece(&mut self, out: &mut Vec<u8>) {
-        if self.framing == SyntheticFraming::None {
+        if self.framing == BodyFraming::None {
             return;
         }
         while out.len() < PIECE_BYTES && self.sent < self.order.size {
             let left = self.order.size - self.sent;
             let room = PIECE_BYTES.min(self.order.piece_bytes) as u64;
             let amount = left.min(room) as usize;
-            if self.framing == SyntheticFraming::Chunked {
+            if self.framing == BodyFraming::Chunked {
                 http1::encode_chunk_head(out, amount);
                 synthetic::fill(out, self.sent, amount, self.seed);
                 http1::encode_chunk_tail(out);
@@ -294,7 +300,7 @@ impl SyntheticResponse {
             }
             self.sent += amount as u64;
         }
-        if self.framing == SyntheticFraming::Chunked && self.is_whole() {
+        if self.framing == BodyFraming::Chunked && self.is_whole() {
             http1::encode_last_chunk(out, b"");
         }
     }

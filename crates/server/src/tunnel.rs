@@ -9,7 +9,8 @@ use std::rc::Rc;
 use tidegate_base::Id;
 use tidegate_gate::forward;
 use tidegate_reactor::Reactor;
-use tidegate_wire::http1::ResponseHead;
+use tidegate_wire::http1::ResponseEncoder;
+use tidegate_wire::message::ResponseHead;
 
 use crate::connection::DownstreamState;
 use crate::downstream::{is_blocked, look_span, next_look};
@@ -39,7 +40,8 @@ impl Worker {
         exchange.response_relayed = true;
         let down = exchange.down;
         if let Some(out) = reactor.output(down) {
-            forward::encode_interim(out, head, &snapshot.config.server.via);
+            let encoder = &mut ResponseEncoder::new(out, exchange.client_version, false);
+            forward::encode_interim(encoder, head, &snapshot.config.server.via);
         }
         let counters = &self.accounts.counters;
         counters.count_answer(head.status);

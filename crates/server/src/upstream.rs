@@ -10,12 +10,13 @@ use std::rc::Rc;
 
 use tidegate_base::Id;
 use tidegate_gate::connection_auth;
-use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
+use tidegate_gate::filter::hsts::Hsts;
+use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::retry::FailurePoint;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
-use tidegate_wire::http1::{
-    self, BodyDecoder, BodyLength, FieldName, HeadDecoder, RequestKind, ResponseHead,
-    ResponseLimits, ResponseStorage, Version,
+use tidegate_wire::http1::{self, BodyDecoder, HeadDecoder, ResponseEncoder, ResponseLimits};
+use tidegate_wire::message::{
+    BodyLength, FieldName, RequestKind, ResponseHead, ResponseStorage, Version,
 };
 
 use crate::connection::DownstreamState;
@@ -181,10 +182,11 @@ impl Worker {
         exchange.awaits_continue &= head.status != 100;
         let (down, up) = (exchange.down, exchange.up);
         // RFC 9110 section 15.2: HTTP/1.0 clients do not know interim responses.
-        if exchange.client_version == Version::Http11
+        if exchange.client_version > Version::Http10
             && let Some(out) = reactor.output(down)
         {
-            forward::encode_interim(out, head, &snapshot.config.server.via);
+            let encoder = &mut ResponseEncoder::new(out, exchange.client_version, false);
+            forward::encode_interim(encoder, head, &snapshot.config.server.via);
             self.accounts.counters.count_answer(head.status);
         }
         // The deadline of the final head is not extended, so that interim responses cannot defer it forever.
@@ -206,24 +208,12 @@ impl Worker {
         let stopping = self.stopping;
         self.date.update(reactor.unix_seconds());
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let old_client = exchange.client_version == Version::Http10;
-        let (framing, body_framing) = match head.length {
-            BodyLength::None => (Framing::None, BodyFraming::None),
-            BodyLength::Length(length) => (Framing::Length, BodyFraming::Length(length)),
-            BodyLength::Chunked | BodyLength::UntilClose if old_client => {
-                (Framing::UntilClose, BodyFraming::UntilClose)
-            }
-            BodyLength::Chunked | BodyLength::UntilClose => {
-                (Framing::Chunked, BodyFraming::Chunked)
-            }
-        };
         if connection_auth::response_authenticates(head)
             && let Some(up) = self.conns.upstream(exchange.up)
         {
             up.authenticated = true;
         }
         let hsts = self.conns.downstream(exchange.down).map_or(0, |down| down.hsts);
-        exchange.response_framing = framing;
         let has_connection = head.has(FieldName::Connection);
         let drops_trailers = forward::names_fields(head.fields(), has_connection);
         let is_strict = snapshot.config.pools[usize::from(exchange.pool)].strict;
@@ -236,21 +226,26 @@ impl Worker {
         // it. But a client that gets a final response instead of 100 (Continue) may omit the body, and a
         // server that closes will not take the rest.
         let rest_follows = !exchange.awaits_continue && head.persistent;
-        exchange.keep_downstream &=
-            (exchange.request_done || rest_follows) && framing != Framing::UntilClose && !stopping;
+        exchange.keep_downstream &= (exchange.request_done || rest_follows) && !stopping;
         exchange.response_relayed = true;
         exchange.stage = Stage::ExpectBody;
         let context = ResponseContext {
-            client_version: exchange.client_version,
-            keep_alive: exchange.keep_downstream,
             date: self.date.as_bytes(),
             via: &snapshot.config.server.via,
             request_is_head: exchange.is_head,
-            body: body_framing,
-            hsts: snapshot.hsts.value(hsts),
         };
         if let Some(out) = reactor.output(exchange.down) {
-            forward::encode_downstream_response(out, head, &context);
+            let close = !exchange.keep_downstream;
+            let mut encoder = ResponseEncoder::new(out, exchange.client_version, close);
+            match snapshot.hsts.value(hsts) {
+                "" => forward::encode_downstream_response(&mut encoder, head, &context),
+                hsts => {
+                    let sink = &mut Hsts::new(&mut encoder, hsts);
+                    forward::encode_downstream_response(sink, head, &context);
+                }
+            }
+            exchange.response_framing = encoder.framing();
+            exchange.keep_downstream = !encoder.closes();
         }
         self.accounts.counters.count_answer(head.status);
         if matches!(head.length, BodyLength::None | BodyLength::Length(0)) {

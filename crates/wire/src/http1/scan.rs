@@ -4,7 +4,8 @@
 //! Limits: `Rules`; a head is rejected at the byte that exceeds a limit.
 //! Invariant: the tokenizer's fast path accepts a head exactly if the scanner accepts it.
 
-use super::fault::FaultKind;
+use crate::message::FaultKind;
+use crate::message::syntax::{is_text, is_token, is_token_char, trim_ows};
 use core::str::from_utf8;
 use memchr::memrchr;
 use tidegate_base::limits::RESPONSE_FIELDS_MAX;
@@ -155,7 +156,7 @@ impl<'a> RequestLine<'a> {
         if method.is_empty() || target.is_empty() || version.is_empty() {
             return Err(FaultKind::RequestLineMalformed);
         }
-        if !method.iter().all(|&byte| is_token_char(byte)) {
+        if !is_token(method) {
             return Err(FaultKind::MethodInvalid);
         }
         if !target.iter().all(u8::is_ascii_graphic) {
@@ -230,41 +231,12 @@ pub(super) fn split_field_line(line: &[u8]) -> Result<(&[u8], &[u8]), FaultKind>
     match (name, rest) {
         ([], [b' ' | b'\t', ..]) => Err(FaultKind::ObsFold),
         ([], [b':', ..]) => Err(FaultKind::FieldNameEmpty),
-        (_, [b':', value @ ..]) => Ok((name, super::field::trim_ows(value))),
-        (_, [b' ' | b'\t', ..]) if super::field::trim_ows(rest).starts_with(b":") => {
+        (_, [b':', value @ ..]) => Ok((name, trim_ows(value))),
+        (_, [b' ' | b'\t', ..]) if trim_ows(rest).starts_with(b":") => {
             Err(FaultKind::SpaceBeforeColon)
         }
         _ => Err(FaultKind::FieldNameInvalid),
     }
-}
-
-/// tchar of RFC 9110 section 5.6.2.
-#[inline]
-pub(super) const fn is_token_char(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        )
-}
-
-/// Whether a byte is allowed in a field value (RFC 9110 section 5.5).
-#[inline]
-pub(super) const fn is_text(byte: u8) -> bool {
-    matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Request targets and hosts: form, path, query and authority (RFC 9112 section 3.2).
-//! In: the second part of a request line, the value of Host. Out: parts that borrow from them.
+//! Request targets and hosts: form, path, query and authority (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
+//! In: the second part of a request line or `:path`, the value of Host or `:authority`. Out: parts that borrow
+//! from them.
 //! Never: decodes percent-encoding, removes dot segments or merges slashes; the router does that.
 //! Limits: those of the request line. Lenient only where browsers are: `[]|{}^` and a grave accent
 //! are allowed in a path, those, a backslash, quotation marks and angle brackets in a query, and a bare
@@ -25,21 +26,21 @@ pub enum TargetForm {
 
 /// The parts of a request target.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target<'a> {
+pub(crate) struct Target<'a> {
     /// The form of the target.
-    pub(super) form: TargetForm,
+    pub(crate) form: TargetForm,
     /// The path as `RequestHead::path` defines it.
-    pub(super) path: &'a str,
+    pub(crate) path: &'a str,
     /// The part after the first question mark.
-    pub(super) query: Option<&'a str>,
+    pub(crate) query: Option<&'a str>,
     /// The host with an optional port; only in absolute and authority form.
-    pub(super) authority: Option<&'a str>,
+    pub(crate) authority: Option<&'a str>,
 }
 
 impl<'a> Target<'a> {
     /// Parses `target` in the forms that are allowed with `method`.
     #[inline]
-    pub(super) fn parse(method: &Method<'_>, target: &'a str) -> Result<Self, FaultKind> {
+    pub(crate) fn parse(method: &Method<'_>, target: &'a str) -> Result<Self, FaultKind> {
         if matches!(method, Method::Connect) {
             return Self::parse_authority_form(target);
         }
@@ -54,6 +55,15 @@ impl<'a> Target<'a> {
             return Err(FaultKind::TargetFormInvalid);
         }
         Ok(Self { form: TargetForm::Asterisk, path: "*", query: None, authority: None })
+    }
+
+    /// Parses `:path` of HTTP/2 (RFC 9113 section 8.3.1): origin form or `*`. The absolute form does not exist
+    /// there, because `:authority` is separate.
+    pub(crate) fn parse_path(method: &Method<'_>, path: &'a str) -> Result<Self, FaultKind> {
+        if matches!(method, Method::Connect) || !(path.starts_with('/') || path == "*") {
+            return Err(FaultKind::TargetFormInvalid);
+        }
+        Self::parse(method, path)
     }
 
     /// Parses `host:port`; the port is required (RFC 9110 section 9.3.6).
@@ -94,7 +104,7 @@ impl<'a> Target<'a> {
 /// The value of a Host field as text if it is a host with an optional port (RFC 9110 section 7.2).
 /// `None` for an empty value: an http URI must not have an empty host (RFC 9110 section 4.2.1).
 #[inline]
-pub(super) fn parse_host(value: &[u8]) -> Option<&str> {
+pub(crate) fn parse_host(value: &[u8]) -> Option<&str> {
     if !is_authority(value) {
         return None;
     }

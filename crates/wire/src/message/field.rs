@@ -1,11 +1,15 @@
 //! Header fields: the names that Tidegate acts on, and views of the fields of one head.
-//! In: names and values from the tokenizer. Out: `Field`s, each classified once.
+//! In: names and values from the tokenizer of HTTP/1, or one by one from the decoder of another protocol. Out:
+//! `Field`s, each classified once.
 //! Never: copies or changes a name or a value.
 //! Limits: `HEADER_FIELDS_MAX` fields in a request head, `RESPONSE_FIELDS_MAX` in a response head.
 //! Invariant: classifying a name takes one table look-up; no two names share a slot.
 
 use super::claim::is_alike;
+use super::fault::{Fault, FaultKind};
+use super::syntax::{is_text, is_token, trim_ows};
 use core::mem::MaybeUninit;
+use core::str::from_utf8;
 use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 
 /// One header field.
@@ -19,16 +23,17 @@ pub struct Field<'a> {
     pub value: &'a [u8],
 }
 
-/// Storage for the fields of one request head, or of any head with at most `FIELDS` fields. Keep it on the
-/// stack; creating it is almost free.
+/// Storage for the fields of one request head, or of any head with at most `FIELDS` fields, which the tokenizer
+/// of HTTP/1 fills. Keep it on the stack; creating it is almost free. Decoders that get names and values one by
+/// one use a [`FieldList`].
 pub struct FieldStorage<'b, const FIELDS: usize = HEADER_FIELDS_MAX> {
     /// Storage that the tokenizer writes names and values into.
-    pub(super) headers: [MaybeUninit<httparse::Header<'b>>; FIELDS],
+    pub(crate) headers: [MaybeUninit<httparse::Header<'b>>; FIELDS],
     /// The classified names, in the order of the fields.
-    pub(super) ids: [FieldName; FIELDS],
+    pub(crate) ids: [FieldName; FIELDS],
     /// Fields of a head that the tokenizer does not support: one with a minor version above 1.
     /// Otherwise without memory.
-    pub(super) rare: Vec<httparse::Header<'b>>,
+    pub(crate) rare: Vec<httparse::Header<'b>>,
 }
 
 /// Storage for the fields of one response head.
@@ -48,6 +53,88 @@ impl<const FIELDS: usize> FieldStorage<'_, FIELDS> {
 }
 
 impl<const FIELDS: usize> Default for FieldStorage<'_, FIELDS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The fields of one head from a decoder that gets names and values one by one, as that of HTTP/2 does. Keep it
+/// on the stack; creating it writes `FIELDS` empty fields.
+pub struct FieldList<'b, const FIELDS: usize = HEADER_FIELDS_MAX> {
+    /// Names and values; the first `count` are in use.
+    headers: [httparse::Header<'b>; FIELDS],
+    /// The classified names, in the order of the fields.
+    ids: [FieldName; FIELDS],
+    /// The number of fields; at most `FIELDS`.
+    count: usize,
+    /// As `FieldTable::seen`.
+    seen: u64,
+    /// As `FieldTable::repeated`.
+    repeated: u64,
+}
+
+/// The fields of one response head, as a [`FieldList`].
+pub type ResponseFieldList<'b> = FieldList<'b, RESPONSE_FIELDS_MAX>;
+
+impl<'b, const FIELDS: usize> FieldList<'b, FIELDS> {
+    /// Creates an empty list.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            headers: [httparse::EMPTY_HEADER; FIELDS],
+            ids: [FieldName::Other; FIELDS],
+            count: 0,
+            seen: 0,
+            repeated: 0,
+        }
+    }
+
+    /// Appends a field after judging its name and value as HTTP/1 does. The caller judges what only its
+    /// protocol forbids, such as upper case in the names of HTTP/2.
+    ///
+    /// # Errors
+    /// The name is not a token; the value contains a control character, or begins or ends with whitespace;
+    /// the list is full. The message must be rejected.
+    pub fn push(&mut self, name: &'b [u8], value: &'b [u8]) -> Result<(), Fault> {
+        if name.is_empty() {
+            return Err(FaultKind::FieldNameEmpty.into());
+        }
+        if !is_token(name) {
+            return Err(FaultKind::FieldNameInvalid.into());
+        }
+        if !value.iter().all(|&byte| is_text(byte)) {
+            return Err(FaultKind::ControlByte.into());
+        }
+        if trim_ows(value).len() != value.len() {
+            return Err(FaultKind::FieldValuePadded.into());
+        }
+        let (Some(header), Some(id)) =
+            (self.headers.get_mut(self.count), self.ids.get_mut(self.count))
+        else {
+            return Err(FaultKind::TooManyFields.into());
+        };
+        *id = FieldName::classify(name);
+        let name = from_utf8(name).map_err(|_| FaultKind::FieldNameInvalid)?;
+        *header = httparse::Header { name, value };
+        self.repeated |= self.seen & id.bit();
+        self.seen |= id.bit();
+        self.count += 1;
+        Ok(())
+    }
+
+    /// The fields so far.
+    #[must_use]
+    pub fn table(&self) -> FieldTable<'_> {
+        FieldTable {
+            headers: self.headers.get(..self.count).unwrap_or_default(),
+            ids: self.ids.get(..self.count).unwrap_or_default(),
+            seen: self.seen,
+            repeated: self.repeated,
+        }
+    }
+}
+
+impl<const FIELDS: usize> Default for FieldList<'_, FIELDS> {
     fn default() -> Self {
         Self::new()
     }
@@ -79,7 +166,7 @@ impl ExactSizeIterator for Fields<'_> {}
 
 /// The fields of one head with their names classified.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FieldTable<'a> {
+pub struct FieldTable<'a> {
     /// Names and values, in order.
     headers: &'a [httparse::Header<'a>],
     /// The classified names, in the order of `headers`.
@@ -93,7 +180,7 @@ pub(super) struct FieldTable<'a> {
 impl<'a> FieldTable<'a> {
     /// Classifies every name in `headers` into `ids`, which must be at least as long.
     #[inline]
-    pub(super) fn new(headers: &'a [httparse::Header<'a>], ids: &'a mut [FieldName]) -> Self {
+    pub(crate) fn new(headers: &'a [httparse::Header<'a>], ids: &'a mut [FieldName]) -> Self {
         let (mut seen, mut repeated) = (0_u64, 0_u64);
         for (header, id) in headers.iter().zip(ids.iter_mut()) {
             *id = FieldName::classify(header.name.as_bytes());
@@ -105,23 +192,23 @@ impl<'a> FieldTable<'a> {
     }
 
     #[inline]
-    pub(super) fn iter(&self) -> Fields<'a> {
+    pub(crate) fn iter(&self) -> Fields<'a> {
         Fields { pairs: self.headers.iter().zip(self.ids.iter()) }
     }
 
     #[inline]
-    pub(super) const fn has(&self, id: FieldName) -> bool {
+    pub(crate) const fn has(&self, id: FieldName) -> bool {
         self.seen & id.bit() != 0
     }
 
     #[inline]
-    pub(super) const fn is_repeated(&self, id: FieldName) -> bool {
+    pub(crate) const fn is_repeated(&self, id: FieldName) -> bool {
         self.repeated & id.bit() != 0
     }
 
     /// The value of the first field with this name.
     #[inline]
-    pub(super) fn find(&self, id: FieldName) -> Option<&'a [u8]> {
+    pub(crate) fn find(&self, id: FieldName) -> Option<&'a [u8]> {
         if !self.has(id) {
             return None;
         }
@@ -129,13 +216,13 @@ impl<'a> FieldTable<'a> {
     }
 
     /// The value of the first field named `name_lower`; case is ignored.
-    pub(super) fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
+    pub(crate) fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
         self.iter().find(|field| field.name.eq_ignore_ascii_case(name_lower)).map(|f| f.value)
     }
 
     /// The list elements of all fields with this name (RFC 9110 section 5.6.1), without the whitespace
     /// around them. Elements may be empty.
-    pub(super) fn elements(&self, id: FieldName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub(crate) fn elements(&self, id: FieldName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let fields = if self.has(id) { Some(self.iter()) } else { None };
         fields
             .into_iter()
@@ -146,7 +233,7 @@ impl<'a> FieldTable<'a> {
     }
 
     /// Whether a Connection field lists `name` (RFC 9110 section 7.6.1).
-    pub(super) fn is_nominated(&self, name: &str) -> bool {
+    pub(crate) fn is_nominated(&self, name: &str) -> bool {
         self.elements(FieldName::Connection).any(|e| e.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
@@ -159,7 +246,7 @@ macro_rules! field_accessors {
             /// The fields, in order.
             #[inline]
             #[must_use]
-            pub fn fields(&self) -> crate::http1::Fields<'a> {
+            pub fn fields(&self) -> crate::message::Fields<'a> {
                 self.fields.iter()
             }
 
@@ -173,14 +260,14 @@ macro_rules! field_accessors {
             /// Whether a field with this name is present. The cost is one bit test.
             #[must_use]
             #[inline]
-            pub fn has(&self, id: crate::http1::FieldName) -> bool {
+            pub fn has(&self, id: crate::message::FieldName) -> bool {
                 self.fields.has(id)
             }
 
             /// The value of the first field with this name.
             #[must_use]
             #[inline]
-            pub fn find(&self, id: crate::http1::FieldName) -> Option<&'a [u8]> {
+            pub fn find(&self, id: crate::message::FieldName) -> Option<&'a [u8]> {
                 self.fields.find(id)
             }
 
@@ -193,17 +280,6 @@ macro_rules! field_accessors {
     };
 }
 pub(super) use field_accessors;
-
-/// `bytes` without the spaces and tabs around it (OWS of RFC 9110 section 5.6.3).
-pub(super) const fn trim_ows(mut bytes: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] = bytes {
-        bytes = rest;
-    }
-    while let [rest @ .., b' ' | b'\t'] = bytes {
-        bytes = rest;
-    }
-    bytes
-}
 
 macro_rules! field_names {
     ($($name:ident $lower:literal,)*) => {
@@ -377,9 +453,30 @@ mod tests {
     }
 
     #[test]
-    fn ows_is_trimmed_at_both_ends_only() {
-        for (given, wanted) in [(" \ta b\t ", "a b"), ("", ""), (" ", ""), ("a", "a")] {
-            assert_eq!(trim_ows(given.as_bytes()), wanted.as_bytes());
+    fn pushed_fields_are_judged_and_classified() {
+        let mut list: FieldList<'_, 3> = FieldList::new();
+        for (name, value, wanted) in [
+            (&b""[..], &b"a"[..], FaultKind::FieldNameEmpty),
+            (b":path", b"a", FaultKind::FieldNameInvalid),
+            (b"a b", b"a", FaultKind::FieldNameInvalid),
+            ("\u{e9}".as_bytes(), b"a", FaultKind::FieldNameInvalid),
+            (b"a", b"a\r\nb", FaultKind::ControlByte),
+            (b"a", b"\0", FaultKind::ControlByte),
+            (b"a", b" b", FaultKind::FieldValuePadded),
+            (b"a", b"b\t", FaultKind::FieldValuePadded),
+        ] {
+            assert_eq!(list.push(name, value), Err(wanted.into()), "{name:?}");
         }
+        for (name, value) in [(&b"host"[..], &b"h"[..]), (b"x-a", b""), (b"Host", b"\xe9 b")] {
+            assert_eq!(list.push(name, value), Ok(()));
+        }
+        assert_eq!(list.push(b"a", b"b"), Err(FaultKind::TooManyFields.into()));
+        let table = list.table();
+        let ids: Vec<FieldName> = table.iter().map(|field| field.id).collect();
+        assert_eq!(ids, [FieldName::Host, FieldName::Other, FieldName::Host]);
+        assert!(table.has(FieldName::Host) && table.is_repeated(FieldName::Host));
+        assert!(!table.has(FieldName::Via));
+        assert_eq!(table.find(FieldName::Host), Some(&b"h"[..]));
+        assert_eq!(table.find_named("x-a"), Some(&b""[..]));
     }
 }

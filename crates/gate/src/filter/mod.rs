@@ -1,0 +1,98 @@
+//! Filters: they change the heads of responses on their way to the client.
+//! In: the calls of `ResponseSink` for one response. Out: the same calls, changed, on the sink behind.
+//! Never: is part of the path of a response that needs no filter: [`Filtered::Plain`], or no adaptor at all.
+//! Invariant: a filter keeps the order of calls that `wire::message::ResponseSink` requires.
+//!
+//! To add a filter on heads (compression, header rewriting, a script):
+//! - Write `filter/NAME.rs`: a struct with the sink `S` behind it and the settings, and `impl<S: ResponseSink>
+//!   ResponseSink` for it. Pass every call on, and change only what the filter is about. [`hsts::Hsts`] is the
+//!   pattern: it drops a field in `field` and adds one in `length`.
+//! - Decide in `begin` whether the response is concerned: interim responses (1xx) also pass filters.
+//! - A filter that changes the body replaces the length there: `length(BodyLength::Streamed)` if the new length is
+//!   not known. It decides before `length` is called, from the fields that passed it, and withholds the
+//!   Content-Length, Content-Encoding, ETag or Accept-Ranges that are no longer true. The carrier then asks the
+//!   filter for the body; a filter on bodies is a second trait, which does not exist yet.
+//! - Add a variant to [`Filtered`], or put the new filter around or inside another one. The filter that must see
+//!   the final fields is the innermost: `Outer<Inner<Carrier>>`.
+//! - The choice is made for each response where the sink is created (`server`: where it creates a
+//!   `ResponseEncoder`), from values prepared at start.
+//! - Test it with the recording sink of `gate/tests/sink/`.
+
+pub mod hsts;
+
+use tidegate_wire::message::{BodyLength, ResponseSink};
+
+use hsts::Hsts;
+
+/// A sink with the filters of one response. Each call costs a branch; where that matters, the caller uses the
+/// sink or the filter itself.
+#[derive(Debug)]
+pub enum Filtered<'a, S> {
+    /// No filter.
+    Plain(S),
+    /// The policy for Strict-Transport-Security.
+    Hsts(Hsts<'a, S>),
+}
+
+impl<'a, S: ResponseSink> Filtered<'a, S> {
+    /// The sink with the filter for `hsts`, or without a filter if that is empty.
+    #[must_use]
+    pub const fn new(sink: S, hsts: &'a str) -> Self {
+        if hsts.is_empty() { Self::Plain(sink) } else { Self::Hsts(Hsts::new(sink, hsts)) }
+    }
+
+    /// The sink behind the filters.
+    pub const fn sink(&self) -> &S {
+        match self {
+            Self::Plain(sink) => sink,
+            Self::Hsts(filter) => filter.sink(),
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $sink:ident => $call:expr) => {
+        match $self {
+            Filtered::Plain($sink) => $call,
+            Filtered::Hsts($sink) => $call,
+        }
+    };
+}
+
+impl<S: ResponseSink> ResponseSink for Filtered<'_, S> {
+    fn begin(&mut self, status: u16, reason: &str) {
+        each!(self, sink => sink.begin(status, reason));
+    }
+
+    fn field(&mut self, name: &str, value: &[u8]) {
+        each!(self, sink => sink.field(name, value));
+    }
+
+    fn field_u64(&mut self, name: &str, value: u64) {
+        each!(self, sink => sink.field_u64(name, value));
+    }
+
+    fn field_with(&mut self, name: &str, compose: impl FnOnce(&mut Vec<u8>)) {
+        each!(self, sink => sink.field_with(name, compose));
+    }
+
+    fn length(&mut self, length: BodyLength) {
+        each!(self, sink => sink.length(length));
+    }
+
+    fn takes_trailers(&self) -> bool {
+        each!(self, sink => sink.takes_trailers())
+    }
+
+    fn switch<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>) {
+        each!(self, sink => sink.switch(protocols));
+    }
+
+    fn end(&mut self) {
+        each!(self, sink => sink.end());
+    }
+
+    fn content(&mut self, pieces: &[&[u8]]) {
+        each!(self, sink => sink.content(pieces));
+    }
+}

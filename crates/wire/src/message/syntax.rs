@@ -1,0 +1,61 @@
+//! The characters of field names and values, the same for every version (RFC 9110 sections 5.5 and 5.6).
+//! In: bytes of a name or a value. Out: whether they are allowed; a value without the whitespace around it.
+//! Never: knows a line end or a length; those belong to the protocols.
+
+/// tchar of RFC 9110 section 5.6.2.
+#[inline]
+pub(crate) const fn is_token_char(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
+}
+
+/// Whether `bytes` are a token (RFC 9110 section 5.6.2).
+#[inline]
+pub(crate) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&byte| is_token_char(byte))
+}
+
+/// Whether a byte is allowed in a field value (RFC 9110 section 5.5).
+#[inline]
+pub(crate) const fn is_text(byte: u8) -> bool {
+    matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
+}
+
+/// `bytes` without the spaces and tabs around it (OWS of RFC 9110 section 5.6.3).
+pub(crate) const fn trim_ows(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = bytes {
+        bytes = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ows_is_trimmed_at_both_ends_only() {
+        for (given, wanted) in [(" \ta b\t ", "a b"), ("", ""), (" ", ""), ("a", "a")] {
+            assert_eq!(trim_ows(given.as_bytes()), wanted.as_bytes());
+        }
+    }
+}
