@@ -99,7 +99,8 @@ def tables(runs):
         return NOTHING
     day = time.strftime("%Y-%m-%d", time.gmtime(max(run["unix_seconds"] for run in shown)))
     lines += [
-        "Medians of paired rounds. In brackets: the multiple of the floor, ± half of its 95 % interval. Newest run:",
+        "Medians of paired rounds. In parentheses: the ratio to the floor, ± half the width of its 95 % confidence",
+        "interval. Newest run:",
         f"{day}. `benches/results/` has all measurements with spreads, program versions and the machine.",
         "",
     ]

@@ -4,11 +4,12 @@
 For each flood and number of slots, both proxies run with one thread, the same limit of connections and the same origin.
 20 kept clients ask 10 times a second each, alternately a response of the proxy's route to the origin; 5 new clients a
 second connect, ask once and leave. After a second of calm the flood begins: one process opens connections as fast as the
-proxy takes them, up to 3000 at a time, and wastes them in its own way. The table has the latencies of kept and new clients
+system allows, with 3000 open, and wastes them in its own way (FLOODS). The table has the latencies of kept and new clients
 during the flood (a request counts from the time when it was due, a reconnect included) and what failed.
 
-    scripts/floods.py [--tidegate PATH] [--slots 64,1000] [--floods silent,head,...] [--seconds 5]
+    scripts/floods.py [--tidegate PATH] [--slots 64,1000] [--floods silent,half,...] [--seconds 5]
 
+With FLOODS_TRACE=1 in the environment, every request that failed or took more than 100 ms is printed.
 Needs only the standard library, `haproxy` and `openssl`. Uses free ports of 127.0.0.1 and no other hosts.
 """
 import argparse
@@ -21,6 +22,7 @@ import resource
 import select
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -31,7 +33,18 @@ OPEN_MAX = 3000
 PATIENCE_S = 10
 LARGE_BYTES = 16 << 20
 SMALL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-FLOODS = ["none", "silent", "head", "tls", "idle", "pools", "slow", "closed"]
+FLOODS = {
+    "none": "no flood",
+    "silent": "send nothing",
+    "half": "send half a head, then nothing",
+    "drip": "send a head byte by byte, without end",
+    "tls": "send the begin of a TLS handshake",
+    "again": "ask once, close and connect again",
+    "idle": "ask once and stay",
+    "pools": "ask two pools once each and stay",
+    "slow": "ask for a large body and do not read it",
+    "closed": "ask with Connection: close, and do not close",
+}
 TIDEGATE = """
 [server]
 workers = 1
@@ -124,7 +137,9 @@ def attack(kind, port, tls_port, until):
     request = b"GET %s HTTP/1.1\r\nHost: a\r\n%s\r\n"
     first = {
         "silent": b"",
-        "head": b"G",
+        "half": b"GET / HTTP/1.1\r\nHo",
+        "drip": b"G",
+        "again": request % (b"/", b""),
         "tls": bytes([22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]),
         "idle": request % (b"/", b""),
         "pools": request % (b"/", b""),
@@ -132,8 +147,8 @@ def attack(kind, port, tls_port, until):
         "closed": request % (b"/", b"Connection: close\r\n"),
     }[kind]
     address = ("127.0.0.1", tls_port if kind == "tls" else port)
-    poll, conns, opened = select.epoll(), {}, 0
-    read = kind in ("idle", "pools", "closed")
+    poll, conns, dripped = select.epoll(), {}, 0
+    read = kind in ("again", "idle", "pools", "closed")
 
     def drop(fd):
         conns.pop(fd)[0].close()
@@ -141,7 +156,10 @@ def attack(kind, port, tls_port, until):
     while time.monotonic() < until:
         for _ in range(64):
             if len(conns) >= OPEN_MAX:
-                break
+                # The first ones stay; the last ones are reset, so that the flood goes on at full speed.
+                conn, _ = conns.popitem()[1]
+                conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                conn.close()
             conn = socket.socket()
             conn.setblocking(False)
             if kind == "slow":
@@ -152,8 +170,7 @@ def attack(kind, port, tls_port, until):
                 break
             conns[conn.fileno()] = [conn, 0]
             poll.register(conn, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET | select.EPOLLRDHUP)
-            opened += 1
-        for fd, event in poll.poll(0.001 if len(conns) >= OPEN_MAX else 0, 1024):
+        for fd, event in poll.poll(0, 1024):
             if fd not in conns:
                 continue
             entry = conns[fd]
@@ -168,20 +185,25 @@ def attack(kind, port, tls_port, until):
                         entry[0].send(first)
                 elif event & select.EPOLLIN and read:
                     entry[0].recv(4096)
-                    if kind == "pools" and entry[1] == 1:
+                    if kind == "again":
+                        drop(fd)
+                    elif kind == "pools" and entry[1] == 1:
                         entry[1] = 2
                         entry[0].send(request % (b"/other", b""))
             except OSError:
                 drop(fd)
-        if kind == "head" and conns:
+        if kind == "drip" and conns:
             # Every head goes on byte by byte.
-            for entry in list(conns.values())[: 64]:
+            fds = list(conns)
+            for fd in fds[dripped % len(fds) :][:64]:
+                entry = conns[fd]
                 if 0 < entry[1] < 1000:
                     entry[1] += 1
                     try:
                         entry[0].send(b"G")
                     except OSError:
                         pass
+            dripped += 64
     os._exit(0)
 
 
@@ -208,7 +230,9 @@ async def measure_clients(port, began, seconds, results):
                         line = line or await connect()
                         status = await ask(line)
                         break
-                    except (OSError, asyncio.IncompleteReadError):
+                    except (OSError, asyncio.IncompleteReadError) as error:
+                        if os.environ.get("FLOODS_TRACE"):
+                            print(f"{time.monotonic() - began:.3f} {kind} {error!r} after {time.monotonic() - due:.3f}")
                         if line:
                             line[1].close()
                         line, reconnects = None, reconnects + 1
@@ -221,6 +245,8 @@ async def measure_clients(port, began, seconds, results):
                 line[1].close()
             line = None
         latency = time.monotonic() - due
+        if os.environ.get("FLOODS_TRACE") and latency > 0.1:
+            print(f"{time.monotonic() - began:.3f} {kind} {status} {latency:.3f}")
         results.append((kind, due, latency if status == 200 else None, reconnects))
         return line
 
@@ -265,7 +291,7 @@ def play(name, flood, slots, seconds, options, place):
     }
     config = place / name
     config.write_text((TIDEGATE if name == "tidegate" else HAPROXY).format(**values))
-    command = [options.tidegate, "run", config] if name == "tidegate" else ["haproxy", "-db", "-f", config]
+    command = [options.tidegate, "run", "-c", config] if name == "tidegate" else ["haproxy", "-db", "-f", config]
     origin = multiprocessing.Process(target=serve_origin, args=(origin_socket,), daemon=True)
     origin.start()
     proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

@@ -21,8 +21,8 @@ SCRIPT_SECONDS_MAX = 300
 # Why conversations fail, by a name that the table uses.
 REASONS = {
     "alert": (
-        "rustls rejects the message, with another fatal alert than the script expects. The connection ends either "
-        "way (RFC 8446 section 6.2)"
+        "rustls rejects the message with a fatal alert other than the one that the script expects. The connection "
+        "ends either way (RFC 8446 section 6.2)"
     ),
     "algorithms": (
         "the conversation needs a cipher suite, signature scheme or group that rustls does not implement: key "
@@ -49,7 +49,7 @@ REASONS = {
     "known": "the list of unknown values contains one that is known by now: the group X25519MLKEM768, an extension",
     "large": "handshake messages over 64 KiB are rejected (decode_error): a bound of memory for each connection",
     "lenient": (
-        "rustls ignores the deviation and goes on: other values of legacy_version, a second ClientHello with its "
+        "rustls ignores the deviation and continues: other values of legacy_version, a second ClientHello with its "
         "extensions in another order, obsolete groups beside known ones (RFC 8446 sections 4.1.2 and 4.2.7); a "
         "renegotiation_info that is not empty, although RFC 5746 section 3.6 demands an alert (there is no "
         "renegotiation that it could be for)"

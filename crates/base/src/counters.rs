@@ -1,7 +1,7 @@
 //! Counters: each worker has one block of them; a reader sums the blocks of all workers.
 //! In: `add` and `sub` by the worker that owns the block. Out: `load` by any thread.
 //! Invariant: only the owning worker writes to a block, so a plain load and store are enough (the data
-//! path needs no lock prefix). A block is padded so that it shares no cache line.
+//! path needs no lock prefix). A block is padded so that two blocks never share a cache line.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

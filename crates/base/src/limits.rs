@@ -7,7 +7,7 @@ pub const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// Initial capacity of a pooled input or output buffer; most responses fit into it.
 pub const SMALL_BUFFER_BYTES: usize = 4 * 1024;
 /// The server's producers (responses, forwarded bodies, tunnels) stop at this much pending output of a
-/// connection, unless a flush empties it, and go on when the output has drained.
+/// connection, unless a flush empties it, and continue when the output has drained.
 pub const OUTPUT_PAUSE_BYTES: usize = 16 * 1024;
 /// The TLS layer stops collecting the records of large sends at this much pending output of a connection
 /// and flushes them at once instead of at the turn's end; no producer is paused by this.
@@ -36,10 +36,10 @@ pub const RESPONSE_FIELDS_MAX: usize = 256;
 /// How many empty lines may precede a start line. RFC 9112 section 2.2 asks servers to ignore at least one
 /// before a request, because old clients sent one after the body of a POST.
 pub const EMPTY_LINES_MAX: usize = 8;
-/// Limit of one chunk extension (RFC 9112 section 7.1.1 says that a server ought to limit them).
+/// Limit of one chunk extension (RFC 9112 section 7.1.1: a server ought to limit them).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
-/// How many bytes the chunk extensions of a message may exceed its body so far. Without this limit, a flood
-/// of tiny chunks with long extensions would cost reading and forward almost nothing.
+/// By how many bytes the chunk extensions of a message may exceed its body so far. Without this limit, tiny chunks
+/// with long extensions would make a worker read many bytes of which it forwards almost none.
 pub const CHUNK_EXTENSION_EXCESS_BYTES_MAX: usize = 16 * 1024;
 /// Limit of a trailer section.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
@@ -49,9 +49,9 @@ pub const REQUEST_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// Connections that a worker accepts from a listener in one turn before it goes on to other work.
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
-/// Bytes that a worker receives from one connection in one turn before it serves the others.
+/// Bytes that a worker receives from one connection in one turn before it serves other connections.
 pub const RECEIVE_BYTES_PER_TURN_MAX: usize = 4 * READ_BUFFER_BYTES;
-/// Messages that a worker's mailbox holds; a full mailbox returns further ones to the sender.
+/// Messages that a worker's mailbox holds; a full mailbox returns the message to the sender.
 pub const MAILBOX_LENGTH_MAX: usize = 4096;
 /// Messages that a worker takes from its mailbox in one turn.
 pub const MAILS_PER_TURN_MAX: usize = 256;

@@ -42,7 +42,8 @@ pub const fn mix64(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// FNV-1a over `bytes`, then mixed: a fixed hash for short keys. It does not resist chosen collisions.
+/// FNV-1a over `bytes`, then mixed: a fixed hash for short keys. An attacker who
+/// chooses the keys can force collisions.
 #[must_use]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

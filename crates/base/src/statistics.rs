@@ -1,7 +1,7 @@
-//! Medians and their uncertainty, for a small number of paired rounds, not for latencies.
+//! Medians and their uncertainty, for a small number of paired rounds. Not meant for latencies.
 //! In: one number for each round, and a seed. Out: a median with its bootstrap interval.
-//! Never: assumes a normal distribution; draws randomness of its own: the same numbers and seed give the same
-//! interval.
+//! Never: assumes a normal distribution; uses randomness other than the seed. The same numbers and seed give the
+//! same interval.
 //! Source: percentile bootstrap (Efron 1979).
 
 use crate::Prng;
@@ -21,7 +21,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Without finite values nothing is known.
+    /// The estimate if there are no finite values.
     const UNKNOWN: Self = Self { median: f64::NAN, low: f64::NAN, high: f64::NAN };
 
     /// The median of the finite `values` with its interval.

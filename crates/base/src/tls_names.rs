@@ -1,5 +1,5 @@
-//! The names of TLS algorithms in the configuration and in `wire`, in one place, because `config` may not import
-//! `wire`.
+//! The names of TLS algorithms. They are in this crate because `config` and `wire` both need them, and `config` may
+//! not import `wire`.
 //! In: nothing. Out: names, in order of preference.
 //! Invariant: `wire::tls` has an algorithm for each name, in the same order (const asserts there).
 

@@ -3,7 +3,7 @@
 //! In: a dense key (a slot's index) and a moment. Out: the keys whose moment has passed.
 //! Never: fires a key early. A key fires at most one tick (8.4 ms) late relative to `advance`.
 //! Limits: 4 levels of 64 buckets cover 39 hours. A key due later waits in the last bucket of the top level
-//! and is sorted again when the wheel reaches that bucket.
+//! and is placed again when the wheel reaches that bucket.
 //! Invariant: a key is in at most one bucket. A bucket's bit is set exactly while its list is not empty.
 
 use crate::time::Moment;
@@ -35,7 +35,7 @@ const EMPTY: Node = Node { next: NONE, previous: NONE, tick: 0, bucket: OUT };
 
 /// A hierarchical timer wheel over dense keys.
 pub struct Wheel {
-    /// By key.
+    /// The state of each key, indexed by key.
     nodes: Vec<Node>,
     /// The first key of each bucket's list, or `NONE`.
     heads: [u32; LEVELS * BUCKETS],
@@ -133,7 +133,7 @@ impl Wheel {
         (self.scheduled > 0).then(|| Moment::from_nanos(self.next_busy_tick() << TICK_BITS))
     }
 
-    /// The first tick after the current one at which a bucket is due or must be sorted into finer buckets.
+    /// The first tick after the current one at which a bucket is due or must be redistributed to finer buckets.
     fn next_busy_tick(&self) -> u64 {
         let mut best = u64::MAX;
         for level in 0..LEVELS {
@@ -150,7 +150,7 @@ impl Wheel {
         best
     }
 
-    /// Sorts the coarser buckets that begin at the current tick into finer buckets.
+    /// Redistributes the coarser buckets that begin at the current tick to finer buckets.
     fn cascade(&mut self) {
         for level in (1..LEVELS).rev() {
             let shift = LEVEL_BITS * level as u32;

@@ -66,7 +66,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
     }
 }
 
-/// Prints on stderr why nothing ran.
+/// Prints on stderr why the command could not run.
 fn usage_error(message: &str) -> ExitCode {
     eprintln!("tidegate: {message}");
     ExitCode::from(2)
@@ -84,7 +84,7 @@ fn run_floor(args: &FloorArgs) -> ExitCode {
             crate::machine::allowed_cpus()
         ));
     }
-    // If the limit cannot be raised it applies to each thread: further connections wait in the backlog.
+    // If this fails, the current limit applies to each thread, and further connections wait in the backlog.
     let _ = crate::machine::raise_descriptor_limit();
     let role = match (args.proxy, args.body_bytes) {
         (Some(origin), _) => Role::Proxy(origin),
@@ -106,7 +106,7 @@ fn run_floor(args: &FloorArgs) -> ExitCode {
         Err(error) => return usage_error(&format!("--listen {listen}: {error}")),
     };
     let mut stdout = io::stdout();
-    // The reader of stdout may be gone; the server serves nevertheless.
+    // The server also runs if stdout is closed.
     let _ = writeln!(stdout, "listening on {}", floor.address()).and_then(|()| stdout.flush());
     let served = if args.threads == 1 { floor.serve() } else { floor.serve_on(args.threads) };
     match served {

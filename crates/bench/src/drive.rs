@@ -1,6 +1,6 @@
 //! A complete run on real sockets: the threads, their reactors, and the CPU time that client and server used.
 //! In: a `Job`. Out: an `Outcome`, and a `Tick` a few times a second for the progress display.
-//! Never: starts a run for which descriptors or ports do not suffice.
+//! Never: starts a run without enough descriptors or ports for it.
 //! Limits: `plan::THREADS_MAX`. Invariant: every thread has its own descriptor table where the kernel allows
 //! it.
 
@@ -21,17 +21,17 @@ use tidegate_reactor::worker;
 use tidegate_reactor::{EpollReactor, Waker, make_wakers};
 use tidegate_secure::{TlsLayer, TlsPlan};
 
-/// Descriptors that a thread needs besides the connections of the plan.
+/// Descriptors that a thread needs in addition to the connections of the plan.
 const DESCRIPTORS_SPARE: u64 = 64;
-/// A server that sends no response for this long until the end of the run has stopped responding.
+/// A server that sent no response during at least this last part of the run has stopped responding.
 const SILENCE_MIN: Duration = Duration::from_millis(1000);
-/// The curves of a run up to this long have a point for each tick; those of longer runs one for each second.
+/// A run up to this long has a point for each tick in its curves; a longer run has one for each second.
 const SHORT_MAX: Duration = Duration::from_secs(12);
 /// Time between the threads' publishing and the tick that reads the published figures.
 const TICK_AFTER: Duration = Duration::from_millis(60);
 /// Time from the threads' start to the plan's start, so that all threads begin together.
 const HEAD_START: Duration = Duration::from_millis(2);
-/// The same with TLS: drawing a thread's first random numbers takes the library up to a tenth of a second.
+/// The same with TLS: the library takes up to a tenth of a second to generate a thread's first random numbers.
 const TLS_HEAD_START: Duration = Duration::from_millis(250);
 
 /// Everything that a run needs.
@@ -41,7 +41,7 @@ pub struct Job {
     pub plan: Plan,
     /// The requests.
     pub mix: RequestMix,
-    /// The server of each authority of the mix.
+    /// The servers, indexed by the authorities of the mix.
     pub targets: Vec<Target>,
     /// The TLS settings; `None` if no target uses TLS.
     pub tls: Option<TlsPlan>,
@@ -62,7 +62,7 @@ pub struct Job {
 pub struct Reference {
     /// The requests.
     pub mix: RequestMix,
-    /// The server of each authority of the mix.
+    /// The servers, indexed by the authorities of the mix.
     pub targets: Vec<Target>,
     /// The TLS settings; `None` if no target uses TLS.
     pub tls: Option<TlsPlan>,
@@ -296,7 +296,7 @@ impl Load<'_> {
             draw_first_random(plan);
         }
         let share = self.plan.share(number);
-        // As many connections again may be closing while their replacements connect.
+        // While new connections are established, as many old ones may still be closing.
         let socks_max = share.connections as usize * 2 + 1024;
         let mut reactor = EpollReactor::new(socks_max, waker)
             .map_err(|error| format!("cannot create an epoll instance: {error}"))?;
@@ -490,13 +490,13 @@ impl<'a> Monitor<'a> {
         interval.errors > 0
     }
 
-    /// When the last response arrived, if the server sent none from then to the end of the run.
+    /// When the last response arrived, if the server then sent no response until the end of the run.
     fn silent_since(&self, tally: &Tally, was_stopped: bool) -> Option<Duration> {
         let silence = self.ticked.saturating_sub(self.responded);
         let errors = &tally.errors;
         let failed =
             errors.connect + errors.reset + errors.closed + errors.timeout + errors.tls > 0;
-        // A server that takes its time within the timeout is slow, not gone.
+        // A server that responds within the timeout is slow; it has not stopped.
         let hangs = tally.unanswered > 0 && silence >= self.job.plan.timeout;
         let is_gone =
             tally.requests > 0 && !was_stopped && silence >= SILENCE_MIN && (failed || hangs);
@@ -511,14 +511,14 @@ impl<'a> Monitor<'a> {
         was_stopped: bool,
     ) -> Outcome {
         let has_counted = finished.iter().any(|one| one.has_counted);
-        // If some threads reached the measured time, those that were stopped before it are left out.
+        // If some threads reached the measured time, threads that were stopped before it are left out.
         finished.retain(|one| one.has_counted == has_counted);
         let mut tally = Tally::default();
         for one in &finished {
             tally.add(&one.tally);
         }
         if self.job.plan.pace == Pace::Closed {
-            // A closed loop has no planned send times, so both are the same.
+            // A closed loop has no planned send times, so latency equals service time.
             tally.latency = tally.service.clone();
         }
         let counted = finished.iter().map(|one| one.counted).max().unwrap_or_default();
@@ -596,7 +596,7 @@ fn reference_plan(plan: &Plan, reference: &Reference) -> Plan {
     }
 }
 
-/// Checks before the run that descriptors and ports suffice.
+/// Checks before the run that there are enough descriptors and ports.
 fn check_capacity(job: &Job) -> Result<(), String> {
     let plan = &job.plan;
     let limit = machine::raise_descriptor_limit();
@@ -620,7 +620,7 @@ fn check_capacity(job: &Job) -> Result<(), String> {
     Ok(())
 }
 
-/// The argument with which `limit` descriptors per thread suffice; empty if there is none.
+/// Suggests an argument with which `limit` descriptors per thread are enough; empty if there is none.
 fn within_limit(plan: &Plan, limit: u64) -> String {
     let room = limit.saturating_sub(DESCRIPTORS_SPARE);
     if room == 0 {
@@ -767,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn server_that_stops_responding_is_not_a_saturated_client() {
+    fn server_that_stops_responding_does_not_count_as_client_saturation() {
         use std::io::{Read as _, Write as _};
         const ANSWERED: usize = 20;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -797,7 +797,7 @@ mod tests {
     }
 
     #[test]
-    fn first_error_ends_the_run_if_asked() {
+    fn first_error_ends_the_run_if_requested() {
         let plan = Plan { duration: Some(Duration::from_secs(60)), ..Plan::default() };
         let address = crate::process::free_address().unwrap();
         let job = Job { stops_at_error: true, ..job(address, plan) };

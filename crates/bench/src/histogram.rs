@@ -68,7 +68,7 @@ impl Times {
         self.histogram.len()
     }
 
-    /// The time that `percent` of all times did not exceed, microseconds; 0 if the histogram is empty.
+    /// The time that `percent` of all times did not exceed, in microseconds; 0 if the histogram is empty.
     #[must_use]
     pub fn percentile_us(&self, percent: f64) -> f64 {
         if self.histogram.is_empty() {
@@ -77,9 +77,9 @@ impl Times {
         self.histogram.value_at_quantile(percent / 100.0) as f64 / 1000.0
     }
 
-    /// Whether there are enough times for this percentile: with 95 % confidence at least one of them exceeds
-    /// it. Otherwise the figure would only repeat the longest time. Needed are 5 times for the median, 299 for
-    /// p99, 2,995 for p99.9. The longest time (100) needs one.
+    /// Whether there are enough samples to report this percentile, i.e. with 95 % confidence at least one sample
+    /// exceeds it; with fewer, the figure would only repeat the maximum. The median needs 5 samples, p99 299,
+    /// p99.9 2,995. The maximum (percentile 100) needs one sample.
     #[must_use]
     pub fn carries(&self, percent: f64) -> bool {
         const CONFIDENCE: f64 = 0.95;
@@ -92,13 +92,13 @@ impl Times {
         count > 0 && none_above <= 1.0 - CONFIDENCE
     }
 
-    /// The percentile if there are enough times for it, microseconds.
+    /// The percentile in microseconds, if there are enough samples to report it.
     #[must_use]
     pub fn carried_us(&self, percent: f64) -> Option<f64> {
         self.carries(percent).then(|| self.percentile_us(percent))
     }
 
-    /// The longest time, microseconds; 0 if the histogram is empty.
+    /// The longest time, in microseconds; 0 if the histogram is empty.
     #[must_use]
     pub fn max_us(&self) -> f64 {
         if self.histogram.is_empty() { 0.0 } else { self.histogram.max() as f64 / 1000.0 }
@@ -117,13 +117,13 @@ impl Times {
         Duration::from_nanos(sum)
     }
 
-    /// The mean, microseconds; 0 if the histogram is empty.
+    /// The mean, in microseconds; 0 if the histogram is empty.
     #[must_use]
     pub fn mean_us(&self) -> f64 {
         if self.histogram.is_empty() { 0.0 } else { self.histogram.mean() / 1000.0 }
     }
 
-    /// Points of the percentile curve, finer towards the end: percent and microseconds.
+    /// Points of the percentile curve as percent and microseconds, closer together towards 100 %.
     #[must_use]
     pub fn curve(&self) -> Vec<(f64, f64)> {
         let mut points = Vec::new();

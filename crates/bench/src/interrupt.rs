@@ -55,7 +55,7 @@ fn watch(mut act: impl FnMut() + Send + 'static) {
 fn register() -> io::Result<UnixStream> {
     let (signals, handler) = UnixStream::pair()?;
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        // A signal that this process was started to ignore stays ignored (under nohup(1), for example).
+        // A signal that was ignored when this process was started stays ignored, for example under nohup(1).
         let is_ignored = match signal {
             Signal::HUP => signals::is_ignored(signals::Signal::HangUp),
             Signal::INT => signals::is_ignored(signals::Signal::Interrupt),

@@ -1,7 +1,7 @@
 //! The load generator: plan, client, report, and the comparison with other servers.
 //! In: a command line. Out: figures, and how each was measured.
-//! Never: imports `server`, `gate`, `push` or `lua`; reports a figure that the client itself limited without
-//! a warning.
+//! Never: imports `server`, `gate`, `push` or `lua`; reports, without a warning, a figure that was
+//! limited by the client.
 //! Limits: `plan::CONNECTIONS_MAX`, `plan::THREADS_MAX`, `plan::PIPELINE_MAX`.
 #![forbid(unsafe_code)]
 

@@ -17,16 +17,16 @@ pub struct NetworkUse {
     pub packets_in: u64,
     /// Packets sent.
     pub packets_out: u64,
-    /// Bytes received, with the headers of the link.
+    /// Bytes received, including link-layer headers.
     pub bytes_in: u64,
-    /// Bytes sent, with the headers of the link.
+    /// Bytes sent, including link-layer headers.
     pub bytes_out: u64,
     /// Soft interrupts for receiving and sending (NET_RX, NET_TX), on all CPUs.
     pub soft_interrupts: u64,
 }
 
 impl NetworkUse {
-    /// The present counts; zero where a file is missing.
+    /// The current counts; zero where a file is missing.
     #[must_use]
     pub fn now() -> Self {
         let devices = fs::read_to_string("/proc/net/dev").unwrap_or_default();
@@ -39,7 +39,7 @@ impl NetworkUse {
         for (_, numbers) in devices.lines().filter_map(|line| line.split_once(':')) {
             let numbers: Vec<u64> =
                 numbers.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
-            // Columns (proc(5)): 8 about received packets, then 8 about sent ones; bytes, packets ...
+            // Columns (proc(5)): 8 for received packets (bytes, packets, ...), then 8 for sent packets.
             if let [bytes_in, packets_in, _, _, _, _, _, _, bytes_out, packets_out, ..] =
                 numbers[..]
             {
@@ -119,7 +119,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// The CPU time and context switches since `earlier`, and the present memory.
+    /// The CPU time and context switches since `earlier`, and the current memory.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -147,14 +147,14 @@ pub fn spent(pid: u32) -> Option<Spent> {
     found.then_some(sum)
 }
 
-/// Fields 14 to 17 of proc(5): utime, stime, and both for children that ended and were waited for. Without
-/// the children, the time of a worker process would be lost when it ends (some servers replace their
-/// workers).
+/// The sum of fields 14 to 17 of proc(5): utime and stime, of the process and of its children that ended and were
+/// waited for. Without the children, the time of a worker process would be lost when it ends (some servers
+/// replace their workers).
 fn ticks_with_ended_children(stat: &str) -> u64 {
     let Some((_, rest)) = stat.rsplit_once(')') else {
         return 0;
     };
-    // Counted from the field after the name, which is field 3.
+    // `rest` begins with field 3, so field 14 is 11 fields later.
     let fields = rest.split_ascii_whitespace().skip(11).take(4);
     fields.filter_map(|text| text.parse::<u64>().ok()).sum()
 }
@@ -225,14 +225,14 @@ fn clock(id: rustix::time::ClockId) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// CPU time of child processes that ended and were waited for.
+/// CPU time of this process's children that ended and were waited for.
 #[must_use]
 pub fn children_cpu_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let Some((_, rest)) = stat.rsplit_once(')') else {
         return Duration::ZERO;
     };
-    // Fields 16 and 17 of proc(5), counted from the field after the name: cutime and cstime.
+    // Fields 16 and 17 of proc(5): cutime and cstime. `rest` begins with field 3.
     let fields = rest.split_ascii_whitespace().skip(13).take(2);
     ticks(fields.filter_map(|text| text.parse::<u64>().ok()).sum())
 }

@@ -11,7 +11,7 @@ use tidegate_base::{Prng, Span};
 pub const CONNECTIONS_MAX: u32 = 4_000_000;
 /// Largest number of threads of one run.
 pub const THREADS_MAX: u16 = 256;
-/// Requests in flight on one connection.
+/// Largest number of requests in flight on one connection.
 pub const PIPELINE_MAX: u16 = 1024;
 /// Largest number of source addresses of one run.
 pub const SOURCES_MAX: usize = 65_536;
@@ -23,9 +23,9 @@ pub struct Plan {
     pub connections: u32,
     /// Number of threads; each has its own connections.
     pub threads: u16,
-    /// How long requests are sent after warm-up and ramp; `None`: `requests` ends the run.
+    /// How long requests are sent after warm-up and ramp; `None` if only `requests` ends the run.
     pub duration: Option<Span>,
-    /// Number of requests to send; `None`: `duration` ends the run.
+    /// Number of requests to send; `None` if only `duration` ends the run.
     pub requests: Option<u64>,
     /// Time at the start that is not measured.
     pub warm_up: Span,
@@ -37,7 +37,7 @@ pub struct Plan {
     pub requests_per_connection: Option<u64>,
     /// Pause of a connection after a response (closed loop only), ±3 %.
     pub think: Span,
-    /// Requests in flight on one connection.
+    /// Number of requests in flight on each connection.
     pub pipeline: u16,
     /// Time limit for a request and for a connection attempt.
     pub timeout: Span,
@@ -76,14 +76,14 @@ pub enum Pace {
     Total {
         /// Requests per second.
         per_second: f64,
-        /// How they are spaced.
+        /// How the requests are spaced.
         arrivals: Arrivals,
     },
     /// Open loop: a rate on each connection.
     PerConnection {
         /// Requests per second.
         per_second: f64,
-        /// How they are spaced.
+        /// How the requests are spaced.
         arrivals: Arrivals,
     },
 }
@@ -91,18 +91,18 @@ pub enum Pace {
 /// The spacing of the requests of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// Evenly.
+    /// Evenly spaced.
     Constant,
-    /// Randomly, as independent users would send: exponential gaps.
+    /// Randomly spaced with exponential gaps, like requests of independent users.
     Poisson,
 }
 
 /// One thread's part of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Number of the thread.
+    /// Index of the thread, from 0.
     pub thread: u16,
-    /// Number of its first connection among all.
+    /// Number of this thread's first connection, counted over all threads.
     pub connection_first: u32,
     /// Number of connections.
     pub connections: u32,
@@ -191,8 +191,8 @@ pub struct Schedule {
     /// Length of the ramp, seconds.
     ramp_s: f64,
     arrivals: Arrivals,
-    /// Place of the next send time, as the number of arrivals expected before it. The rate changes during the
-    /// ramp; this number does not depend on it. Never decreases.
+    /// Position of the next send time in the schedule: the number of arrivals expected before it. Unlike a time, it
+    /// advances evenly also during the ramp. Never decreases.
     position: f64,
     prng: Prng,
 }
@@ -216,7 +216,7 @@ impl Schedule {
         schedule
     }
 
-    /// The next planned send time, relative to the start.
+    /// Returns the next planned send time, relative to the start.
     pub fn next_arrival(&mut self) -> Span {
         let seconds = self.seconds_at(self.position);
         self.step();
@@ -224,8 +224,8 @@ impl Schedule {
         Span::from_secs_f64(seconds.min(1e9))
     }
 
-    /// Number of arrivals that are still to come before `end`. For Poisson arrivals: the next one and the
-    /// number expected after it.
+    /// Number of arrivals between the last one that was returned and `end`. For Poisson arrivals, an estimate: the
+    /// next one and the number expected after it.
     #[must_use]
     pub fn arrivals_before(&self, end: Span) -> u64 {
         let ahead = self.expected_until(end.as_secs_f64()) - self.position;

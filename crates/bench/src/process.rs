@@ -1,11 +1,12 @@
 //! Programs that a comparison starts on given CPUs, waits for, and stops.
 //! In: a command line. Out: a running process. When its `Running` is dropped, it and all its descendants end.
-//! Never: starts a program on a port that is in use: with SO_REUSEPORT a forgotten server would silently take
-//! a part of the load. Leaves no process behind, however this process ends, with one exception: after SIGKILL
-//! of this process, programs started through setpriv end, but their own children may survive.
+//! Never: starts a program on a port that is in use: with SO_REUSEPORT a server left running by mistake would
+//! silently take a part of the load.
 //! Limits: `START_MAX`, `STOP_MAX`.
-//! Invariant: a process group is in `STARTED` from its start until its leader is waited for, both under the
-//! lock. Its number therefore cannot belong to another group when it is signalled.
+//! Invariant: all started programs and their descendants end when this process ends. Only if this process is
+//! ended by SIGKILL, the children of a program may survive it; the program itself is then ended through setpriv.
+//! Invariant: a process group is in `STARTED` from its start until its leader is waited for. Both happen under
+//! the lock, so when a group is signalled, the kernel cannot have reused its number for another group.
 
 use crate::machine;
 use core::net::SocketAddr;
@@ -28,9 +29,9 @@ pub const START_MAX: Duration = Duration::from_secs(15);
 pub const STOP_MAX: Duration = Duration::from_secs(3);
 
 const POLL: Duration = Duration::from_millis(2);
-/// How long a listening program is watched: the first process of one that goes to the background ends here.
+/// How long a listening program is watched. A program that daemonizes is detected here: its first process exits.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How long a connection to a port may take before the port counts as silent.
+/// How long to wait for a connection to a port; a port without a connection by then is `Silent`.
 const PROBE_MAX: Duration = Duration::from_millis(300);
 /// Errors of connect that mean that nothing listens.
 const NO_LISTENER: [io::ErrorKind; 3] = [
@@ -49,7 +50,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command` on `cpus`, without input and output, in its own process group.
+    /// Starts `command` on `cpus` in its own process group, with its input and output discarded.
     ///
     /// # Errors
     /// If the program or the CPU does not exist.
@@ -97,8 +98,8 @@ impl Running {
         let mut started = started();
         if started.inherited.is_none() {
             started.inherited = Some(children(&[]).iter().map(|child| child.pid).collect());
-            // Orphaned processes become children of this process, where they can be found. Without this
-            // they end with their group, unless they left it.
+            // As the subreaper, this process becomes the parent of orphaned descendants, so that `stop_orphans`
+            // finds them. If the call fails, only descendants that stay in their process group are ended.
             let _ = process::set_child_subreaper(Pid::from_raw(1));
         }
         let before = machine::allowed_cpus();
@@ -109,7 +110,7 @@ impl Running {
         let group =
             pid_of(&child).ok_or_else(|| io::Error::other("the process has no process id"))?;
         started.groups.push(group);
-        // From here on dropping `running` ends the program, which takes the lock.
+        // Dropping `running` ends the program. The drop takes the lock, so the lock is released first.
         drop(started);
         let running = Self { child, group };
         unpinned?;
@@ -199,8 +200,8 @@ pub fn stop_all(patience: Duration) {
 struct Started {
     /// Running process groups, by the process id of their leader.
     groups: Vec<Pid>,
-    /// Children that existed before the first program was started; a shell that replaced itself with this
-    /// program by exec leaves its own. `None` before the first start.
+    /// Children that existed before the first program was started: a shell that runs this program by `exec`
+    /// passes its background processes on. They are never ended. `None` before the first start.
     inherited: Option<Vec<Pid>>,
 }
 
@@ -209,12 +210,12 @@ fn started() -> MutexGuard<'static, Started> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `command` under setpriv (util-linux), where installed: the kernel sends SIGTERM to the program when the
-/// thread that started it ends for any reason.
+/// Wraps `command` in setpriv (util-linux), if installed, so that the kernel sends SIGTERM to the program when
+/// the thread that started it ends for any reason.
 fn ended_with_this_process(command: &Command) -> io::Result<Command> {
     let program = command.get_program();
     let found = find_program(program).filter(|path| is_executable(path));
-    // Under setpriv a missing program would look like a program that exited early.
+    // Checked here, because setpriv would start and then exit, as if the program had exited early.
     let path = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such program"))?;
     let mut watched = match find_program("setpriv") {
         Some(setpriv) => {
@@ -326,7 +327,7 @@ fn pid_of(child: &Child) -> Option<Pid> {
 pub enum PortState {
     /// A connection was established.
     Open,
-    /// The port is in use but gives no connection: its backlog may be full.
+    /// The port is in use but does not complete connections: its backlog may be full.
     Silent,
     /// Connections are refused and the port can be bound.
     Free,
@@ -366,7 +367,7 @@ pub fn free_address() -> io::Result<SocketAddr> {
 }
 
 /// The path of `program`: the argument itself if it is a path, otherwise the file in PATH or in the usual
-/// directories of servers (sbin).
+/// sbin directories.
 #[must_use]
 pub fn find_program(program: impl AsRef<OsStr>) -> Option<PathBuf> {
     let program = Path::new(program.as_ref());

@@ -1,8 +1,7 @@
 //! A directory for the files of a comparison, removed when the comparison ends for any reason but SIGKILL.
 //! In: nothing. Out: a new directory that only this user can write, and that all users can traverse: servers
 //! read files in it after they drop root privileges.
-//! Never: uses an existing directory: names in a shared directory can be guessed, and created by another
-//! user.
+//! Never: uses an existing directory, because another user could guess its name and create it first.
 //! Limits: `TRIES_MAX`.
 
 use std::fs::{self, DirBuilder, File, Permissions};

@@ -58,7 +58,7 @@ impl Errors {
     }
 }
 
-/// A class and a description of its first failure for the operator.
+/// The name of a failure class, and a description of its first failure for the operator.
 pub type Note = (&'static str, String);
 
 /// The counts of one thread.
@@ -79,9 +79,9 @@ pub struct Tally {
     pub errors: Errors,
     /// Responses by the first digit of the status; index 0 is not used by valid statuses.
     pub statuses: [u64; 6],
-    /// Bytes of responses, heads included, without responses to requests that are not counted.
+    /// Bytes of counted responses, heads included.
     pub bytes_received: u64,
-    /// The bytes that arrived in the time of `in_time`.
+    /// Bytes of the responses that `in_time` counts.
     pub bytes_in_time: u64,
     /// Bytes of bodies.
     pub body_bytes: u64,
@@ -223,7 +223,7 @@ impl Tally {
         self.handshakes_full + self.handshakes_resumed
     }
 
-    /// Keeps `words` if there is no note of this class yet.
+    /// Adds a note for `class` if there is none yet.
     pub fn note(&mut self, class: &'static str, words: impl FnOnce() -> String) {
         if !self.notes.iter().any(|(noted, _)| *noted == class) {
             self.notes.push((class, words()));

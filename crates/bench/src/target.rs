@@ -69,7 +69,7 @@ impl Url {
             && self.host.eq_ignore_ascii_case(&other.host)
     }
 
-    /// Resolves the host, once before the run.
+    /// Resolves the host. Called once, before the run.
     ///
     /// # Errors
     /// A message for the operator.
@@ -160,7 +160,7 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RequestMix {
     requests: Vec<Request>,
-    /// A URL of each server. Each connection belongs to one authority.
+    /// One URL for each server. Each connection belongs to one authority.
     authorities: Vec<Url>,
     /// The requests of each authority; as long as `authorities`.
     choices: Vec<Choices>,
@@ -238,8 +238,8 @@ impl RequestMix {
     }
 
     /// The authority to which connection number `connection` of `connections` belongs. Authorities share the
-    /// connections by weight; adjacent connections differ, so that each thread and ramp includes all
-    /// authorities.
+    /// connections by weight. Adjacent connections get different authorities, so that each thread and each part of
+    /// a ramp covers all of them.
     #[must_use]
     pub fn authority_of(&self, connection: u32, connections: u32) -> u16 {
         let (Some(&sum), 2..) = (self.weights.last(), self.weights.len()) else {
@@ -275,7 +275,7 @@ impl RequestMix {
         Ok(counts)
     }
 
-    /// Picks the next request for that authority, by weight.
+    /// Picks the next request for `authority`, by weight.
     pub fn pick(&self, authority: u16, prng: &mut Prng) -> u16 {
         let choices = &self.choices[usize::from(authority)];
         match (&choices.numbers[..], choices.weights.last()) {
@@ -307,8 +307,8 @@ impl RequestMix {
     }
 }
 
-/// A step that visits each of `count` places once with large jumps: coprime to `count`, near its golden
-/// ratio.
+/// A step that is coprime to `count` and near `count` divided by the golden ratio. Stepping by it modulo `count`
+/// visits each number once, in large jumps.
 fn stride(count: u64) -> u64 {
     let divisor = |mut a: u64, mut b: u64| {
         while b > 0 {

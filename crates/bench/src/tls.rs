@@ -12,7 +12,8 @@ use tidegate_wire::tls::{
     SetupFault, SetupKind, TlsClock, Version,
 };
 
-/// Largest number of tickets that a thread keeps per server, so that as many connections can resume at once.
+/// Largest number of tickets that a thread keeps for each server. A ticket is used once, so this also limits how
+/// many connections can resume at the same time.
 const TICKETS_MAX: usize = 65_536;
 
 /// The TLS options for all `https:` URLs.
@@ -73,7 +74,7 @@ impl TlsOptions {
         }
     }
 
-    /// The same options for another server, without the server name of the load.
+    /// The same options without --sni, for a server other than the one under load.
     #[must_use]
     pub fn without_name(&self) -> Self {
         Self { server_name: None, ..self.clone() }
@@ -183,7 +184,7 @@ pub(crate) fn fault_in_words(fault: Fault) -> String {
         Fault::Certificate(CertificateFault::UnknownIssuer) => {
             "; give the issuer's certificate with --ca FILE, or use --accept-any-certificate"
         }
-        Fault::Certificate(_) => "; --accept-any-certificate accepts it nevertheless",
+        Fault::Certificate(_) => "; --accept-any-certificate accepts the certificate anyway",
         Fault::Incompatible | Fault::Alert(40 | 70) => {
             "; check --tls-version, --tls-ciphers and --tls-curves"
         }

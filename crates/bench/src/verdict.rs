@@ -1,4 +1,5 @@
-//! What besides the server shaped the figures of a run: a client that was too slow, or a host that gave it no CPU.
+//! Detects causes other than the server that affected the figures of a run: a client that was too slow, or a
+//! host that gave the client too little CPU time.
 //! In: the counts and the times that the client's threads used. Out: sentences for the report.
 //! Never: blames the client for the time that other programs or the hypervisor took from it.
 
@@ -11,16 +12,17 @@ use crate::tally::Tally;
 const BUSY_MAX: f64 = 0.95;
 /// A thread that waited for its CPU for more than this fraction of its time was disturbed.
 const DELAYED_MAX: f64 = 0.05;
-/// A shorter wait in total is not worth a warning, whatever its fraction of a short run.
+/// A thread that waited less than this in total gets no warning, even in a short run.
 const DELAY_MIN: Duration = Duration::from_millis(20);
 /// A late send is the client's own fault if one of its threads was busier than this fraction.
 const BUSY_LATE_MIN: f64 = 0.70;
-/// An open loop whose sends were later than this (p99) did not keep to its plan.
+/// An open loop whose p99 send lag is above this did not keep to its plan.
 const LATE_MAX_US: f64 = 1000.0;
-/// An open loop that left more than this fraction of its plan unsent did not keep to it, whatever the cause.
+/// An open loop that left more than this fraction of its requests unsent did not keep to its plan, whatever the
+/// cause.
 const UNSENT_MAX: f64 = 0.01;
 
-/// Whose fault it is if the figures are not the server's alone.
+/// The causes other than the server that affected the figures.
 pub(crate) struct Verdict {
     /// Reasons why the client itself limited the figures.
     pub(crate) saturated: Vec<String>,
@@ -31,7 +33,7 @@ pub(crate) struct Verdict {
 impl Verdict {
     /// A late send is the client's fault if its thread was busy. A thread that was ready but waited for its
     /// CPU, or that was late although it was mostly idle, was delayed by other programs or by the hypervisor.
-    /// If the server stopped responding, requests without a free connection are the server's doing.
+    /// If the server stopped responding, unsent requests are attributed to the server.
     pub(crate) fn new(
         tally: &Tally,
         threads: &[ThreadUse],

@@ -25,11 +25,11 @@ fn clock() -> TlsClock {
     clock
 }
 
-/// A certificate for `a.example`, issued by `name` and valid until that year, and the CA certificate for it.
+/// A self-signed certificate for `a.example` with the issuer name `name`, valid until 1 January of `last_year`, and
+/// its PEM text as the CA certificate that verifies it.
 fn issued_by(name: &str, last_year: i32) -> (CertificateFiles, Vec<u8>) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
-    // Each certificate is self-signed, with this name.
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
     params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
@@ -103,7 +103,7 @@ impl Server {
                 Session::Secure(session) => {
                     let was = session.is_established();
                     let (received, out) = (&mut connection.received, &mut connection.out);
-                    // An alert of the client is checked on the client's side.
+                    // Errors are ignored here: the tests check what the client reports about its alerts.
                     let _ = session.handle_bytes(&mut came, received, out);
                     if let (false, Some(facts)) = (was, session.facts()) {
                         let (full, resumed) = &mut self.handshakes;
@@ -129,7 +129,8 @@ fn address() -> Address {
     Address::Tcp("10.0.0.1:443".parse().unwrap())
 }
 
-/// Runs `plan`; returns the client's result, the server's count of requests, and its handshakes by kind.
+/// Runs `plan`; returns the client's result, the number of requests that the server saw, and its handshakes
+/// by kind.
 fn run_plan(
     plan: &Plan,
     tls: &TlsPlan,

@@ -231,7 +231,7 @@ fn open_loop_shows_a_stall_that_a_closed_loop_hides() {
     let open_plan = Plan { pace: open(500.0, Arrivals::Constant), ..base.clone() };
     let (open_loop, _) = run_plan(&open_plan, Faults::none(), stalling);
     let (closed_loop, _) = run_plan(&base, Faults::none(), stalling);
-    // A tenth of all planned sends fall into the stall and wait half a second on average.
+    // A tenth of all requests are planned during the stall; they wait half a second on average.
     assert_eq!(open_loop.tally.requests, 5000);
     assert!(open_loop.tally.latency.percentile_us(99.0) > 850_000.0);
     assert!(open_loop.tally.latency.percentile_us(95.0) > 400_000.0);

@@ -57,7 +57,7 @@ fn processes(words: &[&str]) -> Vec<i32> {
     pids.collect()
 }
 
-/// Waits until `is_so`; every such wait ends by itself, or with the processes that it is for.
+/// Waits until `is_so` returns true; panics after `LIFE_MAX`.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -81,7 +81,7 @@ impl Folder {
         self.0.join(name).display().to_string()
     }
 
-    /// Creates a named pipe, with which a script and its test synchronise without a clock.
+    /// Creates a named pipe, by which a script and its test synchronise without sleeping.
     fn pipe(&self) -> Pipe {
         let path = self.path("pipe");
         assert!(run(command("mkfifo").arg(&path)).status.success());
@@ -91,7 +91,7 @@ impl Folder {
     }
 }
 
-/// A named pipe; its text is its path.
+/// A named pipe. `Display` prints its path.
 struct Pipe {
     path: String,
     file: File,
@@ -104,7 +104,7 @@ impl fmt::Display for Pipe {
 }
 
 impl Pipe {
-    /// Waits until a script writes an empty line, and takes the line.
+    /// Waits until a script writes an empty line, and reads the line.
     fn wait_for_line(&mut self) {
         let limit = Timespec { tv_sec: LIFE_MAX.as_secs() as i64, tv_nsec: 0 };
         let mut readable = [PollFd::new(&self.file, PollFlags::IN)];
@@ -156,7 +156,7 @@ fn server_that_goes_to_the_background_is_rejected_and_ended() {
 fn process_that_leaves_its_group_is_ended() {
     let (address, folder) = (free_address(), Folder::new("group"));
     let (pipe, marker) = (folder.pipe(), folder.path("marker"));
-    // A daemon runs besides the server; the server starts after the daemon reports that it runs.
+    // A daemon runs alongside the server; the server starts after the daemon reports that it runs.
     let daemon = format!("setsid sh -c \"echo > {pipe}; exec tail -f /dev/null {marker}\" 2>&-");
     let shell = format!("sh -c '{daemon} & read line < {pipe}; {}; true'", floor(address));
     let output = run(&mut bench(&[&url(address), "--start", &shell, "-n", "100"]));
@@ -165,7 +165,7 @@ fn process_that_leaves_its_group_is_ended() {
 }
 
 #[test]
-fn server_that_ends_during_the_run_fails_it() {
+fn run_fails_if_its_server_exits() {
     let (folder, address) = (Folder::new("middle"), free_address());
     let mut pipe = folder.pipe();
     let shell = format!("sh -c '{} & read line < {pipe}; kill $!; exit 3'", floor(address));
@@ -263,7 +263,7 @@ fn kernel_ends_the_candidates_of_a_killed_process() {
     let mut child = starting(&folder, first);
     child.send(Signal::KILL);
     child.wait();
-    // The kernel has sent SIGTERM to them; they take some time to end.
+    // The kernel has sent SIGTERM to the candidates; they take some time to end.
     for words in [&["floor", &first.to_string()][..], &[&folder.path("marker")]] {
         wait_until("ended", || processes(words).is_empty());
     }
@@ -290,7 +290,7 @@ fn signals_ignored_at_start_stay_ignored() {
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
         let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
         for signal in ignored {
-            assert_eq!(mask >> (signal.as_raw() - 1) & 1, 1, "{signal:?} stays ignored");
+            assert_eq!(mask >> (signal.as_raw() - 1) & 1, 1, "{signal:?} should still be ignored");
             child.send(*signal);
         }
         child.send(last);

@@ -22,7 +22,7 @@ use crate::table::Table;
 
 /// Maximum size of a file in bytes; a larger file is rejected without reading it.
 pub const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Maximum number of syntax errors that are reported: one missing quote causes many meaningless ones after it.
+/// Maximum number of syntax errors that are reported: one missing quote causes many meaningless errors after it.
 const SYNTAX_FAULTS_MAX: usize = 5;
 
 /// Reads `text`; `file_name` is the name of the file in messages.
@@ -96,8 +96,8 @@ pub fn parse_in_folder(text: &str, file_name: &str, folder: &str) -> Result<Load
     Ok(Loaded { config, warnings: notes.into_warnings(text, file_name), places })
 }
 
-/// The line of the key that the duplicate at `second` repeats: the last one before it with the same name, unless it is
-/// in a value that ends before the duplicate.
+/// The line of the key that the duplicate at `second` repeats: the last key before it that has the same name and is not
+/// inside a value that ends before the duplicate.
 fn first_of_two(text: &str, root: &Spanned<DeTable<'_>>, second: &Range<usize>) -> Option<usize> {
     let name = unquoted(text.get(second.clone())?);
     let line_start = text[..second.start].rfind('\n').map_or(0, |at| at + 1);

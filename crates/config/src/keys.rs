@@ -33,7 +33,7 @@ pub struct Key {
 pub enum Preset {
     /// The setting is required.
     Required,
-    /// No value; `about` states what that means.
+    /// There is no default value; `about` states what applies instead.
     Absent,
     /// This default, written as a TOML value.
     Value(&'static str),
@@ -49,7 +49,7 @@ pub enum Shape {
     Text(&'static str),
     /// One of the words of a [`Worded`](crate::Worded) type.
     Word(&'static [&'static str]),
-    /// Only this string, which stands for the absence of a number: "unlimited" or "auto".
+    /// Only this string, which means that no number is set: "unlimited" or "auto".
     NoNumber(&'static str),
     /// One of these names, which another crate defines, such as cipher suites.
     Name(&'static [&'static str]),

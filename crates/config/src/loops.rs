@@ -1,8 +1,8 @@
 //! Warnings about valid files whose requests would go round in circles, or speak plain HTTP to port 443.
 //! In: checked routes, listeners, pools. Out: warnings.
 //! Limits: `HOPS_MAX` redirects are followed, and `ROUTES_MAX` routes are looked at.
-//! Invariant: a redirect is reported only if a request comes back to its route whatever its fields are; where that
-//! depends on other conditions or other hosts, there is no warning.
+//! Invariant: a redirect is reported only if every request, whatever its fields are, comes back to the same route. If
+//! that depends on other conditions or other hosts, there is no warning.
 
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
@@ -16,7 +16,7 @@ use crate::pools::Pools;
 use crate::reach::{covers_host, covers_path};
 use crate::report::{Kind, Note, Notes};
 
-/// Maximum number of redirects that are followed from one route; browsers give up after about as many.
+/// Maximum number of redirects that are followed from one route. Browsers stop after about the same number.
 const HOPS_MAX: usize = 20;
 /// Maximum number of routes that are looked at. Later ones cause no warning.
 const ROUTES_MAX: usize = 1000;
@@ -139,7 +139,7 @@ struct Visit {
     listener: usize,
     host: String,
     path: String,
-    /// Whether the client's own host was replaced by one that a redirect names.
+    /// Whether a redirect has replaced the host of the original request.
     is_named: bool,
 }
 
@@ -229,7 +229,7 @@ impl<'f> File<'f> {
                 && route.methods.is_empty()
                 && route.headers.is_empty()
                 && route.client_cert.is_none();
-            // Another host may be another machine, unless a route names it.
+            // A different host may be a different machine, unless a route names it.
             let is_ours = !visit.is_named || route.host.is_some();
             let is_known = (is_certain || (index == start && !is_open)) && is_ours;
             return is_known.then_some((index, route));
@@ -290,7 +290,7 @@ impl<'f> File<'f> {
             path: path.to_owned(),
             is_named: visit.is_named || !is_same_host,
         };
-        // A listener that redirects everything to https sends the client on before the routes.
+        // A listener with `redirect-to-https` redirects the client before any route is tried.
         let reached = self.listeners.get(next)?;
         match (&reached.redirect_to_https, reached.may_serve_https()) {
             (Some(to), false) => {

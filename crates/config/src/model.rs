@@ -168,8 +168,8 @@ impl Listener {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Whether a client may have sent a request by https: over TLS here, or to a proxy in front that may state
-    /// so.
+    /// Whether a client may have sent a request by https: over TLS here, or to a proxy in `trusted` or
+    /// `proxy-protocol`.
     #[must_use]
     pub fn may_serve_https(&self) -> bool {
         self.tls.is_some() || self.proxy_protocol.is_some() || !self.trusted.is_empty()
@@ -529,7 +529,7 @@ pub struct Pool {
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.
     pub trailers: bool,
-    /// Whether responses are rejected that deviate from HTTP's grammar, but have only one reading.
+    /// Whether responses that deviate from HTTP's grammar are rejected even if they have only one reading.
     pub strict: bool,
     /// TLS settings; `None`: plain HTTP.
     pub tls: Option<PoolTls>,
@@ -573,9 +573,10 @@ pub enum HashKey {
 pub struct Upstream {
     /// The address of the server.
     pub address: ServerAddress,
-    /// Share of the requests relative to the other servers; 0: used only if no other server is available.
+    /// Share of the requests relative to the other servers; 0 drains the server: it gets no new
+    /// requests.
     pub weight: u16,
-    /// Maximum number of connections in use at once, for each worker; `None`: unlimited.
+    /// Maximum number of connections of the process in use at once; `None`: unlimited.
     pub connections_max: Option<u32>,
 }
 
@@ -617,6 +618,19 @@ pub struct Reuse {
     /// Whether a connection is reused after a request whose body the server may not expect, such as a GET with a
     /// body.
     pub after_unexpected_body: bool,
+    /// Which idle connections a request may use that cannot be sent again.
+    pub unretriable: Unretriable,
+}
+
+/// `reuse.unretriable` of a pool: which idle connections a request may use that cannot be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unretriable {
+    /// Those that have been idle for less than half the time that the server is known to wait.
+    Proven,
+    /// All of them.
+    Always,
+    /// None of them.
+    Never,
 }
 
 impl Default for Server {
@@ -705,6 +719,7 @@ impl Default for Reuse {
             idle_timeout: Span::from_secs(30),
             requests_max: None,
             after_unexpected_body: false,
+            unretriable: Unretriable::Proven,
         }
     }
 }

@@ -160,7 +160,7 @@ pub(crate) fn covers_path(early: Option<&PathPattern>, late: Option<&PathPattern
             let late: Vec<Segment> = literals(late);
             segments.len() == late.len() && covers_segments(segments, &late)
         }
-        // An exact answer for these pairs is not worth the effort. A missing warning is never wrong.
+        // An exact comparison of these pairs is not worth the effort: without it only a warning is missing.
         (PathPattern::Exact(_), PathPattern::Below(_) | PathPattern::Segments { .. })
         | (PathPattern::Segments { open_end: true, .. }, PathPattern::Exact(_))
         | (PathPattern::Segments { .. }, PathPattern::Below(_) | PathPattern::Segments { .. }) => {

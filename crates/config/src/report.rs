@@ -128,6 +128,12 @@ impl Errors {
     pub fn mistakes(&self) -> &[Mistake] {
         &self.mistakes
     }
+
+    /// The file and the number of errors, such as `site.toml: 2 errors`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        summary(&self.file_name, self.mistakes.len() + self.left_out, "error")
+    }
 }
 
 impl Warnings {
@@ -142,6 +148,16 @@ impl Warnings {
     pub fn is_empty(&self) -> bool {
         self.mistakes.is_empty()
     }
+
+    /// The file and the number of warnings, such as `site.toml: 1 warning`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        summary(&self.file_name, self.mistakes.len() + self.left_out, "warning")
+    }
+}
+
+fn summary(file_name: &str, count: usize, noun: &str) -> String {
+    format!("{file_name}: {count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 impl std::error::Error for Errors {}
@@ -256,7 +272,7 @@ impl Notes {
         self.warnings.push(note);
     }
 
-    /// The path that a path of the file stands for: relative paths start from the folder of the file.
+    /// Resolves a path in the file: relative paths start from the folder of the file.
     pub(crate) fn resolve(&self, path: &str) -> String {
         match self.folder.as_str() {
             "" => path.to_owned(),
@@ -288,7 +304,7 @@ fn place_all(mut notes: Vec<Note>, text: &str) -> (Vec<Mistake>, usize) {
     (notes.into_iter().map(|note| place(note, text)).collect(), left_out)
 }
 
-/// Computes line, column and excerpt of a byte range. A range beyond the text stands for its end.
+/// Computes line, column and excerpt of a byte range. A range beyond the end of the text is moved to the end.
 fn place(note: Note, text: &str) -> Mistake {
     let start = floor_boundary(text, note.place.start);
     let end = floor_boundary(text, note.place.end).max(start);
@@ -365,5 +381,6 @@ mod tests {
         let errors = notes.into_errors("x", "f.toml");
         assert_eq!(errors.mistakes().len(), MISTAKES_MAX);
         assert!(errors.to_string().ends_with("error: 3 more are not shown\n"));
+        assert_eq!(errors.summary(), "f.toml: 103 errors");
     }
 }

@@ -192,7 +192,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Whether a setting is present and valid whose only value is `true` (`synthetic = true`).
+    /// Whether a setting whose only value is `true` (such as `synthetic`) is present and valid.
     pub(crate) fn flag(&self, name: &str, notes: &mut Notes) -> bool {
         self.is_true(name, notes) == Some(true)
     }
@@ -281,8 +281,8 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// The value under `name`, converted by `take`. A value that does not fit its shape is an error, and so is one
-    /// that fits but that `take` does not know: no value is ever ignored.
+    /// The value under `name`, converted by `take`. A value that does not fit its shape is an error. So is a value that
+    /// fits but that `take` does not know, so that no value is ever ignored.
     fn read<T>(
         &self,
         name: &str,
@@ -516,7 +516,7 @@ fn elsewhere(section: &Section, word: &str) -> Option<String> {
     }
 }
 
-/// Earlier names of settings, each with the present one.
+/// Earlier names of settings, each with the current one.
 const EARLIER_NAMES: &[(&str, &str)] = &[("maxconn", "connections-max")];
 
 /// How to add a missing setting.

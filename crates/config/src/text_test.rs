@@ -15,7 +15,7 @@ use regex_automata::{Input, MatchKind};
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Maximum size of a table of states in bytes.
 pub const TABLE_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum memory in bytes that building a table of states may use besides the table.
+/// Maximum memory in bytes that building a table of states may use in addition to the table.
 pub const BUILD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// How the text of a test is compared with a field value.
@@ -105,8 +105,7 @@ impl TextTest {
     }
 }
 
-/// A deterministic automaton. It is fully determined by the fields of `TextTest` beside it, so two tables in equal
-/// tests are equal.
+/// A deterministic automaton. It depends only on the other fields of `TextTest`, so equal tests have equal tables.
 #[derive(Clone)]
 struct StateTable(Arc<dense::DFA<Vec<u32>>>);
 
@@ -120,7 +119,7 @@ impl StateTable {
             .match_kind(MatchKind::All)
             .dfa_size_limit(Some(TABLE_BYTES_MAX))
             .determinize_size_limit(Some(BUILD_BYTES_MAX));
-        // The syntax is parsed first by itself, for a message about the text and not about automata.
+        // The syntax is parsed separately first, so that an error message is about the text and not about automata.
         syntax::parse_with(pattern, &syntax).map_err(|error| {
             let text = error.to_string();
             // The parser quotes the pattern over several lines and states the reason in the last one.

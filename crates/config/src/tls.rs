@@ -151,7 +151,7 @@ fn check_path(name: &str, text: Located, notes: &mut Notes) -> Option<String> {
     Some(resolve(text, notes))
 }
 
-/// The path that a path of the file stands for; its place is remembered.
+/// Resolves a path in the file and records its place.
 fn resolve(text: Located, notes: &mut Notes) -> String {
     let path = notes.resolve(&text.text);
     notes.places.mark(&path, text.place);

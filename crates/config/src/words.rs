@@ -4,7 +4,9 @@
 //! Invariant: each word has exactly one variant. A word without a variant, and a variant without a word, do not
 //! compile.
 
-use crate::model::{Balance, ClientAuth, ProxyVersion, SteerByCpu, TextKind, TlsVersion};
+use crate::model::{
+    Balance, ClientAuth, ProxyVersion, SteerByCpu, TextKind, TlsVersion, Unretriable,
+};
 
 /// A type whose values are written as words.
 pub trait Worded: Sized + 'static {
@@ -45,6 +47,7 @@ worded!(SteerByCpu { "auto" => Auto, "on" => On, "off" => Off });
 worded!(TlsVersion { "1.2" => Tls12, "1.3" => Tls13 });
 worded!(ClientAuth { "off" => Off, "optional" => Optional, "required" => Required });
 worded!(ProxyVersion { "v1" => V1, "v2" => V2 });
+worded!(Unretriable { "proven" => Proven, "always" => Always, "never" => Never });
 worded!(Balance {
     "random" => Random,
     "round-robin" => RoundRobin,
@@ -105,6 +108,7 @@ mod tests {
         every_word_comes_back::<TlsVersion>();
         every_word_comes_back::<ClientAuth>();
         every_word_comes_back::<ProxyVersion>();
+        every_word_comes_back::<Unretriable>();
         every_word_comes_back::<Balance>();
         every_word_comes_back::<TlsWord>();
         every_word_comes_back::<ActionKey>();

@@ -5,7 +5,7 @@ use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     Action, Balance, Bind, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress, TextKind,
-    TextTest, UpstreamHost,
+    TextTest, Unretriable, UpstreamHost,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -123,7 +123,7 @@ respond = { status = 404, headers = { b = "1", a = ["2", "3"] }, body = "gone" }
 balance = { hash = "header:X-User" }
 servers = ["10.0.0.1:80", { address = "app:81", weight = 3, connections-max = 20 }, "unix:/run/app.sock"]
 timeouts = { connect = "1s", response-head = "2s", body = "3s", queue = "4s", tunnel = "5s" }
-reuse = { idle-max = 1, idle-timeout = "6s", requests-max = 7 }
+reuse = { idle-max = 1, idle-timeout = "6s", requests-max = 7, unretriable = "never" }
 retries = 0
 queue-max = 8
 queue-half-closed = true
@@ -176,6 +176,8 @@ servers = ["[::1]:80"]
     assert_eq!(pool.servers[2].address, ServerAddress::Unix("/run/app.sock".into()));
     assert_eq!(pool.timeouts.tunnel, Span::from_secs(5));
     assert_eq!((pool.reuse.idle_max, pool.reuse.requests_max), (1, Some(7)));
+    assert_eq!(pool.reuse.unretriable, Unretriable::Never);
+    assert_eq!(config.pools[1].reuse.unretriable, Unretriable::Proven);
     assert_eq!((pool.retries, pool.queue_max, pool.queue_half_closed), (0, 8, true));
     assert_eq!(config.pools[1].balance, Balance::RoundRobin);
 }

@@ -107,7 +107,7 @@ impl Kernel for Epoll {
 
     fn has_backlog(&mut self, listener: &OwnedFd) -> bool {
         let mut polled = [PollFd::new(listener, PollFlags::IN)];
-        // If the call fails, accepting finds out.
+        // If the call fails, `accept` finds out whether a connection waits.
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
     }
 
@@ -211,7 +211,7 @@ impl Kernel for Epoll {
     }
 
     fn shutdown_send(&mut self, handle: &OwnedFd) {
-        // This fails only if the connection is already broken, and an edge reports that.
+        // This fails only if the connection is already broken; an edge then reports that.
         let _ = rustix::net::shutdown(handle, Shutdown::Write);
     }
 

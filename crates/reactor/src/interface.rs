@@ -45,14 +45,14 @@ pub enum Completion<'a> {
         /// At least one and at most `READ_BUFFER_BYTES` bytes. The handler may change them in place.
         bytes: &'a mut [u8],
     },
-    /// The peer sends no more: its FIN came after all its bytes. Sending to it is still possible.
+    /// The peer sends no more: all its bytes and then its FIN were received. Sending to it is still possible.
     Finished {
         /// The connection.
         sock: SockId,
     },
-    /// The peer has ended its direction while receiving is paused; bytes before its FIN may be unread. `Finished`
-    /// follows them after the resume. A kernel whose receive window for the connection is full learns of the
-    /// FIN only after bytes were read.
+    /// The peer has ended its direction while receiving is paused; bytes before its FIN may be unread. After
+    /// receiving resumes, those bytes and then `Finished` follow. If the receive window is full, the FIN is noticed
+    /// only after bytes were read.
     HungUp {
         /// The connection.
         sock: SockId,
@@ -164,13 +164,13 @@ impl std::error::Error for ListenError {}
 /// What a look at a connection's output has seen; see [`Reactor::look_at_output`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OutputLook {
-    /// Nothing is pending, and nothing was at the look before.
+    /// Nothing is pending, and nothing was pending at the previous look.
     Idle,
-    /// The peer has taken the last pending byte since the look before.
+    /// The peer has taken the last pending byte since the previous look.
     Emptied,
     /// Output is pending.
     Pending {
-        /// The latest look that saw fewer pending bytes than the look before it, or the first look.
+        /// The time of the latest look that saw fewer pending bytes than the look before it, or of the first look.
         moved_at: Moment,
     },
 }
@@ -271,8 +271,8 @@ pub trait Reactor: Sized {
     /// for the peer, and `Drained` comes when all of it has been sent.
     fn flush(&mut self, sock: SockId);
     /// Guards the next output of a connection on which the peer has to wait for that output: a request on a
-    /// reused connection. Before the driver sends the first byte, it looks whether received bytes, the peer's
-    /// end or an error wait in the kernel. If so, it sends nothing and hands them over first (`Received`,
+    /// reused connection. Before the driver sends the first byte, it checks whether received bytes, the
+    /// peer's end or an error wait in the kernel. If so, it sends nothing and hands them over first (`Received`,
     /// `Finished`, `Closed`), in the next turn at the latest. If the handler keeps the connection, the output
     /// is sent after that.
     ///
@@ -287,8 +287,8 @@ pub trait Reactor: Sized {
     /// Output bytes that the kernel has not taken yet; 0 if the id is stale.
     fn output_pending(&self, sock: SockId) -> usize;
 
-    /// Looks whether the peer takes the output. Bytes in the kernel's send queue count as pending until the
-    /// peer acknowledges them, so progress is seen however late the kernel reports that there is room.
+    /// Checks whether the peer takes the output. Bytes in the kernel's send queue count as pending until the peer
+    /// acknowledges them, so this notices progress even before the kernel reports room in the send buffer.
     /// `Idle` if the id is stale. Costs a system call.
     fn look_at_output(&mut self, sock: SockId) -> OutputLook;
 
@@ -302,9 +302,9 @@ pub trait Reactor: Sized {
     /// Ends the sending side: sends FIN after the pending output. Receiving continues.
     fn finish(&mut self, sock: SockId);
     /// Closes in order: sends the output, then FIN, then discards received bytes until the peer closes or
-    /// `LINGER_MAX` passes after the peer has taken everything. A peer that takes nothing for
-    /// `CLOSE_OUTPUT_MAX` is not waited for. So a late byte from the peer cannot cause a reset that destroys the last response
-    /// (RFC 9112 section 9.6). The id is stale at once. A pending `connect` is cancelled.
+    /// `LINGER_MAX` passes after the peer has taken everything. So a late byte from the peer cannot cause a reset
+    /// that destroys the last response (RFC 9112 section 9.6). The wait ends if the peer takes no output for
+    /// `CLOSE_OUTPUT_MAX`. The id is stale at once. A pending `connect` is cancelled.
     fn close(&mut self, sock: SockId);
     /// Closes with a reset and drops the output, so the peer sees that the message is incomplete. The id is
     /// stale at once.
@@ -313,9 +313,9 @@ pub trait Reactor: Sized {
     /// are unread. Output that the kernel does not take at once is lost. For connections whose last message
     /// was sent some time ago, when slots are needed.
     fn close_at_once(&mut self, sock: SockId);
-    /// If more than `kept` closed connections have sent all their output and wait for their peers to close
-    /// too, stops waiting for one of those that have waited longest and frees its slot, but only if its peer
-    /// has taken all output. Returns whether it did.
+    /// If more than `kept` closed connections have sent all their output and wait for their peers to close too, frees
+    /// the slot of one that has waited longest, but only if its peer has taken all output. Returns whether a slot was
+    /// freed.
     fn free_lingering(&mut self, kept: usize) -> bool;
 
     /// Sets the deadline to `at`, where `Due` comes (never early, at most 17 ms late). It replaces an earlier
@@ -350,7 +350,7 @@ pub trait Driver: Reactor {
     fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: tidegate_base::Span);
 }
 
-/// Receives completions, and decides which connections are closed when a new one lacks room.
+/// Receives completions, and decides which connections are closed if there is no room for a new one.
 pub trait Handler<R> {
     /// Takes one completion; may call any operation of `reactor`.
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>);
@@ -370,10 +370,10 @@ pub trait Handler<R> {
 /// What [`Handler::make_room`] achieved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// A connection was closed: accept now.
+    /// A connection was closed, so accepting can continue now.
     Made,
-    /// Only connections of this turn could be closed. They have not been read yet: accept in the next turn.
-    NextTurn,
-    /// No connection can be closed: accepting pauses.
+    /// A connection can be closed soon, so accepting continues after a millisecond.
+    Soon,
+    /// No connection can be closed, so accepting pauses.
     None,
 }

@@ -2,7 +2,7 @@
 //! connections by CPU distribute the load; otherwise it concentrates the load on the few CPUs that take the
 //! interrupts.
 //! In: /proc/interrupts, /proc/irq/*/effective_affinity_list, /sys/class/net. Out: yes, no or unknown.
-//! Never: changes a setting. Limits: best effort; callers treat unknown as no.
+//! Never: changes a setting. Limits: the result is a best guess; callers treat unknown as no.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -67,7 +67,7 @@ fn is_receive_line(action: &str, name: &str) -> bool {
         action.split_once("@pci:").map(|(queue, bus)| if bus == name { queue } else { "" }),
     ];
     words.into_iter().flatten().any(|queue| {
-        // A digit right after the name means another device: eth1 is not eth10.
+        // A digit right after the name means another device: `eth10` is not a line of `eth1`.
         let is_other = queue.is_empty() || queue.starts_with(|c: char| c.is_ascii_digit());
         let queue = queue.to_ascii_lowercase();
         let only_sends =

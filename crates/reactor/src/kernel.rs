@@ -28,7 +28,7 @@ pub enum Receiving {
     Bytes(usize),
     /// The peer has sent FIN, and all bytes before it were received.
     End,
-    /// Nothing to receive now. An edge comes when there is.
+    /// There is nothing to receive now. An edge announces the next bytes.
     Empty,
     /// The connection is broken.
     Broken,
@@ -100,8 +100,8 @@ pub trait Kernel {
     fn has_backlog(&mut self, listener: &Self::Handle) -> bool;
     /// Takes one connection from the backlog.
     fn accept(&mut self, listener: &Self::Handle) -> Accepting<Self::Handle>;
-    /// Begins a connection, from the address `source` if one is given. `connect_outcome` is known from the
-    /// first writable or error edge on.
+    /// Begins a connection, from the address `source` if one is given. After the first writable or error edge,
+    /// `connect_outcome` returns the outcome.
     ///
     /// # Errors
     /// If the attempt fails at once.
@@ -117,7 +117,7 @@ pub trait Kernel {
     /// Registers the handle for edges, which carry `token`, until the handle is closed.
     ///
     /// # Errors
-    /// If the kernel has no memory, or no epoll watch of this user, left.
+    /// If the kernel has no memory left, or this user has reached the limit of epoll watches.
     fn register(&mut self, handle: &Self::Handle, token: u64) -> Result<(), Shortage>;
 
     /// Receives into `buffer`.

@@ -1,10 +1,10 @@
 //! Chooses the listener of a SO_REUSEPORT group for each connection (SO_ATTACH_REUSEPORT_CBPF): the listener
 //! of the receiving CPU, or, while this process stops, a listener of the process that takes over.
 //! In: one listener of the group, and the number of this process's listeners in it. Out: the group's program.
-//! Never: decides whether steering by CPU is worthwhile (see `interrupts`). Never checks that this process's
-//! listeners are the first of the group, without which it would steer away to itself; the caller that stops
-//! the process must know this. (The kernel moves the last listener into the place of a closed one. So with
-//! three processes, the newest may be first after the oldest has ended.)
+//! Never: decides whether steering by CPU is worthwhile (see `interrupts`); checks that this process's listeners
+//! are the first of the group. If they are not, `steer_away` would steer connections to this process itself, so
+//! the caller must ensure it. (The kernel moves the last listener into the place of a closed one. So with three
+//! processes, the newest may be first after the oldest has ended.)
 //! Invariant: a program's result is an index into the group, in the order in which the listeners began to
 //! listen (open them in CPU order). When steering by CPU, the result is below the count, so the kernel never
 //! falls back to its hash. When steering away, the result is at least the count, so the kernel falls back to
@@ -19,9 +19,9 @@ use rustix::fd::{AsRawFd, BorrowedFd};
 /// The listeners of this process in one group, one in each worker, which are about to close.
 #[derive(Debug)]
 pub struct LeavingListeners {
-    /// How many there were at first.
+    /// How many listeners there were at first.
     count: u32,
-    /// How many are still open.
+    /// How many listeners are still open.
     open: AtomicU32,
 }
 

@@ -209,7 +209,7 @@ fn group_is_balanced_after_a_smaller_process_leaves() {
     }
     const OLD: usize = 2;
     let _alone = alone();
-    // The old process stops in order, or its reactors are just dropped.
+    // Both an orderly stop of the old process and a plain drop of its reactors.
     for in_order in [true, false] {
         let (reactor, id, address) = join_group(([127, 0, 0, 1], 0).into());
         let mut old = vec![(reactor, id)];

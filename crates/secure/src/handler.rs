@@ -35,7 +35,7 @@ pub trait LayerHandler {
     /// same turn take time.
     fn handle_reached(&mut self, _sock: SockId, _now: Moment) {}
 
-    /// Whether an accepted connection begins with something before its handshake (a PROXY header).
+    /// Whether an accepted connection begins with a PROXY header before its handshake.
     fn expects_preface(&self, _listener: ListenerId, _peer: Peer) -> bool {
         false
     }
@@ -55,8 +55,7 @@ pub trait LayerHandler {
     /// Called when a handshake is done, before `Connected` and before the first plain bytes.
     fn handle_established(&mut self, _sock: SockId, _session: &mut TlsSession) {}
 
-    /// For the log: the listener's name and the client's address, as far as it is known, of an accepted
-    /// connection.
+    /// For the log: the listener's name of an accepted connection, and the client's address as far as it is known.
     fn client_of(&mut self, _sock: SockId) -> Option<(&str, Peer)> {
         None
     }

@@ -30,8 +30,8 @@ use crate::refusals::{ClientForLog, RefusalLog};
 const HANDSHAKES_PER_TURN_MAX: u32 = 8;
 /// Plain output of one connection is gathered up to this many bytes before it is sealed.
 const GATHERED_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
-/// Faults of servers are logged at most once in this time. Refused clients have the same limit, counted
-/// separately: any client can get itself refused, and that must not hide a server's fault.
+/// Faults of servers are logged at most once in this time. Refused clients have a separate limit of the same length,
+/// because any client can cause a refusal, which must not hide a server's fault.
 pub(crate) const LOG_EVERY: Span = Span::from_secs(1);
 
 /// The response to plain HTTP on a TLS port: the part before the date and the part after it.
@@ -48,14 +48,14 @@ pub struct TlsLayer<O> {
     listeners: Vec<ListenerId>,
     /// Receives events and log lines.
     observer: O,
-    /// By the index of the reactor's id.
+    /// The connections, by the index of the reactor's id.
     slots: Vec<Slot>,
     /// Connections with plain output that is not sealed yet.
     dirty: Vec<SockId>,
     /// Connections whose output could not be sealed, with the fault. Nothing more can be sent on them, so
     /// `settle` closes them.
     unsealed: Vec<(SockId, Fault)>,
-    /// Connections that resumed receiving after the peer's end arrived: `Finished` is due for each.
+    /// Connections that resumed receiving after the peer's end had arrived. `Finished` is due for each.
     ended: Vec<SockId>,
     /// Connections that were flushed during the handshake: `Drained` is due for each whose output has left.
     drained: Vec<SockId>,

@@ -1,5 +1,5 @@
 //! The TLS settings of one worker, by listener and pool.
-//! In: what the configuration and the files of certificates contain. Out: the same, for new sessions.
+//! In: settings and certificates, already read. Out: the settings of new sessions.
 //! Never: changes; a reload replaces the whole plan.
 
 use tidegate_base::Span;
@@ -8,9 +8,9 @@ use tidegate_wire::tls::{Acceptor, Connector, TlsClock};
 /// The TLS settings of one worker. Immutable and cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct TlsPlan {
-    /// By listener index; `None` for a listener without TLS.
+    /// The settings by listener index; `None` for a listener without TLS.
     pub listeners: Vec<Option<ListenerPlan>>,
-    /// By pool index; `None` for a pool without TLS.
+    /// The settings by pool index; `None` for a pool without TLS.
     pub pools: Vec<Option<PoolPlan>>,
     /// The clock by which certificates are verified.
     pub clock: TlsClock,
@@ -32,7 +32,7 @@ pub struct PoolPlan {
     pub name: String,
     /// Creates the sessions with the pool's servers.
     pub connector: Connector,
-    /// By index of the server in the pool.
+    /// The settings by index of the server in the pool.
     pub servers: Vec<ServerPlan>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct RefusalLog {
 }
 
 impl RefusalLog {
-    /// Whether a refused client may be logged now: if so, the number of refused clients left out before it.
+    /// If a refused client may be logged now, the number of refused clients left out since the last line.
     pub(crate) fn admit(&mut self, now: Moment) -> Option<u64> {
         if self.logged.is_some_and(|at| now.since(at) < LOG_EVERY) {
             self.left_out = self.left_out.saturating_add(1);

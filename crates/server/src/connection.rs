@@ -12,10 +12,10 @@ use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder};
 
+use crate::action::proxy::exchange::Exchange;
+use crate::action::synthetic::SyntheticResponse;
 use crate::buffers::Input;
 use crate::client::ClientFacts;
-use crate::exchange::Exchange;
-use crate::synthetic::SyntheticResponse;
 
 /// A connection towards a client.
 pub(crate) struct Downstream {
@@ -182,8 +182,11 @@ pub(crate) struct Connections {
     /// Clients that have sent a part of their first request, or of what precedes it (a PROXY header, a TLS
     /// handshake), in the order of their first bytes.
     unfinished: Newcomers,
-    /// The newest clients in `silent` that arrived in the current turn. The next turn reads from them first.
-    fresh: usize,
+    /// The newest client in `silent` at the end of the last turn, or `NO_SLOT`.
+    turn_newest: u32,
+    /// The newest client in `silent` that the reactor has looked at since its arrival, or `NO_SLOT`. The
+    /// clients after it may have sent bytes already.
+    looked_until: u32,
     /// The slot before the one where the next search begins.
     hand: usize,
 }
@@ -200,7 +203,8 @@ impl Connections {
             upstream: 0,
             silent: Newcomers::EMPTY,
             unfinished: Newcomers::EMPTY,
-            fresh: 0,
+            turn_newest: NO_SLOT,
+            looked_until: NO_SLOT,
             hand: 0,
         }
     }
@@ -209,7 +213,6 @@ impl Connections {
         self.downstream += 1;
         self.insert(sock, Conn::Downstream(conn));
         self.link_newest(sock.index);
-        self.fresh += 1;
     }
 
     pub(crate) fn insert_upstream(&mut self, sock: SockId, conn: Upstream) {
@@ -302,19 +305,30 @@ impl Connections {
         }
     }
 
-    /// Notes the end of a turn: the next turn reads from all newcomers.
+    /// Notes the end of a turn: the next turn looks at all newcomers first.
     pub(crate) fn end_turn(&mut self) {
-        self.fresh = 0;
+        self.note_looks();
+        self.turn_newest = self.silent.newest;
     }
 
-    /// The client that has been connected longest without sending a byte.
+    /// Notes that this turn has looked at all newcomers of the last turn.
+    pub(crate) fn note_looks(&mut self) {
+        self.looked_until = self.turn_newest;
+    }
+
+    /// The client that has been connected longest without sending a byte, if it was looked at.
     pub(crate) fn oldest_silent(&self) -> Option<SockId> {
-        self.first_of(&self.silent)
+        if self.looked_until == NO_SLOT { None } else { self.first_of(&self.silent) }
     }
 
-    /// Whether every client that has not sent a byte arrived in this turn.
-    pub(crate) fn silent_are_fresh(&self) -> bool {
-        self.silent.count <= self.fresh
+    /// Whether a client has not sent a byte as far as is known.
+    pub(crate) fn has_silent(&self) -> bool {
+        self.silent.count > 0
+    }
+
+    /// Whether more clients have an incomplete first request than have not sent a byte.
+    pub(crate) fn most_are_unfinished(&self) -> bool {
+        self.unfinished.count > self.silent.count
     }
 
     /// The client that has waited longest since the first bytes of its incomplete first request.
@@ -356,6 +370,13 @@ impl Connections {
     fn unlink(&mut self, index: u32) {
         let older = self.slots.get(index as usize).map_or(NO_SLOT, |slot| slot.older);
         let newer = self.newcomer(index).map_or(NO_SLOT, |down| down.newer);
+        if self.newcomer(index).is_some_and(|down| !down.spoke) {
+            for mark in [&mut self.turn_newest, &mut self.looked_until] {
+                if *mark == index {
+                    *mark = older;
+                }
+            }
+        }
         let list = self.list_of(index);
         list.count -= 1;
         if older == NO_SLOT {
@@ -463,10 +484,12 @@ mod tests {
     proptest! {
         #[test]
         fn newcomers_stay_in_order_until_their_first_request(
-            steps in prop::collection::vec((0..4_u8, 0..8_u32), 0..200),
+            steps in prop::collection::vec((0..6_u8, 0..8_u32), 0..200),
         ) {
             let mut conns = Connections::with_capacity(8);
             let (mut silent, mut unfinished) = (Vec::new(), Vec::new());
+            // The clients that were accepted before the last turn ended, and before it began.
+            let (mut turned, mut looked) = (Vec::new(), Vec::new());
             for (what, index) in steps {
                 let sock = SockId::new(index, 1);
                 let is_open = conns.downstream(sock).is_some();
@@ -482,17 +505,28 @@ mod tests {
                             unfinished.push(index);
                         }
                     }
+                    2 => {
+                        conns.end_turn();
+                        looked = turned;
+                        turned = silent.clone();
+                    }
+                    3 => {
+                        conns.note_looks();
+                        looked = turned.clone();
+                    }
                     _ => {
                         match what {
-                            2 => conns.note_request(sock),
+                            4 => conns.note_request(sock),
                             _ => drop(conns.remove_downstream(sock)),
                         }
                         silent.retain(|other| *other != index);
                         unfinished.retain(|other| *other != index);
                     }
                 }
+                turned.retain(|index| silent.contains(index));
+                looked.retain(|index| silent.contains(index));
                 let (lists, first) = ((conns.silent, conns.unfinished), conns.oldest_silent());
-                prop_assert_eq!(first.map(|sock| sock.index), silent.first().copied());
+                prop_assert_eq!(first.map(|sock| sock.index), looked.first().copied());
                 prop_assert_eq!(&listed(&mut conns, lists.0), &silent);
                 prop_assert_eq!(&listed(&mut conns, lists.1), &unfinished);
             }

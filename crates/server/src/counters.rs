@@ -50,6 +50,8 @@ counters! {
         /// Requests that went to another connection because nothing had been sent yet when a server was found
         /// to have sent bytes, or closed, its reused connection.
         unsent_requests,
+        /// Requests that went to a fresh connection because they could not have been retried on an idle one.
+        spared_requests,
         /// Requests that had to wait for a server.
         queued,
         /// Permits of limited servers that other workers gave to this worker.

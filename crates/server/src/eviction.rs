@@ -1,45 +1,68 @@
 //! Makes room for a new connection when slots or descriptors run short.
 //!
 //! A slot is a connection that the reactor may hold, a closing one included. Clients are accepted only while
-//! `SERVER_SLOTS_MIN` slots, or one in `SERVER_SLOTS_DIVISOR`, are left for connections to servers. When a
-//! client waits in the backlog and there is no such room, or a request needs a connection to its server and
-//! no slot is free, the connection whose loss costs least is closed:
+//! one slot in `SERVER_SLOTS_DIVISOR` is left for connections to servers. When a client waits in the backlog
+//! and there is no such room, or a request needs a connection to its server and no slot is free, the connection
+//! whose loss costs least is closed:
 //!
 //! 1. an idle connection to a server, of the pool and the server with the most of them; for a client only if
-//!    connections to servers occupy more than the slots left for them;
+//!    more slots are left for servers, and for clients that return, without it;
 //! 2. a connection that was closed before and waits for its peer to close too, if one slot in
 //!    `LINGERING_DIVISOR` is occupied by such connections;
 //! 3. the client that has been connected longest without sending a byte;
-//! 4. the client whose first request, PROXY header or TLS handshake has been incomplete longest;
+//! 4. the client whose first request, PROXY header or TLS handshake has been incomplete longest; if there are
+//!    more of these than silent clients, before silent clients that have been connected for less than
+//!    `SILENT_MIN`, because their bytes may be on the way;
 //! 5. any connection that waits for its peer to close too;
-//! 6. an idle client (all its responses are sent, and the next request is not complete) that has sent one
-//!    request;
-//! 7. an idle client that has sent more requests, if it has been quiet for `RETURNING_QUIET_MIN`.
+//! 6. an idle client (all its responses are sent, and the next request is not complete): the one with the
+//!    fewest requests in sight, if it has been quiet for long enough. One request protects a client for no
+//!    time, more of them for `QUIET_UNIT` times the square of their number, up to `QUIET_MAX`. So a client that
+//!    asks at least once a second keeps its connection through any flood, and clients that come for a flood
+//!    lose theirs first.
+//!
+//! Clients that keep requests in progress cannot be closed. So that they do not take all connections to
+//! servers, half of the slots left for servers are left for clients that return: the first request of a
+//! connection waits (shortage.rs) unless more than those are free or have idle connections.
 //!
 //! In: clients in the backlog, requests that need a connection. Out: closed connections, and a counter of each
 //! class. Never: closes a connection that has a request or a response in progress; closes anything for a client
-//! that does not exist; closes a client in the turn that accepted it, because its request may be in the
-//! kernel already: the other clients wait in the backlog for the next turn.
+//! that does not exist; closes a silent client before the reactor has looked at it in the turn after its accept,
+//! because its request may be in the kernel already. If there is no other to close, accepting goes on a moment
+//! later.
 //! Limits: one search looks at up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
-//! up to `EVICTIONS_PER_ACCEPT_MAX` evictions.
+//! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all newcomers up to `BURST_MAX` in `BURST_SPAN` (as many again
+//! for their first requests), so that a flood does not take the time of clients that are served.
 //! If nothing can be closed, accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
 
-use tidegate_base::Span;
+use tidegate_base::{Moment, Span};
 use tidegate_reactor::{Reactor, Room, Shortage, SockId};
 
 use crate::connection::Idle;
 use crate::worker::Worker;
 
 /// One slot in this many is left for connections to servers.
-const SERVER_SLOTS_DIVISOR: usize = 16;
+const SERVER_SLOTS_DIVISOR: usize = 8;
 /// At least this many slots are left for connections to servers, but never more than half of all slots.
 const SERVER_SLOTS_MIN: usize = 4;
+/// No more slots than this are left for connections to servers.
+const SERVER_SLOTS_MAX: usize = 4096;
 /// One slot in this many may be occupied by closed connections that wait for their peers before clients
 /// without a request are closed.
 const LINGERING_DIVISOR: usize = 16;
-/// How long a client that has sent several requests must have been quiet before it is closed for another
-/// connection. A client that asks more often keeps its connection through any flood.
-const RETURNING_QUIET_MIN: Span = Span::from_secs(1);
+/// How long a client that has sent two requests must have been quiet before it is closed for another
+/// connection.
+const QUIET_UNIT: Span = Span::from_millis(4);
+/// How long any client must have been quiet at most.
+const QUIET_MAX: Span = Span::from_secs(1);
+/// The requests after which a client is protected for `QUIET_MAX`.
+const QUIET_REQUESTS_MAX: u32 = 17;
+const _: () = assert!(
+    QUIET_UNIT.as_millis() * (QUIET_REQUESTS_MAX as u128 - 1).pow(2) >= QUIET_MAX.as_millis()
+);
+/// Idle clients with up to this many requests are closed also if silent clients may be found soon.
+const BRIEF_REQUESTS_MAX: u32 = 4;
+/// With fewer slots than this, none is left for clients that return.
+const RETURNING_TABLE_MIN: usize = 16;
 /// How many slots one search looks at. The bound keeps the cost of a new connection constant, also when
 /// the table is full.
 const SCAN_SLOTS_MAX: usize = 256;
@@ -49,33 +72,93 @@ const POOLS_LOOKED_AT_MAX: usize = 64;
 /// servers ended, whose slots are left for other connections to servers.
 const EVICTIONS_PER_ACCEPT_MAX: usize = 4;
 
-/// What the search for idle connections remembers between two calls.
+/// How often a connection to close is looked for in `BURST_SPAN` at most: for new clients, and as often for
+/// first requests. Further clients wait in the backlog, where they cost nothing.
+const BURST_MAX: u32 = 8;
+const BURST_SPAN: Span = Span::from_millis(1);
+/// How long a client is connected before it counts as silent, if more clients have an incomplete request.
+const SILENT_MIN: Span = Span::from_millis(100);
+
+/// What making room remembers between two calls.
 #[derive(Default)]
 pub(crate) struct Search {
+    /// Searches for clients that wait in the backlog.
+    accepts: Burst,
+    /// Searches for first requests of clients.
+    requests: Burst,
     /// The pool where the next search begins.
     pool: usize,
     /// Slots looked at since the last idle client was found.
     slots: usize,
 }
 
-/// The connection that needs room.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Newcomer {
-    Client,
-    Server,
+/// How often a connection to close was looked for lately.
+#[derive(Default)]
+struct Burst {
+    /// When the current `BURST_SPAN` began.
+    began: Moment,
+    /// Connections looked for since then.
+    count: u32,
+}
+
+impl Burst {
+    /// Counts a search. Returns false if there were `BURST_MAX` in this `BURST_SPAN` already.
+    fn admits(&mut self, now: Moment) -> bool {
+        if now.since(self.began) >= BURST_SPAN {
+            *self = Self { began: now, count: 0 };
+        }
+        self.count += 1;
+        self.count <= BURST_MAX
+    }
 }
 
 impl Worker {
     /// The number of slots that are left for connections to servers.
     fn server_slots(&self) -> usize {
         let slots = self.slots_max();
-        (slots / SERVER_SLOTS_DIVISOR).max(SERVER_SLOTS_MIN.min(slots / 2))
+        let share = (slots / SERVER_SLOTS_DIVISOR).min(SERVER_SLOTS_MAX);
+        share.max(SERVER_SLOTS_MIN.min(slots / 2))
+    }
+
+    /// The number of slots that are left for requests of clients that return. Each is free or has an idle
+    /// connection to a server.
+    fn returning_slots(&self) -> usize {
+        if self.slots_max() < RETURNING_TABLE_MIN { 0 } else { self.server_slots() / 2 }
+    }
+
+    /// Idle connections to servers.
+    fn idle_servers(&self) -> usize {
+        self.conns.upstream_count() - self.attached
     }
 
     /// Whether another client may be accepted: a slot is free besides those left for connections to servers.
     pub(crate) fn has_room_for_client<R: Reactor>(&self, reactor: &R) -> bool {
-        let left = self.server_slots().saturating_sub(self.conns.upstream_count());
-        reactor.sock_count() + left < self.slots_max()
+        let for_servers = self.server_slots().saturating_sub(self.conns.upstream_count());
+        let for_returning = self.returning_slots().saturating_sub(self.idle_servers());
+        reactor.sock_count() + for_servers.max(for_returning) < self.slots_max()
+    }
+
+    /// Whether the first request of a client may use a connection to a server: more are free or idle than those
+    /// left for clients that return.
+    pub(crate) fn has_room_for_first_request<R: Reactor>(&self, reactor: &R) -> bool {
+        let free = self.slots_max().saturating_sub(reactor.sock_count());
+        self.returning_slots() == 0 || self.idle_servers() + free > self.returning_slots()
+    }
+
+    /// Closes connections of clients until the first request of a client may use a connection to a server.
+    /// Returns whether it may.
+    pub(crate) fn make_room_for_first_request<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
+            if self.has_room_for_first_request(reactor) {
+                return true;
+            }
+            if !self.search.requests.admits(reactor.now())
+                || self.evict(reactor, false) != Room::Made
+            {
+                return false;
+            }
+        }
+        self.has_room_for_first_request(reactor)
     }
 
     /// Closes connections for a client that waits in the backlog.
@@ -84,27 +167,31 @@ impl Worker {
         reactor: &mut R,
         shortage: Shortage,
     ) -> Room {
+        self.conns.note_looks();
         for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
-            match self.evict(reactor, Newcomer::Client) {
+            if !self.search.accepts.admits(reactor.now()) {
+                return Room::Soon;
+            }
+            let takes_servers = self.conns.upstream_count() > self.server_slots()
+                && self.idle_servers() > self.returning_slots();
+            match self.evict(reactor, takes_servers) {
                 Room::Made if shortage != Shortage::Slots => return Room::Made,
                 Room::Made if self.has_room_for_client(reactor) => return Room::Made,
                 Room::Made => {}
-                Room::NextTurn => return Room::NextTurn,
+                Room::Soon => return Room::Soon,
                 Room::None => return Room::None,
             }
         }
-        Room::NextTurn
+        Room::Soon
     }
 
     /// Closes a connection so that one to a server can be opened. Returns whether it did.
     pub(crate) fn make_room_for_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        self.evict(reactor, Newcomer::Server) == Room::Made
+        self.evict(reactor, true) == Room::Made
     }
 
-    /// Closes the connection whose loss costs least.
-    fn evict<R: Reactor>(&mut self, reactor: &mut R, newcomer: Newcomer) -> Room {
-        let takes_servers =
-            newcomer == Newcomer::Server || self.conns.upstream_count() > self.server_slots();
+    /// Closes the connection whose loss costs least; an idle one to a server only if `takes_servers`.
+    fn evict<R: Reactor>(&mut self, reactor: &mut R, takes_servers: bool) -> Room {
         if takes_servers && self.evict_idle_server(reactor) {
             return Room::Made;
         }
@@ -112,15 +199,17 @@ impl Worker {
             self.accounts.counters.evicted_lingering.add(1);
             return Room::Made;
         }
-        if let Some(sock) = self.conns.oldest_silent() {
-            if newcomer == Newcomer::Client && self.conns.silent_are_fresh() {
-                return Room::NextTurn;
-            }
+        let unfinished = self.conns.oldest_unfinished();
+        let silent = self.conns.oldest_silent();
+        if let Some(sock) = silent
+            && (!self.conns.most_are_unfinished()
+                || self.connected_span(reactor, sock) >= SILENT_MIN)
+        {
             self.accounts.counters.evicted_silent.add(1);
             self.reset_client(reactor, sock);
             return Room::Made;
         }
-        if let Some(sock) = self.conns.oldest_unfinished() {
+        if let Some(sock) = unfinished {
             self.accounts.counters.evicted_unfinished.add(1);
             self.reset_client(reactor, sock);
             return Room::Made;
@@ -129,7 +218,20 @@ impl Worker {
             self.accounts.counters.evicted_lingering.add(1);
             return Room::Made;
         }
-        self.evict_idle_client(reactor, takes_servers)
+        // Most clients that were not looked at yet will turn out silent, in a flood of those.
+        let has_silent = self.conns.has_silent();
+        let requests_max = if has_silent { BRIEF_REQUESTS_MAX } else { u32::MAX };
+        match self.evict_idle_client(reactor, takes_servers, requests_max) {
+            Room::None if has_silent => Room::Soon,
+            room => room,
+        }
+    }
+
+    /// How long a client has been connected that has not sent a byte.
+    fn connected_span<R: Reactor>(&mut self, reactor: &R, sock: SockId) -> Span {
+        let Some(down) = self.conns.downstream(sock) else { return Span::ZERO };
+        let head = self.snapshot.config.listeners[usize::from(down.listener)].timeouts.head;
+        head.saturating_sub(reactor.deadline(sock).since(reactor.now()))
     }
 
     /// Closes the idle server connection that has been idle longest, of the pool with the most.
@@ -157,19 +259,24 @@ impl Worker {
         reactor.abort(sock);
     }
 
-    /// Closes an idle client: the next one that has sent a single request, or else the one that has been quiet
-    /// longest of those in sight. On the way also an idle server connection that is kept for one client, if
-    /// `takes_servers`.
-    fn evict_idle_client<R: Reactor>(&mut self, reactor: &mut R, takes_servers: bool) -> Room {
+    /// Closes an idle client that has sent up to `requests_max`: the next one with a single request, or else
+    /// the one with the fewest requests in sight, and of several the one that has been quiet longest. On the way
+    /// also an idle server connection that is kept for one client, if `takes_servers`.
+    fn evict_idle_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        takes_servers: bool,
+        requests_max: u32,
+    ) -> Room {
         let now = reactor.now();
         let used = self.conns.slots_used();
-        let mut quietest: Option<(Span, SockId)> = None;
+        let mut least: Option<(u32, Span, SockId)> = None;
         for _ in 0..used.min(SCAN_SLOTS_MAX) {
             self.search.slots += 1;
             match self.conns.look_at_next() {
                 Some((sock, Idle::Server)) if takes_servers => {
                     self.accounts.counters.evicted_upstream.add(1);
-                    self.take_from_idle(sock);
+                    self.take_from_idle(sock, now);
                     self.drop_upstream(sock);
                     reactor.close_at_once(sock);
                     return Room::Made;
@@ -179,24 +286,26 @@ impl Worker {
                     let timeouts = &listener.timeouts;
                     let wait = if down.head_started { timeouts.head } else { timeouts.idle };
                     let quiet = wait.saturating_sub(reactor.deadline(sock).since(now));
-                    let returns = down.requests > 1;
-                    let least = if returns { RETURNING_QUIET_MIN } else { Span::from_nanos(1) };
-                    if quiet >= least && quietest.is_none_or(|(most, _)| quiet > most) {
-                        quietest = Some((quiet, sock));
-                    }
-                    if quiet >= least && !returns {
-                        quietest = Some((quiet, sock));
-                        break;
+                    let requests = down.requests.min(QUIET_REQUESTS_MAX);
+                    let protected = (QUIET_UNIT * (requests - 1).pow(2)).min(QUIET_MAX);
+                    let is_better = least.is_none_or(|(fewest, longest, _)| {
+                        requests < fewest || requests == fewest && quiet > longest
+                    });
+                    if quiet > protected && is_better && down.requests <= requests_max {
+                        least = Some((requests, quiet, sock));
+                        if requests == 1 {
+                            break;
+                        }
                     }
                 }
                 Some((_, Idle::Client(_) | Idle::Server)) | None => {}
             }
         }
-        let Some((_, sock)) = quietest else {
+        let Some((_, _, sock)) = least else {
             // The slots that were not looked at may contain an idle client.
             let is_all = self.search.slots >= used;
             self.search.slots = if is_all { 0 } else { self.search.slots };
-            return if is_all { Room::None } else { Room::NextTurn };
+            return if is_all { Room::None } else { Room::Soon };
         };
         self.search.slots = 0;
         self.accounts.counters.evicted_idle.add(1);

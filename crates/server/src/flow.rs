@@ -5,19 +5,19 @@
 //!
 //! ```text
 //! bytes of a client (Received)
-//!   -> downstream.rs: decode the request head
+//!   -> carrier/http1/client.rs: decode the request head
 //!   -> gate::router: find the route, then perform its action:
-//!        respond, redirect   -> downstream.rs: encode the response to the client
-//!        synthetic           -> synthetic.rs: generate the response to the client
-//!        proxy               -> dispatch.rs: pick a server, connect or reuse a connection, send the request
+//!        respond, redirect   -> carrier/http1/client.rs: encode the response to the client
+//!        synthetic           -> action/synthetic.rs: generate the response to the client
+//!        proxy               -> action/proxy/dispatch.rs: pick a server, connect or reuse a connection, send the request
 //!
 //! bytes of a server (Received)
-//!   -> upstream.rs: decode the response head and body
+//!   -> carrier/http1/server.rs: decode the response head and body
 //!   -> gate::forward: encode the response to the client
 //!
 //! the end of a connection (Closed, Finished) or of a deadline (Due)
-//!   -> downstream.rs, upstream.rs: find out which side failed
-//!   -> dispatch.rs: retry, or send an error response to the client
+//!   -> carrier/http1/client.rs, server.rs: find out which side failed
+//!   -> action/proxy/dispatch.rs: retry, or send an error response to the client
 //! ```
 //!
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.
@@ -110,7 +110,7 @@ impl Worker {
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }
-            if !self.serve_short_pools(reactor) {
+            if !self.serve_waiting(reactor) {
                 break;
             }
         }

@@ -31,6 +31,9 @@ const STEP_END: u8 = 0xff;
 const STEPS_MAX: usize = 200;
 /// The worker is considered stuck in a loop after this many turns.
 const TURNS_MAX: usize = 50_000;
+/// The clients of a script receive this many bytes. A client that receives more resets its connection, because
+/// a synthetic response may have 1 TiB, which would take more than `TURNS_MAX` turns.
+const RECEIVED_BYTES_MAX: usize = 8 << 20;
 
 /// Runs the script `data` against a worker on the simulated network. The first byte selects the network's
 /// faults. The steps after it are separated by a byte 0xff, and each step begins with a letter: `c` and `s`
@@ -60,6 +63,8 @@ struct Harness {
     /// The connections to the server and the bytes received on each. The script controls the last one.
     taken: Vec<(Option<SimPeer>, Vec<u8>)>,
     turns: usize,
+    /// The bytes that all clients have received.
+    received_bytes: usize,
 }
 
 impl Harness {
@@ -95,6 +100,7 @@ impl Harness {
             server,
             taken: Vec::new(),
             turns: 0,
+            received_bytes: 0,
         };
         harness.dial();
         harness
@@ -145,7 +151,10 @@ impl Harness {
             }
         }
         if let Some(client) = &self.client {
-            let _ = client.receive();
+            self.received_bytes += client.receive().len();
+            if self.received_bytes > RECEIVED_BYTES_MAX {
+                client.reset();
+            }
         }
         let (input, output) = self.worker.held_bytes_max(&self.reactor);
         assert!(input <= 2 * READ_BUFFER_BYTES, "a connection holds {input} bytes of input");

@@ -5,16 +5,17 @@
 //! Limits: `tidegate_base::limits`, and the limits of the configuration.
 #![forbid(unsafe_code)]
 
+mod action;
 mod buffers;
+mod carrier;
 pub mod certificates;
 mod client;
 mod connection;
 pub mod counters;
 mod delivery;
-mod dispatch;
-mod downstream;
+
 mod eviction;
-mod exchange;
+
 mod flow;
 pub mod fuzz;
 mod listening_sockets;
@@ -23,14 +24,12 @@ pub mod names;
 pub mod permits;
 pub mod ports;
 mod reload;
-mod reuse;
-mod shortage;
+
 pub mod snapshot;
 pub mod start;
-mod synthetic;
+
 mod threads;
-mod tunnel;
-mod upstream;
+
 pub mod worker;
 
 pub use snapshot::Snapshot;

@@ -148,7 +148,7 @@ impl Worker {
             if !pool.state.is_limited_at(server) || pool.idle.count(server) <= spare {
                 return;
             }
-            let Some(oldest) = pool.idle.pop_oldest(server) else { return };
+            let Some(oldest) = pool.idle.pop_oldest(server, reactor.now()) else { return };
             // The FIN is sent now instead of at the end of the turn.
             reactor.finish(oldest);
             reactor.flush(oldest);

@@ -23,15 +23,15 @@ use tidegate_secure::{LayerHandler, Refused};
 use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
+use crate::action::proxy::exchange::Exchange;
+use crate::action::synthetic::SyntheticResponse;
 use crate::buffers::BufferPool;
 use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
-use crate::exchange::Exchange;
 use crate::permits::PermitPost;
 use crate::snapshot::Snapshot;
-use crate::synthetic::SyntheticResponse;
 
 /// The timer that ends the grace period of a stop.
 pub(crate) const TIMER_GRACE: u32 = 0;
@@ -58,11 +58,11 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// Its methods are of the following kinds. Each kind is in a file of its own:
 ///
 /// - Dispatch of completions to the methods below, and accounting: `flow.rs`
-/// - Client connections (accept, decode requests, route, respond, close): `downstream.rs`
-/// - Proxied requests (pick a server, connect, send, retry, fail): `dispatch.rs`
-/// - Server connections (decode responses, relay, reuse, close): `upstream.rs`
-/// - Tunnels after 101 (Switching Protocols): `tunnel.rs`
-/// - Synthetic responses: `synthetic.rs`
+/// - Client connections (accept, decode requests, route, respond, close): `carrier/http1/client.rs`
+/// - Proxied requests (pick a server, connect, send, retry, fail): `action/proxy/dispatch.rs`
+/// - Server connections (decode responses, relay, reuse, close): `carrier/http1/server.rs`
+/// - Tunnels after 101 (Switching Protocols): `action/proxy/tunnel.rs`
+/// - Synthetic responses: `action/synthetic.rs`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
 /// - Start, turns, stop and inspection: this file
@@ -91,6 +91,13 @@ pub struct Worker {
     pub(crate) work: Vec<Work>,
     /// Pools whose queued requests wait for room for a connection, not for a server. Each is in it once.
     pub(crate) short_pools: VecDeque<u16>,
+    /// First requests of connections that wait until there is room for more of them; in order of arrival. Each
+    /// of them is in `Stage::Queued`.
+    pub(crate) held: WaitQueue<tidegate_base::Id<Exchange>>,
+    /// `TIMER_ROOM` is set.
+    pub(crate) room_timer_set: bool,
+    /// Connections to servers that have an exchange.
+    pub(crate) attached: usize,
     /// Another shortage than of slots prevented the last connect. It is tried again at `TIMER_ROOM`.
     pub(crate) short_of_others: bool,
     /// What the search for idle connections remembers.
@@ -144,6 +151,9 @@ pub(crate) struct WorkerPool {
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
     /// The pool is in `Worker::short_pools`.
     pub(crate) is_short: bool,
+    /// The requests for this pool in `Worker::held`. `held` takes one only if they and those in `queue` are fewer
+    /// than `queue-max`.
+    pub(crate) held: usize,
     /// A waiting exchange may be able to use a server since the queue was served last, and `work` contains
     /// `ServeQueue`. False between two completions.
     pub(crate) unserved: bool,
@@ -220,6 +230,9 @@ impl Worker {
             arrivals: 0,
             work: Vec::new(),
             short_pools: VecDeque::new(),
+            held: WaitQueue::new(limits.exchanges_max),
+            room_timer_set: false,
+            attached: 0,
             short_of_others: false,
             search: Search::default(),
             path_scratch: Vec::new(),
@@ -287,6 +300,7 @@ impl Worker {
     /// Does what is left until the end of a turn.
     fn end_turn<R: Reactor>(&mut self, reactor: &mut R) {
         self.conns.end_turn();
+        self.retry_after_turn(reactor);
         self.serve_yielded(reactor);
     }
 
@@ -380,7 +394,7 @@ impl Worker {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
             synthetics: self.synthetics.len(),
-            queued: self.pools.iter().map(|pool| pool.queue.len()).sum(),
+            queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),
             in_use: self.pools.iter().map(|pool| pool.state.in_use_total()).sum(),
@@ -471,6 +485,7 @@ impl WorkerPool {
             kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
             is_short: false,
+            held: 0,
             unserved: false,
             permits: Permits::new(0, 1, pool.servers.len()),
             preferred_address: vec![0; pool.servers.len()],

@@ -85,6 +85,15 @@ fn mutated_exchange_corpus_breaks_no_invariant() {
 }
 
 #[test]
+fn script_that_requests_an_endless_response_ends() {
+    let request = "cGET /s?s=1099511627776 HTTP/1.1\r\nHost: h\r\n\r\n";
+    // The first byte selects a network without faults, then one with short writes.
+    for faults in ["\0", "\x01"] {
+        fuzz_exchange(format!("{faults}{request}").as_bytes());
+    }
+}
+
+#[test]
 fn seed_determines_the_script() {
     let files = corpus();
     assert_eq!(mutate(&files, 7), mutate(&files, 7));

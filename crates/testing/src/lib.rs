@@ -1,7 +1,7 @@
-//! The programs that tests start: with default signal actions, and for a bounded time.
+//! Starts programs for tests, with default signal actions and for a bounded time.
 //! In: a command. Out: a process that is killed with its owner; or its output.
 //! Never: linked into the binary; only tests depend on this crate.
-//! Limits: `LIFE_MAX` for each process, and with it every wait for its end or for its output.
+//! Limits: `LIFE_MAX` for each process. It also bounds every wait for the end or the output of a process.
 //! Invariant: a process that a test starts ignores a signal only if the test says so. `make test` under
 //! nohup(1), or in the background of a shell, ignores SIGHUP or SIGINT, and processes inherit that.
 #![forbid(unsafe_code)]
@@ -63,7 +63,7 @@ pub fn run(command: &mut Command) -> Output {
 #[derive(Debug)]
 pub struct Started {
     child: Child,
-    /// Its end tells the watching thread that the process is gone.
+    /// Dropping it tells the watching thread that the process has ended.
     _alive: Sender<()>,
 }
 
@@ -121,8 +121,8 @@ impl Drop for Started {
     }
 }
 
-/// Kills the process after `life` unless the returned sender is dropped before. The descriptor of the process
-/// (pidfd) names no other process that later has the same number.
+/// Kills the process after `life`, unless the returned sender is dropped before that. It uses a pidfd, so it can never
+/// kill another process that was given the same number.
 fn watch(child: &Child, life: Duration, name: String) -> Sender<()> {
     let (alive, watched) = mpsc::channel::<()>();
     let process = pidfd_open(pid_of(child), PidfdFlags::empty()).expect("the process was started");

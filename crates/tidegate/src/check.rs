@@ -34,7 +34,7 @@ pub struct CheckArgs {
     offline: bool,
 }
 
-/// Reads the file, and what it names.
+/// Reads the file, its certificates and keys, and resolves the names of its servers.
 fn load(args: &CheckArgs) -> Result<Source, Refusal> {
     let source = source::load(&args.file)?;
     let Source { name, text, loaded } = &source;
@@ -52,8 +52,9 @@ fn load(args: &CheckArgs) -> Result<Source, Refusal> {
 /// Checks the file and prints the result.
 pub fn run(args: &CheckArgs) -> ExitCode {
     let file = args.file.display().to_string();
-    match load(args).map(|source| (source.loaded.config, source.loaded.warnings)) {
-        Ok((config, warnings)) if args.json => {
+    match load(args) {
+        Ok(Source { loaded, .. }) if args.json => {
+            let config = &loaded.config;
             let result = json!({
                 "file": file,
                 "ok": true,
@@ -62,13 +63,13 @@ pub fn run(args: &CheckArgs) -> ExitCode {
                 "pools": config.pools.len(),
                 "servers": config.pools.iter().map(|pool| pool.servers.len()).sum::<usize>(),
                 "errors": [],
-                "warnings": all_as_json(warnings.mistakes()),
+                "warnings": all_as_json(loaded.warnings.mistakes()),
             });
             print_result(&format!("{result}\n"))
         }
-        Ok((config, warnings)) => {
-            print_message(&warnings.to_string());
-            print_result(&format!("{file}: ok, {}\n", summary(&config)))
+        Ok(source) => {
+            print_message(&source.warnings_text());
+            print_result(&format!("{file}: ok, {}\n", summary(&source.loaded.config)))
         }
         Err(refusal) => {
             if args.json {

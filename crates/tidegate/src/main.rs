@@ -48,13 +48,25 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match CommandLine::parse().command {
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
+        Err(error) => return print_usage_error(&error),
+    };
+    match line.command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Schema => schema::run(),
         Command::Bench(args) => tidegate_bench::cli::run(args),
         Command::Tune(args) => tidegate_tune::cli::run(args),
     }
+}
+
+/// Prints an invalid command line with the prefix of all errors, and help or the version unchanged.
+fn print_usage_error(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    let Some(what) = text.strip_prefix("error: ") else { error.exit() };
+    print_message(&format!("tidegate: {what}"));
+    ExitCode::from(USAGE)
 }
 
 /// Writes a result to stdout. A closed pipe (`| head`) is not a failure.

@@ -1,7 +1,8 @@
 //! `tidegate run`: serves until SIGTERM or SIGINT.
-//! In: the path of a configuration, or none for the embedded configuration; an address that replaces its own.
+//! In: the path of a configuration (without one, the embedded configuration); an address that replaces the
+//! configured one.
 //! Out: exit code 0 after a graceful stop, 1 if the start failed, 2 if the configuration is invalid or an address is
-//! taken.
+//! in use.
 //! Limits: `EMBEDDED_PORTS` ports are tried for the embedded configuration.
 
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use tidegate_server::{RunOptions, StartError, ports};
 
 use crate::{DONE, FAILED, USAGE, print_message, source};
 
-/// How many ports above its own the embedded configuration tries if other processes use them.
+/// How many ports above its default port the embedded configuration tries if ports are in use.
 const EMBEDDED_PORTS: u16 = 20;
 
 /// Arguments of `tidegate run`.
@@ -31,7 +32,7 @@ pub struct RunArgs {
     /// Address to listen on, in place of `bind` of the file's only listener
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<String>,
-    /// Listen beside a running tidegate of the same user, to replace it without a pause
+    /// Share the port with a running tidegate of the same user, to replace it without downtime
     #[arg(long)]
     takeover: bool,
 }
@@ -68,15 +69,15 @@ pub fn run(args: &RunArgs) -> ExitCode {
 /// The configuration in a file, and its warnings; the error is a text to print.
 fn load(path: &std::path::Path, args: &RunArgs) -> Result<(Config, String), String> {
     let source = source::load(path).map_err(|refusal| refusal.to_string())?;
+    let warnings = source.warnings_text();
     let mut config = source.loaded.config;
-    let warnings = source.loaded.warnings.to_string();
     if let Some(address) = &args.bind {
         tidegate_config::rebind(&mut config, address).map_err(error_line)?;
     }
     Ok((config, warnings))
 }
 
-/// The embedded configuration on a free port, and where it is; the error is a text to print.
+/// The embedded configuration on a free port, and notes that state its address; the error is a text to print.
 fn embedded(args: &RunArgs) -> Result<(Config, String), String> {
     let mut config = tidegate_config::embedded();
     if let Some(address) = &args.bind {
@@ -85,10 +86,10 @@ fn embedded(args: &RunArgs) -> Result<(Config, String), String> {
     let bind = match &config.listeners[0].bind {
         Bind::Unix(path) => Bind::Unix(path.clone()),
         Bind::Tcp(address) => {
-            // An address that the user chose, or an old process to be replaced, is not exchanged for another one.
+            // An address that the user chose, or that of a process to be replaced, is not changed.
             let is_fixed = args.takeover || (args.bind.is_some() && address.port() != 0);
             let free = if is_fixed { None } else { ports::next_free(*address, EMBEDDED_PORTS) };
-            // If no port is free, the start refuses the first one and states which process uses it.
+            // If no port is free, the start fails with an error that names the process on the first port.
             Bind::Tcp(free.unwrap_or(*address))
         }
     };

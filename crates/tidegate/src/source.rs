@@ -21,7 +21,7 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreadable(text) => writeln!(f, "tidegate: {text}"),
-            Self::Wrong(errors) => write!(f, "{errors}"),
+            Self::Wrong(errors) => writeln!(f, "{errors}\ntidegate: {}", errors.summary()),
         }
     }
 }
@@ -34,6 +34,17 @@ pub struct Source {
     pub text: String,
     /// The configuration, warnings, and the places of its settings.
     pub loaded: Loaded,
+}
+
+impl Source {
+    /// The warnings about the file, ready to print; empty if there are none.
+    pub fn warnings_text(&self) -> String {
+        let warnings = &self.loaded.warnings;
+        match warnings.is_empty() {
+            true => String::new(),
+            false => format!("{warnings}\ntidegate: {}\n", warnings.summary()),
+        }
+    }
 }
 
 /// Reads and checks the file at `path`. Relative paths in the file start from its folder.

@@ -70,12 +70,24 @@ fn invalid_file_is_reported_on_stderr_with_exit_code_2() {
         assert_eq!(output.status.code(), Some(2));
         assert_eq!(text(&output.stdout), "");
         assert!(text(&output.stderr).contains(&format!("--> {file}:2:8\n")));
+        assert!(text(&output.stderr).ends_with(&format!("\ntidegate: {file}: 1 error\n")));
     }
     let output = tidegate(&["check", "--json", &file]);
     assert_eq!(output.status.code(), Some(2));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(json["errors"][0]["line"], 2);
     assert_eq!(json["errors"][0]["kind"], "value");
+}
+
+#[test]
+fn usage_error_has_the_prefix_of_all_errors() {
+    for arguments in [&["run", "--nope"][..], &["check"], &["bench", "nope"]] {
+        let output = tidegate(arguments);
+        assert_eq!(output.status.code(), Some(2));
+        let message = text(&output.stderr);
+        assert!(message.starts_with("tidegate: ") && message.contains("Usage: "), "{message}");
+    }
+    assert!(text(&tidegate(&["--version"]).stdout).starts_with("tidegate "));
 }
 
 #[test]
@@ -183,7 +195,7 @@ fn embedded_configuration_needs_one_port_and_takes_the_next_one_if_it_is_busy() 
     drop(second);
     let busy = first.to_string();
     let output = tidegate(&["run", "--bind", &busy]);
-    assert_eq!(output.status.code(), Some(2), "an address that the user chose is not exchanged");
+    assert_eq!(output.status.code(), Some(2), "an address that the user chose is not changed");
     assert!(text(&output.stderr).contains(&format!("cannot listen on {busy}: process ")));
 }
 
@@ -220,7 +232,7 @@ fn sighup_without_tls_states_that_nothing_was_read() {
 }
 
 /// Starts `command` as a server, sends it `signals` and then a request, and ends it with `last`. `check` gets the
-/// status of a worker thread (proc(5)); that of the main thread shows no signal as blocked while it waits for one.
+/// status of a worker thread (proc(5)). The status of the main thread shows no blocked signal while it waits for one.
 fn serve(
     name: &str,
     mut command: Command,

@@ -1,5 +1,5 @@
 //! One change to the host, small enough to be journaled, applied and undone alone.
-//! In: built by items. Out: text for people; the present state, and whether the action is already in effect.
+//! In: built by items. Out: text for people; the current state, and whether the action is already in effect.
 //! Invariant: every action can be inspected and undone; other advice is text only.
 
 use crate::cpu_list::parse_mask;
@@ -106,7 +106,7 @@ impl Action {
         }
     }
 
-    /// The present state of the target; `None` if the target does not exist.
+    /// The current state of the target; `None` if the target does not exist.
     ///
     /// # Errors
     /// [`Unreadable`] if the state cannot be read; the action must then not be performed.
@@ -157,7 +157,7 @@ pub fn sysctl_key(path: &str) -> Option<String> {
     )
 }
 
-/// The value in the text of a setting. Files of the memory management list all values with the present one in
+/// The value in the text of a setting. Files of the memory management list all values with the current one in
 /// brackets (`always [madvise] never`), and accept a single word.
 fn chosen(path: &str, text: String) -> String {
     let bracketed = path

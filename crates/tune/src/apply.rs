@@ -158,7 +158,7 @@ pub(crate) fn replace_file(host: &Host, path: &str, text: &str) -> Result<(), Un
     let folder = target.parent().unwrap_or(Path::new("/")).to_owned();
     let draft = draft_of(&target);
     let _ = fs::remove_file(&draft);
-    // `create_new`: a symbolic link at this path would be followed.
+    // `create_new`, because `create` would follow a symbolic link at this path.
     let written = fs::File::create_new(&draft)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&draft, &target))
@@ -169,7 +169,7 @@ pub(crate) fn replace_file(host: &Host, path: &str, text: &str) -> Result<(), Un
     })
 }
 
-/// Removes the draft that a kill between writing and renaming left.
+/// Removes a draft that remains if the process was killed between writing and renaming.
 pub(crate) fn remove_draft(host: &Host, path: &str) {
     if let Ok(target) = host.locate_entry(path) {
         let _ = fs::remove_file(draft_of(&target));

@@ -21,7 +21,7 @@ pub const ACTIVE_ONE_IN: u64 = 20;
 pub const ACTIVE_BYTES: u64 = 20 * 1024;
 /// Kernel pages that count against tcp_mem for an active connection.
 const ACTIVE_PAGES: u64 = 8;
-/// Descriptors that a worker needs besides its connections: listeners, epoll, mailbox, files, reserve.
+/// Descriptors that a worker needs in addition to its connections: listeners, epoll, mailbox, files, reserve.
 const FILES_BESIDE: u64 = 256;
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;

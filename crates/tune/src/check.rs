@@ -76,7 +76,7 @@ pub struct Report {
     pub environment: Environment,
     /// What the advice is for.
     pub workload: Workload,
-    /// Every item that matters for the workload: those that cost something first, sorted by gain, largest first.
+    /// Every item that matters for the workload. Items that cost performance come first, sorted by gain, largest first.
     pub entries: Vec<Entry>,
     /// The capacity plan as text; empty unless a number of connections was requested.
     pub plan: Vec<String>,

@@ -186,7 +186,7 @@ struct CheckArgs {
 
 #[derive(Debug, clap::Args)]
 struct ApplyArgs {
-    /// Items or groups to apply [default: all items that cost something and have no risk]
+    /// Items or groups to apply [default: all items that cost performance and have no risk]
     #[arg(value_name = "ITEM")]
     items: Vec<String>,
     #[command(flatten)]
@@ -352,7 +352,7 @@ impl<W: Write> Applier<'_, W> {
         if entry.finding.state != State::Costs {
             return writeln!(
                 self.out,
-                "{}: good after the changes before: {}",
+                "{}: already good after the preceding changes: {}",
                 item.id, entry.finding.found
             );
         }

@@ -294,7 +294,7 @@ pub struct Unreadable {
 /// The causes that a report distinguishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The host has no such thing; its name.
+    /// The host has no such object; contains its name.
     Absent(&'static str),
     /// No permission.
     Denied,

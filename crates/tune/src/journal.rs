@@ -207,8 +207,8 @@ impl Journal {
         }
     }
 
-    /// The settings and tool calls that were applied for an item and are in effect. `--persist` keeps them if the
-    /// item is good by now.
+    /// The settings and tool calls that were applied for an item and are in effect. If the item is
+    /// already good, `--persist` writes the files for them.
     #[must_use]
     pub fn actions_of(&self, item: &str) -> Vec<Action> {
         let lasting =

@@ -35,8 +35,8 @@ pub fn html(report: &Report) -> String {
         out.push_str("</ul></section>");
     }
     let sections = [
-        ("costs", "Items that cost something, largest gain first"),
-        ("blocked", "Items that cost something and cannot be changed from here"),
+        ("costs", "Items that cost performance, largest gain first"),
+        ("blocked", "Items that cost performance and cannot be changed from here"),
     ];
     for (state, title) in sections {
         if report.in_state(state).next().is_some() {
@@ -90,7 +90,7 @@ pub fn escape(text: &str) -> String {
 fn tiles(out: &mut String, report: &Report) {
     out.push_str("<div class=tiles>");
     for (state, label) in [
-        ("costs", "cost something"),
+        ("costs", "cost performance"),
         ("blocked", "cannot be changed from here"),
         ("good", "good"),
         ("skipped", "skipped"),

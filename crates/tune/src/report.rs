@@ -1,5 +1,5 @@
 //! A report as text for people and as JSON for scripts.
-//! In: a `Report`. Out: strings. The page is in `page`.
+//! In: a `Report`. Out: strings. `page` makes the HTML page.
 
 use crate::check::{ChangedBy, Entry, Report};
 use crate::finding::State;
@@ -17,7 +17,7 @@ pub fn text(report: &Report) -> String {
     let count = |name| report.in_state(name).count();
     wrapped(&mut out, "", 0, &report.environment.line());
     let summary = format!(
-        "Score for \"{}\": {} of 100. Of the items, {} cost something, {} cannot be changed from here, {} \
+        "Score for \"{}\": {} of 100. Items: {} cost performance, {} cannot be changed from here, {} \
             are good, {} were skipped.",
         report.workload.kind.name(),
         report.score,
@@ -28,16 +28,16 @@ pub fn text(report: &Report) -> String {
     );
     wrapped(&mut out, "", 0, &summary);
     if !report.environment.root {
-        out.push_str("Not running as root: items that need more rights are skipped.\n");
+        out.push_str("Not running as root: items that need root are skipped.\n");
     }
     if count("costs") > 0 {
-        out.push_str("\nItems that cost something, largest gain first\n");
+        out.push_str("\nItems that cost performance, largest gain first\n");
     }
     for entry in report.in_state("costs") {
         costs_text(&mut out, entry);
     }
     if count("blocked") > 0 {
-        out.push_str("\nItems that cost something and cannot be changed from here\n");
+        out.push_str("\nItems that cost performance and cannot be changed from here\n");
     }
     for entry in report.in_state("blocked") {
         head_line(&mut out, entry);
@@ -67,19 +67,19 @@ pub fn text(report: &Report) -> String {
     out
 }
 
-/// The gain in short form: the published figure, or the name of the benefit if no figure was published for what
-/// was found on this host.
+/// The gain in short form: the published figure if it applies to this host, otherwise the name of the benefit.
 #[must_use]
 pub fn gain_text(entry: &Entry) -> String {
     let gain = &entry.item.gain;
     match gain.published {
         Published::Step(percent) if entry.percent() == percent => format!("+{percent:.0} %"),
-        Published::PartOfStep(percent) => format!("in +{percent:.0} %"),
+        Published::PartOfStep(percent) => format!("part of +{percent:.0} %"),
         Published::Step(_) | Published::No => gain.benefit.name().to_owned(),
     }
 }
 
-/// What was published for the gain, for scripts: percent of the item, and of the step that it is a part of.
+/// The published gain, for scripts: the percentage of the item itself, and the percentage of the step of which the
+/// item is one part.
 fn published_json(entry: &Entry) -> (Option<f64>, Option<f64>) {
     match entry.item.gain.published {
         Published::Step(percent) if entry.percent() == percent => (Some(percent), None),
@@ -174,7 +174,7 @@ fn head_line(out: &mut String, entry: &Entry) {
     };
     out.push('\n');
     let head = format!("{}: {}{risk}{hand}", entry.item.id, entry.item.title);
-    wrapped(out, &format!("  {:<10} ", gain_text(entry)), 13, &head);
+    wrapped(out, &format!("  {:<13} ", gain_text(entry)), 16, &head);
 }
 
 /// The name of an item and a text about it.
@@ -187,7 +187,7 @@ fn paragraph(out: &mut String, label: &str, body: &str) {
     wrapped(out, &format!("    {label:<8} "), 13, body);
 }
 
-/// `body` after `lead`, in lines of `TEXT_COLUMNS`; the further lines are indented.
+/// Writes `lead` and `body` in lines of `TEXT_COLUMNS`; lines after the first are indented.
 fn wrapped(out: &mut String, lead: &str, indent: usize, body: &str) {
     let mut line = lead.to_owned();
     let mut is_empty = true;

@@ -15,7 +15,7 @@ use std::fs;
 pub enum Fate {
     /// The previous state was already in effect: the step was never performed, or a reboot reset it.
     AlreadyBack,
-    /// The value was changed since; the present value. Left as it is.
+    /// The value was changed since and is left as it is; contains the current value.
     ChangedSince(String),
     /// The value cannot be read, written or verified, with the reason. The step stays in the journal.
     Failed(String),
@@ -69,7 +69,7 @@ pub fn undo_after(
     let mut fates: Vec<Undone> = Vec::with_capacity(steps.len());
     for step in steps {
         let restarted = step.boot != boot;
-        // A reboot reset the side effects of a tool; the present value was set by another program.
+        // A reboot reset the side effects of a tool; the current value was set by another program.
         let is_gone = restarted && !step.action.acts();
         let fate = if is_gone {
             Ok(Fate::AlreadyBack)
@@ -87,7 +87,7 @@ pub fn undo_after(
     Ok(fates)
 }
 
-/// Whether the tool call for which a setting was saved was not undone: the setting then stays with that call.
+/// Whether the tool call for which a setting was saved is still in effect. The setting must then not be restored.
 fn tool_call_is_left(side_effect: &Step, newer: &[Undone]) -> bool {
     newer
         .iter()
@@ -130,7 +130,7 @@ fn undo_step(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
         return Ok(Fate::ChangedSince(value));
     }
     restore(host, action, step.before.as_deref())?;
-    // A tool that succeeds may have restored less than there was (a discipline without its options, for example).
+    // A tool that succeeds may have restored only a part (for example, a discipline without its options).
     if matches!(action, Action::Run { .. }) && action.state(host)? != step.before {
         let before = step.before.as_deref().unwrap_or("(nothing)").trim();
         return Ok(Fate::Failed(format!(

@@ -41,7 +41,8 @@ pub const CONNECTIONS_MAX: u64 = 100_000_000;
 pub struct Workload {
     /// The kind of work.
     pub kind: For,
-    /// Connections open at the same time; `None`: the default of the kind. At most `CONNECTIONS_MAX` counts.
+    /// Connections open at the same time; `None`: the default of the kind. A larger value counts as
+    /// `CONNECTIONS_MAX`.
     pub requested_connections: Option<u64>,
     /// Interfaces in the data path; empty: every interface with a device.
     pub interfaces: Vec<String>,

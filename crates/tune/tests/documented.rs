@@ -17,7 +17,7 @@ fn flat(text: &str) -> String {
 }
 
 #[test]
-fn every_item_is_on_the_page_of_its_group_with_mechanism_and_caution() {
+fn every_item_is_documented_with_its_mechanism_and_caution() {
     for item in items::ALL {
         let page = page(item.group.name());
         let heading = format!("\n## {}\n", item.id);

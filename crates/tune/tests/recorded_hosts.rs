@@ -54,7 +54,7 @@ fn report_is_deterministic() {
 }
 
 #[test]
-fn every_item_costs_something_on_some_recorded_host() {
+fn every_item_costs_performance_on_some_recorded_host() {
     let mut costly = BTreeSet::new();
     for name in HOSTS {
         for connections in [None, Some(20_000_000)] {
@@ -63,7 +63,7 @@ fn every_item_costs_something_on_some_recorded_host() {
             costly.extend(report.in_state("blocked").map(|entry| entry.item.id));
         }
     }
-    // Items that never cost something, and conditions that none of these hosts has.
+    // Items that only report, and items whose condition none of these hosts has.
     let silent = ["app-smt-siblings", "app-build", "lock-contention"];
     for item in items::ALL {
         assert!(
@@ -108,7 +108,7 @@ fn text_reports_fit_eighty_columns() {
 }
 
 #[test]
-fn percentages_are_published_ones() {
+fn only_published_percentages_are_shown() {
     let published = ["+28 %", "+22 %", "+6 %", "+2 %", "in +"];
     for name in HOSTS {
         for line in report::text(&look_at(name, For::All, None)).lines() {

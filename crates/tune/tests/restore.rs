@@ -26,7 +26,7 @@ fn all_actions(host: &Host) -> Vec<(&'static str, Vec<Action>)> {
             .iter()
             .chain(&kept)
             .filter(|action| !matches!(action, Action::Run { .. }))
-            // A recorded file does not put the present value in brackets, as the kernel does.
+            // A recorded file does not put the current value in brackets, as the kernel does.
             .filter(|action| !action.target().contains("transparent_hugepage"))
             .cloned()
             .collect();
@@ -379,7 +379,7 @@ fn undo_restores_side_effects_of_a_tool() {
     let fates = undo(&host, &mut journal).unwrap();
     assert!(fates.iter().all(|undone| undone.fate == Fate::Restored), "{fates:?}");
     assert_eq!(before, tree.contents());
-    // After a reboot, the present value was set by another program.
+    // After a reboot, the current value was set by another program.
     apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
     fs::write(host.locate(side), "3\n").unwrap();
     fs::create_dir_all(host.locate("/proc/sys/kernel/random")).unwrap();

@@ -1,4 +1,4 @@
-//! Replays every file of the fuzz corpus through the fuzz bodies, as part of `cargo test`.
+//! Runs the fuzz targets on every file of the fuzz corpus, as part of `cargo test`.
 
 use std::fs;
 use std::path::Path;

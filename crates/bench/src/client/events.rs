@@ -209,7 +209,7 @@ impl Client<'_> {
                         if bytes.starts_with(TLS_ALERT) {
                             return "the server responded with TLS; use https://".to_owned();
                         }
-                        // The decoder's messages are written for a server.
+                        // The decoder's messages speak of "this server".
                         let reason = fault.reason().replace("this server", "this client");
                         format!("the response is not valid HTTP/1.1: {reason}")
                     });
@@ -227,7 +227,7 @@ impl Client<'_> {
         }
     }
 
-    /// Whether a response received now counts for `in_time`.
+    /// Whether a response that arrives now counts in `Tally::in_time`.
     fn is_in_time(&self) -> bool {
         self.draining_since.is_none() || self.quota == 0
     }
@@ -285,7 +285,8 @@ impl Client<'_> {
         let latency = if is_closed { service } else { now.since(sent.planned) };
         self.tally.requests += 1;
         self.tally.in_time += u64::from(self.is_in_time());
-        // A response counts when it arrives; its time only if it was planned after the warm-up.
+        // A response that arrives after the warm-up counts; its time counts only if the request was also planned
+        // after the warm-up.
         if sent.planned >= self.times_count_from() {
             self.tally.service.record(service);
             self.tally.first_byte.record(first_byte);
@@ -308,7 +309,7 @@ impl Client<'_> {
         self.interval.latency.record(latency);
     }
 
-    /// After a response: sends the next request at once, after the pause, or when it is planned.
+    /// Called after a response: sends the next request at once, after the pause, or when it is planned.
     fn go_on<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         if !self.has_room(number) {
             return;
@@ -325,7 +326,7 @@ impl Client<'_> {
         self.wake_at(number, now.after(rest));
     }
 
-    /// Handles a connection that ends after a complete response. Requests sent after it have no response.
+    /// Handles a connection that ends after a complete response. Further requests in flight on it get no response.
     fn end_of_socket<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -30,7 +30,7 @@ pub(super) struct Sent {
     pub(super) planned: Moment,
     /// When it was sent.
     pub(super) at: Moment,
-    /// Its number in the mix.
+    /// Index of the request in the mix.
     pub(super) number: u16,
     /// Whether its result is counted.
     pub(super) is_counted: bool,
@@ -41,7 +41,7 @@ pub(super) struct Sent {
 pub(super) struct Lane {
     /// The current socket; `NONE` if there is none.
     pub(super) sock: SockId,
-    /// The mix's index of its server.
+    /// Index of its server among the authorities of the mix.
     pub(super) authority: u16,
     pub(super) phase: Phase,
     /// Reads the responses of the current socket.
@@ -62,17 +62,17 @@ pub(super) struct Lane {
     pub(super) answered: u64,
     /// Failures since the last complete response.
     pub(super) failures: u32,
-    /// Whether it is in the list of idle connections. It is never in the list twice.
+    /// Whether the lane is in the list of idle connections. It is never in the list twice.
     pub(super) is_listed: bool,
     /// Whether a wake-up is pending. There is at most one.
     pub(super) has_wake: bool,
     /// Its own schedule, if the pace is a rate per connection.
     pub(super) schedule: Option<Box<Schedule>>,
-    /// When that schedule begins: when the connection is due to be opened, which a ramp may delay.
+    /// When `schedule` begins: when the connection is due to be opened. A ramp may delay this.
     pub(super) schedule_began: Moment,
-    /// The next planned send time of that schedule.
+    /// The next planned send time of `schedule`.
     pub(super) next_planned: Moment,
-    /// Since when another request can be sent; requests that were planned earlier had to wait.
+    /// The time since which another request can be sent. Requests planned before it had to wait.
     pub(super) free_since: Moment,
 }
 

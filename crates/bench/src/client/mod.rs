@@ -3,8 +3,8 @@
 //! Never: counts times or response bytes of the warm-up or the ramp; waits forever.
 //! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
 //! Invariant: `outstanding` is the sum of the lengths of all lanes' `pending`. Each request counts once in
-//! the tally: as response, failure or unanswered. If the plan has a number of requests, only these requests
-//! count.
+//! the tally: as response, failure or unanswered. If the plan has a number of requests, the requests of warm-up
+//! and ramp do not count.
 
 mod events;
 mod lane;
@@ -52,9 +52,9 @@ pub struct Shared {
 pub struct ClientOutcome {
     /// The counts.
     pub tally: Tally,
-    /// Length of the measured time: until sending ended; if a number of requests ended the run, until the
-    /// last response, or until the end if there was none. If the run ended in warm-up or ramp: from its
-    /// start.
+    /// Length of the measured time. It begins after warm-up and ramp, or at the start of the run if the run ended
+    /// before that. It ends when sending ends; if a number of requests ended the run, it ends with the last
+    /// response, or with the run if there was no response.
     pub counted: Span,
     /// Whether the measured time had begun; if not, the tally covers only warm-up and ramp.
     pub has_counted: bool,
@@ -69,14 +69,14 @@ pub struct ClientOutcome {
 pub struct Client<'a> {
     plan: &'a Plan,
     mix: &'a RequestMix,
-    /// The server of each authority of the mix.
+    /// The servers, indexed by authority (an authority is a host and port of the request mix).
     targets: &'a [Target],
     shared: &'a Shared,
     /// When the plan begins.
     start: Moment,
     /// The connections of this thread; other fields refer to them by index.
     lanes: Vec<Lane>,
-    /// Number of the first lane among all connections of the plan.
+    /// Number of this thread's first connection, counted over all threads of the plan.
     connection_first: u32,
     /// The lane of each socket index; `u32::MAX` if there is none.
     lane_by_socket: Vec<u32>,
@@ -109,7 +109,7 @@ pub struct Client<'a> {
     is_counting: bool,
     /// When sending ended; `None` before.
     draining_since: Option<Moment>,
-    /// When a connection was last open; before the first connection: when it is due to be opened.
+    /// When a connection was last open. Before the first connection: when that connection is due to be opened.
     last_reached: Moment,
     /// When timeouts are checked next.
     next_sweep: Moment,
@@ -123,15 +123,15 @@ pub struct Client<'a> {
     answered_ever: u64,
     /// When the last response was complete.
     answered_last: Moment,
-    /// Number of completions and sends so far; unchanged over a turn that had nothing to do.
+    /// Number of completions and sends so far. A turn that does not change it had nothing to do.
     busy_marks: u64,
     /// The TLS fault of the connection that is about to be reported as closed.
     fault: Option<(SockId, Fault)>,
 }
 
 impl<'a> Client<'a> {
-    /// Creates the client of `share`. The plan begins at `start`; `targets` are the servers of the mix's
-    /// authorities.
+    /// Creates the client of `share`. The plan begins at `start`; `targets` are the servers, indexed by the
+    /// authorities of the mix.
     #[must_use]
     pub fn new(
         plan: &'a Plan,
@@ -272,7 +272,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// From when on times are recorded; during warm-up and ramp all are recorded, for the progress display.
+    /// The time of a response is recorded only if the request was planned at this moment or later. During warm-up
+    /// and ramp all times are recorded, for the progress display.
     fn times_count_from(&self) -> Moment {
         if self.is_counting { self.start.after(self.plan.counted_from()) } else { self.start }
     }
@@ -332,7 +333,7 @@ impl<'a> Client<'a> {
 
     fn drain_max(&self) -> Span {
         if self.quota == 0 && !self.shared.stop.load(Ordering::Relaxed) {
-            // The sweep fails requests without a response by then.
+            // By then, the timeout sweep has failed every request without a response.
             return self.plan.timeout.saturating_add(SWEEP_MAX * 2);
         }
         DRAIN_MAX
@@ -341,7 +342,7 @@ impl<'a> Client<'a> {
     fn end(&mut self, now: Moment) {
         self.publish(now);
         if let Some(ends_at) = self.plan.ends_at() {
-            // The end is noticed a little late: requests planned after it do not belong to the plan.
+            // This code runs slightly after the plan's end. Requests planned in between are not part of the plan.
             let end = self.draining_since.unwrap_or(now).min(self.start.after(ends_at));
             self.tally.unsent += self.due_before(end).min(self.quota);
         }
@@ -429,7 +430,7 @@ impl<'a> Client<'a> {
         let issued = self.tally.issued;
         self.fill_by_pace(reactor, number, now);
         if self.tally.issued != issued {
-            // Flushed now: at the end of the turn it would be later than the recorded send time.
+            // Flushed now: a flush at the end of the turn would send later than the recorded send time.
             reactor.flush(self.lanes[number as usize].sock);
         }
     }
@@ -443,7 +444,7 @@ impl<'a> Client<'a> {
             }
             Pace::Total { .. } => {
                 if self.idle.is_empty() {
-                    // Requests that became due while every connection was busy.
+                    // Send the requests that became due while every connection was busy.
                     while self.next_arrival <= now && self.has_room(number) {
                         self.tally.waited_for_connection += 1;
                         self.send(reactor, number, self.next_arrival, now);
@@ -545,7 +546,7 @@ impl<'a> Client<'a> {
     }
 
     fn publish(&mut self, now: Moment) {
-        // At fixed times, so that the monitor, which reads in between, finds one interval each time.
+        // Publish at fixed times. The monitor reads halfway between them, so it finds exactly one interval.
         while self.next_publish <= now {
             self.next_publish = self.next_publish.after(PUBLISH_EVERY);
         }

@@ -1,7 +1,7 @@
-//! Reads responses: a new head is decoded strictly, a head equal to the last one only compared.
+//! Reads responses. A new head is decoded strictly; a head that equals the last one is only compared.
 //! In: the bytes received after a request. Out: an `Answer`, or a fault (RFC 9112 sections 4 and 6).
 //! Never: accepts a head whose exact bytes the strict decoder has not accepted.
-//! Limits: `ResponseLimits`. Invariant: both ways give the same result for the same bytes.
+//! Limits: `ResponseLimits`. Invariant: decoding and comparing give the same result for the same bytes.
 
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder, ResponseLimits};
 use tidegate_wire::message::{BodyLength, Fault, RequestKind, ResponseStorage};

@@ -1,4 +1,4 @@
-//! The certificate of a contender: newly created for each contender, in its own directory.
+//! Creates a certificate for each contender, in the contender's own directory.
 //! In: the type of key. Out: three files: the certificate, its key, and both in one file for HAProxy.
 //! Never: lets another user read the files; writes outside the comparison's scratch directory.
 
@@ -53,7 +53,7 @@ pub(crate) fn make(folder: &Path, key: Key) -> Result<Files, String> {
     Ok(files)
 }
 
-/// Writes a file that only this user may read: servers read keys before they drop privileges.
+/// Writes a file that only this user may read. This is enough: servers read keys before they drop privileges.
 fn write(path: &Path, pem: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options

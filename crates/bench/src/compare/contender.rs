@@ -1,5 +1,5 @@
 //! The contenders of a comparison: how each is configured, started and named.
-//! In: the work, and the origin. Out: running servers, and the reason for each server that is left out.
+//! In: the workload, and the origin. Out: running servers, and the reason for each server that is left out.
 //! Never: touches the system's own services; all contenders run from a scratch directory, on free ports.
 
 use super::certificate::{self, Key};
@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The work that the servers of a comparison do.
+/// The workload of the servers in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Respond with 27 bytes of JSON.
@@ -30,7 +30,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// The contenders that can do it, in the order of the rounds.
+    /// The contenders that can do this work, in the order of the rounds.
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
             Self::Json | Self::Plaintext | Self::Proxy(_) | Self::ProxyFields(_) => &NAMES[..4],
@@ -56,7 +56,7 @@ impl Work {
         }
     }
 
-    /// The work of contender `name`: `plain` works without TLS for comparison with those that use TLS.
+    /// The work of contender `name`: `plain` does the same work without TLS, as a baseline for the TLS contenders.
     fn of(self, name: &str) -> Self {
         match self {
             Self::SecureProxy(origin) if name == PLAIN => Self::Proxy(origin),
@@ -86,7 +86,7 @@ pub(crate) struct Ours {
 
 /// The names of all contenders, in the order of the rounds.
 pub(crate) const NAMES: [&str; 5] = ["tidegate", "floor", "nginx", "haproxy", PLAIN];
-/// Tidegate without TLS, for comparison with Tidegate with TLS.
+/// Tidegate without TLS, as a baseline for the TLS contenders.
 const PLAIN: &str = "plain";
 
 /// Writes the configuration of `name`, starts it on `cpus` and waits until it listens.
@@ -111,7 +111,7 @@ pub(crate) fn start(
     Ok(Contender { name, version, address, is_secure, running })
 }
 
-/// Creates the directory of one contender, unless an earlier work has created it.
+/// Creates the directory of one contender, unless an earlier workload has created it.
 ///
 /// # Errors
 /// The error of the system.
@@ -122,7 +122,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Waits until a contender listens; a signal ends the whole process.
+/// Waits until a contender listens. A signal during the wait ends the whole process.
 ///
 /// # Errors
 /// A message for the operator.

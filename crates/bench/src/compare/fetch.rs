@@ -1,7 +1,7 @@
 //! Sends one request on a new connection, plain or with TLS, waits for the response and keeps the connection
 //! open.
 //! In: an address. Out: the open connection.
-//! Never: used for a load: it blocks its thread for each connection.
+//! Never: used to generate load, because it blocks the calling thread for each connection.
 //! Limits: `ANSWER_MAX` for each step.
 
 use core::net::SocketAddr;

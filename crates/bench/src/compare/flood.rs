@@ -1,7 +1,7 @@
 //! The effect of a flood of TLS handshakes on established connections.
 //! In: contenders with TLS. Out: the p99 of established connections during the flood, divided by the p99
 //! without it.
-//! Never: lets the flood take CPU time from the measuring client: the flood runs at lower priority.
+//! Never: lets the flood take CPU time from the measuring client. The flood therefore runs at lower priority.
 //! Limits: `HANDSHAKES`, `FLOOD_MAX`.
 
 use super::Bench;
@@ -27,7 +27,7 @@ const RATE_PER_S: f64 = 1000.0;
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Time limit of a flood.
 const FLOOD_MAX: Duration = Duration::from_secs(60);
-/// Niceness of the flood's threads. At the default niceness the two clients would disturb each other; at the
+/// Niceness of the flood's threads. At the default niceness the flood would disturb the measuring client; at the
 /// highest niceness any other program would stop the flood.
 const FLOOD_NICENESS: i32 = 10;
 
@@ -91,9 +91,9 @@ fn measure_during(job: &Job, flood: &Job) -> Result<Counted, String> {
     let (begin, begun) = mpsc::channel();
     thread::scope(|scope| {
         let flooding = scope.spawn(move || {
-            // Without the message the measuring client has failed, and it reports the reason itself.
+            // If no message comes, the measuring client has failed, and its own error is reported.
             let came = begun.recv().map(|()| {
-                // If this fails, the figure is worse than the server.
+                // If this fails, the flood disturbs the client and the measured latency is too high.
                 let _ = rustix::process::setpriority_process(None, FLOOD_NICENESS);
                 drive::run(flood, &AtomicBool::new(false), &mut |_| {})
             });

@@ -1,15 +1,15 @@
-//! The project's goal for each work, next to the measured value.
+//! The project's performance goals, next to the measured values.
 //! In: records. Out: a table with a line for each goal: the goal, the measured value, and whether it was
 //! reached.
-//! Never: excuses a missed goal.
+//! Never: hides a missed goal or one that was not measured.
 
 use super::record::Record;
 use core::fmt::Write as _;
 
-/// What a goal limits.
+/// The value that a goal limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Against {
-    /// Tidegate's measure divided by that contender's, paired by round.
+    /// Tidegate's measure divided by this contender's, paired by round.
     Contender(&'static str),
     /// Tidegate's measure itself, in this unit.
     Value(&'static str),
@@ -19,7 +19,7 @@ enum Against {
 
 /// An upper limit for a measured value.
 struct Goal {
-    /// The name of the work, as in `Record::what`.
+    /// The name of the workload, as in `Record::what`.
     what: &'static str,
     against: Against,
     /// The largest value that reaches the goal.

@@ -60,7 +60,7 @@ impl Round<'_> {
         format!("{scheme}://{}{}", self.address, self.path)
     }
 
-    /// How long another load generator sends: they accept whole seconds only.
+    /// The duration for other load generators, which accept whole seconds only.
     fn whole_seconds(&self) -> u64 {
         self.duration.as_secs().max(1)
     }
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// The program that must be installed; `None` for this program.
+    /// The program that must be installed; `None` for Tidegate's own load generator.
     pub(crate) fn program(self) -> Option<&'static str> {
         match self {
             Self::Tidegate => None,
@@ -127,11 +127,11 @@ impl Client {
 fn run_own(round: &Round<'_>) -> Result<Counted, String> {
     let cpu_before = machine::process_cpu_time();
     let outcome = drive::run(&round.job()?, &AtomicBool::new(false), &mut |_| {})?;
-    // The time of the whole process, as for other load generators; a closed loop does not spin.
+    // The CPU time of the whole process, as for other load generators. It contains no spinning in a closed loop.
     let cpu = machine::process_cpu_time().saturating_sub(cpu_before);
     let mut counted = Counted::of(&outcome)?;
     counted.client_cpu_s = cpu.as_secs_f64();
-    // A closed loop on one CPU is meant to keep it busy; only an open loop can fall behind its plan.
+    // A closed loop keeps its CPU busy by design. Only an open loop can fall behind its plan.
     counted.saturated &= round.rate_per_s.is_some();
     let tally = &outcome.tally;
     if round.reuse == Reuse::Resumed && tally.handshakes_resumed * 5 < tally.handshakes() * 4 {
@@ -145,7 +145,7 @@ fn run_own(round: &Round<'_>) -> Result<Counted, String> {
 }
 
 impl Round<'_> {
-    /// The round as a job of Tidegate's load generator.
+    /// The round as a job for Tidegate's load generator.
     ///
     /// # Errors
     /// A message for the operator.

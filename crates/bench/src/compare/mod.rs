@@ -1,5 +1,5 @@
-//! `tidegate bench compare`: compares Tidegate with the floor and other servers in paired rounds of one work.
-//! In: the work. Out: a table, and one JSON line for the record.
+//! `tidegate bench compare`: compares Tidegate with the floor and other servers in paired rounds of a workload.
+//! In: the workload. Out: a table, and one JSON line for the record.
 //! Never: decides by requests per second where CPU time per request can be measured.
 //! Limits: `ROUNDS_MAX`. Invariant: all contenders run during all rounds and take turns. When the comparison
 //! ends, also by a signal, the contenders are stopped and the scratch directory is removed.
@@ -37,10 +37,10 @@ pub const ROUNDS_MAX: u32 = 1000;
 const LARGE_BODY_BYTES: usize = 1024 * 1024;
 /// Body of the `tls-bodies` case.
 const SECURE_BODY_BYTES: usize = 64 * 1024;
-/// Depth of the `pipeline` case.
+/// Requests in flight on each connection in the `pipeline` case.
 const PIPELINE_DEPTH: u16 = 16;
 
-/// The works that can be compared.
+/// The workloads that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
     /// Responses with 27 bytes of JSON: CPU time per request
@@ -77,17 +77,18 @@ enum What {
     TlsFlood,
 }
 
-/// The works that the command line selects.
+/// The workloads that the command line selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Selection {
-    /// `ALL`.
+    /// The workloads in `ALL`.
     All,
-    /// `TLS`.
+    /// The workloads in `TLS`.
     Tls,
     One(What),
 }
 
-/// The works of `all`, with their numbers of connections; less than ten minutes with the default rounds.
+/// The workloads of `all`, with their numbers of connections. They take less than ten minutes with the default
+/// number of rounds.
 const ALL: [(What, u32); 12] = [
     (What::Json, 64),
     (What::Json, 4000),
@@ -103,7 +104,7 @@ const ALL: [(What, u32); 12] = [
     (What::Client, 4000),
 ];
 
-/// The works of `tls`; together with `ALL` they would take more than ten minutes.
+/// The workloads of `tls`. Separate from `ALL`, because both together take more than ten minutes.
 const TLS: [(What, u32); 7] = [
     (What::TlsProxy, 64),
     (What::TlsHandshakes, 64),
@@ -126,7 +127,7 @@ enum By {
 /// Arguments of `tidegate bench compare`.
 #[derive(clap::Args, Debug)]
 pub struct CompareArgs {
-    /// The work to compare
+    /// The workload to compare
     #[arg(default_value = "all", value_parser = selection())]
     what: Selection,
     /// Measured rounds, after a warm-up round
@@ -135,14 +136,14 @@ pub struct CompareArgs {
     /// Length of a round in seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Number of connections; a comma-separated list gives a table for each [default: depends on the work]
+    /// Number of connections; a comma-separated list gives a table for each [default: depends on the workload]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<u32>,
     /// The load generator [default: tidegate; for tls-proxy and tls-bodies wrk, if installed]
     #[arg(long, value_enum)]
     client: Option<Client>,
-    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain; for `client`: the
-    /// server
+    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain. With `client`: the
+    /// server that the load generators send to
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Path of the tidegate binary [default: the running program, or tidegate in its build directory]
@@ -165,7 +166,7 @@ pub struct CompareArgs {
     json: bool,
 }
 
-/// The settings that all works of a comparison share.
+/// The settings that all workloads of a comparison share.
 #[derive(Clone)]
 struct Bench {
     ours: Ours,
@@ -207,13 +208,13 @@ pub fn run(args: &CompareArgs) -> ExitCode {
         }
     }
     if !matches!(args.what, Selection::One(_)) && !args.json {
-        // A closed pipe is not a failure: the reader has seen enough.
+        // A closed pipe is not a failure: the reader wanted no more output.
         let _ = writeln!(io::stdout(), "{}", goals::summary(&records));
     }
     code
 }
 
-/// Measures only the floor, as a server that responds itself and as a bare proxy, and prints both.
+/// Measures only the floor, first as a server that responds itself, then as a bare proxy, and prints both figures.
 #[must_use]
 pub fn measure_floor(json: bool) -> ExitCode {
     let cpus = machine::allowed_cpus();
@@ -264,11 +265,11 @@ pub fn measure_floor(json: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Parses `all`, `tls` or the name of one work.
+/// Parses `all`, `tls` or the name of one workload.
 fn selection() -> impl TypedValueParser<Value = Selection> {
     let all = PossibleValue::new("all")
-        .help("All works without TLS, one after the other, and a table of goals");
-    let tls = PossibleValue::new("tls").help("All works with TLS, and a table of goals");
+        .help("All workloads without TLS, one after the other, and a table of goals");
+    let tls = PossibleValue::new("tls").help("All workloads with TLS, and a table of goals");
     let each = What::value_variants().iter().filter_map(ValueEnum::to_possible_value);
     PossibleValuesParser::new([all, tls].into_iter().chain(each)).map(|name| {
         let every = if name == "tls" { Selection::Tls } else { Selection::All };
@@ -276,7 +277,7 @@ fn selection() -> impl TypedValueParser<Value = Selection> {
     })
 }
 
-/// The selected works, with their numbers of connections.
+/// The selected workloads, with their numbers of connections.
 fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
     let is_selected = |what: What| match args.what {
         Selection::All => ALL.iter().any(|(one, _)| *one == what),
@@ -286,7 +287,7 @@ fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
     let is_one = matches!(args.what, Selection::One(_));
     let each = ALL.into_iter().chain(TLS).filter(|&(what, _)| is_selected(what));
     if args.connections.is_empty() {
-        // A single work is measured in its base case only.
+        // A single workload is measured only with its first number of connections.
         return each.take(if is_one { 1 } else { usize::MAX }).collect();
     }
     let mut cases = Vec::new();
@@ -322,7 +323,7 @@ fn append(folder: &Path, what: &str, line: &str) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!("{what}.jsonl"));
     let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
-    // In one write: a signal may end the process between two writes.
+    // One write, because a signal could end the process between two writes.
     file.write_all(format!("{line}\n").as_bytes())
 }
 
@@ -332,7 +333,7 @@ impl Bench {
         for cpu in [args.server_cpu, args.client_cpu] {
             if !allowed.contains(&cpu) {
                 return Err(format!(
-                    "CPU {cpu} may not be used; this process may use {allowed:?} (--server-cpu, --client-cpu)"
+                    "this process may not use CPU {cpu}; allowed: {allowed:?} (--server-cpu, --client-cpu)"
                 ));
             }
         }
@@ -345,7 +346,7 @@ impl Bench {
         if !(0.1..=3600.0).contains(&args.seconds) {
             return Err(format!("--seconds {}: out of range; allowed: 0.1 to 3600", args.seconds));
         }
-        // If this fails, the present limit is checked where descriptors are needed.
+        // If this fails, code that needs descriptors checks the current limit.
         let _ = machine::raise_descriptor_limit();
         Ok(Self {
             ours: find_ours(args.ours.clone())?,
@@ -408,8 +409,8 @@ impl Bench {
         }
     }
 
-    /// Rounds of proxies with TLS towards the client. The load comes from wrk, if installed, so that the
-    /// load's TLS library is not Tidegate's.
+    /// Rounds of proxies with TLS towards the client. wrk sends the load, if installed, so that client and
+    /// Tidegate do not share a TLS library.
     fn secure_proxy(
         &self,
         what: &'static str,
@@ -442,7 +443,7 @@ impl Bench {
         self.client.unwrap_or(Client::Tidegate)
     }
 
-    /// Starts all contenders of `work`; prints on stderr which are left out, and why.
+    /// Starts all contenders of `work`. Prints on stderr which contenders are left out, and why.
     fn start_all(&self, work: Work) -> Result<Vec<Contender>, String> {
         let mut contenders = Vec::new();
         for &name in work.names() {
@@ -525,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_default_to_those_of_the_work() {
+    fn connections_default_to_those_of_the_workload() {
         assert_eq!(cases_of("bodies"), [(What::Bodies, 16)]);
         assert_eq!(cases_of("json"), [(What::Json, 64)]);
         assert_eq!(cases_of("json --connections 1,512"), [(What::Json, 1), (What::Json, 512)]);

@@ -10,11 +10,11 @@ use core::time::Duration;
 use serde_json::{Map, Value, json};
 use tidegate_base::statistics::{Estimate, median};
 
-/// Largest fraction of the measured CPUs' busy time that may belong to other work than the contender: enough
-/// for soft interrupts and the timer tick, but not for a second program.
+/// Largest fraction of the measured CPUs' busy time that may be spent outside the contender's processes. It leaves
+/// room for soft interrupts and the timer tick, but not for a second program.
 const FOREIGN_MAX: f64 = 0.25;
 
-/// The value that decides a comparison. Less is better for all measures.
+/// The value by which contenders are compared. Lower is better for all measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Non-idle time of the server's CPU per request, µs.
@@ -85,7 +85,7 @@ pub(crate) struct Sample {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p99_9_us: f64,
-    /// The value of a measure that is not computed from requests.
+    /// The value, if the measure is not computed from requests (memory, times, latency).
     pub(crate) value: f64,
     /// Whether the client itself limited the figures.
     pub(crate) saturated: bool,
@@ -148,7 +148,7 @@ impl Row {
         median(&self.samples.iter().map(of).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
     }
 
-    /// The fraction of the measured CPUs' busy time that was not the contender's (median of the rounds).
+    /// The fraction of the measured CPUs' busy time spent outside the contender's processes (median of the rounds).
     fn foreign_fraction(&self) -> f64 {
         self.median(|sample| 1.0 - (sample.own_s / sample.busy_s.max(1e-9)).min(1.0))
     }
@@ -258,7 +258,7 @@ impl Record {
         Value::Object(object)
     }
 
-    /// Whether the measured CPUs did so much other work that the ratios are unreliable.
+    /// Whether other programs used so much of the measured CPUs that the ratios are unreliable.
     pub(crate) fn is_disturbed(&self) -> bool {
         let of_cpu = [Measure::CpuPerRequest, Measure::CpuPerHandshake, Measure::CpuPerByte];
         of_cpu.contains(&self.measure)

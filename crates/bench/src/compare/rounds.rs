@@ -12,7 +12,7 @@ use core::time::Duration;
 use std::io::IsTerminal as _;
 
 impl Bench {
-    /// The CPU time per request of all contenders for one work.
+    /// The CPU time per request of all contenders for one workload.
     pub(super) fn cpu_rounds(
         &self,
         what: &'static str,

@@ -46,7 +46,7 @@ impl Bench {
         }
         let mut rows = Vec::new();
         for &name in work.names() {
-            // The floor server needs almost no user memory for a connection, so its figure means nothing.
+            // The floor server needs almost no user memory for a connection, so its figure is meaningless.
             if name == "floor" || !self.takes_part(name) {
                 continue;
             }
@@ -84,7 +84,7 @@ impl Bench {
                         eprintln!("tidegate: left out of the comparison: {why}");
                         absent.push(name);
                     }
-                    // Skipping one contender's round would pair its later rounds with wrong ones.
+                    // Skipping a round of one contender would pair its later rounds with the wrong rounds of others.
                     Err(why) => return Err(why),
                 }
             }

@@ -18,9 +18,9 @@ const JOINED_BYTES_MAX: usize = 64 * 1024;
 /// One client connection.
 struct Connection {
     socket: OwnedFd,
-    /// Number of bytes of `\r\n\r\n` that the input so far ends with, 0 to 3.
+    /// How many bytes of `\r\n\r\n` the input so far ends with, 0 to 3.
     end_matched: u8,
-    /// Responses that are still to be sent, including a partly sent one.
+    /// Number of responses that are still to be sent, including a partly sent one.
     owed: usize,
     /// Bytes of the first owed response that were sent. Always less than one response.
     sent: usize,
@@ -28,7 +28,7 @@ struct Connection {
 
 /// The connections of a floor server that responds itself.
 pub(super) struct Answers {
-    /// By descriptor number.
+    /// The connections, indexed by descriptor number.
     connections: Vec<Option<Connection>>,
     /// The response, repeated `joined` times.
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The floor is the CPU time that the kernel takes for a small request: the least that a server must spend.
+//! The floor is the CPU time that the kernel takes for a small request. No server can spend less.
 //! This module is a server that only receives and sends, so measuring it gives the floor of this machine.
 //! In: the address to listen on (and the origin, for the proxy). Out: responses until the process is stopped.
 //! Never: routes, checks or limits requests; it must not be reachable from the internet.
@@ -159,7 +159,7 @@ impl<'a> Acceptor<'a> {
     }
 }
 
-/// The part of the server that differs between the two roles.
+/// The part of the server that differs between responding and proxying.
 trait Serve {
     /// Takes over an accepted connection.
     fn open(&mut self, epoll: &OwnedFd, socket: OwnedFd);
@@ -173,7 +173,8 @@ fn serve_with(acceptor: &Acceptor<'_>, mut role: impl Serve) -> io::Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     let mut events = Vec::with_capacity(EVENTS_MAX);
     let listener_fd = acceptor.listener.as_raw_fd() as u64;
-    // If no descriptor is left the listener is removed: its backlog would wake this thread forever.
+    // If no descriptor is left, the listener is removed from epoll. Otherwise its backlog would wake this thread
+    // over and over.
     let mut is_full = false;
     loop {
         events.clear();
@@ -192,7 +193,7 @@ fn serve_with(acceptor: &Acceptor<'_>, mut role: impl Serve) -> io::Result<()> {
                 epoll::delete(&acceptor.epoll, acceptor.listener)?;
             }
         }
-        // One of these events may have closed a connection.
+        // These events may have closed a connection and freed its descriptor.
         if is_full && acceptor.accept_all(&mut role) {
             is_full = false;
             acceptor.watch_listener()?;

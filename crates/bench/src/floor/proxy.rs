@@ -1,7 +1,7 @@
 //! The bare proxy of the floor: it receives and sends bytes without changing them.
-//! In: readiness of one side of a pair. Out: its bytes, on the other side.
+//! In: readiness of one side of a pair. Out: the bytes of that side, sent on the other side.
 //! Never: parses, pools or retries. The two sides of a pair are opened and closed together.
-//! Limits: one read is buffered for each side; its partner is not read again until the buffer is sent.
+//! Limits: at most one read is buffered for each side; the other side is not read again until it is sent.
 
 use super::{READ_BYTES, Serve, family, watch};
 use core::net::SocketAddr;
@@ -18,7 +18,7 @@ struct Side {
     /// Bytes to send on this side; those before `pending_from` are sent.
     pending: Vec<u8>,
     pending_from: usize,
-    /// This side has unread input, because its partner could not take more.
+    /// Whether this side has unread input, because the other side could not take more.
     readable: bool,
 }
 
@@ -26,7 +26,7 @@ struct Side {
 pub(super) struct Pairs<'epoll> {
     origin: SocketAddr,
     epoll: BorrowedFd<'epoll>,
-    /// By descriptor number.
+    /// The sides, indexed by descriptor number.
     sides: Vec<Option<Side>>,
 }
 
@@ -56,7 +56,7 @@ impl<'epoll> Pairs<'epoll> {
         }
     }
 
-    /// Sends the pending bytes of `fd`; true once none are left.
+    /// Sends the pending bytes of `fd`; returns true once all are sent.
     fn flush(&mut self, fd: usize) -> Result<bool, Errno> {
         let Some(side) = self.side(fd) else {
             return Ok(false);
@@ -74,7 +74,7 @@ impl<'epoll> Pairs<'epoll> {
         Ok(true)
     }
 
-    /// Forwards the input of `fd` until it is empty or its partner cannot take more.
+    /// Forwards the input of `fd` until it is empty or the other side cannot take more.
     fn pump(&mut self, fd: usize, ending: bool, buffer: &mut [u8]) -> Result<(), Errno> {
         loop {
             let Some(side) = self.side(fd) else {

@@ -50,7 +50,7 @@ pub struct HttpArgs {
     /// Increase connections and rate gradually over this time; measuring begins after it
     #[arg(short = 's', long, value_parser = parse_duration, default_value = "0s")]
     ramp: Duration,
-    /// Leave this time at the start out of the figures
+    /// Exclude this first part of the run from the figures
     #[arg(long, value_parser = parse_duration, default_value = "0s")]
     warm_up: Duration,
     /// Close each connection after N requests and open a new one
@@ -110,7 +110,7 @@ pub struct HttpArgs {
     /// Compare candidates in alternating rounds: [NAME=]URL of one candidate; repeat for each
     #[arg(long, value_name = "[NAME=]URL")]
     vs: Vec<String>,
-    /// Command that starts a candidate, which is stopped afterwards; in the order of --vs
+    /// Command that starts a candidate (it is stopped at the end); repeat in the order of --vs
     #[arg(long, value_name = "COMMAND")]
     pub(super) start: Vec<String>,
     /// Rounds of a comparison, after a warm-up round [default: 5]
@@ -131,7 +131,7 @@ pub struct HttpArgs {
     /// Stop the run at the first error, including responses with a status of 400 or more
     #[arg(short = 'e', long)]
     pub(super) stop_at_error: bool,
-    /// Exit with 1 also if the client itself or a disturbed host limited the figures
+    /// Also exit with 1 if the client itself or a disturbed host limited the figures
     #[arg(long)]
     pub(super) strict: bool,
     #[command(flatten)]

@@ -1,5 +1,5 @@
 //! A server under load: already running, or started for the run.
-//! In: a URL, and optionally a command line. Out: a server that listens, with its process if it was started.
+//! In: a URL, and optionally a command line. Out: a listening server, and its process if it was started.
 //! Never: starts a server on a port that another process uses.
 
 use crate::machine;
@@ -35,7 +35,7 @@ impl Candidate {
             return Ok(found);
         };
         let Some(command) = command else {
-            // A silent server may be overloaded: the run reports connection attempts that time out.
+            // A port that is in use but silent may belong to an overloaded server. The run reports its timeouts.
             if process::probe_port(address) == PortState::Free {
                 return Err(format!("{name}: nothing listens on {address}"));
             }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_line_is_split_like_in_a_shell() {
+    fn command_line_is_split_as_in_a_shell() {
         let words = split_words(r#"nginx -c '/a b/c.conf' -g "daemon \"off\";" x\ y """#).unwrap();
         assert_eq!(words, ["nginx", "-c", "/a b/c.conf", "-g", "daemon \"off\";", "x y", ""]);
         assert!(split_words("a 'b").unwrap_err().contains("not closed"));

@@ -43,7 +43,7 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
     }
     // Registered before the first candidate is started, so that every signal stops the candidates.
     let stop = interrupt::stop_on_signal();
-    // Candidates live until the end of this function, even if a round fails.
+    // The candidates run until the end of this function, even if a round fails.
     let mut candidates = Vec::new();
     for (index, (name, url, job)) in jobs.iter_mut().enumerate() {
         let command = args.start.get(index).map(String::as_str);
@@ -88,14 +88,14 @@ fn run_all(args: &HttpArgs) -> Result<ExitCode, String> {
     let runs: Vec<Run> = runs.into_iter().flatten().collect();
     let lost = publish(args, &runs);
     for why in lost.iter().chain(&ended) {
-        // Even if stderr is closed, the report was written.
+        // A closed stderr is ignored, because the report has been written.
         let _ = writeln!(io::stderr(), "tidegate: {why}");
     }
     let is_well = lost.is_empty() && ended.is_empty();
     Ok(if is_well { exit_code(args, &runs) } else { ExitCode::FAILURE })
 }
 
-/// Checks arguments whose errors would otherwise show only in the report.
+/// Checks arguments whose errors would otherwise appear only in the report.
 fn check_names(args: &HttpArgs) -> Result<(), String> {
     for &pid in &args.server_pids {
         if machine::spent(pid).is_none() {
@@ -204,7 +204,7 @@ fn merge(
     let figures = RoundFigures {
         rate_per_s: one.outcome.rate_per_s(),
         server_cpu_us: one.server_cpu_us_per_request().unwrap_or(0.0),
-        // A ratio of figures that are not known is not a number, and not shown.
+        // An unknown figure is NaN, so its ratio is NaN and is not shown.
         p50_us: latency.carried_us(50.0).unwrap_or(f64::NAN),
         p99_us: latency.carried_us(99.0).unwrap_or(f64::NAN),
         p99_9_us: latency.carried_us(99.9).unwrap_or(f64::NAN),
@@ -234,7 +234,7 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Vec<String> {
     };
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // A closed pipe is not a failure: the reader has seen enough.
+        // A closed pipe is not a failure: the reader wanted no more output.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             lost.push(format!("could not write the whole report to stdout: {error}"));
         }
@@ -285,7 +285,7 @@ struct Progress<'a> {
 impl<'a> Progress<'a> {
     fn new(args: &'a HttpArgs, plan: &'a Plan) -> Self {
         if args.lines > 0 {
-            // A closed pipe is not a failure: the reader has seen enough.
+            // A closed pipe is not a failure: the reader wanted no more output.
             let _ = writeln!(io::stdout(), "{}", Lines::header());
         }
         Self {
@@ -330,7 +330,8 @@ fn has_colour() -> bool {
     io::stderr().is_terminal() && !is_off && !is_dumb
 }
 
-/// Writes to the terminal. Errors are ignored: the terminal may be gone (SIGHUP), the report goes elsewhere.
+/// Writes to the terminal. Errors are ignored: the terminal may be closed (SIGHUP), and the report does not depend
+/// on it.
 fn show_on_terminal(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -92,8 +92,8 @@ impl Placing {
         ((at - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    /// The label of the tick at `value`. On a linear axis the step decides how many digits are needed to
-    /// distinguish neighbouring ticks; on other axes neighbours differ enough.
+    /// The label of the tick at `value`. On a linear axis it has as many digits as neighbouring ticks need to
+    /// differ; on other axes they always differ.
     fn label(&self, value: f64, axis: &Axis) -> String {
         if !matches!(self.scale, Scale::Linear | Scale::Span) {
             return without_zeros(&(axis.write)(value));
@@ -109,7 +109,7 @@ impl Placing {
         format!("{:.decimals$}{name}", value / unit)
     }
 
-    /// Distance of the ticks of a linear axis.
+    /// Distance between the ticks of a linear axis.
     fn step(&self) -> f64 {
         round_step(self.high / 5.0)
     }
@@ -138,12 +138,12 @@ fn decade(value: f64) -> f64 {
     value.log10()
 }
 
-/// 90 % is 1, 99 % is 2, 99.9 % is 3.
+/// The number of nines in a percentile: 90 % gives 1, 99 % gives 2, 99.9 % gives 3.
 fn nines(percent: f64) -> f64 {
     -(1.0 - percent / 100.0).max(1e-12).log10()
 }
 
-/// `1 ms` for `1.00 ms`.
+/// Removes trailing zeros: `1.00 ms` becomes `1 ms`.
 fn without_zeros(text: &str) -> String {
     match text.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {
@@ -153,7 +153,7 @@ fn without_zeros(text: &str) -> String {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at least `least`.
+/// The smallest number that is at least `least` and is 1, 2 or 5 times a power of ten.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.max(1e-12).log10().floor());
     [1.0, 2.0, 5.0, 10.0]

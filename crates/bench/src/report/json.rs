@@ -1,4 +1,4 @@
-//! The report for programs. These names are stable: `requests`, `errors`, `rate_per_s`, `latency_us`,
+//! The report for programs, as JSON. These names are stable: `requests`, `errors`, `rate_per_s`, `latency_us`,
 //! `service_us`, `client_cpu_us_per_request`, `saturated`.
 //! In: runs. Out: one JSON object; for several candidates, one object each under `candidates`.
 
@@ -133,7 +133,7 @@ fn statuses(run: &Run) -> Value {
 }
 
 fn times_to_json(times: &Times) -> Value {
-    // Without a measurement there is no time, and too few measurements carry no percentile.
+    // Values without measurements, and percentiles with too few measurements, are null.
     let figure = |value: f64| if times.count() > 0 { json!(value) } else { Value::Null };
     let mut object = Map::new();
     for (name, percent) in PERCENTILES {

@@ -64,7 +64,7 @@ impl Lines {
             let _ = write!(line, " {count}");
         }
         match self.network.replace(network) {
-            // There is nothing to subtract from in the first second.
+            // In the first second there is no earlier value to subtract.
             None => line.push_str(" - - - - -"),
             Some(before) => {
                 let moved = network.since(before);

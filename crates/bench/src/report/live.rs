@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::quantity::{micros, short};
 
 const BAR_CELLS: usize = 12;
-/// A longer remaining time is not worth showing exactly, seconds.
+/// A remaining time above this is shown as this value, in seconds.
 const LEFT_MAX_S: f64 = 8_640_000.0;
 /// The line fits a terminal of this many columns.
 const COLUMNS: usize = 80;
@@ -80,7 +80,7 @@ impl Live {
         parts[1] = (errors_width, errors);
         let bar = bar(progress);
         let rate = format!("{}/s", short(self.rate_per_s));
-        // What is most telling comes first; what does not fit into the line is left out.
+        // The most important figures come first; figures that do not fit into the line are left out.
         let mut width = bar.chars().count() + 2 + rate.chars().count();
         let mut line = format!("{bar}  {rate}");
         for (columns, text) in parts.into_iter().filter(|(columns, _)| *columns > 0) {
@@ -110,7 +110,7 @@ impl Live {
         if self.has_colour { format!("{colour}{text}{PLAIN}") } else { text.to_owned() }
     }
 
-    /// The time until the plan ends: by its clock, or at the present rate if a number of requests ends it.
+    /// The remaining time of the plan; estimated from the current rate if a number of requests ends the plan.
     fn left(&self, plan: &Plan, tick: &Tick<'_>, progress: f64) -> Option<Duration> {
         let by_time = plan.ends_at().map(|end| end.saturating_sub(tick.at));
         let by_requests =
@@ -138,7 +138,7 @@ fn bar(progress: f64) -> String {
 
 /// A remaining time: `7 s`, `2:05`, `1:00:00`.
 fn seconds(time: Duration) -> String {
-    // Rounded up: a run that shows 0 s has ended.
+    // Rounded up, so that only a run that has ended shows 0 s.
     let all = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     match (all / 3600, all / 60 % 60, all % 60) {
         (0, 0, seconds) => format!("{seconds} s"),

@@ -21,7 +21,7 @@ use crate::plan::{Arrivals, Pace, Plan};
 use crate::quantity::{counted, micros, short};
 use crate::tally::Tally;
 
-/// Seed of the resampling for spreads, fixed so that the same rounds give the same report.
+/// Seed of the resampling from which spreads are computed, fixed so that the same rounds give the same report.
 pub(crate) const SPREAD_SEED: u64 = 0x7469_6465;
 /// Shown in tables where nothing was measured.
 const NOTHING: &str = "-";
@@ -66,7 +66,7 @@ impl Run {
         (requests > 0).then(|| spent.as_secs_f64() * 1e6 / requests as f64)
     }
 
-    /// The probe's figures, if it got a response.
+    /// The figures of the reference probe, if it got a response.
     #[must_use]
     pub fn answered_reference(&self) -> Option<&Tally> {
         self.outcome.reference.as_ref().filter(|reference| reference.requests > 0)
@@ -82,7 +82,7 @@ impl Run {
         })
     }
 
-    /// Sentences that a reader must see before the figures, except the one about a saturated client.
+    /// Warnings that are printed before the figures, except the one about a saturated client.
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -102,7 +102,7 @@ impl Run {
         }
         if !self.outcome.has_counted {
             lines.push(
-                "Nothing counted yet: the run ended in its warm-up or ramp, and the figures cover only that time."
+                "Nothing counted: the run ended during warm-up or ramp; the figures cover only that time."
                     .to_owned(),
             );
         }
@@ -171,7 +171,7 @@ fn paired_rounds(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.rounds.len() as u64).min().unwrap_or(0)
 }
 
-/// A percentile as tables show it; `-` if there are too few times for it.
+/// A percentile as tables show it; `-` if there are too few samples for it.
 fn percentile(times: &Times, percent: f64) -> String {
     times.carried_us(percent).map_or_else(|| NOTHING.to_owned(), micros)
 }
@@ -225,7 +225,7 @@ mod tests {
         run.outcome.saturated.push("thread 0 was busy 99 % of the time".to_owned());
         let text = to_text(core::slice::from_ref(&run));
         assert!(text.starts_with("CLIENT SATURATED: thread 0 was busy"), "{text}");
-        // The same if the client was saturated while it loaded another candidate than the first.
+        // The same if the client was saturated while it loaded a candidate other than the first.
         let other = Run { name: "other".to_owned(), ..run.clone() };
         run.outcome.saturated.clear();
         assert!(to_text(&[run, other]).starts_with("CLIENT SATURATED (other): thread 0"));
@@ -235,8 +235,8 @@ mod tests {
     fn warm_up_figures_are_marked() {
         let mut run = run(Pace::Closed);
         run.outcome.has_counted = false;
-        assert!(to_text(core::slice::from_ref(&run)).starts_with("Nothing counted yet: "));
-        assert!(html::page(core::slice::from_ref(&run), "").contains("Nothing counted yet: "));
+        assert!(to_text(core::slice::from_ref(&run)).starts_with("Nothing counted: "));
+        assert!(html::page(core::slice::from_ref(&run), "").contains("Nothing counted: "));
         assert_eq!(to_json(&[run], "")["warm_up_only"], true);
     }
 
@@ -266,7 +266,7 @@ mod tests {
         let first: Vec<&str> = text.lines().take(2).collect();
         assert!(first[0].starts_with("Unanswered: 7 requests "), "{text}");
         assert!(first[1].starts_with("Not connected: 3 connections "), "{text}");
-        assert!(text.contains("errors      none; see the first lines"), "{text}");
+        assert!(text.contains("errors      none, but see the warnings at the top"), "{text}");
         assert!(html::page(core::slice::from_ref(&run), "").contains("Unanswered: 7 requests "));
         let json = to_json(&[run], "");
         assert!(json["latency_us"]["p50"].is_null() && json["added_latency_us"].is_null());
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_of_the_warm_up_gives_no_warning() {
+    fn failure_during_warm_up_gives_no_warning() {
         let mut run = run(Pace::Closed);
         run.outcome.tally.note("status", || "the first such response had status 503".to_owned());
         assert!(!html::page(core::slice::from_ref(&run), "").contains("503"));

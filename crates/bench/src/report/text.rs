@@ -10,7 +10,7 @@ use tidegate_base::statistics::Estimate;
 
 /// The report fits a terminal of this many columns.
 const COLUMNS: usize = 80;
-/// Percentiles for which a line of the table has room beside the longest time.
+/// How many percentiles fit into a line of the table, beside the longest time.
 const PERCENTILE_COLUMNS_MAX: usize = 6;
 
 /// The report of `runs` as text.
@@ -109,7 +109,11 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
     )?;
     if tally.errors.total() == 0 {
         let is_all = tally.left_over_in_words().is_empty();
-        writeln!(text, "  errors      none{}", if is_all { "" } else { "; see the first lines" })?;
+        writeln!(
+            text,
+            "  errors      none{}",
+            if is_all { "" } else { ", but see the warnings at the top" }
+        )?;
     }
     for (class, count, words) in tally.failures() {
         write_wrapped(text, "  ", &format!("errors      {class} {count}: {words}"));
@@ -125,7 +129,7 @@ fn write_errors(text: &mut String, run: &Run) -> core::fmt::Result {
     Ok(())
 }
 
-/// Writes `words` in lines of at most `COLUMNS`, the further ones indented by two columns more.
+/// Writes `words` in lines of at most `COLUMNS`; lines after the first are indented by two more columns.
 fn write_wrapped(text: &mut String, indent: &str, words: &str) {
     let mut line = indent.to_owned();
     let mut is_empty = true;
@@ -146,8 +150,8 @@ fn write_wrapped(text: &mut String, indent: &str, words: &str) {
     text.push('\n');
 }
 
-/// Writes the table of percentiles and the meaning of its rows below. A percentile that no row has enough
-/// times for has no column; the last ones of a long run are in the JSON report only.
+/// Writes the table of percentiles, and below it the meaning of its rows. A percentile for which no row has enough
+/// samples has no column. The highest percentiles of a long run appear only in the JSON report.
 fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     let tally = &run.outcome.tally;
     let columns: Vec<(&str, f64)> = PERCENTILES
@@ -310,8 +314,8 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     Ok(())
 }
 
-/// The percentile curves, one point per line: `#pctl invtail latency_us service_us first_byte_us`. Several
-/// runs give one block each under its name, separated by two empty lines (gnuplot's `index`).
+/// The percentile curves, one point per line: `#pctl invtail latency_us service_us first_byte_us`. If there are
+/// several runs, each has a block that begins with its name; two empty lines separate blocks (gnuplot's `index`).
 #[must_use]
 pub fn percentile_dump(runs: &[Run]) -> String {
     match runs {

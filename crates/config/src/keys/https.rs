@@ -8,10 +8,11 @@ use super::{Section, Shape, key};
 /// Maximum of `max-age`: ten years.
 const HSTS_MS_MAX: u64 = 10 * 365 * 24 * 3_600_000;
 pub(super) const HSTS_SHAPE: Shape = OneOf(&[Duration(0, HSTS_MS_MAX), Table(&HSTS)]);
-pub(super) const HSTS_ABOUT: &str = "Tells browsers to use only https for this long (Strict-Transport-Security, RFC 6797); \
-     \"0s\" revokes it. Sent only in responses to requests received by https (over TLS here, or by a proxy in front \
-     that may state so), where it replaces the field of the server. The value of a route overrides that of its \
-     listener. Without this setting, the server's field is passed on.";
+pub(super) const HSTS_ABOUT: &str = "Tells browsers to use only https for this long \
+     (Strict-Transport-Security, RFC 6797); \"0s\" revokes it. Sent only in responses to requests \
+     received by https (over TLS here, or according to a proxy in `trusted` or `proxy-protocol`), \
+     where it replaces the field of the server. The value of a route overrides that of its listener. \
+     Without this setting, the server's field is passed on.";
 
 /// `hsts = { ... }` of a listener or a route.
 pub static HSTS: Section = Section {

@@ -33,7 +33,7 @@ pub static LISTENER: Section = Section {
             Number(1, 65_535),
             Value("4096"),
             "Maximum number of connections that wait in the kernel until they are accepted. The kernel \
-             lowers the value to net.core.somaxconn.",
+             caps the value at net.core.somaxconn.",
             "This is the kernel's own default limit. A burst of connections waits instead of being refused.",
         ),
         key("limits", Table(&LIMITS), Absent, "Limits of one request.", ""),
@@ -75,9 +75,9 @@ pub static LISTENER: Section = Section {
             "Further fields in which proxies state the client's address. They are removed from requests of \
              all clients except `trusted` ones, and from all trailers; \"_\" in a name matches \"-\". \
              X-Forwarded-* and Forwarded are not listed here: they are always replaced.",
-            "Applications and their libraries read these fields, and anyone can write them: nginx, Apache, \
-             PHP and Akamai (the first four), load balancers and Kubernetes (the next nine), Envoy, and the \
-             content delivery networks and platforms that the other names show.",
+            "Applications and their libraries read these fields, and anyone can write them: nginx, \
+             Apache, PHP and Akamai (the first four), load balancers and Kubernetes (the next nine), \
+             Envoy, and the content delivery networks and platforms in the other names.",
         ),
         key(
             "proxy-protocol",
@@ -91,9 +91,9 @@ pub static LISTENER: Section = Section {
             "redirect-to-https",
             OneOf(&[True, Table(&HTTPS_REDIRECT)]),
             Absent,
-            "Redirects every request received by plain HTTP to the same URL with https, whatever the routes \
-             state. Only for a listener without `tls`. A request that reached a proxy in front by https \
-             goes on to the routes if that proxy may state so (`trusted`, `proxy-protocol`).",
+            "Redirects every request received by plain HTTP to the same URL with https, regardless of \
+             the routes. Only for a listener without `tls`. A request is not redirected if a proxy in \
+             `trusted` or `proxy-protocol` states that it received the request by https.",
             "",
         ),
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
@@ -173,8 +173,8 @@ pub static LIMITS: Section = Section {
              for `timeouts.body` in all; then it gets a 408 response, and its connection is closed. Time in \
              which the server does not take the body does not count. 0B sets no minimum: then every byte \
              restarts `timeouts.body`.",
-            "Even the slowest mobile uplinks are several times faster. Without a minimum, a client that sends a \
-             byte now and then holds a connection to a server as long as it likes.",
+            "Even the slowest mobile uplinks are several times faster. Without a minimum, a client \
+             that sends a byte now and then could hold a connection to a server forever.",
         ),
     ],
     later: &[],
@@ -211,8 +211,9 @@ pub static CLIENT_TIMEOUTS: Section = Section {
              byte counts, even one that only the client's kernel acknowledges. Whether a client still \
              accepts its response is checked four times within this time, so the reset comes up to a \
              quarter of it late.",
-            "Tolerates a pause in a mobile network. A client that stops reading gives its buffers back. A \
-             client that goes on reading keeps at most 192 KiB of them, however slow it is.",
+            "Tolerates a pause in a mobile network. The buffers of a client that stops reading are \
+             freed. A client that continues to read holds at most 192 KiB of buffers, however slow it \
+             is.",
         ),
     ],
     later: &[],

@@ -4,7 +4,7 @@
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Number, OneOf, Size, Table, Text, True, Word};
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
-use crate::model::{Balance, ProxyVersion};
+use crate::model::{Balance, ProxyVersion, Unretriable};
 use crate::words::Worded as _;
 use tidegate_base::limits;
 
@@ -71,16 +71,17 @@ pub static POOL: Section = Section {
             "Keeps a request in the queue after its client has ended its direction of the connection \
              (half-closed it). `false` removes the request and closes the connection. A request that has been \
              sent to a server always continues.",
-            "Most clients that end their direction have left, and a server would work in vain. Enable it for \
-             clients that half-close after a request and then read the response, such as some scripts.",
+            "Most clients that end their direction have left, so the server's work would be wasted. \
+             Enable it for clients that half-close after a request and then read the response, such as \
+             some scripts.",
         ),
         key(
             "proxy-protocol",
             Word(ProxyVersion::WORDS),
             Absent,
-            "Tells servers the client's address with a PROXY protocol header; \"v2\" also states how the \
-             client used TLS. Such a connection serves one client: it is kept for the next request of that \
-             client and not used for other clients. Without this setting, no header is sent.",
+            "Sends the client's address to servers in a PROXY protocol header; \"v2\" also states how \
+             the client used TLS. Such a connection serves one client: it is kept for the next request \
+             of that client and not used for other clients. Without this setting, no header is sent.",
             "",
         ),
         key(
@@ -96,14 +97,14 @@ pub static POOL: Section = Section {
             "strict",
             Boolean,
             Value("false"),
-            "Answers 502 if a response deviates from HTTP's grammar, even if it can be read in only one way: \
-             empty lines before the head, lines of the head that end with LF alone, blanks after a chunk \
-             size, a status from 600 to 999, the same Content-Length twice. Without it, such a response is \
-             forwarded in canonical form. A response whose length could be read in two ways is always \
-             rejected.",
-            "Some servers and CGI programs are merely careless, and other proxies forward their responses. \
-             Enable it for servers that copy parts of requests into response fields: there a line that ends \
-             with LF alone may come from a client.",
+            "Rejects a response (502) if it deviates from HTTP's grammar, even if it can be read in \
+             only one way: empty lines before the head, lines of the head that end with LF alone, \
+             blanks after a chunk size, a status from 600 to 999, the same Content-Length twice. \
+             Without it, such a response is forwarded in canonical form. A response whose length could \
+             be read in two ways is always rejected.",
+            "Some servers and CGI programs are careless but harmless, and other proxies forward their \
+             responses. Enable it for servers that copy parts of requests into response fields: there \
+             a line that ends with LF alone may come from a client.",
         ),
         key(
             "tls",
@@ -147,11 +148,11 @@ pub static UPSTREAM: Section = Section {
             "connections-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Maximum number of requests and tunnels of the process that use the server at once, each on a \
-             connection of its own. Further requests wait in the queue (`queue-max`). The number is never \
-             exceeded. The workers lend each other what they do not use; a request may wait for the time of a \
-             few turns until another worker lends. Idle connections count too, except those that are kept for \
-             one client (`proxy-protocol`).",
+            "Maximum number of requests and tunnels of the process that use the server at once, each \
+             on a connection of its own. Further requests wait in the queue (`queue-max`). The number \
+             is never exceeded. Workers lend each other unused permits, so a request may wait for a \
+             few turns until another worker lends one. Idle connections count too, except those that \
+             are kept for one client (`proxy-protocol`).",
             "Only the operator knows how many connections a server can handle.",
         ),
     ],
@@ -210,14 +211,16 @@ pub static SERVER_TIMEOUTS: Section = Section {
             TIMEOUT,
             Value("\"10s\""),
             "Time in the queue for a server. When it expires, the client gets a 503 response.",
-            "People do not wait longer, and a queue that is not served within this time only grows.",
+            "People do not wait longer than this, and a queue that is not served within this time only \
+             grows.",
         ),
         key(
             "tunnel",
             TIMEOUT,
             Value("\"1h\""),
-            "Time without a transferred byte in either direction of a tunnel (WebSocket). A byte that a slow \
-             peer takes out of pending output counts. When it expires, both connections are closed.",
+            "Time without a transferred byte in either direction of a tunnel (WebSocket). A byte of \
+             pending output that a slow peer accepts also counts. When it expires, both connections \
+             are closed.",
             "Quiet WebSocket connections are common, and an idle tunnel holds no buffers.",
         ),
     ],
@@ -235,9 +238,9 @@ pub static REUSE: Section = Section {
             Value("16384"),
             "Maximum number of idle connections kept for each server and worker; 0 keeps none. With \
              `proxy-protocol`, this counts the connections that are each kept for one client.",
-            "All connections that a busy moment needed are kept, because a new connection costs several \
-             times as much as a request. `idle-timeout` closes them later. Lower the value for servers with \
-             few connection slots.",
+            "All connections that a load peak needed are kept, because a new connection costs several \
+             times as much as a request. `idle-timeout` closes them later. Lower the value for servers \
+             with few connection slots.",
         ),
         key(
             "idle-timeout",
@@ -262,6 +265,19 @@ pub static REUSE: Section = Section {
              Otherwise such a request is sent with `Connection: close`.",
             "A server that does not expect a body may leave it unread and take it for the next request. \
              Enable it for servers that read every body, such as search engines queried by GET.",
+        ),
+        key(
+            "unretriable",
+            Word(Unretriable::WORDS),
+            Value("\"proven\""),
+            "Which idle connections carry a request that cannot be sent again if the server closes the connection \
+             at that moment: a method that is not idempotent (POST, PATCH), a body of unknown length or of more \
+             than about 60 KiB, or no `retries`. \"proven\": one whose idle age is below half of the longest age \
+             at which others were found open, and below half of the shortest at which the server closed one lately; \
+             otherwise the request gets a fresh connection. \"always\": any. \"never\": none, each such request \
+             opens a connection. A connection that is kept for one client is always used.",
+            "A server that closes idle connections at unknown times loses requests that nobody may repeat. A server \
+             that keeps its connections proves it within milliseconds, so that the proof costs hardly a connect.",
         ),
     ],
     later: &[],

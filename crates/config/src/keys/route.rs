@@ -55,12 +55,12 @@ pub static ROUTE: Section = Section {
             "headers",
             Fields(&FIELD_TEST),
             Absent,
-            "Conditions on header fields, all of which must hold. With a string, the field must have exactly \
-             this value; with a table, the value must contain, begin with or end with a text, or match a \
-             regular expression; with `true`, the field must be present; with `false`, it must be absent. If \
-             a request has several fields of this name, the condition holds if any one of them has such a \
-             value; the values are not joined, and a list in one value is not split. A condition on the host \
-             is written as `host`.",
+            "Conditions on header fields, all of which must hold. With a string, the field must have \
+             exactly this value; with a table, the value must contain, begin with or end with a text, \
+             or match a regular expression; with `true`, the field must be present; with `false`, it \
+             must be absent. If a request has several fields of this name, the condition holds if any \
+             one of them has such a value; the values are not joined, and a list in one value is not \
+             split. For a condition on the host, use `host`.",
             "",
         ),
         key(
@@ -181,8 +181,8 @@ pub static RESPOND: Section = Section {
             "headers",
             Fields(&FIELD_VALUES),
             Absent,
-            "Additional header fields; an array repeats the field. Fields that frame the message, describe \
-             the connection or are set by Tidegate in any case are rejected.",
+            "Additional header fields; an array repeats the field. Fields that frame the message, \
+             describe the connection or are always set by Tidegate are rejected.",
             "",
         ),
         key("body", Text("any text"), Value("\"\""), "The content, encoded as UTF-8.", ""),

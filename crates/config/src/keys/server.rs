@@ -28,8 +28,8 @@ pub static SERVER: Section = Section {
             Value("\"all\""),
             "CPUs for the worker threads, each of which is pinned to one CPU. CPUs that are not in the list are \
              left to the interrupts of the network card and to other programs.",
-            "On most machines workers and interrupts share all CPUs well. At millions of packets per second, \
-             CPUs of their own for the interrupts serve more requests.",
+            "On most machines workers and interrupts share all CPUs well. At millions of packets per \
+             second, separate CPUs for the interrupts allow more requests.",
         ),
         key(
             "shutdown-grace",
@@ -72,8 +72,8 @@ pub static SERVER: Section = Section {
             Value("\"auto\""),
             "Whether a connection goes to the worker of the CPU that received it. \"auto\" does this only \
              if the network card's interrupts are spread over the workers' CPUs.",
-            "Steering helps if interrupts are spread, and leaves workers without connections if they are \
-             not. \"auto\" checks this first.",
+            "Steering helps if interrupts are spread over the CPUs. If they are not, it leaves workers \
+             without connections. \"auto\" checks this first.",
         ),
     ],
     later: &[],

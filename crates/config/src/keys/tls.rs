@@ -111,8 +111,8 @@ pub static LISTENER_TLS: Section = Section {
             Value("\"10s\""),
             "Time from accepting a connection to the end of its handshake. When it expires, the connection \
              is closed.",
-            "Enough for two round trips on any network, and no more for clients that only hold connections \
-             open.",
+            "Enough for two round trips on any network, and short for clients that only hold \
+             connections open.",
         ),
     ],
     later: &[],

@@ -1,10 +1,10 @@
 //! Accepting: a budget for each turn, a pause after a shortage, and draining before a listener closes.
 //! In: edges of listeners. Out: `Accepted`, `AcceptPaused`.
-//! Never: decides which connection is closed to make room (the handler does); spins. In a shortage that the
-//! handler cannot end, connections stay in the kernel's backlog, where they wait or are refused by the
-//! kernel's rules. No spare descriptor is kept for accepting and closing them.
+//! Never: decides which connection is closed to make room (the handler does); spins; keeps a spare descriptor to
+//! accept and close connections. During a shortage that the handler cannot end, connections stay in the kernel's
+//! backlog, where they wait or are refused by the kernel's rules.
 //! Limits: `ACCEPTS_PER_TURN_MAX` for each listener and turn; pauses of `PAUSE_MIN` to `PAUSE_MAX` after a
-//! shortage.
+//! shortage. The listeners take turns after each pause.
 //! Invariant: `backlogged` stays set until the kernel reports an empty backlog, so no connection is left
 //! waiting there without an edge.
 
@@ -34,7 +34,7 @@ pub(super) struct ListenerSlot<H> {
     pub(super) handle: Option<H>,
     /// The actual address, with the assigned port.
     pub(super) address: Address,
-    /// The kernel may have connections waiting.
+    /// Whether the kernel may have connections waiting.
     backlogged: bool,
     /// The most connections that may wait in the kernel.
     backlog: u32,
@@ -120,7 +120,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Whether there may be connections to accept, so that the next turn must not wait.
+    /// Whether there may be connections to accept. The next turn then must not wait.
     pub(super) fn can_accept(&self) -> bool {
         self.accept_again_at == Moment::NEVER && self.listeners.iter().any(|slot| slot.backlogged)
     }
@@ -129,9 +129,14 @@ impl<K: Kernel> Loop<K> {
         if self.accept_again_at <= self.now {
             self.accept_again_at = Moment::NEVER;
         }
-        for index in 0..self.listeners.len() {
+        let (first, count) = (self.accept_first, self.listeners.len());
+        for index in (0..count).map(|at| (first + at) % count) {
             if self.can_accept() && self.listeners[index].backlogged {
                 self.accept_some(handler, index);
+                if self.accept_again_at != Moment::NEVER {
+                    // A flood of one listener must not use up the room for all.
+                    self.accept_first = index + 1;
+                }
             }
         }
     }
@@ -154,7 +159,7 @@ impl<K: Kernel> Loop<K> {
                 }
                 match handler.make_room(self, Shortage::Slots) {
                     Room::Made if !self.slots.is_full() => {}
-                    Room::NextTurn => return,
+                    Room::Soon => return self.rest(),
                     Room::Made | Room::None => {
                         return self.pause_accepting(handler, listener, Shortage::Slots);
                     }
@@ -177,13 +182,13 @@ impl<K: Kernel> Loop<K> {
                 }
                 Accepting::Lost => lost += 1,
                 Accepting::Empty => return self.end_backlog(index),
-                // If one connection closed for this one was not enough, no more are closed in vain.
+                // Closing one connection did not help, so closing more would not help either.
                 Accepting::Short(shortage) if made_room => {
                     return self.pause_accepting(handler, listener, shortage);
                 }
                 Accepting::Short(shortage) => match handler.make_room(self, shortage) {
                     Room::Made => made_room = true,
-                    Room::NextTurn => return,
+                    Room::Soon => return self.rest(),
                     Room::None => return self.pause_accepting(handler, listener, shortage),
                 },
             }
@@ -209,6 +214,11 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
+    /// Pauses accepting for a moment, because the handler can make room soon. This is no shortage to report.
+    fn rest(&mut self) {
+        self.accept_again_at = self.now.after(PAUSE_MIN);
+    }
+
     fn pause_accepting<H: Handler<Self>>(
         &mut self,
         handler: &mut H,
@@ -224,7 +234,7 @@ impl<K: Kernel> Loop<K> {
         let slot = &mut self.listeners[index];
         slot.backlogged = false;
         if let Some(handle) = slot.handle.take() {
-            // Otherwise the program would keep adding the number of listeners that no longer exist.
+            // Otherwise the group's program would keep skipping the listeners of this process, which no longer exist.
             if slot.leaving.take().is_some_and(|own| own.closes_last()) {
                 self.kernel.steer_evenly(&handle);
             }

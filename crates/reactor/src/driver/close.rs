@@ -42,7 +42,7 @@ pub(super) struct Lingering {
 impl Lingering {
     /// Stale ids that `order` may hold even if few connections wait.
     const STALE_MAX: usize = 64;
-    /// Connections that one search looks at.
+    /// The most connections that one search examines.
     const LOOKS_MAX: usize = 8;
 
     /// Notes that a connection no longer waits.
@@ -52,7 +52,7 @@ impl Lingering {
 }
 
 impl<K: Kernel> Loop<K> {
-    /// Closes a connection in order, except that it does not wait for anything.
+    /// Closes a connection in order, but does not wait for the peer or for the send buffer.
     pub(super) fn close_in_haste(&mut self, sock: SockId) {
         if self.slots.find(sock).is_some() {
             self.flush_output(sock.index);
@@ -126,8 +126,8 @@ impl<K: Kernel> Loop<K> {
         self.mark_dirty(index);
     }
 
-    /// Sends the output of a closing connection. If some of it remains, takes the first look at it, with
-    /// which later looks are compared.
+    /// Sends the output of a closing connection. If some of it remains, takes the first look at it; later looks are
+    /// compared with this one.
     pub(super) fn flush_closing(&mut self, index: u32) {
         if !self.slots.at(index).blocked {
             self.send_pending(index);
@@ -152,7 +152,7 @@ impl<K: Kernel> Loop<K> {
         self.schedule(index, self.now.after(LINGER_MAX));
     }
 
-    /// Discards what the peer still sends, so that the peer can go on to read the response.
+    /// Discards what the peer still sends, so that the peer can continue to read the response.
     pub(super) fn discard(&mut self, buffer: &mut [u8], index: u32) {
         let slot = self.slots.at(index);
         if slot.send_side == SendSide::Broken {
@@ -163,7 +163,7 @@ impl<K: Kernel> Loop<K> {
                 return;
             }
             if slot.discards == DISCARDS_MAX {
-                // If output is on its way, the receive window just closes and the deadline decides.
+                // If output is still in flight, stop reading: the receive window closes and the deadline decides.
                 slot.readable = false;
                 if !matches!(self.look(index), OutputLook::Pending { .. }) {
                     self.free(index);
@@ -192,7 +192,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Handles the deadline of a closing connection: goes on as long as the peer takes output.
+    /// Handles the deadline of a closing connection: continues as long as the peer takes output.
     pub(super) fn give_up_closing(&mut self, index: u32) {
         let lingers = self.slots.at(index).output == NO_OUTPUT;
         let moved_at = match self.look(index) {

@@ -1,6 +1,6 @@
 //! Looks at outputs that their peers are slow to take: has the peer taken anything since the last look?
 //! In: the bytes that a peer has not acknowledged, at a deadline. Out: when the peer was last seen to take any.
-//! Never: is on the way of an output that its peer takes in time: the table has no entry for it.
+//! Never: costs anything for an output that its peer takes in time: the table has no entry for it.
 //! Limits: one entry for each connection. It is removed with the connection, or once nothing is pending.
 //! Invariant: an entry's `unacknowledged` is the result of the latest look at that output.
 
@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 struct Look {
     /// Bytes that the peer had not acknowledged: in the output and in the kernel. Never 0.
     unacknowledged: usize,
-    /// The latest look that saw fewer such bytes than the look before it, or the first look.
+    /// The time of the latest look that saw fewer such bytes than the look before it, or of the first look.
     moved_at: Moment,
 }
 

@@ -49,12 +49,15 @@ pub struct Loop<K: Kernel> {
     outputs: Outputs,
     /// The looks at outputs that their peers are slow to take.
     looks: Looks,
-    /// By listener index. Closed listeners leave a slot that is reused.
+    /// The listeners, by index. The slot of a closed listener is reused.
     listeners: Vec<ListenerSlot<K::Handle>>,
     /// When accepting resumes after a shortage; `NEVER` while accepting is not paused.
     accept_again_at: Moment,
     /// How long the next pause of accepting is. It doubles from pause to pause, until one accept succeeds.
     accept_pause: Span,
+    /// The listener that accepts first in the next turn: the one after the listener that ended the last turn's
+    /// accepting early.
+    accept_first: usize,
     /// The closed connections that wait for their peers.
     lingering: Lingering,
     /// The deadlines of connections, by slot index.
@@ -93,6 +96,7 @@ impl<K: Kernel> Loop<K> {
             listeners: Vec::new(),
             accept_again_at: Moment::NEVER,
             accept_pause: accept::PAUSE_MIN,
+            accept_first: 0,
             lingering: Lingering::default(),
             deadlines: Wheel::with_capacity(now, reserved),
             timers: Wheel::new(now),
@@ -214,7 +218,7 @@ impl<K: Kernel> Loop<K> {
         self.slots.find(sock).is_some_and(|slot| slot.state == State::Open)
     }
 
-    /// Ends a connection on which nothing more can happen.
+    /// Ends the connection if nothing more can happen on it.
     fn end_if_over<H: Handler<Self>>(&mut self, handler: &mut H, index: u32, error: bool) {
         let slot = self.slots.at(index);
         let nothing_to_receive = !slot.receiving || !slot.readable || slot.ended;
@@ -308,16 +312,16 @@ impl<K: Kernel> Loop<K> {
         served: &mut Vec<u32>,
     ) {
         for index in served.drain(..) {
-            // If the slot was freed since, its mark is cleared and this entry is void.
+            // If the slot was freed in the meantime, its mark is cleared and this entry is skipped.
             if core::mem::replace(&mut self.slots.at(index).queued, false) {
                 self.serve(handler, buffer, index, false);
             }
         }
     }
 
-    /// Sets the deadline of slot `index` to `at`. The wheel is changed only if it would fire later than `at`;
-    /// if it fires earlier, it is rescheduled then. So postponing a deadline is a single store, and the wheel
-    /// changes once per elapsed period instead of once per request.
+    /// Sets the deadline of slot `index` to `at`. The wheel is changed only if it would fire later than `at`. If it
+    /// fires earlier, the slot is then rescheduled. So postponing a deadline is a single store, and the wheel changes
+    /// once per elapsed period instead of once per request.
     fn schedule(&mut self, index: u32, at: Moment) {
         let slot = self.slots.at(index);
         slot.deadline = at;

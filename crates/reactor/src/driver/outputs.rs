@@ -9,7 +9,7 @@ use tidegate_base::limits::{POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
 const LARGE_BUFFER_BYTES: usize = 4 * SMALL_BUFFER_BYTES;
 /// Large buffers kept for reuse. The limit prevents a burst of long responses from occupying memory forever.
 const LARGE_POOLED_MAX: usize = 16;
-/// Sent bytes are removed from the front of a buffer once they are this many and at least half of it.
+/// Sent bytes are removed from the front of a buffer once there are this many and they make up half of it.
 const COMPACT_BYTES_MIN: usize = 16 * 1024;
 
 /// The pending output of one connection.
@@ -40,7 +40,7 @@ impl Output {
 
 #[derive(Default)]
 pub(super) struct Outputs {
-    /// By place.
+    /// The outputs, indexed by place.
     outputs: Vec<Output>,
     /// Free places that own a buffer.
     warm: Vec<u32>,

@@ -167,8 +167,8 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Looks whether anything waits that must be handed over before guarded output is sent. If so, the slot is
-    /// served in the next turn.
+    /// Checks whether received bytes, the peer's end or an error must be handed over before guarded output is sent. If
+    /// so, the slot is served in the next turn.
     fn passes_guard(&mut self, index: u32) -> bool {
         let slot = self.slots.at(index);
         let Some(handle) = slot.handle.as_ref().filter(|_| slot.guard == Guard::Armed) else {
@@ -183,7 +183,7 @@ impl<K: Kernel> Loop<K> {
                 slot.drain_owed = true;
                 self.enqueue(index);
             }
-            // Looking took the error, so it must be reported from here.
+            // The check consumed the socket's error, so it must be reported here.
             Receiving::Broken => self.break_sending(index),
         }
         false

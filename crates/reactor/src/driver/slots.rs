@@ -41,9 +41,9 @@ pub(super) enum SendSide {
 /// Whether the next output is guarded; see `Reactor::guard_send`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Guard {
-    /// Output is sent without a look.
+    /// Output is sent without a check.
     Off,
-    /// The driver looks before it sends the first byte.
+    /// The driver checks the connection before it sends the first byte.
     Armed,
     /// Something waits to be handed over first; nothing is sent until then.
     Tripped,
@@ -65,9 +65,9 @@ pub(super) struct Slot<H> {
     pub(super) output: u32,
     pub(super) state: State,
     pub(super) send_side: SendSide,
-    /// Not `Off` only if no byte of the output was sent since `guard_send`.
+    /// `Off`, unless `guard_send` was called and no byte of the output was sent since.
     pub(super) guard: Guard,
-    /// The handler wants bytes.
+    /// Whether the handler wants bytes.
     pub(super) receiving: bool,
     /// The kernel may have bytes or the end of stream to receive.
     pub(super) readable: bool,

@@ -72,8 +72,8 @@ impl Faults {
         }
     }
 
-    /// Random weights: each fault is off in half of the cases, otherwise anywhere from rare to common.
-    /// (Always enabling all faults would hide what a combination of a few of them does.)
+    /// Random probabilities: each fault is off in half of the runs, otherwise anywhere from rare to common. (If all
+    /// faults were always enabled, bugs that need a combination of only a few would stay hidden.)
     #[must_use]
     pub fn swarm(prng: &mut Prng) -> Self {
         let harmless = [300_000; 7].map(|top| weight(prng, top));

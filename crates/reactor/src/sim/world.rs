@@ -1,6 +1,6 @@
 //! The simulated network: ends of connections, listeners, a virtual clock and the segments in flight.
 //! In: operations of the simulated kernel and of the test's peers. Out: bytes, edges, faults.
-//! Never: reads a real clock, or iterates over anything unordered: the same seed repeats a run exactly.
+//! Never: reads a real clock, or iterates over an unordered collection. So the same seed repeats a run exactly.
 //! Limits: each direction holds at most its window, in flight or unread.
 //! Invariant: segments sent to an end arrive in order, at times that never go back.
 
@@ -55,7 +55,7 @@ pub(super) struct End {
     pub(super) finish_arrived: bool,
     /// A reset has arrived.
     pub(super) reset_arrived: bool,
-    /// The reset was not reported to the owner yet.
+    /// Whether the reset was not reported to the owner yet.
     pub(super) error_pending: bool,
     /// This end has sent FIN.
     pub(super) send_finished: bool,
@@ -142,7 +142,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, faults: Faults) -> Self {
         Self {
-            // Not zero, because a zero clock would hide mistakes with unset moments.
+            // Not zero, so that the tests notice code that uses an unset moment.
             now: Moment::from_nanos(1_000_000_000),
             prng: Prng::new(seed),
             faults,
@@ -281,7 +281,7 @@ impl World {
         id
     }
 
-    /// A random one of the open listeners at `address`.
+    /// One of the open listeners at `address`, chosen at random.
     pub(super) fn open_listener_at(&mut self, address: &Address) -> Option<usize> {
         let found: Vec<usize> = (0..self.listeners.len())
             .filter(|&at| self.listeners[at].is_open && self.listeners[at].address == *address)

@@ -1,4 +1,4 @@
-//! The promises of every driver as named cases, which run on each driver: `epoll::<case>` and `sim::<case>`.
+//! What every driver guarantees, as named cases that run on each driver: `epoll::<case>` and `sim::<case>`.
 //! In: the table at the end. Out: one test for each case and driver.
 
 mod guard;
@@ -415,13 +415,36 @@ mod cases {
         rig.recorder.room = Some(Box::new(move |_, shortage| {
             assert_eq!(shortage, Shortage::Slots);
             count.set(count.get() + 1);
-            if count.get() == 1 { Room::NextTurn } else { Room::Made }
+            if count.get() == 1 { Room::Soon } else { Room::Made }
         }));
         let _far = rig.harness.dial(&address);
         rig.until("the accept", |rig| rig.accepts().len() == 1);
         rig.settle();
         assert_eq!(asked.get(), 2);
         assert_eq!(rig.count(|seen| matches!(seen, Seen::AcceptPaused(..))), 0);
+    }
+
+    pub fn listeners_take_turns_in_a_shortage<H: Harness>() {
+        let mut rig = Rig::<H>::new();
+        let (_, first) = rig.listen(&loopback());
+        let (last, other) = rig.listen(&loopback());
+        let mut calls = 0;
+        rig.recorder.room = Some(Box::new(move |_, _| {
+            calls += 1;
+            if calls % 2 == 0 { Room::Soon } else { Room::Made }
+        }));
+        let mut fars: Vec<_> = (0..10).map(|_| rig.harness.dial(&first)).collect();
+        fars.push(rig.harness.dial(&other));
+        rig.until("all accepts", |rig| rig.accepts().len() == fars.len());
+        let accepted = rig.recorder.seen.iter().filter_map(|seen| match seen {
+            Seen::Accepted(listener, ..) => Some(*listener),
+            _ => None,
+        });
+        let before = accepted.take_while(|listener| *listener != last).count();
+        assert!(
+            before <= 2,
+            "{before} connections of one listener were accepted before the other's"
+        );
     }
 
     pub fn abort_resets<H: Harness>() {
@@ -835,6 +858,7 @@ conformance! {
     close_at_once_sends_the_output_and_frees_the_slot,
     longest_lingering_connections_are_freed,
     room_is_made_only_for_a_waiting_connection,
+    listeners_take_turns_in_a_shortage,
     abort_resets,
     reset_is_reported_while_paused,
     early_response_arrives_before_the_reset,

@@ -407,7 +407,7 @@ fn early_finish_is_sent_after_early_output() {
 }
 
 #[test]
-fn server_without_tls_or_that_leaves_is_never_connected() {
+fn server_that_does_not_speak_tls_or_disconnects_is_never_connected() {
     for sent in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"\0\0\0\0\0\0", b""] {
         let mut stage = Stage::without_faults(Version::Tls13);
         let server = stage.serve();

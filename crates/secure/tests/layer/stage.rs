@@ -57,7 +57,7 @@ impl TlsObserver for Notes {
     }
 }
 
-/// What the handler received for one connection, besides bytes.
+/// What the handler received for one connection, other than bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     Accepted,

@@ -79,6 +79,8 @@ scenes! {
     oversized_body_is_413
     pipelined_requests_keep_their_order
     post_on_a_lost_reused_connection_is_502
+    post_does_not_use_an_unproven_connection
+    post_uses_the_connection_that_is_authenticated_for_its_client
     queue_timeout_is_503
     queued_body_above_the_buffer_arrives_complete
     queued_request_is_sent_when_a_server_is_free

@@ -230,6 +230,7 @@ impl Client {
         if bytes.is_empty() {
             return false;
         }
+        oracle.moved_bytes += bytes.len() as u64;
         if self.sent_bad_header {
             oracle.violate(format!(
                 "c{} received {:?} after an invalid PROXY header",
@@ -507,6 +508,7 @@ impl Client {
             }
             Some(Op::Bare(bytes)) => {
                 let sent = peer.send_bare(&bytes[..bytes.len().min(self.habits.piece_bytes)]);
+                oracle.moved_bytes += sent as u64;
                 bytes.drain(..sent);
                 if bytes.is_empty() {
                     peer.release(&[]);
@@ -553,6 +555,7 @@ impl Client {
         let Some(sent) = send_piece(self.peer.as_ref(), bytes, self.habits.piece_bytes) else {
             return false;
         };
+        oracle.moved_bytes += sent as u64;
         let begun = id.take();
         if sent == bytes.len() {
             self.ops.pop_front();
@@ -571,7 +574,7 @@ impl Client {
         true
     }
 
-    fn send_tunnel(&mut self, oracle: &Oracle) -> bool {
+    fn send_tunnel(&mut self, oracle: &mut Oracle) -> bool {
         let Some(Op::Tunnel { bytes, early }) = self.ops.front_mut() else { return false };
         if self.tunnel.is_none() && !*early {
             if self.waiting.is_empty() {
@@ -583,6 +586,7 @@ impl Client {
             return false;
         };
         self.tunnel_sent += sent as u64;
+        oracle.moved_bytes += sent as u64;
         if sent == bytes.len() {
             self.ops.pop_front();
         } else {

@@ -17,6 +17,9 @@ const STEPS: usize = 40;
 /// Attackers that arrive in one step: more than there are slots.
 const ATTACKERS: usize = 100;
 
+/// After this many requests a client is protected for as long as any.
+const REQUESTS_OF_A_REGULAR: usize = 17;
+
 /// A response that no socket buffer holds.
 const LARGE: &[u8] = b"GET /synthetic?s=8m HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -34,7 +37,7 @@ fn ask_origin(stage: &mut Stage, clients: &[&SimPeer], origins: &mut Vec<SimPeer
     stage.until(|stage| {
         origins.extend(core::iter::from_fn(|| stage.try_accept()));
         for origin in origins.iter() {
-            let requests = String::from_utf8_lossy(&origin.receive()).matches("GET ").count();
+            let requests = String::from_utf8_lossy(&origin.receive()).matches("GET /p ").count();
             (0..requests).for_each(|_| assert_eq!(origin.send(OK), OK.len()));
         }
         for (client, bytes) in clients.iter().zip(&mut received) {
@@ -69,7 +72,7 @@ fn flood(scene: Scene<'_>, mut attack: impl FnMut(&mut Stage, &mut Vec<SimPeer>)
     scene.socks_max(SLOTS).run(|stage| {
         let kept: Vec<SimPeer> = (0..KEPT).map(|_| stage.dial()).collect();
         let mut origins = Vec::new();
-        for _ in 0..2 {
+        for _ in 0..REQUESTS_OF_A_REGULAR {
             ask_all(stage, &kept);
             ask_origin(stage, &kept.iter().collect::<Vec<_>>(), &mut origins);
         }
@@ -99,6 +102,23 @@ fn silent_clients_do_not_displace_others() {
             assert!(stage.counters().evicted_silent.load() > 0);
             assert_eq!(stage.counters().evicted_idle.load(), 0);
         }
+    });
+}
+
+#[test]
+fn requests_in_parts_are_served_among_silent_clients() {
+    flood(scene(), |stage, attackers| {
+        let new = stage.dial();
+        let (begin, end) = HELLO.split_at(HELLO.len() / 2);
+        new.send(begin);
+        stage.turn();
+        for _ in 0..4 {
+            attackers.extend((0..ATTACKERS / 4).map(|_| stage.dial()));
+            stage.pass(Span::from_millis(5));
+        }
+        new.send(end);
+        assert!(stage.receive_until(&new, "hello").starts_with("HTTP/1.1 200 "));
+        assert_eq!(stage.counters().evicted_unfinished.load(), 0);
     });
 }
 
@@ -190,6 +210,34 @@ fn clients_that_read_slowly_are_served_and_do_not_displace_others() {
 }
 
 #[test]
+fn clients_that_occupy_servers_leave_some_to_clients_that_return() {
+    scene().socks_max(SLOTS).run(|stage| {
+        let kept: Vec<SimPeer> = (0..KEPT).map(|_| stage.dial()).collect();
+        let mut origins = Vec::new();
+        for _ in 0..REQUESTS_OF_A_REGULAR {
+            ask_all(stage, &kept);
+        }
+        let attackers: Vec<SimPeer> = (0..ATTACKERS).map(|_| stage.dial()).collect();
+        for attacker in &attackers {
+            attacker.send(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        for step in 0..100 {
+            stage.pass(Span::from_millis(20));
+            ask_origin(stage, &[&kept[step % KEPT], &kept[(step + 7) % KEPT]], &mut origins);
+            ask_all(stage, &kept);
+        }
+        assert!(!kept.iter().any(is_lost), "a kept client was closed");
+        assert!(!attackers.iter().any(is_lost), "a client was closed during its request");
+        let counters = stage.counters();
+        assert!(counters.slot_waits.load() > 0 && counters.exchanges_now.load() > 20);
+        assert_eq!((counters.answers_5xx.load(), counters.evicted_idle.load()), (0, 0));
+        // The requests that wait for room end with the time in the queue.
+        stage.pass(Span::from_secs(10));
+        assert!(stage.counters().answers_5xx.load() > 0);
+    });
+}
+
+#[test]
 fn idle_clients_are_closed_for_new_ones() {
     scene().socks_max(SLOTS).run(|stage| {
         let mut clients = Vec::new();
@@ -209,9 +257,10 @@ fn idle_clients_are_closed_for_new_ones() {
 #[test]
 fn returning_clients_are_closed_only_when_quiet() {
     scene().socks_max(SLOTS).run(|stage| {
-        let clients: Vec<SimPeer> = (0..SLOTS - 4).map(|_| stage.dial()).collect();
-        ask_all(stage, &clients);
-        ask_all(stage, &clients);
+        let clients: Vec<SimPeer> = (0..SLOTS - SLOTS / 8).map(|_| stage.dial()).collect();
+        for _ in 0..REQUESTS_OF_A_REGULAR {
+            ask_all(stage, &clients);
+        }
         let began = stage.net.now();
         let new = stage.dial();
         stage.hello(&new);
@@ -271,8 +320,9 @@ fn request_without_a_slot_is_sent_when_one_falls_free() {
 fn request_without_a_slot_closes_a_client_once_it_is_quiet() {
     scene().socks_max(3).run(|stage| {
         let (first, second) = (stage.dial(), stage.dial());
-        for client in [&first, &second, &first, &second] {
-            stage.hello(client);
+        for _ in 0..REQUESTS_OF_A_REGULAR {
+            stage.hello(&first);
+            stage.hello(&second);
         }
         let origin = stage.forward(&first, GET);
         stage.hello(&second);

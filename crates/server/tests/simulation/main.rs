@@ -14,6 +14,7 @@ mod origin;
 #[path = "../peer/mod.rs"]
 mod peer;
 mod plan;
+mod progress;
 mod proxy_header;
 mod proxy_protocol;
 mod run;
@@ -32,9 +33,11 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 1] = [
+const REGRESSION_SEEDS: [u64; 2] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
+    // A client that reads 4 bytes every 66 ms: the run was failed after 1200 s, before the response was complete.
+    8_001_739,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;
@@ -184,6 +187,11 @@ fn wrong_response_length_is_caught() {
 #[test]
 fn wrong_client_identity_is_caught() {
     assert!(caught(Lie::Name, "carried a request of") > 2);
+}
+
+#[test]
+fn request_that_is_held_without_end_is_caught() {
+    assert!(caught(Lie::Silence, "the run is stuck: no byte has moved") > 10);
 }
 
 #[test]

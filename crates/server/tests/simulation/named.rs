@@ -640,7 +640,7 @@ fn connection_that_a_server_authenticates_belongs_to_its_client() {
     const CHALLENGE: &[u8] = b"HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=\"a, b\"\r\n\
         www-authenticate: negotiate\r\nContent-Length: 2\r\n\r\nno";
     // The balancing alone would change the server with every request.
-    let pool = "balance = \"round-robin\"\nretries = 0";
+    let pool = "balance = \"round-robin\"\nretries = 0\nreuse = { unretriable = \"always\" }";
     for challenged in [true, false] {
         scene().pool(pool).run(|stage| {
             let (victim, attacker) = (stage.dial(), stage.dial());
@@ -660,5 +660,95 @@ fn connection_that_a_server_authenticates_belongs_to_its_client() {
             drop(victim);
             stage.wait_finished(&mine);
         });
+    }
+}
+
+/// A POST without a body.
+const POST: &[u8] = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+
+#[test]
+fn unretriable_request_uses_a_connection_once_its_server_has_proven_patience() {
+    let pool = "reuse = { idle-timeout = \"60s\" }";
+    scene().pool(pool).with_client(|stage, client| {
+        let witness = stage.forward(&client, GET);
+        stage.respond(&witness, &client);
+        // Nothing is known about the server. A connection does not prove itself.
+        let second = stage.forward(&client, POST);
+        stage.respond(&second, &client);
+        assert_eq!(stage.counters().spared_requests.load(), 1);
+        // 100 ms are not proven by another connection that is hardly older. A connection takes the other's place.
+        stage.pass(Span::from_millis(100));
+        let third = stage.forward(&client, POST);
+        stage.respond(&third, &client);
+        assert_eq!(stage.counters().spared_requests.load(), 2);
+        stage.wait_reset(&second);
+        assert_eq!(stage.harness.worker.leftovers().idle, 2);
+        // The witness has been idle for 100 ms, so a few are proven.
+        for _ in 0..3 {
+            client.send(POST);
+            stage.receive_until(&third, "\r\n\r\n");
+            stage.respond(&third, &client);
+        }
+        assert_eq!(stage.counters().spared_requests.load(), 2);
+
+        // The server closes a connection that has just become idle, and the proof is void.
+        third.finish();
+        stage.until(|stage| (stage.harness.worker.leftovers().idle == 1).then_some(()));
+        drop(third);
+        client.send(GET);
+        stage.receive_until(&witness, "\r\n\r\n");
+        stage.respond(&witness, &client);
+        let fourth = stage.forward(&client, POST);
+        stage.respond(&fourth, &client);
+        stage.pass(Span::from_secs(1));
+        let fifth = stage.forward(&client, POST);
+        stage.respond(&fifth, &client);
+        let sixth = stage.forward(&client, POST);
+        stage.respond(&sixth, &client);
+        assert_eq!(stage.counters().spared_requests.load(), 5);
+        // A loss does not count forever.
+        stage.pass(Span::from_secs(16));
+        let seventh = stage.forward(&client, POST);
+        stage.respond(&seventh, &client);
+        client.send(POST);
+        stage.receive_until(&seventh, "\r\n\r\n");
+        stage.respond(&seventh, &client);
+        assert_eq!(stage.counters().spared_requests.load(), 6);
+    });
+}
+
+/// Sends a GET, then `request`; returns whether the second one used the connection of the first.
+fn is_connection_reused(pool: &str, request: &[u8]) -> bool {
+    let mut reused = false;
+    scene().pool(pool).with_client(|stage, client| {
+        let origin = stage.forward(&client, GET);
+        stage.respond(&origin, &client);
+        client.send(request);
+        stage.until(|stage| {
+            reused = origin.arrived_bytes() > 0;
+            (reused || stage.counters().upstream_connects.load() == 2).then_some(())
+        });
+        let origin = if reused { origin } else { stage.accept() };
+        stage.receive_until(&origin, "\r\n\r\n");
+    });
+    reused
+}
+
+#[test]
+fn requests_that_cannot_be_retried_are_spared_by_setting() {
+    let put = |fields: &str| format!("PUT /p HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n").into_bytes();
+    let small = put("Content-Length: 40000");
+    let large = put("Content-Length: 70000");
+    let chunked = put("Transfer-Encoding: chunked");
+    // The setting -> reuse for: GET, PUT with a small body, with a large one, with one of unknown length, POST.
+    let table = [
+        ("", [true, true, false, false, false]),
+        ("reuse = { unretriable = \"always\" }", [true; 5]),
+        ("reuse = { unretriable = \"never\" }", [true, true, false, false, false]),
+        ("retries = 0", [false; 5]),
+    ];
+    for (pool, expected) in table {
+        let requests = [GET, &small, &large, &chunked, POST];
+        assert_eq!(requests.map(|request| is_connection_reused(pool, request)), expected, "{pool}");
     }
 }

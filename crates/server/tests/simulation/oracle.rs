@@ -83,6 +83,9 @@ pub struct Oracle {
     pub workers_have_edges: bool,
     /// Unsolicited responses that origins have sent.
     pub intrusions: u64,
+    /// Bytes of requests, responses and tunnels that clients and origins have sent or received so far. PROXY
+    /// headers to origins and TLS handshakes do not count: a worker may not repeat them without end.
+    pub moved_bytes: u64,
     /// Print a line for each event.
     pub traces: bool,
     /// Complete responses, those in `answers_failed` included.

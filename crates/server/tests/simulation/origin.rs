@@ -1,7 +1,7 @@
 //! Simulated origins: servers behind the workers, well-behaved or not, as the plan decides.
 //! In: requests. Out: responses that carry the request's id, the hash of its body, and a body of their own.
 //! Never: states wrong values in response fields, which clients check, unless a canary wants a `Lie`.
-//! Limits: none; the run's limit on turns ends an endless exchange.
+//! Limits: none; the run's `Progress` ends an endless exchange.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -72,6 +72,8 @@ pub enum Lie {
     Id,
     /// Swaps source and destination of the PROXY header that it receives.
     Name,
+    /// Never sends a response, and the timeout of the pool is too long to end the request.
+    Silence,
 }
 
 /// A server of a pool.
@@ -270,6 +272,9 @@ impl Origin {
             }
             if !bytes.is_empty() {
                 moved = true;
+                if conn.header.is_none() {
+                    oracle.moved_bytes += bytes.len() as u64;
+                }
                 if conn.tunnel {
                     conn.out.push_back(Out::Bytes(bytes));
                 } else if conn.header.is_some() {
@@ -495,7 +500,8 @@ impl Origin {
     fn answer(&mut self, conn: &mut Conn, oracle: &mut Oracle) {
         let Some(request) = &mut conn.request else { return };
         request.answered = true;
-        if self.prng.chance(self.behaviour.silent) {
+        let silent = self.prng.chance(self.behaviour.silent);
+        if silent || self.behaviour.lie == Some(Lie::Silence) {
             oracle.trace(|| format!("o{} will not answer r{:?}", self.index, request.id));
             conn.out.push_back(Out::Pause(Span::from_secs(100_000)));
             return;
@@ -689,6 +695,7 @@ impl Origin {
                 Some(Out::Pause(span)) => conn.out_at = oracle.now.after(span),
                 Some(Out::Bytes(mut bytes)) => {
                     let sent = peer.send(&bytes);
+                    oracle.moved_bytes += sent as u64;
                     if sent < bytes.len() {
                         bytes.drain(..sent);
                         conn.out.push_front(Out::Bytes(bytes));

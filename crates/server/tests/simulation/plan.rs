@@ -80,6 +80,7 @@ impl Plan {
         let version_max = [Version::Tls12, Version::Tls13][prng.below(2) as usize];
         let mut maker = Maker {
             prng,
+            reuse_prng: Prng::new(seed ^ 0x7265_7573),
             is_calm,
             pools,
             secured,
@@ -142,6 +143,8 @@ fn calm_faults(prng: &mut Prng) -> Faults {
 /// A plan in the making.
 struct Maker {
     prng: Prng,
+    /// For the settings of reuse and retries that came later, so that the other choices of a seed keep their meaning.
+    reuse_prng: Prng,
     is_calm: bool,
     pools: usize,
     secured: bool,
@@ -254,6 +257,7 @@ impl Maker {
         let buffer = ["16KiB", "0B", "1KiB"][pool % 3];
         let queue = if self.is_calm { 1000 } else { prng.below(6) };
         let slow = if self.is_calm { 1000 } else { 1 };
+        let unretriable = ["proven", "always", "never"][self.reuse_prng.below(3) as usize];
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
@@ -261,7 +265,8 @@ impl Maker {
              queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
-             reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {} }}",
+             reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {}, \
+             unretriable = \"{unretriable}\" }}",
             servers.join(", "),
             self.is_calm || pool % 2 == 1,
             1 + prng.below(3),

@@ -309,7 +309,8 @@ fn slow_uploads_do_not_delay_other_requests() {
 
 #[test]
 fn request_takes_a_server_once_its_buffer_is_full_or_its_body_complete() {
-    scene().pool("request-buffer = \"1KiB\"").with_client(|stage, client| {
+    let pool = "request-buffer = \"1KiB\"\nreuse = { unretriable = \"always\" }";
+    scene().pool(pool).with_client(|stage, client| {
         // A body in the same read is not delayed.
         client.send(b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
         let origin = stage.accept();

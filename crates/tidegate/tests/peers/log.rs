@@ -1,4 +1,4 @@
-//! The log when stderr cannot be written: a closed pipe, a full pipe that nobody reads, a full disk.
+//! The log when stderr cannot be written: a closed pipe, a full pipe without a reader, a full disk.
 //! In: thousands of log lines: refused clients, a refused server, reloads of missing files. Out: all clients are
 //! served, files are reloaded, and SIGTERM stops the process with status 0.
 
@@ -143,7 +143,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 }
 
 #[test]
-fn closed_pipe_as_stderr_hurts_no_client() {
+fn closed_stderr_pipe_does_not_affect_clients() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut gate = Logging::start("log-closed", writer);
@@ -153,7 +153,7 @@ fn closed_pipe_as_stderr_hurts_no_client() {
 }
 
 #[test]
-fn full_disk_under_stderr_hurts_no_client() {
+fn full_disk_for_stderr_does_not_affect_clients() {
     let full = File::options().write(true).open("/dev/full").expect("the device exists");
     let mut gate = Logging::start("log-disk", full);
     gate.cause_lines();
@@ -162,7 +162,7 @@ fn full_disk_under_stderr_hurts_no_client() {
 }
 
 #[test]
-fn pipe_that_is_not_read_hurts_no_client() {
+fn unread_stderr_pipe_does_not_affect_clients() {
     let (reader, writer) = full_pipe();
     let mut gate = Logging::start("log-stuck", writer);
     gate.cause_lines();
@@ -172,7 +172,7 @@ fn pipe_that_is_not_read_hurts_no_client() {
 }
 
 #[test]
-fn late_reader_of_stderr_gets_whole_lines_and_the_number_of_lost_ones() {
+fn late_reader_of_stderr_gets_whole_lines_and_the_number_of_lost_lines() {
     let (mut reader, writer) = full_pipe();
     let mut gate = Logging::start("log-late", writer);
     gate.cause_lines();

@@ -1,7 +1,7 @@
 //! Tidegate with third-party clients, servers and proxies, started as a user would start them.
 //! In: the binary, the programs that `scripts/install-peers.sh` installs. Out: equal bytes, counts and statuses.
-//! Never: a fixed port, an asserted duration, a process left running, a skipped test. A missing program fails the
-//! test and is named.
+//! Never: uses a fixed port, asserts a duration, leaves a process running or skips a test. A missing program fails the
+//! test, and the failure names it.
 
 mod careless_servers;
 mod client_certificates;

@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The path of the program; panics with the name of its package if it is missing.
 pub fn program(name: &str, package: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Prefer the distribution's programs: install-peers.sh installs its packages.
+    // Prefer the distribution's programs, because install-peers.sh installs its packages.
     let usual = ["/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     usual
         .into_iter()

@@ -74,7 +74,7 @@ fn haproxy_behind_is_an_ordinary_server() {
 }
 
 #[test]
-fn a_chain_of_three_proxies_carries_a_load_without_error() {
+fn chain_of_three_proxies_carries_a_load_without_error() {
     let folder = Folder::new("chain");
     let nginx = Nginx::start(&folder);
     nginx.file(&folder, "page", "page\n");

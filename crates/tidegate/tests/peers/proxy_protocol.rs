@@ -1,5 +1,5 @@
 //! The PROXY protocol with HAProxy, nginx and curl, as senders and as receivers, with and without TLS.
-//! In: a client on a loopback address of its own. Out: that address at the last server, through all hops.
+//! In: a client with its own loopback address. Out: the last server sees that address through all hops.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Attacks that are more than one message: floods, slow senders, clients that leave at any byte, tunnels.
+//! Attacks that are more than one message: floods, slow senders, clients that disconnect at any byte, tunnels.
 //! In: a probe. Out: the failures; memory and descriptors are checked when the probe finishes.
 //! Invariant: whatever one side does, the next plain request is answered.
 
@@ -98,7 +98,7 @@ fn endless_interim_responses_use_no_memory() {
 }
 
 #[test]
-fn clients_that_leave_at_any_byte_leak_nothing() {
+fn clients_that_disconnect_at_any_byte_leak_nothing() {
     let mut probe = Probe::start();
     let requests = [
         "GET /x HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(),

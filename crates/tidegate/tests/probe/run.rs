@@ -112,7 +112,7 @@ impl Probe {
         }
     }
 
-    /// Checks that the proxied and the local route both answer.
+    /// Checks that both the proxied and the local route respond.
     pub fn check_everywhere(&mut self) {
         self.played += 1;
         for address in [self.gate.proxy, self.gate.respond] {
@@ -165,8 +165,8 @@ impl Probe {
             let last = answers.last().ok_or("there is no response")?;
             check.judge(last).map_err(|what| format!("at the client: {what}"))?;
         }
-        // If a request was refused after a part of it had been forwarded, its reset reaches the origin
-        // before the check below ends, or never.
+        // If a request was refused after a part of it had been forwarded, the reset of its connection either
+        // reaches the origin before the check below ends or never comes.
         drop(reader);
         self.check_alive(address)?;
         if is_proxied || vector.routes == Routes::Local {

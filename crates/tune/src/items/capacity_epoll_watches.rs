@@ -15,7 +15,7 @@ pub const ITEM: Item = Item {
     mechanism: "fs.epoll.max_user_watches limits how many sockets one user may register in all its epoll \
         instances. The default is 4 % of low memory (about 250000 per GiB). Beyond the limit, \
         EPOLL_CTL_ADD fails with ENOSPC and the connection cannot be served.",
-    avoid: "No known drawback: a watch takes 160 bytes, and only once it is used.",
+    avoid: "No known drawback: a registration takes 160 bytes, and an unused allowance takes none.",
     gain: Gain {
         benefit: Benefit::Capacity,
         percent: 15.0,

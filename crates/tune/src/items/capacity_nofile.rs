@@ -42,7 +42,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     Ok(Finding::good_if(hard >= wanted, found)
         .because(format!(
             "a worker at the hard limit cannot accept connections; {workers} workers would fit within the \
-                present limit"
+                current limit"
         ))
         .advise(format!("shell, as root: ulimit -n {wanted}; Docker: --ulimit nofile={wanted}"))
         .advise(format!("or, without raising the limit: tidegate run --workers {workers}"))

@@ -11,7 +11,7 @@ pub const ITEM: Item = Item {
     id: "capacity-somaxconn",
     group: Group::Capacity,
     title: "queue of connections waiting to be accepted",
-    mechanism: "The kernel cuts the backlog of a listener to net.core.somaxconn. When the accept queue is \
+    mechanism: "The kernel caps the backlog of a listener at net.core.somaxconn. When the accept queue is \
         full, handshakes are dropped and clients retry after one second, then after three: a mass \
         reconnect turns into a storm of retries.",
     avoid: "A queue longer than what the server accepts in a second only hides overload. 65535 is meant \

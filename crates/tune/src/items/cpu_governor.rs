@@ -11,9 +11,9 @@ pub const ITEM: Item = Item {
     id: "cpu-governor",
     group: Group::Cpu,
     title: "frequency governor",
-    mechanism: "Governors such as powersave and ondemand raise the clock frequency only after they have \
-        seen load. Short requests with pauses between them run at a low frequency, which shows in the tail \
-        latency.",
+    mechanism: "Governors such as powersave and ondemand raise the clock frequency only after they \
+        have seen load. Short requests with pauses between them run at a low frequency, which \
+        increases the tail latency.",
     avoid: "Do not apply this on battery power, or where power or heat is the limit: a CPU that is always \
         hot may use less turbo.",
     gain: Gain {

@@ -12,10 +12,10 @@ pub const ITEM: Item = Item {
     id: "last-offloads",
     group: Group::LastPercent,
     title: "segmentation offloads (GRO, GSO, TSO)",
-    mechanism: "TSO and GSO let the network stack process large segments that the card (or the last step \
-        of the stack) splits. Without them, sending bodies costs several times more CPU time. GRO joins \
-        received packets; if each request is a single packet, it does work without effect, which was part \
-        of the last 4 % in the nine-steps article.",
+    mechanism: "TSO and GSO let the network stack process large segments that the card (or the last \
+        step of the stack) splits. Without them, sending bodies costs several times more CPU time. GRO \
+        joins received packets; if each request is a single packet, it does useless work, which was \
+        part of the last 4 % in the nine-steps article.",
     avoid: "Turning GRO off only pays for tiny requests; with uploads, or large responses through a proxy, \
         it costs far more than it gains.",
     gain: Gain {

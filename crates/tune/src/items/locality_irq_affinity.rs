@@ -50,7 +50,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             continue;
         }
         let pairs = interface.interrupts_per_pair();
-        // Only where packets come in matters: the receive interrupt of each queue pair.
+        // Only the receive interrupt of each queue pair matters, because its CPU processes the packets.
         let receiving = placed.iter().step_by(pairs);
         let mut used: Vec<u32> = receiving.flat_map(|(_, on)| on.first().copied()).collect();
         used.sort_unstable();
@@ -63,7 +63,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             if pairs > 1 { "the receive interrupts on" } else { "on" },
             list_text(&used)
         ));
-        // Without --worker-cpus every CPU is fit for interrupts.
+        // Without --worker-cpus, interrupts may go to every CPU.
         let is_apart = used.iter().all(|cpu| !workload.worker_cpus.contains(cpu));
         if used.len() >= reachable && is_apart {
             continue;

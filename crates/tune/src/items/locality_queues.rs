@@ -87,7 +87,7 @@ fn set_by_driver(host: &Host, interface: &Interface) -> Vec<Action> {
         .collect()
 }
 
-/// The maximum and the present number of queues, and the kind of channel, from `ethtool -l`.
+/// the maximum and the current number of queues, and the kind of channel, from `ethtool -l`.
 fn channels(text: &str) -> Option<(usize, usize, &'static str)> {
     for (label, kind) in [("Combined:", "combined"), ("RX:", "rx")] {
         let numbers: Vec<usize> =

@@ -10,9 +10,9 @@ pub const ITEM: Item = Item {
     id: "lock-contention",
     group: Group::Locks,
     title: "signs of contention",
-    mechanism: "Tasks that are ready but wait for a CPU show in /proc/pressure/cpu. Contended kernel locks \
-        show in /proc/lock_stat if the kernel was built with it. Both mean that more CPUs would help, or \
-        that two threads share a resource that each should have alone.",
+    mechanism: "/proc/pressure/cpu counts the time during which tasks are ready but wait for a CPU. \
+        /proc/lock_stat lists contended kernel locks, if the kernel was built with it. Both mean that \
+        more CPUs would help, or that two threads share a resource that each should have alone.",
     avoid: "This item only reports and changes nothing. lock_stat itself costs performance: enable it only \
         on test machines.",
     gain: Gain {

@@ -50,7 +50,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
                 &format!("tc qdisc replace dev {name} root {arguments}"),
                 &format!("tc qdisc show dev {name}"),
             )),
-            None => by_hand.push(format!("{replace} (undo cannot restore the present discipline)")),
+            None => by_hand.push(format!("{replace} (undo cannot restore the current discipline)")),
         }
     }
     if lines.is_empty() {

@@ -12,9 +12,9 @@ pub const ITEM: Item = Item {
     id: "neighbour-daemons",
     group: Group::Neighbours,
     title: "daemons that wake often",
-    mechanism: "A daemon that wakes on the CPU of a worker interrupts that worker and leaves cold caches, \
-        which shows in the highest latency percentiles. Cloud agents, monitoring and package updaters are \
-        the usual cause.",
+    mechanism: "A daemon that wakes on the CPU of a worker interrupts that worker and leaves cold \
+        caches, which increases the highest latency percentiles. Cloud agents, monitoring and package \
+        updaters are the usual cause.",
     avoid: "Do not stop services that the host needs: give them CPUs of their own instead (CPUAffinity= in \
         systemd).",
     gain: Gain {

@@ -12,7 +12,7 @@ pub const ITEM: Item = Item {
     group: Group::Pressure,
     title: "accept queue overflows",
     mechanism: "ListenOverflows counts handshakes dropped because the accept queue of a listener was full; \
-        ListenDrops also counts other causes. Each one delays its client by at least one second.",
+        ListenDrops also counts other causes. Each dropped handshake delays its client by at least one second.",
     avoid: "This item only reports and changes nothing. A longer queue helps against bursts, not against \
         sustained overload.",
     gain: Gain {
@@ -35,5 +35,5 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         format!("{overflows} overflows, {drops} drops since boot"),
     )
     .because("a listener on this host accepted too slowly or had too short a queue")
-    .advise("ss -ltn shows the queues (Recv-Q: present length, Send-Q: limit); then see capacity-somaxconn"))
+    .advise("Run ss -ltn to find the full queue (Recv-Q is its current length, Send-Q its limit), then see capacity-somaxconn"))
 }

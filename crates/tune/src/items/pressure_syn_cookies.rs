@@ -1,4 +1,4 @@
-//! pressure-syn-cookies: handshakes answered with SYN cookies, without memory.
+//! pressure-syn-cookies: handshakes answered with SYN cookies because a queue was full.
 
 use crate::counters::counter;
 use crate::finding::Finding;

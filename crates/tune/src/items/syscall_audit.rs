@@ -13,7 +13,7 @@ pub const ITEM: Item = Item {
     title: "audit of system calls",
     mechanism: "While audit is enabled, each task has an audit context and every system call takes the \
         slow path in and out, even if no rule matches. The rule `never,task` exempts tasks that start \
-        after it. Together with seccomp, this was 11 % in the nine-steps article.",
+        after it. Together with seccomp, this gained 11 % in the nine-steps article.",
     avoid: "Do not apply this where the audit trail is required (PCI DSS, FedRAMP and similar), or where \
         you rely on it after a break-in.",
     gain: Gain {

@@ -13,7 +13,7 @@ pub const ITEM: Item = Item {
     title: "seccomp filters on this process",
     mechanism: "A seccomp filter is a small program that the kernel runs before every system call. \
         Container engines attach one with hundreds of instructions. Since Linux 5.11, calls that are \
-        always allowed skip it; before, every call pays.",
+        always allowed skip it; before that, every call paid.",
     avoid: "Keep the filter wherever the container isolates you from other tenants: the filter is a large \
         part of that isolation.",
     gain: Gain {

@@ -254,7 +254,7 @@ fn stop(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// A free port. On a port in use, a forgotten server with SO_REUSEPORT would silently take half of the load.
+/// A free port. On a port in use, a server left running with SO_REUSEPORT would silently take half of the load.
 fn free_port() -> Result<u16, String> {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())

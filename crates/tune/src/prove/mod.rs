@@ -38,7 +38,7 @@ const CONFIG_FILE: &str = "prove.toml";
 /// Arguments of `tidegate tune prove`.
 #[derive(Debug, clap::Args)]
 pub struct ProveArgs {
-    /// Items or groups to try [default: every item that costs something and has an effect under this load]
+    /// Items or groups to try [default: every item that costs performance and has an effect under this load]
     #[arg(value_name = "ITEM")]
     items: Vec<String>,
     #[command(flatten)]

@@ -200,7 +200,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Measures one candidate against the present state of the host, and restores that state.
+    /// Measures one candidate against the current state of the host, and restores that state.
     fn trial(&mut self, candidate: &Candidate, noise: &Estimate) -> Result<Trial, TrialError> {
         let (pairs, _) = self.pairs(candidate)?;
         let ratio =

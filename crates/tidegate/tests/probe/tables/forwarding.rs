@@ -104,7 +104,7 @@ fn hop_by_hop() -> Vec<Vector> {
     ]
 }
 
-/// Connection may name any field. A field that the origin needs is forwarded nevertheless; any other named
+/// Connection may name any field. A field that the origin needs is forwarded anyway; any other named
 /// field is removed with all its lines.
 fn nominated() -> Vec<Vector> {
     let named = |name, lines: &str, checks: &[Check]| sends(name, "9110 7.6.1", lines, checks);

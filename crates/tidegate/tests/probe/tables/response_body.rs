@@ -95,7 +95,7 @@ fn without_body() -> Vec<Vector> {
         head("HEAD with chunked", "9112 6.1", "Transfer-Encoding: chunked\r\n", &[Check::Body("")]),
         head("HEAD with nothing", "9112 6.3", "", &[Check::Body("")]),
         head(
-            "HEAD with content nevertheless",
+            "HEAD with content anyway",
             "9112 6.3 MUST",
             "Content-Length: 5\r\n\r\nabcde",
             &[Check::Body("")],
@@ -126,7 +126,7 @@ fn without_body() -> Vec<Vector> {
             "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"
         })
         .statuses(&[304]),
-        answer("304 with content nevertheless", "9112 6.3 MUST", {
+        answer("304 with content anyway", "9112 6.3 MUST", {
             "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\nabcde"
         })
         .statuses(&[304]),

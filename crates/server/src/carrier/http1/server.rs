@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::connection_auth;
 use tidegate_gate::filter::hsts::Hsts;
 use tidegate_gate::forward::{self, ResponseContext};
@@ -19,11 +19,11 @@ use tidegate_wire::message::{
     BodyLength, FieldName, RequestKind, ResponseHead, ResponseStorage, Version,
 };
 
+use crate::action::proxy::dispatch::{Failure, NO_CONNECT, send_framed};
+use crate::action::proxy::exchange::{Exchange, Framing, Stage};
+use crate::action::proxy::tunnel::Side;
+use crate::carrier::http1::client::{is_blocked, look_again_at, next_look};
 use crate::connection::DownstreamState;
-use crate::dispatch::{Failure, NO_CONNECT, send_framed};
-use crate::downstream::{is_blocked, look_again_at, next_look};
-use crate::exchange::{Exchange, Framing, Stage};
-use crate::tunnel::Side;
 use crate::worker::{Work, Worker};
 
 impl Worker {
@@ -50,7 +50,8 @@ impl Worker {
         if up.exchange.is_none() {
             // No request is in progress. The bytes must not be taken for the response to the next request.
             self.accounts.counters.upstream_faults.add(1);
-            return self.discard_upstream(reactor, sock);
+            self.lose_idle(reactor, sock);
+            return reactor.abort(sock);
         }
         if reactor.is_guarded(sock) {
             // The server cannot have seen the request, so the bytes are not the response to it.
@@ -408,7 +409,9 @@ impl Worker {
         let settings = &self.snapshot.config.pools[usize::from(pool)];
         let reuse = settings.reuse;
         let private = settings.proxy_protocol.is_some() || up.authenticated;
-        up.exchange = Id::NONE;
+        if !core::mem::replace(&mut up.exchange, Id::NONE).is_none() {
+            self.attached -= 1;
+        }
         up.decoder = HeadDecoder::default();
         let used_up = reuse.requests_max.is_some_and(|most| up.requests >= most);
         if used_up || reuse.idle_max == 0 || (private && !down_stays) {
@@ -432,7 +435,8 @@ impl Worker {
         let id = up.exchange;
         let Some(exchange) = self.exchanges.get_mut(id) else {
             self.accounts.counters.upstream_idle_closes.add(1);
-            return self.retire_upstream(reactor, sock);
+            self.lose_idle(reactor, sock);
+            return reactor.close(sock);
         };
         match exchange.stage {
             Stage::Tunnel => self.tunnel_finished(reactor, id, Side::Server),
@@ -460,7 +464,8 @@ impl Worker {
         let id = up.exchange;
         let Some(exchange) = self.exchanges.get(id) else {
             self.accounts.counters.upstream_idle_closes.add(1);
-            return self.discard_upstream(reactor, sock);
+            self.lose_idle(reactor, sock);
+            return reactor.abort(sock);
         };
         match exchange.stage {
             Stage::Tunnel => self.reset_tunnel(reactor, id),
@@ -621,6 +626,7 @@ impl Worker {
     pub(crate) fn drop_upstream(&mut self, sock: SockId) {
         if let Some(mut up) = self.conns.remove_upstream(sock) {
             self.accounts.counters.upstream_now.sub(1);
+            self.attached -= usize::from(!up.exchange.is_none());
             if !up.owner.is_none() {
                 self.pools[usize::from(up.pool)].kept[usize::from(up.server)] -= 1;
             }
@@ -636,7 +642,11 @@ impl Worker {
 
     /// Removes an idle upstream connection from where it is kept, and closes it in order.
     pub(crate) fn retire_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        self.take_from_idle(sock);
+        let now = reactor.now();
+        let server = self.conns.upstream(sock).map(|up| (up.pool, up.server));
+        if let (Some((pool, server)), Some(age)) = (server, self.take_from_idle(sock, now)) {
+            self.pools[usize::from(pool)].idle.note_open(usize::from(server), age);
+        }
         self.close_upstream(reactor, sock);
     }
 
@@ -644,20 +654,21 @@ impl Worker {
     pub(crate) fn discard_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         if up.exchange.is_none() {
-            self.take_from_idle(sock);
+            let now = reactor.now();
+            self.take_from_idle(sock, now);
         }
         self.drop_upstream(sock);
         reactor.abort(sock);
     }
 
-    /// Removes an idle connection from the pool's idle list or from its owner.
-    pub(crate) fn take_from_idle(&mut self, sock: SockId) {
-        let Some(up) = self.conns.upstream(sock) else { return };
+    /// Removes an idle connection from the pool's idle list or from its owner. Returns how long it was in the list.
+    pub(crate) fn take_from_idle(&mut self, sock: SockId, now: Moment) -> Option<Span> {
+        let up = self.conns.upstream(sock)?;
         let (pool, server, owner) = (up.pool, up.server, up.owner);
         if owner.is_none() {
-            self.pools[usize::from(pool)].idle.remove(usize::from(server), sock);
-        } else {
-            self.forget_kept(owner);
+            return self.pools[usize::from(pool)].idle.remove(usize::from(server), sock, now);
         }
+        self.forget_kept(owner);
+        None
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tidegate_base::limits::{REQUEST_BUFFER_BYTES_MAX, TRAILER_BYTES_MAX};
 use tidegate_base::prng::hash_bytes;
 use tidegate_base::{Id, Moment};
-use tidegate_config::model::{HashKey, Proxy};
+use tidegate_config::model::{HashKey, Proxy, Unretriable};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::chain::client_address;
 use tidegate_gate::client_fields::ClientAddressFields;
@@ -21,10 +21,11 @@ use tidegate_reactor::{Peer, Reactor, Shortage, SockId};
 use tidegate_wire::http1::{self, BodyDecoder, HeadDecoder};
 use tidegate_wire::message::{BodyLength, FieldName, Method, RequestHead};
 
+use crate::action::proxy::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
+use crate::action::proxy::reuse::Proof;
 use crate::buffers::Input;
+use crate::carrier::http1::client::{is_blocked, look_span};
 use crate::connection::{DownstreamState, Upstream};
-use crate::downstream::{is_blocked, look_span};
-use crate::exchange::{Exchange, Framing, REPLAY_BYTES_MAX, Stage};
 use crate::worker::{Work, Worker};
 
 /// After this many attempts, a shortage that a connect meets after its beginning fails the request.
@@ -114,6 +115,15 @@ impl Worker {
             authenticates: connection_auth::request_authenticates(head),
             keep_upstream: false,
             reused: false,
+            idle_age: None,
+            body_fits: match head.length {
+                BodyLength::None => true,
+                BodyLength::Length(length) => {
+                    let rest = REPLAY_BYTES_MAX.saturating_sub(replay.len() + FRAME_BYTES_MAX);
+                    length <= rest as u64
+                }
+                BodyLength::Streamed | BodyLength::UntilClose => false,
+            },
             needs_fresh: false,
             response_started: false,
             response_relayed: false,
@@ -142,7 +152,7 @@ impl Worker {
                 down.state = DownstreamState::Exchange(id);
                 self.accounts.counters.exchanges_now.add(1);
                 if !buffers {
-                    self.dispatch(reactor, id, NO_SERVER);
+                    self.dispatch_new(reactor, id);
                 }
             }
             Err(exchange) => {
@@ -155,7 +165,12 @@ impl Worker {
 
     /// Picks a server for the exchange, or puts the exchange into the pool's queue. If no server is
     /// available, the exchange fails with `or_else`.
-    fn dispatch<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
+    pub(crate) fn dispatch<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        or_else: Failure,
+    ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool_index = exchange.pool;
         let is_new = exchange.is_new();
@@ -205,11 +220,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool_index, down) = (exchange.pool, exchange.down);
         exchange.stage = Stage::Queued;
-        // A client may have ended its direction while its previous request was in progress.
-        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
-        if finished || reactor.has_hung_up(down) {
-            self.leave_queue(reactor, id);
-        }
+        self.leave_queue_if_gone(reactor, id);
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.is_new();
@@ -228,6 +239,17 @@ impl Worker {
         self.accounts.counters.queued.add(1);
         let config = &self.snapshot.config.pools[usize::from(pool_index)];
         reactor.set_deadline(down, reactor.now().after(config.timeouts.queue));
+    }
+
+    /// As `leave_queue`, if the client has ended its direction while its previous request was in progress, or
+    /// the body of this one arrived.
+    pub(crate) fn leave_queue_if_gone<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let down = exchange.down;
+        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
+        if finished || reactor.has_hung_up(down) {
+            self.leave_queue(reactor, id);
+        }
     }
 
     /// Called when the client has ended its direction of the connection: closes the connection if its request
@@ -344,17 +366,26 @@ impl Worker {
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.state.note_start(server);
         let down = exchange.down;
-        let idle = match exchange.needs_fresh {
+        let needs_fresh = exchange.needs_fresh;
+        let need = self.proof_needed(id);
+        let idle = match needs_fresh {
             true => None,
-            false => self.take_idle(reactor, down, pool_index, server),
+            false => self.take_idle(reactor, down, pool_index, server, need),
         };
-        let up = match idle {
-            Some(up) => {
-                self.accounts.counters.upstream_reuses.add(1);
-                Ok(up)
-            }
-            None => self.connect_within_limit(reactor, pool_index, server, down),
+        let (idle, up) = match idle {
+            Some(idle) => (Some(idle), Ok(idle.sock)),
+            None => match self.connect_within_limit(reactor, pool_index, server, down) {
+                Err(shortage) if !needs_fresh && need == Proof::Age => {
+                    // A connection that is not proven is better than none.
+                    let idle = self.take_idle(reactor, down, pool_index, server, Proof::None);
+                    (idle, idle.map(|idle| idle.sock).ok_or(shortage))
+                }
+                begun => (None, begun),
+            },
         };
+        if idle.is_some() {
+            self.accounts.counters.upstream_reuses.add(1);
+        }
         if let Err(shortage) = up
             && shortage != Shortage::Ports
         {
@@ -368,6 +399,7 @@ impl Worker {
         exchange.attempts += 1;
         exchange.response_started = false;
         exchange.reused = idle.is_some();
+        exchange.idle_age = idle.and_then(|idle| idle.age);
         let Ok(up) = up else {
             // Ports run out for one address only, so another server is tried.
             self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
@@ -382,12 +414,33 @@ impl Worker {
         }
         if let Some(conn) = self.conns.upstream(up) {
             conn.exchange = id;
+            self.attached += 1;
             conn.authenticated |= exchange.authenticates;
             conn.requests = conn.requests.saturating_add(1);
         }
         reactor.set_receiving(up, true);
         self.arm_upstream(reactor, id);
         Ok(())
+    }
+
+    /// The proof that an idle connection needs before the exchange may use it.
+    fn proof_needed(&self, id: Id<Exchange>) -> Proof {
+        let Some(exchange) = self.exchanges.get(id) else { return Proof::None };
+        let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
+        let lost = FailedAttempt {
+            point: FailurePoint::ReusedReset,
+            idempotent: exchange.idempotent,
+            body_sent: true,
+            body_replayable: exchange.replay_whole && (exchange.request_done || exchange.body_fits),
+            attempts: exchange.attempts + 1,
+            retries_max: pool.retries,
+        };
+        match pool.reuse.unretriable {
+            Unretriable::Always => Proof::None,
+            _ if retry::may_retry(&lost) => Proof::None,
+            Unretriable::Proven => Proof::Age,
+            Unretriable::Never => Proof::Impossible,
+        }
     }
 
     /// As `connect`, after closing idle connections to `server` that would exceed its limit.
@@ -555,7 +608,7 @@ impl Worker {
             self.arrivals += 1;
             exchange.arrival = self.arrivals;
             exchange.stage = Stage::Queued;
-            self.dispatch(reactor, id, NO_SERVER);
+            self.dispatch_new(reactor, id);
         }
         self.exchanges.get(id).is_some()
     }
@@ -658,6 +711,11 @@ impl Worker {
         if point == FailurePoint::Connect {
             pool.state.note_connect_failure(server, reactor.now());
             pool.preferred_address[server] = pool.preferred_address[server].wrapping_add(1);
+        }
+        if let (FailurePoint::NotSent | FailurePoint::ReusedReset, Some(age)) =
+            (point, exchange.idle_age)
+        {
+            pool.idle.note_lost(server, age, reactor.now());
         }
         exchange.up = SockId::NONE;
         exchange.stage = Stage::Queued;
@@ -778,7 +836,7 @@ impl Worker {
         match stage {
             Stage::Buffering => {}
             Stage::Queued => {
-                self.pools[usize::from(pool)].queue.remove(id);
+                self.leave_queues(id);
             }
             _ => {
                 self.release_server(pool, server);
@@ -802,7 +860,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         if exchange.stage == Stage::Queued {
             self.accounts.counters.queue_refusals.add(1);
-            self.pools[usize::from(exchange.pool)].queue.remove(id);
+            self.leave_queues(id);
             return self.fail(reactor, id, Failure { status: 503, text: QUEUE_TIMEOUT });
         }
         let (down, up) = (exchange.down, exchange.up);
@@ -863,11 +921,11 @@ fn hash_key(
     }
 }
 
-const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
+pub(crate) const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
 const QUEUE_FULL: &str = "the request queue is full";
 const QUEUE_TIMEOUT: &str = "timed out in the request queue";
 /// This process has no slot, descriptor or memory for another connection.
-const SHORTAGE: Failure =
+pub(crate) const SHORTAGE: Failure =
     Failure { status: 503, text: "the proxy has no resources for another connection" };
 pub(crate) const NO_CONNECT: Failure =
     Failure { status: 502, text: "could not connect to the server" };

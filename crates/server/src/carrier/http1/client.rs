@@ -21,10 +21,10 @@ use tidegate_reactor::{ListenerId, OutputLook, Peer, Reactor, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits, ResponseEncoder};
 use tidegate_wire::message::{BodyLength, Fault, FieldStorage, Method, RequestHead, Version};
 
+use crate::action::proxy::exchange::Stage;
+use crate::action::proxy::tunnel::Side;
 use crate::client::begins_with_header;
 use crate::connection::{Downstream, DownstreamState};
-use crate::exchange::Stage;
-use crate::tunnel::Side;
 use crate::worker::Worker;
 
 /// An unwanted body is read up to this many bytes to keep its connection. After a longer one the connection

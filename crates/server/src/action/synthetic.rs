@@ -11,8 +11,8 @@ use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{self, BodyDecoder, BodyFraming};
 use tidegate_wire::message::{BodyLength, RequestHead};
 
+use crate::carrier::http1::client::{Answering, is_blocked, look_span};
 use crate::connection::DownstreamState;
-use crate::downstream::{Answering, is_blocked, look_span};
 use crate::worker::{Work, Worker};
 
 /// Bytes that are collected before they are handed to the reactor.

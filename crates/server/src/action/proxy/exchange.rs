@@ -79,6 +79,11 @@ pub(crate) struct Exchange {
     pub(crate) keep_upstream: bool,
     /// The upstream connection had carried a request before this one. Set for each attempt.
     pub(crate) reused: bool,
+    /// How long the reused connection had been idle; `None` if it was kept for this client, or is fresh. Set for each
+    /// attempt.
+    pub(crate) idle_age: Option<Span>,
+    /// The whole body will fit into `replay`, as far as the head tells. Never changes.
+    pub(crate) body_fits: bool,
     /// An attempt failed, so the next one uses a fresh connection: other idle connections may have been
     /// closed by their server, too. Once true, it stays true.
     pub(crate) needs_fresh: bool,

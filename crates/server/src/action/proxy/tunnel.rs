@@ -12,9 +12,9 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::http1::ResponseEncoder;
 use tidegate_wire::message::ResponseHead;
 
+use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::carrier::http1::client::{is_blocked, look_span, next_look};
 use crate::connection::DownstreamState;
-use crate::downstream::{is_blocked, look_span, next_look};
-use crate::exchange::{Exchange, Stage};
 use crate::worker::{Work, Worker};
 
 /// A side of a tunnel.

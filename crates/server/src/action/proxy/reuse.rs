@@ -1,0 +1,127 @@
+//! Reuse of upstream connections: which idle connection a request may take.
+//! In: requests that were assigned to a server. Out: an idle connection to it, or none. A request that could not be
+//! retried takes none that its server may be about to close (`reuse.unretriable`); gate/src/idle.rs decides.
+//! Never: hands out a connection on which the server has already sent something.
+//! Invariant: a connection that is handed out is guarded (`Reactor::guard_send`), so bytes that were received
+//! before the request was sent are never taken for its response.
+
+use tidegate_base::{Id, Span};
+use tidegate_reactor::{Reactor, SockId};
+
+use crate::action::proxy::exchange::Exchange;
+use crate::worker::Worker;
+
+/// The proof that an idle connection needs before a request may use it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// None: the request can be retried, or the operator accepts the risk.
+    None,
+    /// Other connections to the server were open at a higher idle age.
+    Age,
+    /// No proof is accepted.
+    Impossible,
+}
+
+/// An idle connection that was taken for a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Reused {
+    pub(crate) sock: SockId,
+    /// How long it had been idle; `None` if it was kept for this client.
+    pub(crate) age: Option<Span>,
+}
+
+impl Worker {
+    /// The server that has authenticated a connection which is kept for the client of the exchange, if the
+    /// exchange could be sent to it now. The handshake of NTLM takes three requests on one connection.
+    pub(crate) fn kept_server(&mut self, id: Id<Exchange>) -> Option<usize> {
+        let exchange = self.exchanges.get(id)?;
+        let kept = self.conns.downstream(exchange.down)?.facts.as_deref()?.kept()?;
+        let up = self.conns.upstream(kept).filter(|up| up.authenticated)?;
+        let server = usize::from(up.server);
+        let state = &self.pools[usize::from(exchange.pool)].state;
+        let usable = up.pool == exchange.pool && !exchange.needs_fresh;
+        (usable && state.has_room_at(server, &exchange.tried)).then_some(server)
+    }
+
+    /// Takes an idle connection to `server` for a request of the client at `down`. One that is kept for this client
+    /// needs no proof, because the server may have authenticated it.
+    pub(crate) fn take_idle<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        down: SockId,
+        pool: u16,
+        server: usize,
+        need: Proof,
+    ) -> Option<Reused> {
+        let now = reactor.now();
+        loop {
+            let is_shared = self.snapshot.config.pools[usize::from(pool)].proxy_protocol.is_none();
+            let (sock, age) = match self.take_kept(down, pool, server) {
+                Some(kept) => (kept, None),
+                None if is_shared && self.has_proof(reactor, pool, server, need) => {
+                    let (sock, age) = self.pools[usize::from(pool)].idle.pop(server, now)?;
+                    (sock, Some(age))
+                }
+                None => return None,
+            };
+            let is_open = reactor.guard_send(sock);
+            if let Some(age) = age {
+                let idle = &mut self.pools[usize::from(pool)].idle;
+                match is_open {
+                    true => idle.note_open(server, age),
+                    false => idle.note_lost(server, age, now),
+                }
+            }
+            if is_open {
+                return Some(Reused { sock, age });
+            }
+            self.accounts.counters.upstream_idle_closes.add(1);
+            self.discard_upstream(reactor, sock);
+        }
+    }
+
+    /// Whether the connection to `server` that became idle last has the proof that a request needs. If not, it is
+    /// closed unless it is the only one: the fresh connection of the request takes its place, so that the number of
+    /// idle connections does not grow with the requests. The older ones stay, and prove the server's patience.
+    fn has_proof<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool: u16,
+        server: usize,
+        need: Proof,
+    ) -> bool {
+        let now = reactor.now();
+        let idle = &mut self.pools[usize::from(pool)].idle;
+        let count = idle.count(server);
+        let is_proven = match need {
+            Proof::None => true,
+            Proof::Age => idle.is_proven(server, now),
+            Proof::Impossible => false,
+        };
+        if is_proven || count == 0 {
+            return is_proven;
+        }
+        self.accounts.counters.spared_requests.add(1);
+        if count > 1
+            && let Some((sock, _)) = idle.pop(server, now)
+        {
+            // A reset leaves no port waiting.
+            self.drop_upstream(sock);
+            reactor.abort(sock);
+        }
+        false
+    }
+
+    /// Removes an idle connection that its server closed or sent something on, and remembers its idle age. The
+    /// caller closes the socket.
+    pub(crate) fn lose_idle<R: Reactor>(&mut self, reactor: &R, sock: SockId) {
+        let now = reactor.now();
+        let Some((pool, server)) = self.conns.upstream(sock).map(|up| (up.pool, up.server)) else {
+            return;
+        };
+        if let Some(age) = self.take_from_idle(sock, now) {
+            self.pools[usize::from(pool)].idle.note_lost(usize::from(server), age, now);
+        }
+        self.drop_upstream(sock);
+    }
+}

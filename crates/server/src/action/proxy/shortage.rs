@@ -1,0 +1,139 @@
+//! Requests that wait for room for a connection, not for a server: in the queue of their pool, or in the queue
+//! of first requests (eviction.rs has the reasons).
+//! In: connects that found no room, first requests. Out: the queues served again when a slot is free, at the end
+//! of each turn (one pool), or after `ROOM_RETRY`.
+//! Never: picks what is closed (eviction.rs); keeps a request longer than `timeouts.queue`.
+//! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). The queue of first requests takes one
+//! only if fewer than `queue-max` of its pool wait in both; it takes no place from clients that return.
+//! Invariant: a pool whose `is_short` is set is in `short_pools` once. `TIMER_ROOM` is set while anything waits
+//! here.
+
+use tidegate_base::{Id, Span};
+use tidegate_reactor::{Reactor, Shortage};
+
+use crate::action::proxy::dispatch::{NO_SERVER, SHORTAGE};
+use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::worker::{TIMER_ROOM, Worker};
+
+/// How often queued requests look for room for a connection if no slot falls free.
+const ROOM_RETRY: Span = Span::from_millis(20);
+
+impl Worker {
+    /// Notes that queued exchanges of the pool wait for room for a connection.
+    pub(crate) fn note_short_pool<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        pool_index: u16,
+        shortage: Shortage,
+    ) {
+        self.short_of_others |= shortage != Shortage::Slots;
+        let pool = &mut self.pools[usize::from(pool_index)];
+        if pool.queue.is_empty() || core::mem::replace(&mut pool.is_short, true) {
+            return;
+        }
+        self.short_pools.push_back(pool_index);
+        self.set_room_timer(reactor);
+    }
+
+    /// Picks a server for a request that was not sent before, or lets it wait if it is the first one of its
+    /// connection and there is no room for more of those.
+    pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (down, pool_index) = (exchange.down, usize::from(exchange.pool));
+        let is_first = self.conns.downstream(down).is_some_and(|conn| conn.requests == 1);
+        if !is_first || self.held.is_empty() && self.make_room_for_first_request(reactor) {
+            return self.dispatch(reactor, id, NO_SERVER);
+        }
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.stage = Stage::Queued;
+        self.leave_queue_if_gone(reactor, id);
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let pool = &mut self.pools[pool_index];
+        let has_place = pool.held + pool.queue.len() < pool.queue.length_max();
+        if !has_place || !self.held.push(id, exchange.arrival) {
+            self.accounts.counters.queue_refusals.add(1);
+            return self.fail(reactor, id, SHORTAGE);
+        }
+        pool.held += 1;
+        self.accounts.counters.slot_waits.add(1);
+        self.accounts.counters.queued.add(1);
+        let timeouts = &self.snapshot.config.pools[pool_index].timeouts;
+        reactor.set_deadline(down, reactor.now().after(timeouts.queue));
+        self.set_room_timer(reactor);
+    }
+
+    /// Serves the first request of a client that has waited longest.
+    fn serve_held<R: Reactor>(&mut self, reactor: &mut R) {
+        let Some(id) = self.held.front() else { return };
+        self.leave_queues(id);
+        self.arrivals += 1;
+        if let Some(exchange) = self.exchanges.get_mut(id) {
+            // The request arrives in the queue of its pool, if it has to wait there, only now.
+            exchange.arrival = self.arrivals;
+        }
+        self.dispatch(reactor, id, NO_SERVER);
+    }
+
+    /// Removes an exchange from the queue in which it waits.
+    pub(crate) fn leave_queues(&mut self, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let pool = &mut self.pools[usize::from(exchange.pool)];
+        if self.held.remove(id) {
+            pool.held -= 1;
+        } else {
+            pool.queue.remove(id);
+        }
+    }
+
+    /// Serves requests that wait for room, if a slot is free or a connection to a server is idle. Returns whether
+    /// one may have been served.
+    pub(crate) fn serve_waiting<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        let free = !self.short_of_others && reactor.sock_count() < self.slots_max();
+        if free && let Some(pool) = self.short_pools.pop_front() {
+            self.pools[usize::from(pool)].is_short = false;
+            self.serve_queue(reactor, pool);
+            return true;
+        }
+        let serves = !self.held.is_empty() && self.make_room_for_first_request(reactor);
+        if serves {
+            self.serve_held(reactor);
+        }
+        serves
+    }
+
+    /// Serves the queue of one pool that waits for room: connections may have become idle that can be closed
+    /// for it.
+    pub(crate) fn retry_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
+        if !self.short_of_others
+            && let Some(pool) = self.short_pools.pop_front()
+        {
+            self.pools[usize::from(pool)].is_short = false;
+            self.serve_queue(reactor, pool);
+            self.settle(reactor);
+        }
+    }
+
+    /// Serves the queues of all pools that wait for room: connections may be quiet for long enough to be closed
+    /// for them, or another shortage may have ended.
+    pub(crate) fn retry_short_pools<R: Reactor>(&mut self, reactor: &mut R) {
+        self.room_timer_set = false;
+        self.short_of_others = false;
+        for _ in 0..self.short_pools.len() {
+            let Some(pool) = self.short_pools.pop_front() else { break };
+            self.pools[usize::from(pool)].is_short = false;
+            self.serve_queue(reactor, pool);
+        }
+        while !self.held.is_empty() && self.make_room_for_first_request(reactor) {
+            self.serve_held(reactor);
+        }
+        if !self.short_pools.is_empty() || !self.held.is_empty() {
+            self.set_room_timer(reactor);
+        }
+    }
+
+    fn set_room_timer<R: Reactor>(&mut self, reactor: &mut R) {
+        if !core::mem::replace(&mut self.room_timer_set, true) {
+            reactor.set_timer(TIMER_ROOM, reactor.now().after(ROOM_RETRY));
+        }
+    }
+}
