@@ -31,7 +31,7 @@ pub const STOP_MAX: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(2);
 /// How long a listening program is watched. A program that daemonizes is detected here: its first process exits.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How long to wait for a connection to a port; a port without a connection by then is `Silent`.
+/// How long a connection attempt to a port may take. If it takes longer, the port counts as silent.
 const PROBE_MAX: Duration = Duration::from_millis(300);
 /// Errors of connect that mean that nothing listens.
 const NO_LISTENER: [io::ErrorKind; 3] = [

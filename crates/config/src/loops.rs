@@ -1,6 +1,6 @@
 //! Warnings about valid files whose requests would go round in circles, or speak plain HTTP to port 443.
 //! In: checked routes, listeners, pools. Out: warnings.
-//! Limits: `HOPS_MAX` redirects are followed, and `ROUTES_MAX` routes are looked at.
+//! Limits: `HOPS_MAX` redirects are followed, and `ROUTES_MAX` routes are examined.
 //! Invariant: a redirect is reported only if every request, whatever its fields are, comes back to the same route. If
 //! that depends on other conditions or other hosts, there is no warning.
 
@@ -18,7 +18,7 @@ use crate::report::{Kind, Note, Notes};
 
 /// Maximum number of redirects that are followed from one route. Browsers stop after about the same number.
 const HOPS_MAX: usize = 20;
-/// Maximum number of routes that are looked at. Later ones cause no warning.
+/// Maximum number of routes that are examined. Later routes cause no warning.
 const ROUTES_MAX: usize = 1000;
 /// How often a request must come back to a route to count as a loop. A redirect to a fixed path may come back once.
 const RETURNS_MIN: usize = 3;

@@ -516,8 +516,10 @@ pub struct Pool {
     pub timeouts: ServerTimeouts,
     /// Reuse of connections to the servers.
     pub reuse: Reuse,
-    /// How many further servers are tried after the first one failed, if that is safe.
+    /// How many further attempts are made after the first one failed, if that is safe.
     pub retries: u32,
+    /// Time before servers are tried again if all have failed; at most the time to connect.
+    pub retry_pause: Span,
     /// Maximum number of requests that wait for a server below its `connections-max`, shared out among the
     /// workers.
     pub queue_max: u32,
@@ -618,18 +620,18 @@ pub struct Reuse {
     /// Whether a connection is reused after a request whose body the server may not expect, such as a GET with a
     /// body.
     pub after_unexpected_body: bool,
-    /// Which idle connections a request may use that cannot be sent again.
+    /// Which idle connections may carry a request that cannot be retried.
     pub unretriable: Unretriable,
 }
 
-/// `reuse.unretriable` of a pool: which idle connections a request may use that cannot be sent again.
+/// `reuse.unretriable` of a pool: which idle connections may carry a request that cannot be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unretriable {
-    /// Those that have been idle for less than half the time that the server is known to wait.
+    /// Connections that have been idle for less than half the time that the server is known to keep them open.
     Proven,
-    /// All of them.
+    /// All idle connections.
     Always,
-    /// None of them.
+    /// No idle connection: each such request opens a new one.
     Never,
 }
 

@@ -5,6 +5,8 @@
 
 use core::ops::Range;
 
+use tidegate_base::Span;
+
 use crate::keys::{POOL, UPSTREAM};
 use crate::listeners::{refused, unknown_name};
 use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
@@ -76,6 +78,7 @@ fn named(name: String) -> Pool {
         timeouts: ServerTimeouts::default(),
         reuse: Reuse::default(),
         retries: 2,
+        retry_pause: Span::from_secs(1),
         queue_max: 1024,
         queue_half_closed: false,
         request_buffer_bytes: 16 * 1024,
@@ -91,6 +94,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     pool.servers = read_servers(table, notes);
     pool.balance = read_balance(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
+    table.set_duration("retry-pause", &mut pool.retry_pause, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);
     table.set_flag("queue-half-closed", &mut pool.queue_half_closed, notes);
     table.set_size("request-buffer", &mut pool.request_buffer_bytes, notes);
@@ -197,7 +201,7 @@ fn read_balance(table: &Table<'_>, notes: &mut Notes) -> Balance {
         return Balance::Random;
     };
     if value.get_ref().as_table().is_none() {
-        // A value that is no word is reported, so the file is rejected whatever is returned for it.
+        // An unknown word is reported as an error, so the returned value is never used.
         return table.word("balance", notes).unwrap_or(Balance::Random);
     }
     let by_key = table.open_table("balance", notes);

@@ -125,6 +125,7 @@ servers = ["10.0.0.1:80", { address = "app:81", weight = 3, connections-max = 20
 timeouts = { connect = "1s", response-head = "2s", body = "3s", queue = "4s", tunnel = "5s" }
 reuse = { idle-max = 1, idle-timeout = "6s", requests-max = 7, unretriable = "never" }
 retries = 0
+retry-pause = "70ms"
 queue-max = 8
 queue-half-closed = true
 [pool.a]
@@ -176,6 +177,7 @@ servers = ["[::1]:80"]
     assert_eq!(pool.servers[2].address, ServerAddress::Unix("/run/app.sock".into()));
     assert_eq!(pool.timeouts.tunnel, Span::from_secs(5));
     assert_eq!((pool.reuse.idle_max, pool.reuse.requests_max), (1, Some(7)));
+    assert_eq!(pool.retry_pause, Span::from_millis(70));
     assert_eq!(pool.reuse.unretriable, Unretriable::Never);
     assert_eq!(config.pools[1].reuse.unretriable, Unretriable::Proven);
     assert_eq!((pool.retries, pool.queue_max, pool.queue_half_closed), (0, 8, true));

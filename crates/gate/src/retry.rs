@@ -16,8 +16,8 @@ pub enum FailurePoint {
     /// A reused connection was closed or reset before the first byte of the response. Most likely the
     /// server closed the idle connection while the request was on its way.
     ReusedReset,
-    /// A fresh connection was closed or reset before the first byte of the response. The server
-    /// closed it in reaction to the request.
+    /// A fresh connection was closed or reset before the first byte of the response. The server stopped while the
+    /// connection waited to be accepted, or it closed it in reaction to the request.
     FreshReset,
     /// The `response-head` timeout expired. The server may still be executing the request.
     ResponseTimeout,
@@ -36,21 +36,24 @@ pub struct FailedAttempt {
     pub body_sent: bool,
     /// All of these bytes were kept and can be sent again.
     pub body_replayable: bool,
+    /// An earlier attempt on a fresh connection has ended as `FreshReset`.
+    pub reset_before: bool,
     /// The number of attempts so far, including this one; at least 1.
     pub attempts: u32,
     /// The pool's `retries`.
     pub retries_max: u32,
 }
 
-/// Whether the request may be sent again, to another server.
+/// Whether the request may be sent again.
 ///
 /// If nothing was sent, the request is sent over another connection in any case. That is no retry, and the
 /// caller must not repeat it on a reused connection, so that it happens once.
 /// After a failed connect, every method is retried, because no server has received the request. After
 /// a reset of a reused connection, only idempotent methods are retried, because the server may have
-/// executed the request before it closed. After a reset of a fresh connection, no request is retried,
-/// because the request itself may be what crashes servers. A request is never retried after the
-/// response has begun, nor if it cannot be sent exactly as it was sent the first time.
+/// executed the request before it closed. The same holds for a reset of a fresh connection, as at the restart of a
+/// server, but only once: the request itself may be what crashes servers, and it must not crash a whole pool. A
+/// request is never retried after the response has begun, nor if it cannot be sent exactly as it was sent
+/// the first time.
 #[must_use]
 pub fn may_retry(failed: &FailedAttempt) -> bool {
     let whole = !failed.body_sent || failed.body_replayable;
@@ -59,9 +62,8 @@ pub fn may_retry(failed: &FailedAttempt) -> bool {
         FailurePoint::NotSent => return whole,
         FailurePoint::Connect => true,
         FailurePoint::ReusedReset => failed.idempotent,
-        FailurePoint::FreshReset | FailurePoint::ResponseTimeout | FailurePoint::InResponse => {
-            false
-        }
+        FailurePoint::FreshReset => failed.idempotent && !failed.reset_before,
+        FailurePoint::ResponseTimeout | FailurePoint::InResponse => false,
     };
     whole && allowed && safe
 }
@@ -78,6 +80,7 @@ mod tests {
                 idempotent,
                 body_sent: false,
                 body_replayable: false,
+                reset_before: true,
                 attempts: 1,
                 retries_max,
             };
@@ -102,7 +105,7 @@ mod tests {
         let table = [
             (Connect, [true, true, false, true, true, false]),
             (ReusedReset, [true, true, false, false, false, false]),
-            (FreshReset, [false; 6]),
+            (FreshReset, [true, true, false, false, false, false]),
             (ResponseTimeout, [false; 6]),
             (InResponse, [false; 6]),
         ];
@@ -116,11 +119,16 @@ mod tests {
                         idempotent,
                         body_sent,
                         body_replayable,
+                        reset_before: false,
                         attempts,
                         retries_max,
                     };
                     let left = attempts <= retries_max;
                     assert_eq!(may_retry(&failed), expected && left, "{failed:?}");
+                    // Only a second reset of a fresh connection makes a difference.
+                    let again = FailedAttempt { reset_before: true, ..failed };
+                    let expected = expected && left && point != FreshReset;
+                    assert_eq!(may_retry(&again), expected, "{again:?}");
                 }
             }
         }

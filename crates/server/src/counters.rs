@@ -47,6 +47,8 @@ counters! {
         upstream_truncations,
         /// Requests that were sent again on another connection.
         retries,
+        /// Pauses of requests whose attempts had failed with every server.
+        retry_pauses,
         /// Requests that went to another connection because nothing had been sent yet when a server was found
         /// to have sent bytes, or closed, its reused connection.
         unsent_requests,

@@ -15,6 +15,7 @@ use crate::message::{
 use crate::proxy_protocol::{self, BINARY_BYTES_MAX, Extension};
 use tidegate_base::limits::TRAILER_BYTES_MAX;
 
+pub use crate::http2::hpack::fuzz::fuzz_hpack;
 pub use crate::tls::fuzz::fuzz_records;
 
 /// Decodes `data` as a request head, whole and in pieces, and encodes and decodes an accepted head again.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use tidegate_wire::fuzz::{
-    fuzz_chunked, fuzz_proxy_header, fuzz_records, fuzz_request, fuzz_response,
+    fuzz_chunked, fuzz_hpack, fuzz_proxy_header, fuzz_records, fuzz_request, fuzz_response,
 };
 
 fn replay(target: &str, body: fn(&[u8])) {
@@ -40,6 +40,11 @@ fn proxy_header_corpus_passes() {
 #[test]
 fn records_corpus_passes() {
     replay("records", fuzz_records);
+}
+
+#[test]
+fn hpack_corpus_passes() {
+    replay("hpack", fuzz_hpack);
 }
 
 /// The randomness of the handshake differs between runs, so the same steps cover more than one case.

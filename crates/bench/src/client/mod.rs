@@ -546,7 +546,7 @@ impl<'a> Client<'a> {
     }
 
     fn publish(&mut self, now: Moment) {
-        // Publish at fixed times. The monitor reads halfway between them, so it finds exactly one interval.
+        // Publish at fixed times. The monitor reads between two of them, so it finds exactly one interval.
         while self.next_publish <= now {
             self.next_publish = self.next_publish.after(PUBLISH_EVERY);
         }

@@ -37,9 +37,20 @@ pub static POOL: Section = Section {
             "retries",
             Number(0, 10),
             Value("2"),
-            "How many further servers are tried after the first one failed. A request is tried again only \
-             if that is safe: no part of a response has arrived, and the request can be sent again.",
-            "Enough to skip one dead server, and too few to turn an outage into a storm of requests.",
+            "How many further attempts are made after the first one failed: with another server at once, or, if \
+             every server was tried, with any of them after `retry-pause`. A request is tried again only if that \
+             is safe: no part of a response has arrived, and the request can be sent again.",
+            "Enough to skip one dead server or to wait for a restart, and too few to turn an outage into a storm \
+             of requests.",
+        ),
+        key(
+            "retry-pause",
+            TIMEOUT,
+            Value("\"1s\""),
+            "Time before servers are tried again if an attempt has failed with every one of them; at most \
+             `timeouts.connect`. The request has no place in the queue meanwhile.",
+            "A server that restarts refuses connections for a moment. Most are back within a second, and an \
+             error would come too early.",
         ),
         key(
             "queue-max",
@@ -270,14 +281,18 @@ pub static REUSE: Section = Section {
             "unretriable",
             Word(Unretriable::WORDS),
             Value("\"proven\""),
-            "Which idle connections carry a request that cannot be sent again if the server closes the connection \
-             at that moment: a method that is not idempotent (POST, PATCH), a body of unknown length or of more \
-             than about 60 KiB, or no `retries`. \"proven\": one whose idle age is below half of the longest age \
-             at which others were found open, and below half of the shortest at which the server closed one lately; \
-             otherwise the request gets a fresh connection. \"always\": any. \"never\": none, each such request \
-             opens a connection. A connection that is kept for one client is always used.",
-            "A server that closes idle connections at unknown times loses requests that nobody may repeat. A server \
-             that keeps its connections proves it within milliseconds, so that the proof costs hardly a connect.",
+            "Which idle connections may carry a request that cannot be retried if the server closes \
+             the connection at that moment. These are requests with a method that is not idempotent \
+             (POST, PATCH), with a body of unknown length or of more than about 60 KiB, or to a pool \
+             without `retries`. \"proven\" uses a connection only if it has been idle for less than \
+             half the time that the server has recently been seen to keep connections open (the \
+             longest idle time after which a connection was still open, and the shortest after which \
+             the server closed one); otherwise the request gets a new connection. \"always\" uses any \
+             idle connection, and \"never\" opens a new connection for each such request. A connection \
+             that is kept for one client is always used.",
+            "If a server closes idle connections at unknown times, requests that must not be retried \
+             would be lost. A server that keeps connections open is recognized within milliseconds, so \
+             \"proven\" hardly opens additional connections.",
         ),
     ],
     later: &[],

@@ -134,7 +134,7 @@ impl<K: Kernel> Loop<K> {
             if self.can_accept() && self.listeners[index].backlogged {
                 self.accept_some(handler, index);
                 if self.accept_again_at != Moment::NEVER {
-                    // A flood of one listener must not use up the room for all.
+                    // The next listener begins, so that a flood of one listener does not use up all room.
                     self.accept_first = index + 1;
                 }
             }
@@ -214,7 +214,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Pauses accepting for a moment, because the handler can make room soon. This is no shortage to report.
+    /// Pauses accepting for `PAUSE_MIN`, because the handler can make room soon. Not reported as a shortage.
     fn rest(&mut self) {
         self.accept_again_at = self.now.after(PAUSE_MIN);
     }

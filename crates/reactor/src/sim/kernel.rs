@@ -1,7 +1,8 @@
 //! The simulated kernel of one worker: the calls of `Kernel` on the shared `World`, with faults.
 //! In: the driver's calls. Out: results that a real kernel could have returned.
 //! Never: injects a fault that a real kernel cannot show.
-//! Invariant: after a fault withholds bytes or room, an edge follows, so that no connection waits forever.
+//! Invariant: after a fault withholds bytes, room or an edge, an edge follows, so that no
+//! connection waits forever.
 
 use std::io;
 

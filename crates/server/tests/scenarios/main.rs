@@ -62,6 +62,7 @@ scenes! {
     final_response_instead_of_100_continue_closes_both_sides
     full_queue_is_503
     get_on_a_lost_reused_connection_is_retried
+    get_on_a_reset_fresh_connection_is_retried_once
     half_closed_client_gets_all_pipelined_responses
     half_closed_client_gets_its_response
     head_timeout_is_408
@@ -80,6 +81,7 @@ scenes! {
     pipelined_requests_keep_their_order
     post_on_a_lost_reused_connection_is_502
     post_does_not_use_an_unproven_connection
+    post_on_a_reset_fresh_connection_is_502
     post_uses_the_connection_that_is_authenticated_for_its_client
     queue_timeout_is_503
     queued_body_above_the_buffer_arrives_complete

@@ -25,7 +25,8 @@ fn connect_timeout_is_504() {
         client.send(GET);
         assert_status(504, &stage.receive_until(&client, "timed out connecting to the server\n"));
         let took = stage.net.now().since(began);
-        assert!(took >= Span::from_secs(2) && took < Span::from_secs(5), "{took:?}");
+        // Two attempts, and a pause between them.
+        assert!(took >= Span::from_secs(5) && took < Span::from_secs(8), "{took:?}");
     });
 }
 
@@ -661,6 +662,93 @@ fn connection_that_a_server_authenticates_belongs_to_its_client() {
             stage.wait_finished(&mine);
         });
     }
+}
+
+/// The address of a server that is down at first.
+fn restarting() -> Address {
+    Address::Tcp(([10, 0, 1, 9], 8000).into())
+}
+
+#[test]
+fn request_waits_for_the_restart_of_its_only_server() {
+    let pool = "servers = [\"10.0.1.9:8000\"]\nretry-pause = \"1s\"";
+    for request in [GET, POST] {
+        scene().pool(pool).with_client(|stage, client| {
+            client.send(request);
+            stage.until(|stage| (stage.counters().retry_pauses.load() == 1).then_some(()));
+            let leftovers = stage.harness.worker.leftovers();
+            assert_eq!((leftovers.exchanges, leftovers.queued, leftovers.in_use), (1, 0, 0));
+            let began = stage.net.now();
+            let server = stage.net.serve(&restarting()).expect("the address is free");
+            let origin = stage.until(|_| server.accept());
+            let waited = stage.net.now().since(began);
+            assert!(waited > Span::from_millis(900) && waited < Span::from_secs(2), "{waited:?}");
+            stage.receive_until(&origin, "\r\n\r\n");
+            assert_status(200, &stage.respond(&origin, &client));
+        });
+    }
+}
+
+#[test]
+fn pause_is_as_long_as_a_connect_may_take_at_most_and_retries_are_counted() {
+    let pool = "servers = [\"10.0.1.9:8000\", \"10.0.1.8:8000\"]\nretries = 5\n\
+                retry-pause = \"1m\"\ntimeouts = { connect = \"500ms\" }";
+    scene().pool(pool).with_client(|stage, client| {
+        let began = stage.net.now();
+        client.send(GET);
+        assert_status(502, &stage.receive_until(&client, "could not connect to the server\n"));
+        let took = stage.net.now().since(began);
+        assert!(took >= Span::from_secs(1) && took < Span::from_secs(2), "{took:?}");
+        let counters = stage.counters();
+        let counts = (&counters.upstream_connects, &counters.retries, &counters.retry_pauses);
+        assert_eq!((counts.0.load(), counts.1.load(), counts.2.load()), (6, 5, 2));
+    });
+}
+
+#[test]
+fn client_that_leaves_during_a_pause_ends_its_request() {
+    let leaves: [fn(SimPeer) -> Option<SimPeer>; 2] = [
+        |client| {
+            client.finish();
+            Some(client)
+        },
+        |client| {
+            client.reset();
+            None
+        },
+    ];
+    for leave in leaves {
+        for request in [GET.to_vec(), [GET, GET].concat()] {
+            let pool = "servers = [\"10.0.1.9:8000\"]\nretry-pause = \"3s\"";
+            scene().pool(pool).run(|stage| {
+                let client = stage.dial();
+                client.send(&request);
+                stage.until(|stage| (stage.counters().retry_pauses.load() == 1).then_some(()));
+                let left = leave(client);
+                stage.pass(Span::from_millis(500));
+                assert_eq!(stage.harness.worker.leftovers().exchanges, 0);
+                assert_eq!(stage.counters().upstream_connects.load(), 1);
+                drop(left);
+            });
+        }
+    }
+}
+
+#[test]
+fn body_that_arrives_during_a_pause_is_sent_after_it() {
+    let pool = "servers = [\"10.0.1.9:8000\"]\nretry-pause = \"1s\"";
+    scene().pool(pool).with_client(|stage, client| {
+        client.send(b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\na");
+        stage.until(|stage| (stage.counters().retry_pauses.load() == 1).then_some(()));
+        client.send(b"bc");
+        stage.pass(Span::from_millis(100));
+        let server = stage.net.serve(&restarting()).expect("the address is free");
+        let origin = stage.until(|_| server.accept());
+        stage.receive_until(&origin, "\r\n\r\nabc");
+        client.send(b"d");
+        stage.receive_until(&origin, "d");
+        assert_status(200, &stage.respond(&origin, &client));
+    });
 }
 
 /// A POST without a body.

@@ -258,9 +258,11 @@ impl Maker {
         let queue = if self.is_calm { 1000 } else { prng.below(6) };
         let slow = if self.is_calm { 1000 } else { 1 };
         let unretriable = ["proven", "always", "never"][self.reuse_prng.below(3) as usize];
+        let pause = ["20ms", "1s", "1m"][self.reuse_prng.below(3) as usize];
         let _ = writeln!(
             text,
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
+             retry-pause = \"{pause}\"\n\
              queue-max = {queue}\nrequest-buffer = \"{buffer}\"\n\
              queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \

@@ -15,7 +15,7 @@ pub const ITEM: Item = Item {
     mechanism: "vm.max_map_count limits the memory areas that a process may map. Allocators with many \
         small objects, and Lua states with their code areas, create many. At the limit mmap fails even if \
         memory is free.",
-    avoid: "No known drawback: an area takes 200 bytes, and only once it is used.",
+    avoid: "No known drawback: an area takes 200 bytes, and an unused allowance takes none.",
     gain: Gain {
         benefit: Benefit::Stability,
         percent: 3.0,

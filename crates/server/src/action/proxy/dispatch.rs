@@ -132,6 +132,7 @@ impl Worker {
             arrival: self.arrivals,
             key_hash: hash_key(&pool.balance, head, peer, listener),
             attempts: 0,
+            was_reset: false,
             tried: Tried::default(),
             request_body: BodyDecoder::new(head.length).dropping_trailers(drops_trailers),
             request_framing: match head.length {
@@ -163,8 +164,8 @@ impl Worker {
         }
     }
 
-    /// Picks a server for the exchange, or puts the exchange into the pool's queue. If no server is
-    /// available, the exchange fails with `or_else`.
+    /// Picks a server for the exchange, or puts the exchange into the pool's queue. If every server was tried, the
+    /// exchange pauses. If no server is available at all, it fails with `or_else`.
     pub(crate) fn dispatch<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -179,6 +180,7 @@ impl Worker {
         }
         let kept = self.kept_server(id);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let was_tried = !exchange.tried.is_empty();
         let pool = &mut self.pools[usize::from(pool_index)];
         // No waiting exchange could use a free server now, so a new exchange may. A retry arrived before most
         // waiting exchanges, but maybe after some; the queue decides in order of arrival.
@@ -210,8 +212,30 @@ impl Worker {
             Pick::Full => {
                 self.enqueue(reactor, id, Failure { status: 503, text: QUEUE_FULL });
             }
+            Pick::None if was_tried => self.pause(reactor, id),
             Pick::None => self.fail(reactor, id, or_else),
         }
+    }
+
+    /// Makes the exchange wait before the servers that failed are tried again. A server that restarts refuses
+    /// connections for a moment.
+    fn pause<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.stage = Stage::Paused;
+        exchange.tried = Tried::default();
+        let (pool, down) = (usize::from(exchange.pool), exchange.down);
+        // A client may have ended its direction while the attempts were made.
+        let finished = self.conns.downstream(down).is_some_and(|down| down.finished);
+        if finished || reactor.has_hung_up(down) {
+            self.leave_queue(reactor, id);
+        }
+        if self.exchanges.get(id).is_none() {
+            return;
+        }
+        self.accounts.counters.retry_pauses.add(1);
+        let settings = &self.snapshot.config.pools[pool];
+        let pause = settings.retry_pause.min(settings.timeouts.connect);
+        reactor.set_deadline(down, reactor.now().after(pause));
     }
 
     /// Puts the exchange into the pool's queue, at the place of its arrival. If the queue is full, the exchange
@@ -253,11 +277,12 @@ impl Worker {
     }
 
     /// Called when the client has ended its direction of the connection: closes the connection if its request
-    /// waits for a server. The client has probably left, and a server would work in vain.
+    /// waits for a server, in the queue or in a pause. The client has probably left, and a server would work in vain.
     pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &self.snapshot.config.pools[usize::from(exchange.pool)];
-        if exchange.stage == Stage::Queued && !pool.queue_half_closed {
+        let waits = matches!(exchange.stage, Stage::Queued | Stage::Paused);
+        if waits && !pool.queue_half_closed {
             let down = exchange.down;
             self.note_departure(id);
             self.accounts.counters.client_aborts.add(1);
@@ -432,6 +457,7 @@ impl Worker {
             idempotent: exchange.idempotent,
             body_sent: true,
             body_replayable: exchange.replay_whole && (exchange.request_done || exchange.body_fits),
+            reset_before: exchange.was_reset,
             attempts: exchange.attempts + 1,
             retries_max: pool.retries,
         };
@@ -523,7 +549,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = &self.snapshot.config.pools[usize::from(exchange.pool)].timeouts;
         let wait = match exchange.stage {
-            Stage::Buffering | Stage::Queued => return,
+            Stage::Buffering | Stage::Queued | Stage::Paused => return,
             Stage::Connecting => timeouts.connect,
             Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd
                 if is_blocked(reactor, exchange.up) =>
@@ -551,7 +577,7 @@ impl Worker {
                 break;
             }
             let most = match exchange.stage {
-                Stage::Buffering | Stage::Queued => QUEUED_PIECE_BYTES_MAX,
+                Stage::Buffering | Stage::Queued | Stage::Paused => QUEUED_PIECE_BYTES_MAX,
                 _ if reactor.is_guarded(exchange.up) => QUEUED_PIECE_BYTES_MAX,
                 _ => usize::MAX,
             };
@@ -617,7 +643,7 @@ impl Worker {
     fn may_forward<R: Reactor>(reactor: &mut R, exchange: &Exchange) -> bool {
         let fits_replay = exchange.replay.len() < QUEUED_BYTES_MAX && exchange.replay_whole;
         match exchange.stage {
-            Stage::Buffering | Stage::Queued => fits_replay,
+            Stage::Buffering | Stage::Queued | Stage::Paused => fits_replay,
             _ if fits_replay || !reactor.is_guarded(exchange.up) => {
                 !is_blocked(reactor, exchange.up)
             }
@@ -696,7 +722,8 @@ impl Worker {
         self.note_short_pool(reactor, pool, shortage);
     }
 
-    /// An attempt failed: makes another attempt if that is safe, and otherwise fails the exchange.
+    /// An attempt failed: makes another attempt if that is safe, perhaps after a pause, and otherwise fails the
+    /// exchange.
     pub(crate) fn attempt_failed<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -729,11 +756,13 @@ impl Worker {
             idempotent: exchange.idempotent,
             body_sent: exchange.request_bytes > 0,
             body_replayable: exchange.replay_whole,
+            reset_before: exchange.was_reset,
             attempts: exchange.attempts,
             retries_max: self.snapshot.config.pools[pool_index].retries,
         };
+        exchange.was_reset |= point == FailurePoint::FreshReset;
         if retry::may_retry(&attempt) {
-            let all_tried = exchange.tried.len() >= pool.state.len();
+            let all_tried = !pool.state.may_wait(&exchange.tried);
             match point {
                 FailurePoint::NotSent => {
                     // The first attempt sent nothing, so it does not count.
@@ -834,7 +863,7 @@ impl Worker {
         let (up, pool, server, stage) =
             (exchange.up, exchange.pool, exchange.server, exchange.stage);
         match stage {
-            Stage::Buffering => {}
+            Stage::Buffering | Stage::Paused => {}
             Stage::Queued => {
                 self.leave_queues(id);
             }
@@ -857,7 +886,11 @@ impl Worker {
 
     /// The deadline of the downstream connection expired during its exchange.
     pub(crate) fn exchange_client_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if exchange.stage == Stage::Paused {
+            exchange.stage = Stage::Queued;
+            return self.dispatch(reactor, id, NO_CONNECT);
+        }
         if exchange.stage == Stage::Queued {
             self.accounts.counters.queue_refusals.add(1);
             self.leave_queues(id);

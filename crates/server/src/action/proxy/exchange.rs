@@ -1,7 +1,7 @@
 //! One proxied request and its response: the state shared by the two connections that carry it.
 //! In: what `downstream`, `upstream` and `dispatch` record. Out: the same state, read by these modules.
 //! Never: touches a socket. Limits: up to `REPLAY_BYTES_MAX` of a request are kept for a retry.
-//! Invariant: `up` is a live connection in every stage except `Buffering` and `Queued`; the server counts this exchange in
+//! Invariant: `up` is a live connection in every stage except `Buffering`, `Queued` and `Paused`; the server counts this exchange in
 //! its load from the moment it was chosen until the attempt ends.
 
 use tidegate_base::limits::{HEAD_BYTES_MAX, READ_BUFFER_BYTES};
@@ -24,6 +24,9 @@ pub(crate) enum Stage {
     Buffering,
     /// Waiting for a server with a free connection. There is no upstream connection.
     Queued,
+    /// Waiting, after failed attempts with all servers, until they are tried again (`retry-pause`). There is no
+    /// upstream connection, and no place in the queue. The deadline of the downstream connection ends it.
+    Paused,
     /// Connecting to the server. The request is in the connection's output already.
     Connecting,
     /// Waiting for the head of the response.
@@ -44,14 +47,14 @@ pub(crate) type Framing = BodyFraming;
 pub(crate) struct Exchange {
     /// The client's connection. It is live as long as the exchange exists, and its state names this exchange.
     pub(crate) down: SockId,
-    /// The server's connection; `SockId::NONE` while `stage` is `Buffering` or `Queued`. Its `exchange` names this exchange.
+    /// The server's connection; `SockId::NONE` while `stage` is `Buffering`, `Queued` or `Paused`. Its `exchange` names this exchange.
     pub(crate) up: SockId,
     /// How far the exchange has progressed. Each attempt begins at `Connecting`, or at `ExpectResponse` on a
     /// reused connection.
     pub(crate) stage: Stage,
     /// Index of the pool in the configuration. Never changes.
     pub(crate) pool: u16,
-    /// Index of the chosen server in the pool. Meaningless while `stage` is `Queued`.
+    /// Index of the chosen server in the pool. Meaningless while `stage` is `Queued` or `Paused`.
     pub(crate) server: u16,
     /// Index of the listener that accepted the client's connection. Never changes.
     pub(crate) listener: u16,
@@ -106,8 +109,10 @@ pub(crate) struct Exchange {
     /// Attempts made so far, the current one included. An attempt that sent nothing over a reused connection
     /// does not count. Bounded by the pool's `retries` plus one.
     pub(crate) attempts: u32,
-    /// Servers that attempts were made with. They are not picked again, unless every server was tried and
-    /// only a reused connection had failed; then this is cleared.
+    /// A fresh connection was reset before the first byte of a response. Once true, it stays true.
+    pub(crate) was_reset: bool,
+    /// Servers that attempts were made with. They are not picked again. If every server was tried, this is cleared:
+    /// at once if only a reused connection had failed, otherwise after a pause.
     pub(crate) tried: Tried,
 
     /// Decodes the body of the request.

@@ -217,7 +217,8 @@ impl Worker {
                 let waits = down.input.is_empty();
                 let Some(exchange) = self.exchanges.get_mut(id) else { return };
                 reactor.set_receiving(sock, waits);
-                if exchange.request_done || exchange.stage == Stage::Queued || !waits {
+                let waits_for_server = matches!(exchange.stage, Stage::Queued | Stage::Paused);
+                if exchange.request_done || waits_for_server || !waits {
                     exchange.body_by = Moment::NEVER;
                 } else {
                     exchange.body_by = exchange.body_by.min(now.after(timeouts.body));

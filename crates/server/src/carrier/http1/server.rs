@@ -98,9 +98,11 @@ impl Worker {
             exchange.response_started = true;
             let rest = &bytes[used..];
             let step = match exchange.stage {
-                Stage::Buffering | Stage::Queued | Stage::Connecting | Stage::ExpectResponse => {
-                    self.decode_response(reactor, sock, id, rest)
-                }
+                Stage::Buffering
+                | Stage::Queued
+                | Stage::Paused
+                | Stage::Connecting
+                | Stage::ExpectResponse => self.decode_response(reactor, sock, id, rest),
                 Stage::ExpectBody => self.relay_body(reactor, sock, id, rest),
                 Stage::ExpectRequestEnd => {
                     // More bytes follow a complete response.
@@ -572,7 +574,7 @@ impl Worker {
                 let failure = Failure { status: 504, text };
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
-            Stage::Buffering | Stage::Queued | Stage::ExpectResponse => {
+            Stage::Buffering | Stage::Queued | Stage::Paused | Stage::ExpectResponse => {
                 let pending = reactor.output_pending(sock) > 0;
                 if !request_done && !pending {
                     // The client sends its body slowly. The downstream deadline covers that.

@@ -4,8 +4,15 @@
 //! Limits: `Limits` for what is delivered, `OVERRUN_FACTOR` times those for what is decoded.
 //! Invariant: after a fault every later block gets the same fault.
 
-use super::{Fault, Field};
+use super::table::Table;
+use super::{
+    FIELD_OVERHEAD_BYTES, Fault, Field, OVERRUN_FACTOR, TABLE_BYTES_INITIAL, TABLE_BYTES_MAX,
+    huffman, integer, static_table,
+};
 use core::ops::ControlFlow;
+
+/// A larger scratch memory is given back after the block that needed it.
+const SCRATCH_KEPT_BYTES: usize = 64 * 1024;
 
 /// Bounds of one block. A block beyond them is decoded but not delivered any further; beyond
 /// `OVERRUN_FACTOR` times these bounds it is a `Fault`.
@@ -64,7 +71,8 @@ pub struct Decoded {
 /// Memory for strings while a block is decoded. One per worker is enough; nothing stays in it between calls.
 #[derive(Default, Debug)]
 pub struct Scratch {
-    /// Decoded strings; the length is the size of the usable memory, the content is arbitrary between fields.
+    /// Memory for the strings of one field. It is used up to its length; its content means nothing between
+    /// fields.
     bytes: Vec<u8>,
 }
 
@@ -75,10 +83,19 @@ impl Scratch {
         Self { bytes: Vec::new() }
     }
 
-    /// Bytes of memory that are held for the next block.
+    /// Bytes of memory that are held for the next block: at most `SCRATCH_KEPT_BYTES`.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity()
+    }
+
+    /// At least `length` bytes of memory.
+    #[inline]
+    fn room(&mut self, length: usize) -> &mut [u8] {
+        if self.bytes.len() < length {
+            self.bytes.resize(length, 0);
+        }
+        &mut self.bytes
     }
 }
 
@@ -88,54 +105,267 @@ impl Scratch {
 /// block.
 #[derive(Debug)]
 pub struct Decoder {
+    /// The entries that the peer inserted.
+    table: Table<0>,
+    /// The limit in force: the most that a size update may set.
+    limit: u32,
+    /// The lowest limit since the last block. A block must begin with a size update to at most this size if
+    /// the table may be larger (RFC 7541 section 4.2).
+    lowest_limit: u32,
     /// The first fault; no block is decoded after it.
     broken: Option<Fault>,
 }
+
+const _: () = assert!(size_of::<Decoder>() <= 72, "one per connection");
 
 impl Decoder {
     /// Creates a decoder with an empty table and the limit that applies before any SETTINGS
     /// (`TABLE_BYTES_INITIAL`).
     #[must_use]
     pub const fn new() -> Self {
-        Self { broken: None }
+        Self {
+            table: Table::new(TABLE_BYTES_INITIAL),
+            limit: TABLE_BYTES_INITIAL,
+            lowest_limit: TABLE_BYTES_INITIAL,
+            broken: None,
+        }
     }
 
     /// Sets the limit of the dynamic table. Call it when the peer acknowledges the SETTINGS frame that
     /// announced `bytes` in SETTINGS_HEADER_TABLE_SIZE, not before: until then the peer may use the old limit.
     /// If the table is larger, the next block must begin with a size update. `bytes` is at most
     /// `TABLE_BYTES_MAX`.
-    pub fn acknowledge_table_limit(&mut self, _bytes: u32) {}
+    pub fn acknowledge_table_limit(&mut self, bytes: u32) {
+        self.limit = bytes.min(TABLE_BYTES_MAX);
+        self.lowest_limit = self.lowest_limit.min(self.limit);
+    }
 
-    /// Decodes one whole block and delivers its fields in order. The length of the block is the caller's to
-    /// bound: `scratch` may grow to 8/5 of it.
+    /// Decodes one whole block and delivers its fields in order. The caller bounds the length of the block:
+    /// `scratch` may grow to 8/5 of it and `TABLE_BYTES_MAX`.
     ///
     /// # Errors
     /// The connection must end. The decoder is broken from now on.
     pub fn decode(
         &mut self,
-        _block: &[u8],
-        _limits: &Limits,
-        _scratch: &mut Scratch,
-        _sink: &mut impl FieldSink,
+        block: &[u8],
+        limits: &Limits,
+        scratch: &mut Scratch,
+        sink: &mut impl FieldSink,
     ) -> Result<Decoded, Fault> {
-        match self.broken {
-            Some(fault) => Err(fault),
-            None => Ok(Decoded::default()),
+        if let Some(fault) = self.broken {
+            return Err(fault);
         }
+        let mut delivery = Delivery { limits, sink, decoded: Decoded::default() };
+        let result = self.decode_block(block, scratch, &mut delivery);
+        if scratch.bytes.len() > SCRATCH_KEPT_BYTES {
+            *scratch = Scratch::new();
+        }
+        if let Err(fault) = result {
+            *self = Self { broken: Some(fault), ..Self::new() };
+            return Err(fault);
+        }
+        Ok(delivery.decoded)
     }
 
     /// Gives back the memory that the entries of the table do not use. Call it when the connection is idle.
-    pub fn shrink(&mut self) {}
+    pub fn shrink(&mut self) {
+        self.table.shrink();
+    }
 
     /// Bytes of memory that the table holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        0
+        self.table.held_bytes()
+    }
+
+    fn decode_block<S: FieldSink>(
+        &mut self,
+        block: &[u8],
+        scratch: &mut Scratch,
+        delivery: &mut Delivery<'_, S>,
+    ) -> Result<(), Fault> {
+        let mut input = self.read_size_updates(block)?;
+        while let Some(&first) = input.first() {
+            match first {
+                INDEXED..=0xff => {
+                    let index = integer::decode(&mut input, 7)?;
+                    let (name, value) = find(&self.table, index)?;
+                    delivery.take(Field { name, value, is_sensitive: false })?;
+                }
+                INSERTED..INDEXED => self.read_inserted(&mut input, scratch, delivery)?,
+                SIZE_UPDATE..INSERTED => return Err(Fault::SizeUpdateMisplaced),
+                _ => self.read_literal(&mut input, scratch, delivery)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the size updates at the beginning of a block and returns the fields after them.
+    fn read_size_updates<'b>(&mut self, block: &'b [u8]) -> Result<&'b [u8], Fault> {
+        let mut input = block;
+        let mut is_required = self.table.size_max() > self.lowest_limit;
+        while let Some(SIZE_UPDATE..INSERTED) = input.first() {
+            let size = integer::decode(&mut input, 5)?;
+            if size > self.limit {
+                return Err(Fault::SizeUpdateTooLarge);
+            }
+            if is_required && size > self.lowest_limit {
+                return Err(Fault::SizeUpdateMissing);
+            }
+            is_required = false;
+            self.table.resize(size);
+        }
+        if is_required {
+            return Err(Fault::SizeUpdateMissing);
+        }
+        self.lowest_limit = self.limit;
+        Ok(input)
+    }
+
+    /// Delivers a literal field that is not inserted into the table.
+    fn read_literal<S: FieldSink>(
+        &self,
+        input: &mut &[u8],
+        scratch: &mut Scratch,
+        delivery: &mut Delivery<'_, S>,
+    ) -> Result<(), Fault> {
+        let is_sensitive = input.first().is_some_and(|&first| first >= NEVER_INDEXED);
+        let index = integer::decode(input, 4)?;
+        let mut room = scratch.room(huffman::decoded_bytes_max(input.len()));
+        let name = match index {
+            0 => read_string(input, &mut room)?,
+            _ => find(&self.table, index)?.0,
+        };
+        let value = read_string(input, &mut room)?;
+        delivery.take(Field { name, value, is_sensitive })
+    }
+
+    /// Delivers a literal field and inserts it into the table.
+    fn read_inserted<S: FieldSink>(
+        &mut self,
+        input: &mut &[u8],
+        scratch: &mut Scratch,
+        delivery: &mut Delivery<'_, S>,
+    ) -> Result<(), Fault> {
+        let index = integer::decode(input, 6)?;
+        let strings_room = huffman::decoded_bytes_max(input.len());
+        let (name, mut room) = if index == 0 {
+            let mut room = scratch.room(strings_room);
+            (read_string(input, &mut room)?, room)
+        } else {
+            // The insertion may evict the entry that the name comes from, so the name is copied.
+            let known = find(&self.table, index)?.0;
+            let (copy, room) = scratch.room(known.len() + strings_room).split_at_mut(known.len());
+            copy.copy_from_slice(known);
+            (&*copy, room)
+        };
+        let value = read_string(input, &mut room)?;
+        delivery.take(Field { name, value, is_sensitive: false })?;
+        self.table.insert(name, value, 0);
+        Ok(())
     }
 }
 
 impl Default for Decoder {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// First bytes of the representations (RFC 7541 section 6): each kind begins at one of these values.
+const INDEXED: u8 = 0x80;
+const INSERTED: u8 = 0x40;
+const SIZE_UPDATE: u8 = 0x20;
+const NEVER_INDEXED: u8 = 0x10;
+
+/// The flag of a string that is Huffman-coded.
+const HUFFMAN: u8 = 0x80;
+
+/// The name and the value at `index` of both tables.
+#[inline]
+fn find(table: &Table<0>, index: u32) -> Result<(&[u8], &[u8]), Fault> {
+    let index = (index as usize).checked_sub(1).ok_or(Fault::IndexInvalid)?;
+    if let Some(&pair) = static_table::ENTRIES.get(index) {
+        return Ok(pair);
+    }
+    let entry = table.get(index - static_table::LENGTH).ok_or(Fault::IndexInvalid)?;
+    Ok((entry.name, entry.value))
+}
+
+/// Removes a string from the front of `input`. A Huffman-coded string is decoded into the front of `room`,
+/// which is then no longer free.
+#[inline]
+fn read_string<'o, 'b: 'o, 'r: 'o>(
+    input: &mut &'b [u8],
+    room: &mut &'r mut [u8],
+) -> Result<&'o [u8], Fault> {
+    let is_huffman = input.first().is_some_and(|&first| first & HUFFMAN != 0);
+    let length = integer::decode(input, 7)? as usize;
+    let (string, rest) = input.split_at_checked(length).ok_or(Fault::Truncated)?;
+    *input = rest;
+    if !is_huffman {
+        return Ok(string);
+    }
+    let length = huffman::decode(string, room).ok_or(Fault::HuffmanInvalid)?;
+    let (decoded, free) = core::mem::take(room).split_at_mut(length);
+    *room = free;
+    Ok(decoded)
+}
+
+/// Counts the fields of a block and delivers them as long as they are within the limits.
+struct Delivery<'s, S> {
+    limits: &'s Limits,
+    sink: &'s mut S,
+    decoded: Decoded,
+}
+
+impl<S: FieldSink> Delivery<'_, S> {
+    #[inline]
+    fn take(&mut self, field: Field<'_>) -> Result<(), Fault> {
+        let decoded = &mut self.decoded;
+        decoded.list_bytes += field.name.len() + field.value.len() + FIELD_OVERHEAD_BYTES;
+        if field.name == b"cookie" {
+            decoded.crumbs += 1;
+        } else {
+            decoded.fields += 1;
+        }
+        if decoded.undelivered.is_none() {
+            decoded.undelivered = match decoded.excess_over(self.limits) {
+                None if self.sink.take_field(field).is_break() => Some(Undelivered::Refused),
+                excess => excess,
+            };
+        }
+        if decoded.undelivered.is_some() {
+            decoded.check_overrun(self.limits)?;
+        }
+        Ok(())
+    }
+}
+
+impl Decoded {
+    /// The limit that the block exceeds.
+    #[inline]
+    const fn excess_over(&self, limits: &Limits) -> Option<Undelivered> {
+        if self.fields > limits.fields_max {
+            Some(Undelivered::TooManyFields)
+        } else if self.crumbs > limits.crumbs_max {
+            Some(Undelivered::TooManyCrumbs)
+        } else if self.list_bytes > limits.list_bytes_max {
+            Some(Undelivered::TooManyBytes)
+        } else {
+            None
+        }
+    }
+
+    /// Fails if the block exceeds a limit so far that it is not worth decoding.
+    fn check_overrun(&self, limits: &Limits) -> Result<(), Fault> {
+        let fields_max = limits.fields_max.saturating_add(limits.crumbs_max);
+        if self.fields + self.crumbs > fields_max.saturating_mul(OVERRUN_FACTOR) {
+            Err(Fault::TooManyFields)
+        } else if self.list_bytes > limits.list_bytes_max.saturating_mul(OVERRUN_FACTOR) {
+            Err(Fault::TooManyBytes)
+        } else {
+            Ok(())
+        }
     }
 }

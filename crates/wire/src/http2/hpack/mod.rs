@@ -13,6 +13,12 @@
 mod decoder;
 mod encoder;
 mod fault;
+pub(crate) mod fuzz;
+mod huffman;
+mod huffman_code;
+mod integer;
+mod static_table;
+mod table;
 
 pub use decoder::{Decoded, Decoder, FieldSink, Limits, Scratch, Undelivered};
 pub use encoder::{BlockEncoder, Encoder, Indexing};
