@@ -1,6 +1,6 @@
 //! Forwards heads as an intermediary must: RFC 9110 sections 7.6 to 7.8, RFC 9112 section 3.2.
-//! In: a decoded head and the context of its forwarding. Out: a canonical request head, appended to a buffer; a
-//! response head, given to a sink; or a fault.
+//! In: a decoded head and the context of its forwarding. Out: a canonical request head, appended to a buffer;
+//! a response head, given to a sink; or a fault.
 //! Never: copies framing fields, Host, Via or X-Forwarded-*; they are rewritten.
 //! Limits: a request that has passed through this proxy `VIA_REPEATS_MAX` times is rejected as a loop.
 //! Invariant: the appended head decodes to the same body length, and has no hop-by-hop field of the other
@@ -225,9 +225,9 @@ pub struct ResponseContext<'a> {
     pub request_is_head: bool,
 }
 
-/// Gives the final response head to the client's sink. Fields of the server's hop are omitted as for requests. A
-/// body that ends with the server's connection is `Streamed` to the client. In a response without a body, the
-/// server's Content-Length is kept if it states the length of the response to GET (HEAD, 304).
+/// Gives the final response head to the client's sink. Fields of the server's hop are omitted as for
+/// requests. A body that ends with the server's connection is `Streamed` to the client. In a response without
+/// a body, the server's Content-Length is kept if it states the length of the response to GET (HEAD, 304).
 pub fn encode_downstream_response(
     sink: &mut impl ResponseSink,
     head: &ResponseHead<'_>,
@@ -259,9 +259,9 @@ pub fn encode_downstream_response(
     sink.end();
 }
 
-/// Gives an interim response (1xx) to the client's sink, including 101 with its Upgrade field. The caller must
-/// not relay it to an HTTP/1.0 client (RFC 9110 section 15.2), and 101 only if [`forwards_upgrade`] was true for
-/// the request.
+/// Gives an interim response (1xx) to the client's sink, including 101 with its Upgrade field. The caller
+/// must not relay it to an HTTP/1.0 client (RFC 9110 section 15.2), and 101 only if [`forwards_upgrade`] was
+/// true for the request.
 pub fn encode_interim(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, via: &str) {
     sink.begin(head.status, head.reason);
     encode_response_fields(sink, head, false);

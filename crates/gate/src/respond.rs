@@ -155,8 +155,8 @@ pub fn encode_respond_parts(
     }
 }
 
-/// Gives the sink a response in plain text, such as `502 Bad Gateway: ` and `text`. The response has no content
-/// if `text` is empty.
+/// Gives the sink a response in plain text, such as `502 Bad Gateway: ` and `text`. The response has no
+/// content if `text` is empty.
 pub fn encode_error(
     sink: &mut impl ResponseSink,
     status: u16,
@@ -167,8 +167,8 @@ pub fn encode_error(
     encode_text(sink, status, text, context);
 }
 
-/// Gives the sink the redirect `redirect` for the request `head`, which was sent by `scheme`. Returns the status
-/// of the response, which is 400 if the target needs a host and the request has none.
+/// Gives the sink the redirect `redirect` for the request `head`, which was sent by `scheme`. Returns the
+/// status of the response, which is 400 if the target needs a host and the request has none.
 ///
 /// A request cannot redirect its client to another host: the host is validated, a path at the start of the
 /// target has exactly one leading slash, and characters that are not allowed in a URI are percent-encoded.
@@ -189,8 +189,9 @@ pub fn encode_redirect(
     redirect.status
 }
 
-/// Gives the sink a redirect of the request `head` to the same URL by https. Returns the status of the response,
-/// which is 400 if the request has no host or its host contains characters that host names do not contain.
+/// Gives the sink a redirect of the request `head` to the same URL by https. Returns the status of the
+/// response, which is 400 if the request has no host or its host contains characters that host names do not
+/// contain.
 pub fn encode_https_redirect(
     sink: &mut impl ResponseSink,
     redirect: HttpsRedirect,
@@ -295,8 +296,8 @@ pub(crate) fn encode_answer_fields(
     }
 }
 
-/// States the length of the content of a response of that status; with HEAD, the length that the content would
-/// have.
+/// States the length of the content of a response of that status; with HEAD, the length that the content
+/// would have.
 pub(crate) fn encode_content_length(
     sink: &mut impl ResponseSink,
     status: u16,
@@ -380,8 +381,8 @@ fn allows_content(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 205 | 304)
 }
 
-/// Whether a response with that status states the length of its content: Content-Length is forbidden in 204 and
-/// not required in 304 (RFC 9110 section 8.6).
+/// Whether a response with that status states the length of its content: Content-Length is forbidden in 204
+/// and not required in 304 (RFC 9110 section 8.6).
 const fn states_length(status: u16) -> bool {
     !matches!(status, 204 | 304)
 }

@@ -91,9 +91,9 @@ impl Default for Synthetic {
 }
 
 impl Synthetic {
-    /// The length of the body, as it is stated to the client: `Streamed` if chunks are ordered, `UntilClose` if
-    /// the order omits the length. `None` for HEAD and for statuses without content (RFC 9110 sections 9.3.2,
-    /// 15.3.5, 15.3.6, 15.4.5).
+    /// The length of the body, as it is stated to the client: `Streamed` if chunks are ordered, `UntilClose`
+    /// if the order omits the length. `None` for HEAD and for statuses without content (RFC 9110 sections
+    /// 9.3.2, 15.3.5, 15.3.6, 15.4.5).
     #[must_use]
     pub fn body_length(&self, is_head: bool) -> BodyLength {
         if is_head || !self.has_content() {
@@ -200,8 +200,8 @@ fn pieces(value: i64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX).clamp(1, PIECE_BYTES_MAX)
 }
 
-/// Parses `-`, digits, then letters that multiply or draw a random number. An empty value counts as 1 (`?C` is
-/// `?C=1`).
+/// Parses `-`, digits, then letters that multiply or draw a random number. An empty value counts as 1 (`?C`
+/// is `?C=1`).
 fn parse_number(text: &str, prng: &mut Prng) -> Option<i64> {
     if text.is_empty() {
         return Some(1);
@@ -226,7 +226,8 @@ fn parse_number(text: &str, prng: &mut Prng) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// Gives the sink the response head. The body follows; [`fill`] generates it. `version` is that of the request.
+/// Gives the sink the response head. The body follows; [`fill`] generates it. `version` is that of the
+/// request.
 pub fn encode_synthetic_head(
     sink: &mut impl ResponseSink,
     order: &Synthetic,

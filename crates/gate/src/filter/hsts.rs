@@ -1,6 +1,7 @@
 //! The filter that makes Strict-Transport-Security say what the policy says (RFC 6797).
 //! In: the head of a response, and a value of `crate::hsts`. Out: the same head with exactly this value.
-//! Never: changes an interim response. Used only if the policy has a value; otherwise the server's field passes.
+//! Never: changes an interim response. Used only if the policy has a value; otherwise the server's field
+//! passes.
 //! Invariant: the field occurs once in a final response (RFC 6797 section 7.1).
 
 use tidegate_wire::message::{BodyLength, ResponseSink};

@@ -4,16 +4,16 @@
 //! Invariant: a filter keeps the order of calls that `wire::message::ResponseSink` requires.
 //!
 //! To add a filter on heads (compression, header rewriting, a script):
-//! - Write `filter/NAME.rs`: a struct with the sink `S` behind it and the settings, and `impl<S: ResponseSink>
-//!   ResponseSink` for it. Pass every call on, and change only what the filter is about. [`hsts::Hsts`] is the
-//!   pattern: it drops a field in `field` and adds one in `length`.
+//! - Write `filter/NAME.rs`: a struct with the sink `S` behind it and the settings, and `impl<S:
+//!   ResponseSink> ResponseSink` for it. Pass every call on, and change only what the filter is about.
+//!   [`hsts::Hsts`] is the pattern: it drops a field in `field` and adds one in `length`.
 //! - Decide in `begin` whether the response is concerned: interim responses (1xx) also pass filters.
-//! - A filter that changes the body replaces the length there: `length(BodyLength::Streamed)` if the new length is
-//!   not known. It decides before `length` is called, from the fields that passed it, and withholds the
-//!   Content-Length, Content-Encoding, ETag or Accept-Ranges that are no longer true. The carrier then asks the
-//!   filter for the body; a filter on bodies is a second trait, which does not exist yet.
-//! - Add a variant to [`Filtered`], or put the new filter around or inside another one. The filter that must see
-//!   the final fields is the innermost: `Outer<Inner<Carrier>>`.
+//! - A filter that changes the body calls `length(BodyLength::Streamed)` behind it unless it knows the new
+//!   length. It decides before `length` arrives, from the fields so far, and withholds the ones that are no
+//!   longer true: Content-Length, Accept-Ranges, a strong ETag. Changing the bytes of the body needs a second
+//!   trait, which does not exist yet.
+//! - Add a variant to [`Filtered`], or put the new filter around or inside another one. The filter that must
+//!   see the final fields is the innermost: `Outer<Inner<Carrier>>`.
 //! - The choice is made for each response where the sink is created (`server`: where it creates a
 //!   `ResponseEncoder`), from values prepared at start.
 //! - Test it with the recording sink of `gate/tests/sink/`.

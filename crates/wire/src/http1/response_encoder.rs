@@ -50,8 +50,8 @@ pub struct ResponseEncoder<'a> {
 }
 
 impl<'a> ResponseEncoder<'a> {
-    /// Creates an encoder for one response to a request of `version`. `close`: the connection closes after the
-    /// response, whatever its framing is.
+    /// Creates an encoder for one response to a request of `version`. `close`: the connection closes after
+    /// the response, whatever its framing is.
     #[must_use]
     #[inline]
     pub const fn new(out: &'a mut Vec<u8>, version: Version, close: bool) -> Self {
@@ -146,8 +146,8 @@ impl ResponseSink for ResponseEncoder<'_> {
         self.has_connection = true;
     }
 
-    /// Adds the Connection field if it is needed (RFC 9112 section 9.3: HTTP/1.1 keeps the connection by default,
-    /// HTTP/1.0 closes it), and the empty line.
+    /// Adds the Connection field if it is needed (RFC 9112 section 9.3: HTTP/1.1 keeps the connection by
+    /// default, HTTP/1.0 closes it), and the empty line.
     #[inline]
     fn end(&mut self) {
         if self.has_connection {

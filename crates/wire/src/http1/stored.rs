@@ -1,6 +1,7 @@
-//! A request head that this proxy encoded and stored for retries, in parts again, for a carrier that encodes it in
-//! another form.
-//! In: bytes that begin with a head in the canonical form of HTTP/1.1. Out: method, target, fields; the length.
+//! A request head that this proxy encoded and stored for retries, in parts again, for a carrier that encodes
+//! it in another form.
+//! In: bytes that begin with a head in the canonical form of HTTP/1.1. Out: method, target, fields; the
+//! length.
 //! Never: judges the parts: they were judged when the request was decoded.
 
 use crate::message::{Field, FieldName};
@@ -22,7 +23,8 @@ pub struct StoredHead<'a> {
 }
 
 impl<'a> StoredHead<'a> {
-    /// Splits the head at the start of `stored`. `None` if `stored` does not begin with a head in canonical form.
+    /// Splits the head at the start of `stored`. `None` if `stored` does not begin with a head in canonical
+    /// form.
     #[must_use]
     pub fn parse(stored: &'a [u8]) -> Option<Self> {
         let (line, fields) = split_line(stored)?;
@@ -44,8 +46,8 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// The fields, in order. Among them are those of HTTP/1's connections: Connection, TE, Transfer-Encoding and
-    /// Upgrade.
+    /// The fields, in order. Among them are those of HTTP/1's connections: Connection, TE, Transfer-Encoding
+    /// and Upgrade.
     pub fn fields(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
         let mut rest = self.lines;
         core::iter::from_fn(move || {

@@ -1,6 +1,6 @@
 //! Header fields: the names that Tidegate acts on, and views of the fields of one head.
-//! In: names and values from the tokenizer of HTTP/1, or one by one from the decoder of another protocol. Out:
-//! `Field`s, each classified once.
+//! In: names and values from the tokenizer of HTTP/1, or one by one from the decoder of another protocol.
+//! Out: `Field`s, each classified once.
 //! Never: copies or changes a name or a value.
 //! Limits: `HEADER_FIELDS_MAX` fields in a request head, `RESPONSE_FIELDS_MAX` in a response head.
 //! Invariant: classifying a name takes one table look-up; no two names share a slot.
@@ -23,9 +23,9 @@ pub struct Field<'a> {
     pub value: &'a [u8],
 }
 
-/// Storage for the fields of one request head, or of any head with at most `FIELDS` fields, which the tokenizer
-/// of HTTP/1 fills. Keep it on the stack; creating it is almost free. Decoders that get names and values one by
-/// one use a [`FieldList`].
+/// Storage for the fields of one request head, or of any head with at most `FIELDS` fields, which the
+/// tokenizer of HTTP/1 fills. Keep it on the stack; creating it is almost free. Decoders that get names and
+/// values one by one use a [`FieldList`].
 pub struct FieldStorage<'b, const FIELDS: usize = HEADER_FIELDS_MAX> {
     /// Storage that the tokenizer writes names and values into.
     pub(crate) headers: [MaybeUninit<httparse::Header<'b>>; FIELDS],
@@ -58,8 +58,8 @@ impl<const FIELDS: usize> Default for FieldStorage<'_, FIELDS> {
     }
 }
 
-/// The fields of one head from a decoder that gets names and values one by one, as that of HTTP/2 does. Keep it
-/// on the stack; creating it writes `FIELDS` empty fields.
+/// The fields of one head from a decoder that gets names and values one by one, as that of HTTP/2 does. Keep
+/// it on the stack; creating it writes `FIELDS` empty fields.
 pub struct FieldList<'b, const FIELDS: usize = HEADER_FIELDS_MAX> {
     /// Names and values; the first `count` are in use.
     headers: [httparse::Header<'b>; FIELDS],

@@ -13,8 +13,8 @@ pub enum BodyLength {
     None,
     /// Exactly this many bytes. In HTTP/2, END_STREAM may still follow in an empty frame.
     Length(u64),
-    /// The length is not known until the body ends, perhaps with a trailer section: the chunks of HTTP/1.1, or
-    /// the DATA frames of HTTP/2 until END_STREAM.
+    /// The length is not known until the body ends, perhaps with a trailer section: the chunks of HTTP/1.1,
+    /// or the DATA frames of HTTP/2 until END_STREAM.
     Streamed,
     /// All bytes until the connection closes; responses of HTTP/1 only.
     UntilClose,

@@ -1,8 +1,10 @@
-//! Messages without a protocol: heads, fields, methods, targets, lengths, and where the head of a response goes.
+//! Messages without a protocol: heads, fields, methods, targets, lengths, and where the head of a response
+//! goes.
 //! In: the parts of a message from the decoder of a carrier (`http1`, or one of HTTP/2). Out: `RequestHead`,
 //! `ResponseHead`, `Fault`; calls of a `ResponseSink`.
 //! Never: reads or writes the bytes of a protocol; knows a connection.
-//! Invariant: what is judged here (names, values, targets, hosts, lengths) has one judgement for all versions.
+//! Invariant: what is judged here (names, values, targets, hosts, lengths) has one judgement for all
+//! versions.
 
 pub(crate) mod claim;
 mod date;

@@ -31,17 +31,18 @@ pub struct RequestHead<'a> {
     /// The part of the target after the first question mark.
     pub query: Option<&'a str>,
     /// The host, with a port if there is one: the authority of the target or `:authority`, or else the Host
-    /// field (RFC 9112 section 3.3, RFC 9113 section 8.3.1). Valid, never empty. `None` if the client names no host: HTTP/1.0 without Host,
-    /// or an empty Host.
+    /// field (RFC 9112 section 3.3, RFC 9113 section 8.3.1). Valid, never empty. `None` if the client names
+    /// no host: HTTP/1.0 without Host, or an empty Host.
     pub host: Option<&'a str>,
     /// The version.
     pub version: Version,
     /// How the end of the body is found; never `UntilClose`.
     pub length: BodyLength,
-    /// Whether the client wants to keep the connection open (RFC 9112 section 9.3). Always true in HTTP/2, where
-    /// a request says nothing about its connection.
+    /// Whether the client wants to keep the connection open (RFC 9112 section 9.3). Always true in HTTP/2,
+    /// where a request says nothing about its connection.
     pub persistent: bool,
-    /// Whether the client waits for a 100 (Continue) response before it sends the body (RFC 9110 section 10.1.1).
+    /// Whether the client waits for a 100 (Continue) response before it sends the body (RFC 9110 section
+    /// 10.1.1).
     pub expect_continue: bool,
     /// Whether the client asks for another protocol (RFC 9110 section 7.8): HTTP/1.1, an Upgrade
     /// field, `upgrade` listed in Connection, and no body.
@@ -50,9 +51,10 @@ pub struct RequestHead<'a> {
     pub(crate) fields: FieldTable<'a>,
 }
 
-/// The parts of a request other than its fields, from a carrier that delivers them separately (RFC 9113 section
-/// 8.3.1). The carrier guarantees that each part occurred once, before the fields, and that no other
-/// pseudo-header field occurred; it judges `:scheme`. Everything else is judged by [`RequestHead::from_parts`].
+/// The parts of a request other than its fields, from a carrier that delivers them separately (RFC 9113
+/// section 8.3.1). The carrier guarantees that each part occurred once, before the fields, and that no other
+/// pseudo-header field occurred; it judges `:scheme`. Everything else is judged by
+/// [`RequestHead::from_parts`].
 #[derive(Clone, Copy, Debug)]
 pub struct RequestParts<'a> {
     /// `:method`.
@@ -70,8 +72,8 @@ impl<'a> RequestHead<'a> {
     /// those of RFC 9113 sections 8.1.1, 8.2.2 and 8.3.1. `fields` are the fields without the pseudo-header
     /// fields, in lower case.
     ///
-    /// The head has no claim about the connection: `persistent` is true and `upgrade` is false. If `length` is
-    /// `Length(0)`, the end of the stream may still follow; the carrier counts the bytes of a body against
+    /// The head has no claim about the connection: `persistent` is true and `upgrade` is false. If `length`
+    /// is `Length(0)`, the end of the stream may still follow; the carrier counts the bytes of a body against
     /// `length`.
     ///
     /// # Errors
@@ -159,8 +161,8 @@ pub(crate) fn check_host_length(host: Option<&str>) -> Result<Option<&str>, Faul
     }
 }
 
-/// Rejects the fields of HTTP/1's connections (RFC 9113 section 8.2.2), and lookalikes of framing fields, which a
-/// server behind this proxy may read as such.
+/// Rejects the fields of HTTP/1's connections (RFC 9113 section 8.2.2), and lookalikes of framing fields,
+/// which a server behind this proxy may read as such.
 pub(super) fn check_connection_fields(fields: &FieldTable<'_>) -> Result<(), FaultKind> {
     const FORBIDDEN: [FieldName; 5] = [
         FieldName::Connection,

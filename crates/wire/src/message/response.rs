@@ -1,4 +1,5 @@
-//! The head of a response, and the judgement of one that a carrier delivers in separate parts, as HTTP/2 does.
+//! The head of a response, and the judgement of one that a carrier delivers in separate parts, as HTTP/2
+//! does.
 //! In: the status, the fields and the kind of the request. Out: `ResponseHead`, or a fault.
 //! Never: accepts a 101 in HTTP/2, which has no upgrades.
 
@@ -34,9 +35,9 @@ pub struct ResponseHead<'a> {
     pub(crate) fields: FieldTable<'a>,
 }
 
-/// The parts of a response other than its fields, from a carrier that delivers them separately (RFC 9113 section
-/// 8.3.2). The carrier guarantees that `:status` occurred once, before the fields, and no other pseudo-header
-/// field.
+/// The parts of a response other than its fields, from a carrier that delivers them separately (RFC 9113
+/// section 8.3.2). The carrier guarantees that `:status` occurred once, before the fields, and no other
+/// pseudo-header field.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseParts {
     /// `:status`.

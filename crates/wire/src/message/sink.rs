@@ -4,8 +4,8 @@
 //!
 //! The calls for one response, in this order:
 //! 1. `begin`;
-//! 2. `field`, `field_u64`, `field_with` any number of times, and among them `length` once unless the response is
-//!    an interim one;
+//! 2. `field`, `field_u64`, `field_with` any number of times, and among them `length` once, unless the
+//!    response is an interim one;
 //! 3. `switch` for a 101 or a 426;
 //! 4. `end`;
 //! 5. `content`, only if the response is one of the proxy itself and `length` was `Length` of more than 0;
@@ -15,8 +15,8 @@ use crate::message::BodyLength;
 
 /// Takes the head of one response. Names come in any case; a carrier that needs lower case converts them.
 pub trait ResponseSink {
-    /// Begins the head. `reason` may be empty, or unfit for a status line; then the carrier uses the phrase of
-    /// the status, if it has reason phrases at all.
+    /// Begins the head. `reason` may be empty, or unfit for a status line; then the carrier uses the phrase
+    /// of the status, if it has reason phrases at all.
     fn begin(&mut self, status: u16, reason: &str);
 
     /// Adds a field. Its name and value have been judged (see `FieldList::push`).
@@ -33,19 +33,19 @@ pub trait ResponseSink {
     fn field_with(&mut self, name: &str, compose: impl FnOnce(&mut Vec<u8>));
 
     /// States how the body is delimited; the carrier expresses it in its own way. A response without a body
-    /// may state the length of the response to GET with `field_u64` before `length(BodyLength::None)` (RFC 9110
-    /// section 8.6).
+    /// may state the length of the response to GET with `field_u64` before `length(BodyLength::None)` (RFC
+    /// 9110 section 8.6).
     ///
-    /// `Streamed` leaves the choice to the carrier: chunks in HTTP/1.1, the end of the connection in HTTP/1.0.
-    /// `UntilClose` asks for the end of the connection where there is one body for each connection; HTTP/2 treats
-    /// it as `Streamed`.
+    /// `Streamed` leaves the choice to the carrier: chunks in HTTP/1.1, the end of the connection in
+    /// HTTP/1.0. `UntilClose` asks for the end of the connection where there is one body for each connection;
+    /// HTTP/2 treats it as `Streamed`.
     fn length(&mut self, length: BodyLength);
 
     /// Whether trailer fields may follow a `Streamed` body.
     fn takes_trailers(&self) -> bool;
 
-    /// Names the protocols that the connection switches to (101) or should be upgraded to (426; RFC 9110 sections
-    /// 7.8 and 15.5.22). A carrier without upgrades ignores this.
+    /// Names the protocols that the connection switches to (101) or should be upgraded to (426; RFC 9110
+    /// sections 7.8 and 15.5.22). A carrier without upgrades ignores this.
     fn switch<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>);
 
     /// Ends the head. The carrier adds what its protocol requires there.

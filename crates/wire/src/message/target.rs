@@ -1,6 +1,6 @@
 //! Request targets and hosts: form, path, query and authority (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
-//! In: the second part of a request line or `:path`, the value of Host or `:authority`. Out: parts that borrow
-//! from them.
+//! In: the second part of a request line or `:path`, the value of Host or `:authority`. Out: parts that
+//! borrow from them.
 //! Never: decodes percent-encoding, removes dot segments or merges slashes; the router does that.
 //! Limits: those of the request line. Lenient only where browsers are: `[]|{}^` and a grave accent
 //! are allowed in a path, those, a backslash, quotation marks and angle brackets in a query, and a bare
@@ -57,8 +57,8 @@ impl<'a> Target<'a> {
         Ok(Self { form: TargetForm::Asterisk, path: "*", query: None, authority: None })
     }
 
-    /// Parses `:path` of HTTP/2 (RFC 9113 section 8.3.1): origin form or `*`. The absolute form does not exist
-    /// there, because `:authority` is separate.
+    /// Parses `:path` of HTTP/2 (RFC 9113 section 8.3.1): origin form or `*`. The absolute form does not
+    /// exist there, because `:authority` is separate.
     pub(crate) fn parse_path(method: &Method<'_>, path: &'a str) -> Result<Self, FaultKind> {
         if matches!(method, Method::Connect) || !(path.starts_with('/') || path == "*") {
             return Err(FaultKind::TargetFormInvalid);
