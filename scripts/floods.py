@@ -5,7 +5,9 @@ For each flood and number of slots, both proxies run with one thread, the same l
 20 kept clients ask 10 times a second each, alternately a response of the proxy's route to the origin; 5 new clients a
 second connect, ask once and leave. After a second of calm the flood begins: one process opens connections as fast as the
 system allows, with 3000 open, and wastes them in its own way (FLOODS). The table has the latencies of kept and new clients
-during the flood (a request counts from the time when it was due, a reconnect included) and what failed.
+during the flood (a request counts from the time when it was due, a reconnect included), what failed, and how many
+connections a second the flood began. On a busy machine, `chrt -r 1 scripts/floods.py` (as root) runs all but the flood
+before other programs.
 
     scripts/floods.py [--tidegate PATH] [--slots 64,1000] [--floods silent,half,...] [--seconds 5]
 
@@ -132,7 +134,7 @@ def serve_origin(listener):
                 del conns[fd]
 
 
-def attack(kind, port, tls_port, until):
+def attack(kind, port, tls_port, until, opened):
     """Opens connections at full speed and wastes them."""
     request = b"GET %s HTTP/1.1\r\nHost: a\r\n%s\r\n"
     first = {
@@ -169,6 +171,7 @@ def attack(kind, port, tls_port, until):
                 conn.close()
                 break
             conns[conn.fileno()] = [conn, 0]
+            opened.value += 1
             poll.register(conn, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET | select.EPOLLRDHUP)
         for fd, event in poll.poll(0, 1024):
             if fd not in conns:
@@ -306,10 +309,12 @@ def play(name, flood, slots, seconds, options, place):
                 time.sleep(0.02)
         began, results = time.monotonic() + 0.2, []
         until = began + 1 + seconds
+        opened = multiprocessing.Value("L", 0, lock=False)
 
         def flooder():
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
             time.sleep(max(0, began + 1 - time.monotonic()))
-            attack(flood, port, tls_port, until)
+            attack(flood, port, tls_port, until, opened)
 
         attacker = multiprocessing.Process(target=flooder, daemon=True)
         if flood != "none":
@@ -323,7 +328,7 @@ def play(name, flood, slots, seconds, options, place):
         proxy.send_signal(signal.SIGKILL)
         proxy.wait()
         origin_socket.close()
-    return [result for result in results if result[1] > began + 1]
+    return [result for result in results if result[1] > began + 1], opened.value / seconds
 
 
 def describe(results, kind):
@@ -346,7 +351,7 @@ def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     heads = f"{'p50':>8}{'p99':>9}{'max ms':>9}{'failed':>7}{'lost':>6}{'asked':>7}"
-    print(f"{'flood':8}{'slots':>6} {'proxy':9} kept:{heads}  new:{heads}", flush=True)
+    print(f"{'flood':8}{'slots':>6} {'proxy':9} kept:{heads}  new:{heads}  flood/s", flush=True)
     with tempfile.TemporaryDirectory() as place:
         place = pathlib.Path(place)
         subprocess.run(
@@ -359,9 +364,9 @@ def main():
         for slots in map(int, options.slots.split(",")):
             for flood in options.floods.split(","):
                 for name in ("haproxy", "tidegate"):
-                    results = play(name, flood, slots, options.seconds, options, place)
+                    results, rate = play(name, flood, slots, options.seconds, options, place)
                     kept, new = describe(results, "kept"), describe(results, "new")
-                    print(f"{flood:8}{slots:6} {name:9}      {kept}      {new}", flush=True)
+                    print(f"{flood:8}{slots:6} {name:9}      {kept}      {new}{rate:9.0f}", flush=True)
 
 
 if __name__ == "__main__":

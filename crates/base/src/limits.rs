@@ -47,6 +47,19 @@ pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// The most bytes of a request body that a pool may be told to wait for before the request takes a server.
 pub const REQUEST_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
+/// Default limit of a WebSocket message after decompression; a longer one closes the connection with 1009.
+pub const WEBSOCKET_MESSAGE_BYTES_MAX: u32 = 1024 * 1024;
+/// Default limit of a WebSocket frame's payload.
+pub const WEBSOCKET_FRAME_BYTES_MAX: u32 = WEBSOCKET_MESSAGE_BYTES_MAX;
+/// Default limit of the fragments of a WebSocket message. An empty fragment costs its sender six bytes.
+pub const WEBSOCKET_FRAGMENTS_MAX: u32 = 128 * 1024;
+/// Default limit of how many times larger than its compressed form a WebSocket message may be.
+pub const WEBSOCKET_INFLATE_RATIO_MAX: u32 = 100;
+/// A WebSocket message up to this length may have any ratio.
+pub const WEBSOCKET_INFLATE_FREE_BYTES: u64 = 64 * 1024;
+/// Output space that a WebSocket compressor or decompressor keeps between messages.
+pub const WEBSOCKET_SCRATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
+
 /// Connections that a worker accepts from a listener in one turn before it goes on to other work.
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// Bytes that a worker receives from one connection in one turn before it serves other connections.
@@ -62,6 +75,8 @@ const _: () = assert!(OUTPUT_PAUSE_BYTES < OUTPUT_FLUSH_BYTES);
 const _: () = assert!(REQUEST_LINE_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX < READ_BUFFER_BYTES, "a whole head must fit into one read");
 const _: () = assert!(TRAILER_BYTES_MAX <= HEAD_BYTES_MAX);
+const _: () = assert!(WEBSOCKET_FRAME_BYTES_MAX <= WEBSOCKET_MESSAGE_BYTES_MAX);
+const _: () = assert!(2 * WEBSOCKET_MESSAGE_BYTES_MAX as usize <= WEBSOCKET_SCRATCH_BYTES_MAX);
 const _: () = assert!(HEADER_FIELDS_MAX <= RESPONSE_FIELDS_MAX);
 const _: () = assert!(HEAD_BYTES_MAX <= HEAD_BYTES_CEILING);
 const _: () = assert!(HEAD_BYTES_CEILING + 3 * HOST_BYTES_MAX < READ_BUFFER_BYTES);

@@ -140,7 +140,6 @@ pub fn encode_upstream_request(
             encode_field(out, field.name, field.value);
         }
     }
-    encode_cookies(out, head);
     encode_length(out, head.length);
     if let Some(hops) = max_forwards {
         encode_field_u64(out, "Max-Forwards", hops);
@@ -358,7 +357,6 @@ fn passes_upstream(
         FieldName::MaxForwards => !matches!(head.method, Method::Options | Method::Trace),
         // HTTP/1.0 has no expectations (RFC 9110 section 10.1.1).
         FieldName::Expect => !head.expect_continue && head.version > Version::Http10,
-        FieldName::Cookie => head.version != Version::Http2,
         FieldName::XForwardedPort => context.trusted,
         _ => {
             context.trusted
@@ -367,19 +365,6 @@ fn passes_upstream(
                     && !context.client_address_fields.contains(field.name)
         }
     }
-}
-
-/// Appends the Cookie fields of a request of HTTP/2, which may split them, as one (RFC 9113 section 8.2.3).
-fn encode_cookies(out: &mut Vec<u8>, head: &RequestHead<'_>) {
-    if head.version != Version::Http2 || !head.has(FieldName::Cookie) {
-        return;
-    }
-    let cookies = head.fields().filter(|field| field.id == FieldName::Cookie);
-    for (index, field) in cookies.enumerate() {
-        out.extend_from_slice(if index == 0 { b"Cookie: " } else { b"; " });
-        out.extend_from_slice(field.value);
-    }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the framing field (RFC 9112 section 6.3).
@@ -770,13 +755,13 @@ fn encode_response_fields(sink: &mut impl ResponseSink, head: &ResponseHead<'_>,
             FieldName::Trailer => trailers,
             // Caches on the way need Date, so a Connection field cannot remove it.
             FieldName::Date => {
-                sink.field(field.name, field.value);
+                sink.received(&field);
                 false
             }
             _ => true,
         };
         if passes && !nominated.has(index) {
-            sink.field(field.name, field.value);
+            sink.received(&field);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Responses by the proxy itself: fixed, error, redirect, final recipient and synthetic. Each one is decoded
 //! again.
 
+mod http2;
 mod sink;
 
 use tidegate_base::{Prng, Span};
@@ -15,9 +16,7 @@ use tidegate_gate::synthetic::{
     self, HELP, PIECE_BYTES_MAX, SIZE_BYTES_MAX, Synthetic, fill, parse,
 };
 use tidegate_wire::http1::{BodyFraming, HeadDecoder, HeadLimits, ResponseEncoder, ResponseLimits};
-use tidegate_wire::message::{
-    FieldList, FieldStorage, RequestHead, RequestKind, RequestParts, ResponseStorage, Version,
-};
+use tidegate_wire::message::{FieldStorage, RequestHead, RequestKind, ResponseStorage, Version};
 
 use sink::Recorded;
 
@@ -608,19 +607,11 @@ fn every_response_has_strict_transport_security_once() {
 
 #[test]
 fn trace_over_http2_shows_the_request_with_its_host() {
-    let mut fields: FieldList<'_> = FieldList::new();
-    for (name, value) in [("max-forwards", "0"), ("cookie", "a=b"), ("x", "1")] {
-        fields.push(name.as_bytes(), value.as_bytes()).expect("a valid field");
-    }
-    let parts = RequestParts {
-        method: b"TRACE",
-        path: Some(b"/a?b"),
-        authority: Some(b"h:1"),
-        is_ended: true,
-    };
-    let head = RequestHead::from_parts(&parts, fields.table()).expect("a valid request");
+    let fields = [("max-forwards", "0"), ("cookie", "a=b"), ("x", "1")];
     let mut recorded = Recorded::default();
-    respond::encode_final_recipient(&mut recorded, &head, &context().answer());
+    http2::with_http2_request("TRACE", "/a?b", &fields, |head| {
+        respond::encode_final_recipient(&mut recorded, head, &context().answer());
+    });
     let wanted = "TRACE /a?b HTTP/2.0\r\nHost: h:1\r\nmax-forwards: 0\r\nx: 1\r\n\r\n";
     assert_eq!(String::from_utf8_lossy(&recorded.content), wanted);
 }

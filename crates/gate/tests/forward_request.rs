@@ -1,6 +1,8 @@
 //! Forwarding of requests: the bytes of a client are decoded, and the bytes for the server are compared.
 //! Every case names its RFC section. `+` stands for the fields that are added to each request of this client.
 
+mod http2;
+
 use core::net::IpAddr;
 use std::sync::LazyLock;
 
@@ -13,9 +15,7 @@ use tidegate_gate::forward::{
 };
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, StoredHead};
-use tidegate_wire::message::{
-    BodyLength, FieldList, FieldName, FieldStorage, RequestHead, RequestParts,
-};
+use tidegate_wire::message::{BodyLength, FieldName, FieldStorage, RequestHead};
 
 const KEEP: UpstreamHost = UpstreamHost::Keep;
 
@@ -614,29 +614,18 @@ fn listed_fields_with_the_clients_address_are_removed_unless_they_are_trusted() 
 
 #[test]
 fn request_of_http2_is_forwarded_in_the_form_of_http11() {
-    let mut fields: FieldList<'_> = FieldList::new();
-    for (name, value) in [
+    let fields = [
         ("accept", "*/*"),
         ("cookie", "a=b"),
         ("te", "trailers"),
         ("trailer", "x-sum"),
         ("cookie", "c=d"),
         ("expect", "100-continue"),
-    ] {
-        fields.push(name.as_bytes(), value.as_bytes()).expect("a valid field");
-    }
-    let parts = RequestParts {
-        method: b"POST",
-        path: Some(b"/a?b"),
-        authority: Some(b"h:1"),
-        is_ended: false,
-    };
-    let head = RequestHead::from_parts(&parts, fields.table()).expect("a valid request");
-    let names = ClientAddressFields::default();
+    ];
     let context = RequestContext {
         peer: Some(IpAddr::from([192, 0, 2, 1])),
         trusted: false,
-        client_address_fields: &names,
+        client_address_fields: &NO_FIELDS,
         scheme: Scheme::Https,
         client_certificate: None,
         via: "gate",
@@ -645,8 +634,10 @@ fn request_of_http2_is_forwarded_in_the_form_of_http11() {
         close: false,
     };
     let mut out = Vec::new();
-    encode_upstream_request(&mut out, &head, &context).expect("the request is forwarded");
-    let wanted = "POST /a?b HTTP/1.1\nHost: h:1\naccept: */*\ntrailer: x-sum\nCookie: a=b; c=d\n\
+    http2::with_http2_request("POST", "/a?b", &fields, |head| {
+        encode_upstream_request(&mut out, head, &context).expect("the request is forwarded");
+    });
+    let wanted = "POST /a?b HTTP/1.1\nHost: h:1\naccept: */*\ncookie: a=b; c=d\ntrailer: x-sum\n\
         Transfer-Encoding: chunked\nExpect: 100-continue\nConnection: TE\nTE: trailers\n\
         Via: 2.0 gate\nX-Forwarded-For: 192.0.2.1\nX-Forwarded-Host: h:1\n\
         X-Forwarded-Proto: https\nForwarded: for=192.0.2.1;host=\"h:1\";proto=https\n\n";

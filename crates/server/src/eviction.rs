@@ -27,7 +27,8 @@
 //! In: clients in the backlog, requests that need a connection. Out: closed connections, and a counter of each
 //! class. Never: closes a connection that has a request or a response in progress; closes anything for a client
 //! that does not exist; closes a silent client before the reactor has looked at it in the turn after its accept,
-//! because its request may be in the kernel already. If there is no other to close, accepting goes on a moment
+//! because its request may be in the kernel already; closes one for another client within `FIRST_BYTE_SPAN` of
+//! its accept, because its request may be on the way. If there is no other to close, accepting goes on a moment
 //! later.
 //! Limits: one search looks at up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
 //! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all newcomers up to `BURST_MAX` in `BURST_SPAN` (as many again
@@ -76,6 +77,9 @@ const EVICTIONS_PER_ACCEPT_MAX: usize = 4;
 /// first requests. Further clients wait in the backlog, where they cost nothing.
 const BURST_MAX: u32 = 8;
 const BURST_SPAN: Span = Span::from_millis(1);
+/// How long a client has for its first byte before it is closed for another client. The bytes follow the end of
+/// the TCP handshake as soon as the client's program runs.
+const FIRST_BYTE_SPAN: Span = Span::from_millis(2);
 /// How long a client is connected before it counts as silent, if more clients have an incomplete request.
 const SILENT_MIN: Span = Span::from_millis(100);
 
@@ -153,7 +157,7 @@ impl Worker {
                 return true;
             }
             if !self.search.requests.admits(reactor.now())
-                || self.evict(reactor, false) != Room::Made
+                || self.evict(reactor, false, Span::ZERO) != Room::Made
             {
                 return false;
             }
@@ -174,7 +178,7 @@ impl Worker {
             }
             let takes_servers = self.conns.upstream_count() > self.server_slots()
                 && self.idle_servers() > self.returning_slots();
-            match self.evict(reactor, takes_servers) {
+            match self.evict(reactor, takes_servers, FIRST_BYTE_SPAN) {
                 Room::Made if shortage != Shortage::Slots => return Room::Made,
                 Room::Made if self.has_room_for_client(reactor) => return Room::Made,
                 Room::Made => {}
@@ -187,11 +191,17 @@ impl Worker {
 
     /// Closes a connection so that one to a server can be opened. Returns whether it did.
     pub(crate) fn make_room_for_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        self.evict(reactor, true) == Room::Made
+        self.evict(reactor, true, Span::ZERO) == Room::Made
     }
 
-    /// Closes the connection whose loss costs least; an idle one to a server only if `takes_servers`.
-    fn evict<R: Reactor>(&mut self, reactor: &mut R, takes_servers: bool) -> Room {
+    /// Closes the connection whose loss costs least; an idle one to a server only if `takes_servers`, and a silent
+    /// client only if it has been connected for `silent_min`.
+    fn evict<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        takes_servers: bool,
+        silent_min: Span,
+    ) -> Room {
         if takes_servers && self.evict_idle_server(reactor) {
             return Room::Made;
         }
@@ -201,9 +211,14 @@ impl Worker {
         }
         let unfinished = self.conns.oldest_unfinished();
         let silent = self.conns.oldest_silent();
+        let silent_min = match self.conns.most_are_unfinished() {
+            true => SILENT_MIN,
+            false => silent_min,
+        };
+        let now = reactor.now();
         if let Some(sock) = silent
-            && (!self.conns.most_are_unfinished()
-                || self.connected_span(reactor, sock) >= SILENT_MIN)
+            && let Some(down) = self.conns.downstream(sock)
+            && down.connected_span(now) >= silent_min
         {
             self.accounts.counters.evicted_silent.add(1);
             self.reset_client(reactor, sock);
@@ -218,20 +233,13 @@ impl Worker {
             self.accounts.counters.evicted_lingering.add(1);
             return Room::Made;
         }
-        // Most clients that were not looked at yet will turn out silent, in a flood of those.
+        // Most clients that arrived just now will turn out silent, in a flood of those.
         let has_silent = self.conns.has_silent();
         let requests_max = if has_silent { BRIEF_REQUESTS_MAX } else { u32::MAX };
         match self.evict_idle_client(reactor, takes_servers, requests_max) {
             Room::None if has_silent => Room::Soon,
             room => room,
         }
-    }
-
-    /// How long a client has been connected that has not sent a byte.
-    fn connected_span<R: Reactor>(&mut self, reactor: &R, sock: SockId) -> Span {
-        let Some(down) = self.conns.downstream(sock) else { return Span::ZERO };
-        let head = self.snapshot.config.listeners[usize::from(down.listener)].timeouts.head;
-        head.saturating_sub(reactor.deadline(sock).since(reactor.now()))
     }
 
     /// Closes the idle server connection that has been idle longest, of the pool with the most.

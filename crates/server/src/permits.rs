@@ -83,7 +83,8 @@ impl Worker {
     }
 
     /// Gives away the permits that other workers asked for and no waiting request of this worker can use, and
-    /// asks for permits if requests wait. Called after the pool's queue was served.
+    /// asks for permits of servers for which requests wait and the worker has none. Called after the pool's queue
+    /// was served.
     pub(crate) fn settle_permits<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         if !pool.permits.is_shared() || !pool.state.is_limited() {
@@ -91,7 +92,8 @@ impl Worker {
         }
         let mut needs = Ask::default();
         let all = (0..pool.state.len()).fold(0, |all, server| all | bit(server));
-        let mut next = pool.queue.front();
+        // A request that waits for room does not wait for a permit.
+        let mut next = if pool.found_no_room { None } else { pool.queue.front() };
         while let Some(id) = next
             && needs.servers != all
         {

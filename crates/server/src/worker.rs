@@ -151,6 +151,10 @@ pub(crate) struct WorkerPool {
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
     /// The pool is in `Worker::short_pools`.
     pub(crate) is_short: bool,
+    /// A request of the pool found no room for a connection since `TIMER_ROOM` last expired or a slot was free.
+    /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
+    /// send a permit to and fro without end.
+    pub(crate) found_no_room: bool,
     /// The requests for this pool in `Worker::held`. `held` takes one only if they and those in `queue` are fewer
     /// than `queue-max`.
     pub(crate) held: usize,
@@ -485,6 +489,7 @@ impl WorkerPool {
             kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
             is_short: false,
+            found_no_room: false,
             held: 0,
             unserved: false,
             permits: Permits::new(0, 1, pool.servers.len()),

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use tidegate_wire::fuzz::{
     fuzz_chunked, fuzz_hpack, fuzz_proxy_header, fuzz_records, fuzz_request, fuzz_response,
+    fuzz_websocket,
 };
 
 fn replay(target: &str, body: fn(&[u8])) {
@@ -35,6 +36,11 @@ fn chunked_corpus_passes() {
 #[test]
 fn proxy_header_corpus_passes() {
     replay("proxy_header", fuzz_proxy_header);
+}
+
+#[test]
+fn websocket_corpus_passes() {
+    replay("websocket", fuzz_websocket);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! passes.
 //! Invariant: the field occurs once in a final response (RFC 6797 section 7.1).
 
-use tidegate_wire::message::{BodyLength, ResponseSink};
+use tidegate_wire::message::{BodyLength, Field, ResponseSink};
 
 /// The name of the field.
 pub(crate) const HSTS: &str = "Strict-Transport-Security";
@@ -55,6 +55,12 @@ impl<S: ResponseSink> ResponseSink for Hsts<'_, S> {
     fn field(&mut self, name: &str, value: &[u8]) {
         if !self.drops(name) {
             self.sink.field(name, value);
+        }
+    }
+
+    fn received(&mut self, field: &Field<'_>) {
+        if !self.drops(field.name) {
+            self.sink.received(field);
         }
     }
 

@@ -6,7 +6,7 @@
 //! To add a filter on heads (compression, header rewriting, a script):
 //! - Write `filter/NAME.rs`: a struct with the sink `S` behind it and the settings, and `impl<S:
 //!   ResponseSink> ResponseSink` for it. Pass every call on, and change only what the filter is about.
-//!   [`hsts::Hsts`] is the pattern: it drops a field in `field` and adds one in `length`.
+//!   [`hsts::Hsts`] is the pattern: it drops a field in `field` and `received`, and adds one in `length`.
 //! - Decide in `begin` whether the response is concerned: interim responses (1xx) also pass filters.
 //! - A filter that changes the body calls `length(BodyLength::Streamed)` behind it unless it knows the new
 //!   length. It decides before `length` arrives, from the fields so far, and withholds the ones that are no
@@ -20,7 +20,7 @@
 
 pub mod hsts;
 
-use tidegate_wire::message::{BodyLength, ResponseSink};
+use tidegate_wire::message::{BodyLength, Field, ResponseSink};
 
 use hsts::Hsts;
 
@@ -66,6 +66,10 @@ impl<S: ResponseSink> ResponseSink for Filtered<'_, S> {
 
     fn field(&mut self, name: &str, value: &[u8]) {
         each!(self, sink => sink.field(name, value));
+    }
+
+    fn received(&mut self, field: &Field<'_>) {
+        each!(self, sink => sink.received(field));
     }
 
     fn field_u64(&mut self, name: &str, value: u64) {

@@ -9,7 +9,7 @@ use tidegate_config::model::{Config, ServerAddress};
 use tidegate_reactor::kernel::Kernel;
 use tidegate_reactor::{ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
 use tidegate_secure::{TlsLayer, TlsPlan};
-use tidegate_server::counters::Accounts;
+use tidegate_server::counters::{Accounts, HandlerKind};
 use tidegate_server::permits::{PermitMail, PermitPost};
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 
@@ -85,6 +85,11 @@ impl<K: Kernel> Harness<Loop<K>> {
                 });
             }
         }
+    }
+
+    /// How often the worker has handled mail.
+    pub fn mails(&self) -> u64 {
+        self.accounts.handlers[HandlerKind::Mail as usize].calls.load()
     }
 
     /// What the worker still holds, or counted as a bug. To be called when nothing is connected.

@@ -106,6 +106,32 @@ fn silent_clients_do_not_displace_others() {
 }
 
 #[test]
+fn clients_have_time_for_their_first_byte_among_silent_ones() {
+    scene().socks_max(SLOTS).run(|stage| {
+        let kept: Vec<SimPeer> = (0..SLOTS - SLOTS / 8 - 4).map(|_| stage.dial()).collect();
+        for _ in 0..REQUESTS_OF_A_REGULAR {
+            ask_all(stage, &kept);
+        }
+        for _ in 0..STEPS {
+            let new = stage.dial();
+            let attackers: Vec<SimPeer> = (0..ATTACKERS).map(|_| stage.dial()).collect();
+            for _ in 0..3 {
+                stage.net.advance_by(Span::from_micros(500));
+                stage.turn();
+            }
+            new.send(HELLO);
+            assert!(stage.receive_until(&new, "hello").starts_with("HTTP/1.1 200 "));
+            stage.pass(Span::from_millis(20));
+            // The next newcomer does not wait behind them.
+            attackers.iter().for_each(SimPeer::reset);
+            stage.pass(Span::from_millis(20));
+            ask_all(stage, &kept);
+        }
+        assert!(stage.counters().evicted_silent.load() > 0);
+    });
+}
+
+#[test]
 fn requests_in_parts_are_served_among_silent_clients() {
     flood(scene(), |stage, attackers| {
         let new = stage.dial();
@@ -151,6 +177,23 @@ fn clients_in_a_tls_handshake_do_not_displace_others() {
         }
         if attackers.len() > ATTACKERS {
             assert!(stage.counters().evicted_unfinished.load() > 0);
+        }
+    });
+}
+
+#[test]
+fn silent_clients_of_a_tls_listener_do_not_displace_others() {
+    let keys = Keys::new(1, Version::Tls13);
+    // The timeout of a handshake is longer than that of a head.
+    let listener =
+        "[[listener]]\nname = \"tls\"\nbind = \"10.0.0.1:443\"\ntimeouts = { head = \"1s\" }";
+    let plan = keys.plan_of_listeners(&[false, true], &[false], &[1]);
+    flood(scene().listener(listener).tls(plan), |stage, attackers| {
+        for _ in 0..ATTACKERS {
+            attackers.push(stage.net.dial(&stage.harness.bound[1]).expect("the worker listens"));
+        }
+        if attackers.len() > ATTACKERS {
+            assert!(stage.counters().evicted_silent.load() > 0);
         }
     });
 }

@@ -13,6 +13,7 @@ mod origin;
 #[allow(dead_code, reason = "shared by several tests, each of which uses a part")]
 #[path = "../peer/mod.rs"]
 mod peer;
+mod permits;
 mod plan;
 mod progress;
 mod proxy_header;
@@ -33,11 +34,13 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 2] = [
+const REGRESSION_SEEDS: [u64; 3] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run was failed after 1200 s, before the response was complete.
     8_001_739,
+    // Two workers without room for a connection sent a permit to and fro thousands of times in a second.
+    2677,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;

@@ -1,6 +1,6 @@
 //! One run: workers, origins and clients on one simulated network, until all have ended or the run is stuck.
 //! In: a seed, and for canaries the lie that origins tell. Out: the oracle, or the first violation.
-//! Limits: those of `Progress`.
+//! Limits: those of `Progress`; `MAILS_MAX` and `MAILS_PER_SECOND_MAX`.
 //! Invariant: after the run no worker holds anything.
 
 use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
@@ -16,6 +16,10 @@ use crate::plan::{LISTEN, Plan};
 use crate::progress::Progress;
 use crate::secured::Keys;
 
+/// Calls of the handler of mail, in all workers: a number for the requests of a run, and for each second the mail
+/// of workers that have no room for a connection. Runs have far fewer, and workers in a loop far more.
+const MAILS_MAX: u64 = 1000;
+const MAILS_PER_SECOND_MAX: u64 = 1000;
 /// Turns in which workers answer each other's mail before the clock advances.
 const MAIL_TURNS_MAX: usize = 8;
 /// Received bytes that one connection may hold: two reads.
@@ -250,6 +254,11 @@ impl Run {
     }
 
     fn check_bounds(&mut self) -> Result<(), String> {
+        let seconds = self.net.now().since(Moment::ZERO).as_secs();
+        let mails: u64 = self.harnesses.iter().map(Harness::mails).sum();
+        if mails > MAILS_MAX + seconds * MAILS_PER_SECOND_MAX {
+            return Err(format!("workers have handled mail {mails} times in {seconds} s"));
+        }
         for harness in &mut self.harnesses {
             let (input, output) = harness.worker.held_bytes_max(&harness.reactor);
             if input > INPUT_BYTES_MAX || output > OUTPUT_BYTES_MAX {

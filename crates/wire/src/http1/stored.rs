@@ -46,7 +46,7 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// The fields, in order. Among them are those of HTTP/1's connections: Connection, TE, Transfer-Encoding
+    /// The fields, in order. Whether one was sensitive is not stored. Among them are those of HTTP/1's connections: Connection, TE, Transfer-Encoding
     /// and Upgrade.
     pub fn fields(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
         let mut rest = self.lines;
@@ -69,11 +69,8 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn split_field(line: &[u8]) -> Option<Field<'_>> {
     let (name, value) = line.split_at_checked(memchr(b':', line)?)?;
     let name = from_utf8(name).ok().filter(|name| !name.is_empty())?;
-    Some(Field {
-        id: FieldName::classify(name.as_bytes()),
-        name,
-        value: value.strip_prefix(b": ")?,
-    })
+    let (id, value) = (FieldName::classify(name.as_bytes()), value.strip_prefix(b": ")?);
+    Some(Field { id, name, value, is_sensitive: false })
 }
 
 #[cfg(test)]

@@ -1,6 +1,36 @@
-//! HTTP/2 (RFC 9113): header compression.
-//! In: header blocks and fields. Out: fields and header blocks, or a `Fault`.
-//! Never: allocates per field, or trusts a length that the peer states.
-//! Limits: those of each codec, stated in its module.
+//! HTTP/2 for both roles (RFC 9113, RFC 7541, RFC 8441, RFC 9218): a connection with its streams.
+//! In: received bytes, heads and data to send, the time. Out: `Event`s that borrow from the input, encoded
+//! frames, or a `Fault`.
+//! Never: guesses about the length of a message, copies the data of a body that it receives, or keeps memory
+//! for an idle connection that has a use elsewhere.
+//! Limits: `bounds`, `flood`, `Config`.
+//! Invariant: how the input is split into pieces changes neither the messages nor the fault.
 
+pub mod bounds;
+mod connection;
+mod dispatch;
+mod fault;
+pub mod flood;
+mod flow;
+pub mod frame;
+mod head;
 pub mod hpack;
+mod priority;
+mod queue;
+mod reader;
+mod receive;
+mod send;
+mod settings;
+mod stream;
+mod table;
+mod writer;
+
+pub use connection::{Config, Connection, Role};
+pub use fault::{Blame, ErrorCode, Fault, FaultKind, Scope};
+pub use head::{Request, Scratch};
+pub use priority::Priority;
+pub use receive::{Event, ResetCause};
+pub use send::{OpenFault, RequestLine};
+pub use settings::Settings;
+pub use stream::StreamState;
+pub use writer::FieldWriter;

@@ -1,15 +1,13 @@
 //! Header fields: the names that Tidegate acts on, and views of the fields of one head.
-//! In: names and values from the tokenizer of HTTP/1, or one by one from the decoder of another protocol.
-//! Out: `Field`s, each classified once.
+//! In: names and values from the tokenizer of HTTP/1, or packed by the decoder of another protocol. Out: `Field`s,
+//! each classified once.
 //! Never: copies or changes a name or a value.
 //! Limits: `HEADER_FIELDS_MAX` fields in a request head, `RESPONSE_FIELDS_MAX` in a response head.
 //! Invariant: classifying a name takes one table look-up; no two names share a slot.
 
 use super::claim::is_alike;
-use super::fault::{Fault, FaultKind};
-use super::syntax::{is_text, is_token, trim_ows};
+use super::syntax::trim_ows;
 use core::mem::MaybeUninit;
-use core::str::from_utf8;
 use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 
 /// One header field.
@@ -21,11 +19,13 @@ pub struct Field<'a> {
     pub name: &'a str,
     /// The value as received, without the whitespace around it.
     pub value: &'a [u8],
+    /// The sender demands that no intermediary puts the field into a compression table (RFC 7541 section
+    /// 7.1.3). Always false in HTTP/1.
+    pub is_sensitive: bool,
 }
 
 /// Storage for the fields of one request head, or of any head with at most `FIELDS` fields, which the
-/// tokenizer of HTTP/1 fills. Keep it on the stack; creating it is almost free. Decoders that get names and
-/// values one by one use a [`FieldList`].
+/// tokenizer of HTTP/1 fills. Keep it on the stack; creating it is almost free.
 pub struct FieldStorage<'b, const FIELDS: usize = HEADER_FIELDS_MAX> {
     /// Storage that the tokenizer writes names and values into.
     pub(crate) headers: [MaybeUninit<httparse::Header<'b>>; FIELDS],
@@ -58,95 +58,63 @@ impl<const FIELDS: usize> Default for FieldStorage<'_, FIELDS> {
     }
 }
 
-/// The fields of one head from a decoder that gets names and values one by one, as that of HTTP/2 does. Keep
-/// it on the stack; creating it writes `FIELDS` empty fields.
-pub struct FieldList<'b, const FIELDS: usize = HEADER_FIELDS_MAX> {
-    /// Names and values; the first `count` are in use.
-    headers: [httparse::Header<'b>; FIELDS],
-    /// The classified names, in the order of the fields.
-    ids: [FieldName; FIELDS],
-    /// The number of fields; at most `FIELDS`.
-    count: usize,
-    /// As `FieldTable::seen`.
-    seen: u64,
-    /// As `FieldTable::repeated`.
-    repeated: u64,
+/// A field of a head that was not received as text: where its name and value are in [`Packed`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackedField {
+    /// The classified name.
+    pub(crate) id: FieldName,
+    /// Where the name begins and ends in `Packed::names`.
+    pub(crate) name: (u32, u32),
+    /// Where the value begins and ends in `Packed::values`.
+    pub(crate) value: (u32, u32),
+    /// As in [`Field`].
+    pub(crate) is_sensitive: bool,
 }
 
-/// The fields of one response head, as a [`FieldList`].
-pub type ResponseFieldList<'b> = FieldList<'b, RESPONSE_FIELDS_MAX>;
-
-impl<'b, const FIELDS: usize> FieldList<'b, FIELDS> {
-    /// Creates an empty list.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            headers: [httparse::EMPTY_HEADER; FIELDS],
-            ids: [FieldName::Other; FIELDS],
-            count: 0,
-            seen: 0,
-            repeated: 0,
-        }
-    }
-
-    /// Appends a field after judging its name and value as HTTP/1 does. The caller judges what only its
-    /// protocol forbids, such as upper case in the names of HTTP/2.
-    ///
-    /// # Errors
-    /// The name is not a token; the value contains a control character, or begins or ends with whitespace;
-    /// the list is full. The message must be rejected.
-    pub fn push(&mut self, name: &'b [u8], value: &'b [u8]) -> Result<(), Fault> {
-        if name.is_empty() {
-            return Err(FaultKind::FieldNameEmpty.into());
-        }
-        if !is_token(name) {
-            return Err(FaultKind::FieldNameInvalid.into());
-        }
-        if !value.iter().all(|&byte| is_text(byte)) {
-            return Err(FaultKind::ControlByte.into());
-        }
-        if trim_ows(value).len() != value.len() {
-            return Err(FaultKind::FieldValuePadded.into());
-        }
-        let (Some(header), Some(id)) =
-            (self.headers.get_mut(self.count), self.ids.get_mut(self.count))
-        else {
-            return Err(FaultKind::TooManyFields.into());
-        };
-        *id = FieldName::classify(name);
-        let name = from_utf8(name).map_err(|_| FaultKind::FieldNameInvalid)?;
-        *header = httparse::Header { name, value };
-        self.repeated |= self.seen & id.bit();
-        self.seen |= id.bit();
-        self.count += 1;
-        Ok(())
-    }
-
-    /// The fields so far.
-    #[must_use]
-    pub fn table(&self) -> FieldTable<'_> {
-        FieldTable {
-            headers: self.headers.get(..self.count).unwrap_or_default(),
-            ids: self.ids.get(..self.count).unwrap_or_default(),
-            seen: self.seen,
-            repeated: self.repeated,
-        }
-    }
+/// The fields of a head that was not received as text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packed<'a> {
+    /// The fields, in order.
+    pub(crate) fields: &'a [PackedField],
+    /// The names that the fields refer to.
+    pub(crate) names: &'a str,
+    /// The values that the fields refer to.
+    pub(crate) values: &'a [u8],
 }
 
-impl<const FIELDS: usize> Default for FieldList<'_, FIELDS> {
-    fn default() -> Self {
-        Self::new()
+impl<'a> Packed<'a> {
+    /// The name and value of `field`.
+    #[inline]
+    fn unpack(&self, field: &PackedField) -> Field<'a> {
+        let (name, value) = (field.name, field.value);
+        Field {
+            id: field.id,
+            name: self.names.get(name.0 as usize..name.1 as usize).unwrap_or_default(),
+            value: self.values.get(value.0 as usize..value.1 as usize).unwrap_or_default(),
+            is_sensitive: field.is_sensitive,
+        }
     }
 }
 
 /// An iterator over the fields of one head, in order.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
-    pairs: core::iter::Zip<
-        core::slice::Iter<'a, httparse::Header<'a>>,
-        core::slice::Iter<'a, FieldName>,
-    >,
+    /// The fields that are left.
+    source: Source<'a>,
+}
+
+/// Where the fields of a head are.
+#[derive(Clone, Debug)]
+enum Source<'a> {
+    /// In the text of a head.
+    Text(
+        core::iter::Zip<
+            core::slice::Iter<'a, httparse::Header<'a>>,
+            core::slice::Iter<'a, FieldName>,
+        >,
+    ),
+    /// Decoded from another form.
+    Packed(Packed<'a>),
 }
 
 impl<'a> Iterator for Fields<'a> {
@@ -154,11 +122,24 @@ impl<'a> Iterator for Fields<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Field<'a>> {
-        self.pairs.next().map(|(header, &id)| Field { id, name: header.name, value: header.value })
+        match &mut self.source {
+            Source::Text(pairs) => {
+                let (header, &id) = pairs.next()?;
+                Some(Field { id, name: header.name, value: header.value, is_sensitive: false })
+            }
+            Source::Packed(packed) => {
+                let (first, rest) = packed.fields.split_first()?;
+                packed.fields = rest;
+                Some(packed.unpack(first))
+            }
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.pairs.size_hint()
+        match &self.source {
+            Source::Text(pairs) => pairs.size_hint(),
+            Source::Packed(packed) => (packed.fields.len(), Some(packed.fields.len())),
+        }
     }
 }
 
@@ -166,11 +147,13 @@ impl ExactSizeIterator for Fields<'_> {}
 
 /// The fields of one head with their names classified.
 #[derive(Clone, Copy, Debug)]
-pub struct FieldTable<'a> {
-    /// Names and values, in order.
+pub(crate) struct FieldTable<'a> {
+    /// Names and values of a head received as text, in order; empty for any other head.
     headers: &'a [httparse::Header<'a>],
     /// The classified names, in the order of `headers`.
     ids: &'a [FieldName],
+    /// The fields of a head that was not received as text.
+    packed: Option<Packed<'a>>,
     /// Bit `id` is set if at least one field has this name.
     seen: u64,
     /// Bit `id` is set if more than one field has this name.
@@ -188,12 +171,27 @@ impl<'a> FieldTable<'a> {
             repeated |= seen & bit;
             seen |= bit;
         }
-        Self { headers, ids, seen, repeated }
+        Self { headers, ids, packed: None, seen, repeated }
+    }
+
+    /// The table of a head that was not received as text.
+    pub(crate) fn of_packed(packed: Packed<'a>) -> Self {
+        let (mut seen, mut repeated) = (0_u64, 0_u64);
+        for field in packed.fields {
+            let bit = field.id.bit();
+            repeated |= seen & bit;
+            seen |= bit;
+        }
+        Self { headers: &[], ids: &[], packed: Some(packed), seen, repeated }
     }
 
     #[inline]
     pub(crate) fn iter(&self) -> Fields<'a> {
-        Fields { pairs: self.headers.iter().zip(self.ids.iter()) }
+        let source = match self.packed {
+            None => Source::Text(self.headers.iter().zip(self.ids.iter())),
+            Some(packed) => Source::Packed(packed),
+        };
+        Fields { source }
     }
 
     #[inline]
@@ -450,33 +448,5 @@ mod tests {
         for name in ["", "a", "x-other", "content_type", "content.length", "content_lengthh"] {
             assert_eq!(FieldName::classify(name.as_bytes()), FieldName::Other, "{name}");
         }
-    }
-
-    #[test]
-    fn pushed_fields_are_judged_and_classified() {
-        let mut list: FieldList<'_, 3> = FieldList::new();
-        for (name, value, wanted) in [
-            (&b""[..], &b"a"[..], FaultKind::FieldNameEmpty),
-            (b":path", b"a", FaultKind::FieldNameInvalid),
-            (b"a b", b"a", FaultKind::FieldNameInvalid),
-            ("\u{e9}".as_bytes(), b"a", FaultKind::FieldNameInvalid),
-            (b"a", b"a\r\nb", FaultKind::ControlByte),
-            (b"a", b"\0", FaultKind::ControlByte),
-            (b"a", b" b", FaultKind::FieldValuePadded),
-            (b"a", b"b\t", FaultKind::FieldValuePadded),
-        ] {
-            assert_eq!(list.push(name, value), Err(wanted.into()), "{name:?}");
-        }
-        for (name, value) in [(&b"host"[..], &b"h"[..]), (b"x-a", b""), (b"Host", b"\xe9 b")] {
-            assert_eq!(list.push(name, value), Ok(()));
-        }
-        assert_eq!(list.push(b"a", b"b"), Err(FaultKind::TooManyFields.into()));
-        let table = list.table();
-        let ids: Vec<FieldName> = table.iter().map(|field| field.id).collect();
-        assert_eq!(ids, [FieldName::Host, FieldName::Other, FieldName::Host]);
-        assert!(table.has(FieldName::Host) && table.is_repeated(FieldName::Host));
-        assert!(!table.has(FieldName::Via));
-        assert_eq!(table.find(FieldName::Host), Some(&b"h"[..]));
-        assert_eq!(table.find_named("x-a"), Some(&b""[..]));
     }
 }

@@ -1,6 +1,6 @@
 //! Messages without a protocol: heads, fields, methods, targets, lengths, and where the head of a response
 //! goes.
-//! In: the parts of a message from the decoder of a carrier (`http1`, or one of HTTP/2). Out: `RequestHead`,
+//! In: the parts of a message from the decoder of a carrier (`http1`, `http2`). Out: `RequestHead`,
 //! `ResponseHead`, `Fault`; calls of a `ResponseSink`.
 //! Never: reads or writes the bytes of a protocol; knows a connection.
 //! Invariant: what is judged here (names, values, targets, hosts, lengths) has one judgement for all
@@ -24,14 +24,11 @@ mod version;
 pub use claim::{CERTIFICATE_CLAIM, FORWARDING_CLAIM, fold, is_alike, is_claim};
 pub use date::DateField;
 pub use fault::{Fault, FaultKind};
-pub use field::{
-    Field, FieldList, FieldName, FieldStorage, FieldTable, Fields, ResponseFieldList,
-    ResponseStorage,
-};
+pub use field::{Field, FieldName, FieldStorage, Fields, ResponseStorage};
 pub use length::{BodyLength, RequestKind};
 pub use method::Method;
-pub use request::{RequestHead, RequestParts};
-pub use response::{ResponseHead, ResponseParts};
+pub use request::RequestHead;
+pub use response::ResponseHead;
 pub use sink::ResponseSink;
 pub use status::reason_phrase;
 pub use target::TargetForm;

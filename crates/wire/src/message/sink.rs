@@ -4,14 +4,14 @@
 //!
 //! The calls for one response, in this order:
 //! 1. `begin`;
-//! 2. `field`, `field_u64`, `field_with` any number of times, and among them `length` once, unless the
+//! 2. `field`, `received`, `field_u64`, `field_with` any number of times, and among them `length` once, unless the
 //!    response is an interim one;
 //! 3. `switch` for a 101 or a 426;
 //! 4. `end`;
 //! 5. `content`, only if the response is one of the proxy itself and `length` was `Length` of more than 0;
 //!    otherwise the body follows in another way, as `length` stated it.
 
-use crate::message::BodyLength;
+use crate::message::{BodyLength, Field};
 
 /// Takes the head of one response. Names come in any case; a carrier that needs lower case converts them.
 pub trait ResponseSink {
@@ -19,8 +19,14 @@ pub trait ResponseSink {
     /// of the status, if it has reason phrases at all.
     fn begin(&mut self, status: u16, reason: &str);
 
-    /// Adds a field. Its name and value have been judged (see `FieldList::push`).
+    /// Adds a field. Its name is a token, and its value has been judged.
     fn field(&mut self, name: &str, value: &[u8]);
+
+    /// Adds a field of another message. A carrier that compresses fields obeys `is_sensitive`.
+    #[inline]
+    fn received(&mut self, field: &Field<'_>) {
+        self.field(field.name, field.value);
+    }
 
     /// Adds a field whose value is a decimal number.
     #[inline]
@@ -64,6 +70,11 @@ impl<S: ResponseSink> ResponseSink for &mut S {
     #[inline]
     fn field(&mut self, name: &str, value: &[u8]) {
         (**self).field(name, value);
+    }
+
+    #[inline]
+    fn received(&mut self, field: &Field<'_>) {
+        (**self).received(field);
     }
 
     #[inline]

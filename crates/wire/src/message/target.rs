@@ -57,15 +57,6 @@ impl<'a> Target<'a> {
         Ok(Self { form: TargetForm::Asterisk, path: "*", query: None, authority: None })
     }
 
-    /// Parses `:path` of HTTP/2 (RFC 9113 section 8.3.1): origin form or `*`. The absolute form does not
-    /// exist there, because `:authority` is separate.
-    pub(crate) fn parse_path(method: &Method<'_>, path: &'a str) -> Result<Self, FaultKind> {
-        if matches!(method, Method::Connect) || !(path.starts_with('/') || path == "*") {
-            return Err(FaultKind::TargetFormInvalid);
-        }
-        Self::parse(method, path)
-    }
-
     /// Parses `host:port`; the port is required (RFC 9110 section 9.3.6).
     #[cold]
     fn parse_authority_form(target: &'a str) -> Result<Self, FaultKind> {

@@ -6,7 +6,7 @@
 //! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). The queue of first requests takes one
 //! only if fewer than `queue-max` of its pool wait in both; it takes no place from clients that return.
 //! Invariant: a pool whose `is_short` is set is in `short_pools` once. `TIMER_ROOM` is set while anything waits
-//! here.
+//! here, or `found_no_room` of a pool is set.
 
 use tidegate_base::{Id, Span};
 use tidegate_reactor::{Reactor, Shortage};
@@ -28,11 +28,19 @@ impl Worker {
     ) {
         self.short_of_others |= shortage != Shortage::Slots;
         let pool = &mut self.pools[usize::from(pool_index)];
-        if pool.queue.is_empty() || core::mem::replace(&mut pool.is_short, true) {
+        if pool.queue.is_empty() {
             return;
         }
-        self.short_pools.push_back(pool_index);
+        pool.found_no_room = true;
+        self.add_short_pool(pool_index);
         self.set_room_timer(reactor);
+    }
+
+    /// Puts the pool into `short_pools`, unless it is there.
+    fn add_short_pool(&mut self, pool_index: u16) {
+        if !core::mem::replace(&mut self.pools[usize::from(pool_index)].is_short, true) {
+            self.short_pools.push_back(pool_index);
+        }
     }
 
     /// Picks a server for a request that was not sent before, or lets it wait if it is the first one of its
@@ -91,6 +99,7 @@ impl Worker {
         let free = !self.short_of_others && reactor.sock_count() < self.slots_max();
         if free && let Some(pool) = self.short_pools.pop_front() {
             self.pools[usize::from(pool)].is_short = false;
+            self.pools[usize::from(pool)].found_no_room = false;
             self.serve_queue(reactor, pool);
             return true;
         }
@@ -114,10 +123,15 @@ impl Worker {
     }
 
     /// Serves the queues of all pools that wait for room: connections may be quiet for long enough to be closed
-    /// for them, or another shortage may have ended.
+    /// for them, or another shortage may have ended. The pools may ask for permits again.
     pub(crate) fn retry_short_pools<R: Reactor>(&mut self, reactor: &mut R) {
         self.room_timer_set = false;
         self.short_of_others = false;
+        for pool in 0..self.pools.len() {
+            if core::mem::take(&mut self.pools[pool].found_no_room) {
+                self.add_short_pool(pool as u16);
+            }
+        }
         for _ in 0..self.short_pools.len() {
             let Some(pool) = self.short_pools.pop_front() else { break };
             self.pools[usize::from(pool)].is_short = false;

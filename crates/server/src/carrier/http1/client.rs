@@ -130,6 +130,7 @@ impl Worker {
                 scheme,
                 self.snapshot.hsts.of_listener(usize::from(listener), scheme),
                 state,
+                reactor.now(),
             ),
         );
         // The first head is subject to the head timeout. The idle timeout applies only after it.

@@ -6,8 +6,8 @@
 
 use super::table::Table;
 use super::{
-    FIELD_OVERHEAD_BYTES, Fault, Field, OVERRUN_FACTOR, TABLE_BYTES_INITIAL, TABLE_BYTES_MAX,
-    huffman, integer, static_table,
+    FIELD_OVERHEAD_BYTES, Fault, Field, HUFFMAN, INDEXED, INSERTED, NEVER_INDEXED, OVERRUN_FACTOR,
+    SIZE_UPDATE, TABLE_BYTES_INITIAL, TABLE_BYTES_MAX, huffman, integer, static_table,
 };
 use core::ops::ControlFlow;
 
@@ -271,15 +271,6 @@ impl Default for Decoder {
         Self::new()
     }
 }
-
-/// First bytes of the representations (RFC 7541 section 6): each kind begins at one of these values.
-const INDEXED: u8 = 0x80;
-const INSERTED: u8 = 0x40;
-const SIZE_UPDATE: u8 = 0x20;
-const NEVER_INDEXED: u8 = 0x10;
-
-/// The flag of a string that is Huffman-coded.
-const HUFFMAN: u8 = 0x80;
 
 /// The name and the value at `index` of both tables.
 #[inline]

@@ -11,7 +11,8 @@
 
 use super::table::Table;
 use super::{
-    FIELD_OVERHEAD_BYTES, TABLE_BYTES_INITIAL, TABLE_BYTES_MAX, huffman, integer, static_table,
+    FIELD_OVERHEAD_BYTES, HUFFMAN, INDEXED, INSERTED, NEVER_INDEXED, NOT_INDEXED, SIZE_UPDATE,
+    TABLE_BYTES_INITIAL, TABLE_BYTES_MAX, huffman, integer, static_table,
 };
 
 /// Bits of the hash that choose a bucket.
@@ -259,15 +260,6 @@ impl BlockEncoder<'_> {
 /// The first index of the dynamic table.
 const DYNAMIC_FIRST: usize = static_table::LENGTH + 1;
 
-/// First bytes of the representations (RFC 7541 section 6).
-const INDEXED: u8 = 0x80;
-const INSERTED: u8 = 0x40;
-const SIZE_UPDATE: u8 = 0x20;
-const NEVER_INDEXED: u8 = 0x10;
-const NOT_INDEXED: u8 = 0x00;
-/// The flag of a string that is Huffman-coded.
-const HUFFMAN: u8 = 0x80;
-
 /// Whether RFC 7541 section 7.1 advises against indexing a field. All names that matter are in the static
 /// table.
 #[inline]
@@ -308,9 +300,11 @@ const fn read_bucket(buckets: &[u8; BUCKETS_BYTES], hash: u32) -> u16 {
     u16::from_le_bytes([buckets[at], buckets[at + 1]])
 }
 
-/// A hash of a value: of its ends and its middle. Dates and identifiers differ there.
+/// A hash of a value: of its ends and its middle. Dates and identifiers differ there. It is not 0 for an empty
+/// value, so that a field and its name have different hashes.
 fn hash_value(value: &[u8]) -> u32 {
-    let middle = value.get(value.len() / 2..).unwrap_or_default();
-    let middle = static_table::hash_ends(middle.get(..8).unwrap_or_default());
+    const EMPTY: u32 = 0x9e37_79b9;
+    let middle = value.get(value.len() / 2..).and_then(<[u8]>::first_chunk::<8>);
+    let middle = middle.map_or(EMPTY, |middle| static_table::hash_ends(middle));
     static_table::hash_ends(value).rotate_left(16).wrapping_add(middle.rotate_left(5))
 }

@@ -167,6 +167,7 @@ fn long_code(bits: u64) -> (u16, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn encoded(bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -183,19 +184,26 @@ mod tests {
     }
 
     /// A decoder that reads bit by bit.
-    fn decoded_slowly(code: &[u8]) -> Option<Vec<u8>> {
-        let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);
-        for index in 0..8 * code.len() {
-            bits = bits << 1 | u32::from(code[index / 8] >> (7 - index % 8) & 1);
-            count += 1;
-            let is_code =
-                |symbol: &usize| CODES[*symbol].length == count && CODES[*symbol].bits == bits;
-            if let Some(symbol) = (0..256).find(is_code) {
-                out.push(symbol as u8);
-                (bits, count) = (0, 0);
-            }
+    struct Slow(BTreeMap<(u32, u32), u8>);
+
+    impl Slow {
+        fn new() -> Self {
+            let keys = CODES.iter().map(|code| (code.length, code.bits));
+            Self(keys.zip(0..=255).collect())
         }
-        (count < 8 && bits == (1 << count) - 1).then_some(out)
+
+        fn decoded(&self, code: &[u8]) -> Option<Vec<u8>> {
+            let (mut out, mut bits, mut count) = (Vec::new(), 0, 0);
+            for index in 0..8 * code.len() {
+                bits = bits << 1 | u32::from(code[index / 8] >> (7 - index % 8) & 1);
+                count += 1;
+                if let Some(&symbol) = self.0.get(&(count, bits)) {
+                    out.push(symbol);
+                    (bits, count) = (0, 0);
+                }
+            }
+            (count < 8 && bits == (1 << count) - 1).then_some(out)
+        }
     }
 
     #[test]
@@ -221,18 +229,19 @@ mod tests {
 
     #[test]
     fn inputs_of_three_bytes_decode_as_bit_by_bit() {
+        let slow = Slow::new();
         for bits in (0_u32..1 << 24).step_by(61) {
             let code = &bits.to_be_bytes()[1..];
-            assert_eq!(decoded(code), decoded_slowly(code), "{code:?}");
+            assert_eq!(decoded(code), slow.decoded(code), "{code:?}");
         }
     }
 
     #[test]
     fn each_input_of_two_bytes_decodes_as_bit_by_bit_after_a_long_string() {
-        let start = encoded(b"www.example.com");
+        let (slow, start) = (Slow::new(), encoded(b"www.example.com"));
         for bits in 0..=u16::MAX {
             let code = [&start[..], &bits.to_be_bytes()].concat();
-            assert_eq!(decoded(&code), decoded_slowly(&code), "{code:?}");
+            assert_eq!(decoded(&code), slow.decoded(&code), "{code:?}");
         }
     }
 

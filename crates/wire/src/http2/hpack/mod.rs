@@ -37,6 +37,21 @@ pub const FIELD_OVERHEAD_BYTES: usize = 32;
 /// delivering, so that the connection survives one request that is too large.
 pub const OVERRUN_FACTOR: usize = 4;
 
+// The first byte of each representation is at least one of these values, and below the next one (RFC 7541
+// section 6). The remaining bits begin an integer.
+/// An index of a name and a value.
+const INDEXED: u8 = 0x80;
+/// A literal that is inserted into the dynamic table.
+const INSERTED: u8 = 0x40;
+/// A size update of the dynamic table.
+const SIZE_UPDATE: u8 = 0x20;
+/// A literal that must never be inserted.
+const NEVER_INDEXED: u8 = 0x10;
+/// A literal that is not inserted.
+const NOT_INDEXED: u8 = 0x00;
+/// The flag of a string that is Huffman-coded (RFC 7541 section 5.2).
+const HUFFMAN: u8 = 0x80;
+
 /// One header field of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field<'a> {

@@ -1,0 +1,138 @@
+//! Two workers that share the permits of a server while neither has room for a connection to it.
+//! In: requests that wait for room. Out: what each test's name states.
+//! Limits: `MAILS_PER_SECOND_MAX`, one mail in `MAIL_SPAN`.
+
+use tidegate_base::{Address, Moment, Span};
+use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor};
+
+use crate::peer::harness::Harness;
+use crate::stage::{GET, OK, assert_status};
+
+/// Servers on Unix sockets: a shortage of ports, which ends at another server, cannot happen.
+const SERVER: &str = "/run/server.sock";
+const OTHER_SERVER: &str = "/run/other.sock";
+/// A request for the other server.
+const GET_OTHER: &[u8] = b"GET /other HTTP/1.1\r\nHost: a\r\n\r\n";
+/// Room for two clients and a connection to a server.
+const SLOTS: usize = 3;
+/// Both workers ask for permits up to 50 times in a second. Each time, they may get a permit.
+const MAILS_PER_SECOND_MAX: u64 = 2 * 50 * 2;
+
+/// How long a mail takes.
+const MAIL_SPAN: Span = Span::from_micros(10);
+
+/// Two workers of one process.
+struct Process {
+    net: SimNet,
+    workers: Vec<Harness<SimReactor>>,
+}
+
+impl Process {
+    /// `connections_max`: the limit of `SERVER`.
+    fn new(connections_max: u32, seed: u64) -> Self {
+        let text = format!(
+            "[[listener]]\nbind = \"10.0.0.1:80\"\n\
+             [[route]]\npath = \"/other\"\nproxy = \"other\"\n[[route]]\nproxy = \"p\"\n\
+             [pool.other]\nservers = [\"unix:{OTHER_SERVER}\"]\n[pool.p]\nservers = \
+             [{{ address = \"unix:{SERVER}\", connections-max = {connections_max} }}]\n"
+        );
+        let config = match tidegate_config::parse(&text, "the test") {
+            Ok(config) => config,
+            Err(errors) => panic!("{errors}"),
+        };
+        let net = SimNet::new(seed, Faults::none());
+        let worker = |at| Harness::simulated(&net, &config, SLOTS, at);
+        let mut workers: Vec<_> = (0..2).map(worker).collect();
+        Harness::join_all(&mut workers, 100);
+        Self { net, workers }
+    }
+
+    /// Connects two clients to each worker; `None` if the network distributes them in another way.
+    fn dial(&mut self) -> Option<Vec<[SimPeer; 2]>> {
+        let mut clients = vec![Vec::new(), Vec::new()];
+        let address = self.workers[0].bound[0].clone();
+        for _ in 0..4 {
+            let client = self.net.dial(&address).expect("the workers listen");
+            self.pass(Span::from_millis(1), || {});
+            let accepted = |at: usize| self.workers[at].accounts.counters.accepted.load();
+            let at = (0..2).find(|&at| accepted(at) > clients[at].len() as u64)?;
+            clients[at].push(client);
+        }
+        clients.into_iter().map(|clients| clients.try_into().ok()).collect()
+    }
+
+    /// Turns the workers for `span`, as long as there is mail or an event. Calls `step` after each turn. Mail is on
+    /// its way for `MAIL_SPAN`, so that the clock advances even if mail goes to and fro without end.
+    fn pass(&mut self, span: Span, mut step: impl FnMut()) {
+        let end: Moment = self.net.now().after(span);
+        loop {
+            self.workers.iter_mut().for_each(Harness::turn);
+            step();
+            let mail_at = self.net.now().after(MAIL_SPAN);
+            let has_mail = self.workers.iter().any(|worker| worker.worker.has_mail());
+            let next = match has_mail {
+                true => mail_at,
+                false => self.net.next_event_at().unwrap_or(end),
+            };
+            if next > end {
+                return self.net.advance_to(end);
+            }
+            self.net.advance_to(next);
+        }
+    }
+
+    /// How often the workers have handled mail.
+    fn mails(&self) -> u64 {
+        self.workers.iter().map(Harness::mails).sum()
+    }
+}
+
+#[test]
+fn workers_without_room_do_not_send_permits_to_and_fro() {
+    for (connections_max, shortage) in
+        [1, 2, 3, 1000].into_iter().flat_map(|most| [(most, false), (most, true)])
+    {
+        let begun = (0..100).find_map(|seed| {
+            let mut process = Process::new(connections_max, seed);
+            process.dial().map(|clients| (process, clients))
+        });
+        let (mut process, clients) = begun.expect("a seed with two clients at each worker");
+        let serve = |path: &str| process.net.serve(&Address::Unix(path.to_owned()));
+        let [server, other] = [SERVER, OTHER_SERVER].map(|path| serve(path).expect("a free path"));
+        // The other server's connections take the last slots, or connects fail.
+        if shortage {
+            let connect_shortage_ppm = 1_000_000;
+            process.net.set_faults(Faults { connect_shortage_ppm, ..Faults::none() });
+        } else {
+            clients.iter().for_each(|[first, _]| assert!(first.send(GET_OTHER) > 0));
+            process.pass(Span::from_millis(10), || {});
+        }
+        clients.iter().for_each(|[_, second]| assert!(second.send(GET) > 0));
+        process.pass(Span::from_millis(100), || {});
+        let queued: Vec<_> =
+            process.workers.iter().map(|worker| worker.worker.leftovers().queued).collect();
+        assert_eq!(queued, [1, 1], "limit {connections_max}");
+        let before = process.mails();
+        process.pass(Span::from_secs(1), || {});
+        let mails = process.mails() - before;
+        assert!(mails <= MAILS_PER_SECOND_MAX, "limit {connections_max}: {mails} mails");
+        // When the shortage ends, every request is served soon.
+        process.net.set_faults(Faults::none());
+        let mut origins: Vec<SimPeer> = core::iter::from_fn(|| other.accept()).collect();
+        let mut received = [Vec::new(), Vec::new()];
+        process.pass(Span::from_millis(100), || {
+            origins.extend(core::iter::from_fn(|| server.accept()));
+            for origin in &origins {
+                if !origin.receive().is_empty() {
+                    origin.send(OK);
+                }
+            }
+            for ([_, second], bytes) in clients.iter().zip(&mut received) {
+                bytes.extend(second.receive());
+            }
+        });
+        for bytes in &received {
+            assert_status(200, &String::from_utf8_lossy(bytes));
+        }
+    }
+}

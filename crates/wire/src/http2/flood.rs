@@ -1,0 +1,205 @@
+//! Allowances for what a peer may do that costs this side work without serving a request.
+//! In: events of each kind, the time, work done that pays for some of them. Out: whether the allowance is
+//! used up.
+//! Never: charges a frame that a request needs.
+//! Limits: the table `Cost::bounds`: how many at once, and how many more for each second.
+//! Invariant: an allowance never exceeds its bound, however long the connection was idle.
+//!
+//! Resets pay for two attacks: streams opened and reset by the peer (CVE-2023-44487) and resets that the peer
+//! provokes from this side (CVE-2025-8671). Both are charged to one allowance, and each stream that ends in
+//! order gives one back.
+
+use super::fault::FaultKind;
+use tidegate_base::Moment;
+
+/// What is charged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cost {
+    /// A stream was reset by the peer, or by this side because of a fault of the peer.
+    Reset,
+    /// PING that is not an acknowledgement.
+    Ping,
+    /// SETTINGS that is not an acknowledgement.
+    Settings,
+    /// PRIORITY or PRIORITY_UPDATE.
+    Priority,
+    /// DATA without content that does not end its stream, or CONTINUATION without content.
+    Empty,
+    /// WINDOW_UPDATE.
+    WindowUpdate,
+    /// A frame of an unknown type.
+    Unknown,
+    /// A violation that is harmless and otherwise ignored.
+    Glitch,
+    /// A tiny DATA frame sent because the peer's window was tiny. Never a fault: data waits instead.
+    TinySend,
+}
+
+/// How many kinds there are.
+const COSTS: usize = 9;
+
+impl Cost {
+    const ALL: [Self; COSTS] = [
+        Self::Reset,
+        Self::Ping,
+        Self::Settings,
+        Self::Priority,
+        Self::Empty,
+        Self::WindowUpdate,
+        Self::Unknown,
+        Self::Glitch,
+        Self::TinySend,
+    ];
+
+    /// How many are allowed at once, how many more per second, and the fault of a peer that needs more.
+    const fn bounds(self) -> (u16, u16, FaultKind) {
+        match self {
+            Self::Reset => (RESETS_MAX, RESETS_PER_SECOND, FaultKind::ResetFlood),
+            Self::Ping => (PINGS_MAX, PINGS_PER_SECOND, FaultKind::PingFlood),
+            Self::Settings => (SETTINGS_MAX, SETTINGS_PER_SECOND, FaultKind::SettingsFlood),
+            Self::Priority => (PRIORITIES_MAX, PRIORITIES_PER_SECOND, FaultKind::PriorityFlood),
+            Self::Empty => (EMPTY_FRAMES_MAX, EMPTY_FRAMES_PER_SECOND, FaultKind::EmptyFrameFlood),
+            Self::WindowUpdate => {
+                (WINDOW_UPDATES_MAX, WINDOW_UPDATES_PER_SECOND, FaultKind::WindowUpdateFlood)
+            }
+            Self::Unknown => {
+                (UNKNOWN_FRAMES_MAX, UNKNOWN_FRAMES_PER_SECOND, FaultKind::UnknownFrameFlood)
+            }
+            Self::Glitch => (GLITCHES_MAX, GLITCHES_PER_SECOND, FaultKind::GlitchFlood),
+            Self::TinySend => (TINY_SENDS_MAX, TINY_SENDS_PER_SECOND, FaultKind::GlitchFlood),
+        }
+    }
+}
+
+/// Streams reset at once, beyond those that streams in order pay for (CVE-2023-44487, CVE-2025-8671). A
+/// browser that leaves a page resets all its streams: `STREAMS_DEFAULT`.
+pub const RESETS_MAX: u16 = 200;
+/// Further resets per second.
+pub const RESETS_PER_SECOND: u16 = 10;
+/// PING frames at once (CVE-2019-9512).
+pub const PINGS_MAX: u16 = 100;
+/// Further PING frames per second.
+pub const PINGS_PER_SECOND: u16 = 10;
+/// SETTINGS frames at once (CVE-2019-9515).
+pub const SETTINGS_MAX: u16 = 50;
+/// Further SETTINGS frames per second.
+pub const SETTINGS_PER_SECOND: u16 = 5;
+/// PRIORITY and PRIORITY_UPDATE frames at once (CVE-2019-9513). Each request gives some back.
+pub const PRIORITIES_MAX: u16 = 200;
+/// Further ones per second.
+pub const PRIORITIES_PER_SECOND: u16 = 20;
+/// PRIORITY and PRIORITY_UPDATE frames that each request pays for.
+pub const PRIORITIES_PER_REQUEST: u16 = 4;
+/// Empty frames at once (CVE-2019-9518).
+pub const EMPTY_FRAMES_MAX: u16 = 100;
+/// Further empty frames per second.
+pub const EMPTY_FRAMES_PER_SECOND: u16 = 10;
+/// WINDOW_UPDATE frames at once. Each request and each DATA frame that this side sends gives some back.
+pub const WINDOW_UPDATES_MAX: u16 = 1000;
+/// Further ones per second.
+pub const WINDOW_UPDATES_PER_SECOND: u16 = 50;
+/// WINDOW_UPDATE frames that each request and each DATA frame sent pays for: two, as a peer may update the
+/// stream and the connection after each frame.
+pub const WINDOW_UPDATES_PER_FRAME: u16 = 2;
+/// Frames of unknown types at once.
+pub const UNKNOWN_FRAMES_MAX: u16 = 200;
+/// Further ones per second.
+pub const UNKNOWN_FRAMES_PER_SECOND: u16 = 20;
+/// Harmless violations at once; more end the connection.
+pub const GLITCHES_MAX: u16 = 200;
+/// Harmless violations at once from which on the connection ends gracefully.
+pub const GLITCHES_GRACEFUL: u16 = 150;
+/// Harmless violations forgiven per second.
+pub const GLITCHES_PER_SECOND: u16 = 2;
+/// DATA frames below `SEND_BYTES_MIN` that tiny windows of the peer may cause at once.
+pub const TINY_SENDS_MAX: u16 = 100;
+/// Further ones per second.
+pub const TINY_SENDS_PER_SECOND: u16 = 10;
+
+/// The allowances of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowances {
+    /// What is used of each allowance, in the order of `Cost`. At most its bound.
+    used: [u16; COSTS],
+    /// The second up to which time has reduced `used`.
+    second: u64,
+}
+
+impl Allowances {
+    pub(super) const fn new(now: Moment) -> Self {
+        Self { used: [0; COSTS], second: now.as_nanos() / 1_000_000_000 }
+    }
+
+    /// Charges one event.
+    ///
+    /// # Errors
+    /// If its allowance is used up. Nothing is charged then.
+    pub(super) fn charge(&mut self, now: Moment, cost: Cost) -> Result<(), FaultKind> {
+        let (max, _, fault) = cost.bounds();
+        let Some(used) = self.used.get_mut(cost as usize) else { return Ok(()) };
+        if *used < max {
+            *used += 1;
+            return Ok(());
+        }
+        self.forgive(now);
+        match self.used.get_mut(cost as usize) {
+            Some(used) if *used >= max => Err(fault),
+            Some(used) => {
+                *used += 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Gives back `count` events that work has paid for.
+    pub(super) const fn refund(&mut self, cost: Cost, count: u16) {
+        self.used[cost as usize] = self.used[cost as usize].saturating_sub(count);
+    }
+
+    /// How much of an allowance is used.
+    pub(super) fn used(&mut self, now: Moment, cost: Cost) -> u16 {
+        self.forgive(now);
+        self.used[cost as usize]
+    }
+
+    /// Reduces what is used by the time that has passed. Called only if an allowance seems used up.
+    #[cold]
+    fn forgive(&mut self, now: Moment) {
+        let second = now.as_nanos() / 1_000_000_000;
+        let passed = u16::try_from(second.saturating_sub(self.second)).unwrap_or(u16::MAX);
+        self.second = second;
+        for (used, cost) in self.used.iter_mut().zip(Cost::ALL) {
+            let (_, per_second, _) = cost.bounds();
+            *used = used.saturating_sub(per_second.saturating_mul(passed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn each_allowance_ends_at_its_bound_and_recovers_with_time() {
+        for cost in Cost::ALL {
+            let (max, per_second, fault) = cost.bounds();
+            let mut allowances = Allowances::new(at(1_000));
+            for _ in 0..max {
+                assert_eq!(allowances.charge(at(1_000), cost), Ok(()));
+            }
+            assert_eq!(allowances.charge(at(1_000), cost), Err(fault), "{cost:?}");
+            for _ in 0..per_second {
+                assert_eq!(allowances.charge(at(1_001), cost), Ok(()), "{cost:?}");
+            }
+            assert_eq!(allowances.charge(at(1_001), cost), Err(fault), "{cost:?}");
+            allowances.refund(cost, 1);
+            assert_eq!(allowances.charge(at(1_001), cost), Ok(()));
+            assert_eq!(allowances.used(at(100_000), cost), 0);
+        }
+    }
+}

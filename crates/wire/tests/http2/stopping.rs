@@ -1,0 +1,156 @@
+//! The end of a connection: GOAWAY in both directions, limits changed at run time, refused streams.
+
+use crate::bytes::{ACK, END_STREAM, Frames, GET};
+use crate::watch::{Watch, server};
+use tidegate_base::Moment;
+use tidegate_wire::http2::{Config, Connection, ErrorCode, OpenFault, RequestLine, StreamState};
+
+const LAST: u32 = 0x7fff_ffff;
+
+fn begun() -> Watch {
+    let mut watch = server();
+    watch.feed(&Frames::client().0, 1 << 20);
+    watch.sent();
+    watch.events.clear();
+    watch
+}
+
+#[test]
+fn graceful_stop_accepts_what_the_client_sent_before_it_knew() {
+    let mut watch = begun();
+    watch.feed(&Frames::new().get(1).0, 100);
+    watch.connection.stop(&mut watch.out);
+    watch.connection.stop(&mut watch.out);
+    assert_eq!(watch.sent(), [format!("goaway {LAST} NO_ERROR"), "ping".to_owned()]);
+    watch.feed(&Frames::new().get(3).ping(ACK, b"tdgtstop").0, 100);
+    assert_eq!(watch.sent(), ["goaway 3 NO_ERROR"]);
+    watch.feed(
+        &Frames::new().headers(5, 0, &GET).data(5, END_STREAM, b"x").ping(0, b"12345678").0,
+        100,
+    );
+    assert_eq!(watch.sent(), ["ping-ack"], "later streams are ignored, PING is not");
+    assert_eq!(watch.events, ["request 1 GET / end", "request 3 GET / end"]);
+    assert!(!watch.connection.is_finished());
+    for stream in [1, 3] {
+        assert!(watch.connection.send_response(&mut watch.out, stream, 200, true, |_| {}));
+    }
+    assert!(watch.connection.is_finished());
+}
+
+#[test]
+fn compression_stays_in_step_while_later_streams_are_ignored() {
+    let mut watch = begun();
+    watch.connection.stop_now(&mut watch.out);
+    // The ignored request inserts a field; a response to HEADERS is not needed to see that it was decoded.
+    let mut block = crate::bytes::block(&GET);
+    block.extend_from_slice(b"\x40\x01x\x01y");
+    watch.feed(&Frames::new().raw(1, 5, 1, &block).raw(1, 5, 3, b"\xbe").0, 100);
+    assert_eq!(watch.events, Vec::<String>::new());
+    assert!(!watch.feed(&Frames::new().raw(1, 5, 5, b"\xbf").0, 100), "there is only one entry");
+}
+
+#[test]
+fn client_retries_what_the_server_did_not_process() {
+    let mut watch = Watch::client(&["GET", "POST", "GET"]);
+    watch.feed(&Frames::server().goaway(1, 0).headers(1, END_STREAM, &[(":status", "200")]).0, 7);
+    assert_eq!(
+        watch.events,
+        [
+            "settings",
+            "goaway 1 NO_ERROR",
+            "reset 3 gone away",
+            "reset 5 gone away",
+            "response 1 70 200 end"
+        ]
+    );
+    assert!(watch.connection.is_finished() && watch.connection.available_streams() == 0);
+    let line =
+        RequestLine { method: "GET", scheme: "http", authority: "a", path: "/", protocol: None };
+    let refused = watch.connection.send_request(&mut watch.out, 0, &line, true, |_| {});
+    assert_eq!(refused, Err(OpenFault::Ending));
+}
+
+#[test]
+fn streams_max_can_be_lowered_while_streams_are_open() {
+    let mut watch = begun();
+    watch.feed(&Frames::new().get(1).get(3).get(5).0, 100);
+    watch.connection.set_streams_max(&mut watch.out, 2);
+    watch.feed(&Frames::new().settings_ack().settings_ack().get(7).0, 100);
+    assert_eq!(watch.sent(), ["settings", "rst 7 REFUSED_STREAM"]);
+    for stream in [1, 3] {
+        assert!(watch.connection.send_response(&mut watch.out, stream, 200, true, |_| {}));
+    }
+    watch.feed(&Frames::new().get(9).0, 100);
+    assert_eq!(watch.events.last().unwrap(), "request 9 GET / end");
+    assert_eq!(watch.events.iter().filter(|event| event.starts_with("rejected")).count(), 1);
+}
+
+#[test]
+fn client_respects_the_limit_of_the_server() {
+    let config = Config { streams_max: 3, ..Config::client() };
+    let mut watch = Watch::new(config);
+    let line =
+        RequestLine { method: "GET", scheme: "http", authority: "a", path: "/", protocol: None };
+    let open =
+        |watch: &mut Watch| watch.connection.send_request(&mut watch.out, 0, &line, true, |_| {});
+    assert_eq!(watch.connection.available_streams(), 3, "before SETTINGS its own limit applies");
+    assert_eq!(open(&mut watch), Ok(1));
+    watch.feed(&Frames::new().settings(&[(3, 2)]).0, 100);
+    assert_eq!(open(&mut watch), Ok(3));
+    assert_eq!(open(&mut watch), Err(OpenFault::AtLimit));
+    watch.feed(&Frames::new().headers(1, END_STREAM, &[(":status", "200")]).0, 100);
+    assert_eq!(open(&mut watch), Ok(5));
+}
+
+#[test]
+fn early_response_and_reset_without_error_keep_the_response() {
+    let mut watch = Watch::client(&["POST"]);
+    let frames = Frames::server()
+        .headers(1, 0, &[(":status", "413")])
+        .data(1, END_STREAM, b"no")
+        .reset(1, 0);
+    watch.feed(&frames.0, 5);
+    assert_eq!(
+        watch.events,
+        ["settings", "response 1 70 413", "data 1:no end", "reset 1 by peer NO_ERROR"]
+    );
+    let mut watch = begun();
+    watch.feed(&Frames::new().post(1).0, 100);
+    assert!(watch.connection.send_response(&mut watch.out, 1, 413, true, |_| {}));
+    assert_eq!(watch.connection.state(1), StreamState::HalfClosedLocal);
+    assert!(watch.connection.reset(&mut watch.out, 1, ErrorCode::NO_ERROR).is_some());
+    assert_eq!(watch.sent(), ["headers 1 end", "rst 1 NO_ERROR"]);
+    watch.feed(&Frames::new().data(1, END_STREAM, b"late").window(1, 5).0, 100);
+    assert_eq!(watch.sent(), Vec::<String>::new(), "late frames are ignored");
+}
+
+#[test]
+fn responses_without_a_body_end_with_their_head() {
+    for (method, status) in [("HEAD", 200), ("GET", 204), ("GET", 304)] {
+        let mut watch = begun();
+        let fields = [(":method", method), GET[1], GET[2], GET[3]];
+        watch.feed(&Frames::new().headers(1, END_STREAM, &fields).0, 100);
+        assert!(watch.connection.send_response(&mut watch.out, 1, 103, true, |_| {}));
+        assert!(watch.connection.send_response(&mut watch.out, 1, status, false, |_| {}));
+        assert_eq!(watch.sent(), ["headers 1", "headers 1 end"]);
+        assert_eq!(watch.connection.send_data(Moment::ZERO, &mut watch.out, 1, b"x", true), None);
+        assert_eq!(watch.connection.open_streams(), 0);
+    }
+}
+
+#[test]
+fn idle_connection_is_small() {
+    let mut watch = begun();
+    for n in 0..200_u32 {
+        let fields =
+            [&GET[..], &[("user-agent", "something with a usual length"), ("accept", "*/*")]];
+        watch.feed(&Frames::new().headers(2 * n + 1, END_STREAM, &fields.concat()).0, 13);
+        assert!(watch.connection.send_response(&mut watch.out, 2 * n + 1, 200, true, |fields| {
+            fields.field("Server", b"tidegate");
+        }));
+        watch.out.clear();
+    }
+    watch.connection.shrink();
+    assert!(watch.connection.held_bytes() <= 2_048, "{}", watch.connection.held_bytes());
+    assert!(size_of::<Connection>() <= 768, "{}", size_of::<Connection>());
+}
