@@ -96,7 +96,7 @@ impl Synthetic {
     /// 9.3.2, 15.3.5, 15.3.6, 15.4.5).
     #[must_use]
     pub fn body_length(&self, is_head: bool) -> BodyLength {
-        if is_head || !self.has_content() {
+        if !self.has_body(is_head) {
             BodyLength::None
         } else if self.chunked {
             BodyLength::Streamed
@@ -107,6 +107,18 @@ impl Synthetic {
         }
     }
 
+    /// Whether the response has a body.
+    #[must_use]
+    pub const fn has_body(&self, is_head: bool) -> bool {
+        !is_head && self.has_content()
+    }
+
+    /// Whether the head states the length of the body.
+    #[must_use]
+    pub const fn states_length(&self) -> bool {
+        !self.chunked && self.length_known
+    }
+
     /// Whether the URL orders the connection to close after the response. `K=1` cannot keep a connection that
     /// must be closed.
     #[must_use]
@@ -114,7 +126,7 @@ impl Synthetic {
         self.keep_alive == Some(false)
     }
 
-    fn has_content(&self) -> bool {
+    const fn has_content(&self) -> bool {
         !matches!(self.status, 204 | 205 | 304)
     }
 }

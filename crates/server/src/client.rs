@@ -22,7 +22,8 @@ use tidegate_wire::proxy_protocol::{
 };
 use tidegate_wire::tls::{PeerIdentity, TlsSession, common_name_text, openssl_cipher_name};
 
-use crate::connection::{Downstream, DownstreamState};
+use crate::carrier::http1::client::Phase;
+use crate::connection::Downstream;
 use crate::worker::Worker;
 
 /// Facts about a client. Most clients have none, and no memory is allocated for them.
@@ -179,12 +180,12 @@ impl Worker {
             Ok(None) => 0,
             Ok(Some(header_bytes)) => {
                 if let Some(down) = self.conns.downstream(sock) {
-                    down.state = DownstreamState::ExpectHead;
+                    down.http1().phase = Phase::NEXT_HEAD;
                 }
                 header_bytes
             }
             Err(Refused) => {
-                self.close_downstream(reactor, sock);
+                self.close_client(reactor, sock);
                 bytes.len()
             }
         }
@@ -214,7 +215,6 @@ impl Worker {
     fn apply_proxy_header(&mut self, sock: SockId, header: &Header<'_>) {
         self.accounts.counters.proxy_headers.add(1);
         let sends_headers = self.snapshot.sends_proxy_headers;
-        let hsts = &self.snapshot.hsts;
         let Some(down) = self.conns.downstream(sock) else { return };
         match header.endpoints {
             // The addresses of the connection itself are the client's.
@@ -235,7 +235,6 @@ impl Worker {
         // The sender may also forward the TLS facts of a client whose TLS session ends at this listener.
         let Some(tls) = tls_extension.filter(|tls| tls.in_use) else { return };
         down.scheme = Scheme::Https;
-        down.hsts = hsts.of_listener(usize::from(down.listener), Scheme::Https);
         let facts = facts_of(down);
         facts.secured_in_front = true;
         facts.certificate = Certificate::verified_in_front(&tls);

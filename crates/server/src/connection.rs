@@ -7,14 +7,12 @@
 //! memory.
 
 use tidegate_base::{Id, Moment, Span};
-use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
-use tidegate_wire::http1::{BodyDecoder, HeadDecoder};
 
 use crate::action::proxy::exchange::Exchange;
-use crate::action::synthetic::SyntheticResponse;
-use crate::buffers::Input;
+use crate::carrier::http1::client::{Http1Client, Phase};
+use crate::carrier::http1::server::Http1Server;
 use crate::client::ClientFacts;
 
 /// A connection towards a client.
@@ -26,17 +24,8 @@ pub(crate) struct Downstream {
     /// The scheme of the client's connection: to this process, or to a proxy in front that sent it in a PROXY
     /// header.
     pub(crate) scheme: Scheme,
-    /// The Strict-Transport-Security value for the response to the current request. Set for each request.
-    pub(crate) hsts: PolicyId,
     /// The client has sent a byte. Decides in which list of newcomers it is.
     spoke: bool,
-    /// Part of a request head is in `input`, and the head timeout is running. False in every other state.
-    pub(crate) head_started: bool,
-    /// The client does not read its responses fast enough. No further request is decoded until the output has
-    /// drained. The deadline is the next look at the output (`next_look`), except in a tunnel.
-    pub(crate) blocked: bool,
-    /// The client has ended its direction of the connection.
-    pub(crate) finished: bool,
     /// Requests decoded on this connection, the current one included. A client with 0 is a newcomer.
     pub(crate) requests: u32,
     /// The index of the newcomer after this one in its list, or `NO_SLOT`. Meaningless after the first
@@ -44,14 +33,22 @@ pub(crate) struct Downstream {
     newer: u32,
     /// When the connection was accepted, in microseconds of the reactor's clock, modulo 2^32.
     accepted_us: u32,
-    /// Decodes the next request head. Reset after each head.
-    pub(crate) decoder: HeadDecoder,
-    /// Bytes received but not processed yet. Empty (and without a buffer) while the connection is idle.
-    pub(crate) input: Input,
     /// Further facts about the client; `None` for most clients.
     pub(crate) facts: Option<Box<ClientFacts>>,
-    /// What the connection expects next.
-    pub(crate) state: DownstreamState,
+    /// The protocol that the client speaks, and its state.
+    pub(crate) carrier: ClientCarrier,
+}
+
+/// The protocol of a client connection.
+pub(crate) enum ClientCarrier {
+    /// HTTP/1.0 and HTTP/1.1.
+    Http1(Http1Client),
+}
+
+/// The protocol of a connection to a server.
+pub(crate) enum ServerCarrier {
+    /// HTTP/1.1.
+    Http1(Http1Server),
 }
 
 impl Downstream {
@@ -60,26 +57,19 @@ impl Downstream {
         peer: Peer,
         listener: u16,
         scheme: Scheme,
-        hsts: PolicyId,
-        state: DownstreamState,
+        carrier: ClientCarrier,
         now: Moment,
     ) -> Self {
         Self {
             peer,
             listener,
             scheme,
-            hsts,
             spoke: false,
-            head_started: false,
-            blocked: false,
-            finished: false,
             requests: 0,
             newer: NO_SLOT,
             accepted_us: micros(now),
-            decoder: HeadDecoder::default(),
-            input: Input::default(),
             facts: None,
-            state,
+            carrier,
         }
     }
 
@@ -88,39 +78,46 @@ impl Downstream {
         Span::from_micros(u64::from(micros(now).wrapping_sub(self.accepted_us)))
     }
 
-    /// Whether decoding is suspended until the client reads its responses. The body of a proxied request is
-    /// still forwarded, because a client may read the response only after it has sent the whole request. The
-    /// two directions of a tunnel are independent, too.
+    /// The HTTP/1 state.
+    pub(crate) fn http1(&mut self) -> &mut Http1Client {
+        let ClientCarrier::Http1(http1) = &mut self.carrier;
+        http1
+    }
+
+    /// Whether decoding is suspended until the client reads its responses.
     pub(crate) fn is_held(&self) -> bool {
-        self.blocked
-            && !matches!(self.state, DownstreamState::Exchange(_) | DownstreamState::Tunnel(_))
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        http1.is_held()
     }
 
     /// Whether the client has received all its responses, at least one, and has not sent another complete
     /// head.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state, DownstreamState::ExpectHead) && self.requests > 0 && !self.blocked
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        matches!(http1.phase, Phase::Head { .. }) && self.requests > 0 && !http1.blocked
+    }
+
+    /// Whether the client has sent nothing of a request.
+    pub(crate) fn has_nothing_under_way(&self) -> bool {
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        matches!(http1.phase, Phase::ProxyHeader | Phase::Head { .. }) && http1.input.is_empty()
+    }
+
+    /// Whether a part of the next head has arrived.
+    pub(crate) fn has_started_head(&self) -> bool {
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        matches!(http1.phase, Phase::Head { is_started: true })
+    }
+
+    /// Bytes received but not processed yet.
+    pub(crate) fn held_input_bytes(&self) -> usize {
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        http1.input.len()
     }
 }
 
 fn micros(at: Moment) -> u32 {
     (at.as_nanos() / 1000) as u32
-}
-
-/// What a downstream connection expects next.
-pub(crate) enum DownstreamState {
-    /// The PROXY header, before anything else.
-    ExpectProxyHeader,
-    /// The head of the next request.
-    ExpectHead,
-    /// The rest of an unwanted body, up to `left` bytes of it, and then the next head.
-    ExpectDiscard { body: BodyDecoder, left: u64 },
-    /// The response of a server, and the rest of the request body until it is complete.
-    Exchange(Id<Exchange>),
-    /// A synthetic response, and the request body until it is complete.
-    Synthetic(Id<SyntheticResponse>),
-    /// Bytes for the server at the other end of a tunnel.
-    Tunnel(Id<Exchange>),
 }
 
 /// A connection towards a server.
@@ -139,10 +136,35 @@ pub(crate) struct Upstream {
     /// The downstream connection that this idle connection is kept for, if it serves one client only.
     /// `SockId::NONE` while in use, and for connections in the pool's idle list.
     pub(crate) owner: SockId,
-    /// Decodes the next response head. Reset after each head.
-    pub(crate) decoder: HeadDecoder,
-    /// Bytes received but not processed yet: the beginning of a response head. Empty while idle.
-    pub(crate) input: Input,
+    /// The protocol that the server speaks, and its state.
+    pub(crate) carrier: ServerCarrier,
+}
+
+impl Upstream {
+    /// A connection whose connect was just begun.
+    pub(crate) fn new(pool: u16, server: u16) -> Self {
+        Self {
+            pool,
+            server,
+            requests: 0,
+            exchange: Id::NONE,
+            authenticated: false,
+            owner: SockId::NONE,
+            carrier: ServerCarrier::Http1(Http1Server::new()),
+        }
+    }
+
+    /// The HTTP/1 state.
+    pub(crate) fn http1(&mut self) -> &mut Http1Server {
+        let ServerCarrier::Http1(http1) = &mut self.carrier;
+        http1
+    }
+
+    /// Bytes received but not processed yet.
+    pub(crate) fn held_input_bytes(&self) -> usize {
+        let ServerCarrier::Http1(http1) = &self.carrier;
+        http1.input.len()
+    }
 }
 
 /// A connection on which nothing is under way.
@@ -465,20 +487,12 @@ mod tests {
     use super::*;
 
     fn upstream() -> Upstream {
-        Upstream {
-            pool: 0,
-            server: 0,
-            requests: 0,
-            exchange: Id::NONE,
-            authenticated: false,
-            owner: SockId::NONE,
-            decoder: HeadDecoder::default(),
-            input: Input::default(),
-        }
+        Upstream::new(0, 0)
     }
 
     fn downstream() -> Downstream {
-        Downstream::new(Peer::Local, 0, Scheme::Http, 0, DownstreamState::ExpectHead, Moment::ZERO)
+        let carrier = ClientCarrier::Http1(Http1Client::new(Phase::NEXT_HEAD));
+        Downstream::new(Peer::Local, 0, Scheme::Http, carrier, Moment::ZERO)
     }
 
     /// The clients of a list, oldest first, as both directions of its links name them.

@@ -263,7 +263,7 @@ impl Worker {
     /// Closes a client that may send a large part of a head but no complete request. A reset frees the memory
     /// of the kernel, too.
     fn reset_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        self.drop_downstream(reactor, sock);
+        self.drop_client(reactor, sock);
         reactor.abort(sock);
     }
 
@@ -290,9 +290,9 @@ impl Worker {
                     return Room::Made;
                 }
                 Some((sock, Idle::Client(down))) if reactor.output_pending(sock) == 0 => {
-                    let listener = &self.snapshot.config.listeners[usize::from(down.listener)];
+                    let listener = self.snapshot.listener(down.listener);
                     let timeouts = &listener.timeouts;
-                    let wait = if down.head_started { timeouts.head } else { timeouts.idle };
+                    let wait = if down.has_started_head() { timeouts.head } else { timeouts.idle };
                     let quiet = wait.saturating_sub(reactor.deadline(sock).since(now));
                     let requests = down.requests.min(QUIET_REQUESTS_MAX);
                     let protected = (QUIET_UNIT * (requests - 1).pow(2)).min(QUIET_MAX);
@@ -317,7 +317,7 @@ impl Worker {
         };
         self.search.slots = 0;
         self.accounts.counters.evicted_idle.add(1);
-        self.drop_downstream(reactor, sock);
+        self.drop_client(reactor, sock);
         reactor.close_at_once(sock);
         Room::Made
     }

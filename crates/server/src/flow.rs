@@ -5,19 +5,21 @@
 //!
 //! ```text
 //! bytes of a client (Received)
-//!   -> carrier/http1/client.rs: decode the request head
-//!   -> gate::router: find the route, then perform its action:
-//!        respond, redirect   -> carrier/http1/client.rs: encode the response to the client
-//!        synthetic           -> action/synthetic.rs: generate the response to the client
-//!        proxy               -> action/proxy/dispatch.rs: pick a server, connect or reuse a connection, send the request
+//!   -> carrier/http1/client.rs: decode the request head, then the body
+//!   -> action/mod.rs: find the route (gate::router), begin its action:
+//!        action/respond.rs, redirect.rs   a complete response
+//!        action/synthetic.rs              a response generated in pieces
+//!        action/proxy/                    pick a server, connect or reuse a connection, send the request
+//!   -> carrier/client.rs: the messages of the response, for whoever made the request
+//!   -> carrier/http1/response.rs: encode them into the client's output
 //!
 //! bytes of a server (Received)
 //!   -> carrier/http1/server.rs: decode the response head and body
-//!   -> gate::forward: encode the response to the client
+//!   -> action/proxy/response.rs: relay them to carrier/client.rs, as above
 //!
 //! the end of a connection (Closed, Finished) or of a deadline (Due)
-//!   -> carrier/http1/client.rs, server.rs: find out which side failed
-//!   -> action/proxy/dispatch.rs: retry, or send an error response to the client
+//!   -> carrier/: what it means for the message under way
+//!   -> action/mod.rs (clients), action/proxy/response.rs (servers): cancel, retry, or send an error response
 //! ```
 //!
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.
@@ -41,7 +43,7 @@ impl<R: Reactor> Handler<R> for Worker {
                 if self.conns.is_upstream(sock) {
                     self.upstream_received(reactor, sock, bytes);
                 } else {
-                    self.downstream_received(reactor, sock, bytes);
+                    self.http1_client_received(reactor, sock, bytes);
                 }
             }
             Completion::Connected { sock } => self.upstream_connected(reactor, sock),
@@ -49,29 +51,34 @@ impl<R: Reactor> Handler<R> for Worker {
                 if self.conns.is_upstream(sock) {
                     self.upstream_finished(reactor, sock);
                 } else {
-                    self.downstream_finished(reactor, sock);
+                    self.http1_client_finished(reactor, sock);
                 }
             }
-            Completion::HungUp { sock } => self.downstream_hung_up(reactor, sock),
+            Completion::HungUp { sock } => {
+                // A server's response is still relayed to its end.
+                if !self.conns.is_upstream(sock) {
+                    self.http1_client_hung_up(reactor, sock);
+                }
+            }
             Completion::Drained { sock } => {
                 if self.conns.is_upstream(sock) {
                     self.upstream_drained(reactor, sock);
                 } else {
-                    self.downstream_drained(reactor, sock);
+                    self.http1_client_drained(reactor, sock);
                 }
             }
             Completion::Closed { sock, reason } => {
                 if self.conns.is_upstream(sock) {
                     self.upstream_closed(reactor, sock, reason);
                 } else {
-                    self.downstream_closed(reactor, sock);
+                    self.http1_client_closed(reactor, sock);
                 }
             }
             Completion::Due { sock } => {
                 if self.conns.is_upstream(sock) {
                     self.upstream_due(reactor, sock);
                 } else {
-                    self.downstream_due(reactor, sock);
+                    self.http1_client_due(reactor, sock);
                 }
             }
             Completion::Timer { timer: TIMER_GRACE } => self.abort_all(reactor),
@@ -106,7 +113,7 @@ impl Worker {
         loop {
             while let Some(work) = self.work.pop() {
                 match work {
-                    Work::Resume(sock) => self.resume_downstream(reactor, sock),
+                    Work::Resume(sock) => self.resume_http1_client(reactor, sock),
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod answer;
 mod buffers;
 mod carrier;
 pub mod certificates;
@@ -24,6 +25,7 @@ pub mod names;
 pub mod permits;
 pub mod ports;
 mod reload;
+mod requester;
 
 pub mod snapshot;
 pub mod start;

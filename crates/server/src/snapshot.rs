@@ -4,7 +4,7 @@
 //! Invariant: `addresses[pool][server]` is never empty.
 
 use tidegate_base::Address;
-use tidegate_config::model::{Bind, Config};
+use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::hsts::HstsPolicies;
 use tidegate_gate::respond::Answers;
@@ -50,6 +50,21 @@ impl Snapshot {
             sends_proxy_headers,
             addresses,
         }
+    }
+
+    /// The settings of listener `index`.
+    pub(crate) fn listener(&self, index: u16) -> &Listener {
+        &self.config.listeners[usize::from(index)]
+    }
+
+    /// The settings of route `index`.
+    pub(crate) fn route(&self, index: usize) -> &Route {
+        &self.config.routes[index]
+    }
+
+    /// The settings of pool `index`.
+    pub(crate) fn pool(&self, index: u16) -> &Pool {
+        &self.config.pools[usize::from(index)]
     }
 
     /// The address that listener `index` is configured to listen on.

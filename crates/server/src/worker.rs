@@ -55,14 +55,11 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 
 /// One CPU's share of the service.
 ///
-/// Its methods are of the following kinds. Each kind is in a file of its own:
+/// Its methods are in the files of the parts that they belong to:
 ///
 /// - Dispatch of completions to the methods below, and accounting: `flow.rs`
-/// - Client connections (accept, decode requests, route, respond, close): `carrier/http1/client.rs`
-/// - Proxied requests (pick a server, connect, send, retry, fail): `action/proxy/dispatch.rs`
-/// - Server connections (decode responses, relay, reuse, close): `carrier/http1/server.rs`
-/// - Tunnels after 101 (Switching Protocols): `action/proxy/tunnel.rs`
-/// - Synthetic responses: `action/synthetic.rs`
+/// - Connections, their protocols, and the messages that they carry: `carrier/`
+/// - What a request gets: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
 /// - Start, turns, stop and inspection: this file
@@ -374,7 +371,7 @@ impl Worker {
     pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
         self.grace_over = true;
         for sock in self.conns.downstream_ids() {
-            self.drop_downstream(reactor, sock);
+            self.drop_client(reactor, sock);
             reactor.abort(sock);
         }
         for sock in self.conns.upstream_ids() {
@@ -384,6 +381,15 @@ impl Worker {
         for pool in &mut self.pools {
             pool.unserved = false;
         }
+    }
+
+    /// Counts a broken invariant of this program, and resets the connection that it concerns. Absence that a peer
+    /// can cause is not such a case.
+    #[cold]
+    pub(crate) fn note_bug<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        debug_assert!(false, "an invariant is broken at connection {sock:?}");
+        self.accounts.counters.bugs.add(1);
+        reactor.abort(sock);
     }
 
     /// The index of a listener in the configuration.
@@ -420,8 +426,8 @@ impl Worker {
         for sock in self.conns.downstream_ids().into_iter().chain(self.conns.upstream_ids()) {
             output = output.max(reactor.output_pending(sock));
             let held = match self.conns.downstream(sock) {
-                Some(down) => down.input.len(),
-                None => self.conns.upstream(sock).map_or(0, |up| up.input.len()),
+                Some(down) => down.held_input_bytes(),
+                None => self.conns.upstream(sock).map_or(0, |up| up.held_input_bytes()),
             };
             input = input.max(held);
         }
@@ -463,7 +469,7 @@ impl LayerHandler for Worker {
 
     fn expects_preface(&self, listener: ListenerId, peer: Peer) -> bool {
         let index = self.listener_index(listener).unwrap_or_default();
-        begins_with_header(&self.snapshot.config.listeners[usize::from(index)], peer)
+        begins_with_header(self.snapshot.listener(index), peer)
     }
 
     fn handle_preface(&mut self, sock: SockId, bytes: &[u8]) -> Result<Option<usize>, Refused> {

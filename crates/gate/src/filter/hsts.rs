@@ -88,7 +88,7 @@ impl<S: ResponseSink> ResponseSink for Hsts<'_, S> {
         self.sink.end();
     }
 
-    fn content(&mut self, pieces: &[&[u8]]) {
-        self.sink.content(pieces);
+    fn content_with(&mut self, compose: impl FnOnce(&mut Vec<u8>)) {
+        self.sink.content_with(compose);
     }
 }

@@ -14,8 +14,8 @@
 //!   trait, which does not exist yet.
 //! - Add a variant to [`Filtered`], or put the new filter around or inside another one. The filter that must
 //!   see the final fields is the innermost: `Outer<Inner<Carrier>>`.
-//! - The choice is made for each response where the sink is created (`server`: where it creates a
-//!   `ResponseEncoder`), from values prepared at start.
+//! - The choice is made for each response where its sink is created (`server/src/answer.rs` and the
+//!   `response.rs` of a carrier), from values prepared at start.
 //! - Test it with the recording sink of `gate/tests/sink/`.
 
 pub mod hsts;
@@ -96,7 +96,7 @@ impl<S: ResponseSink> ResponseSink for Filtered<'_, S> {
         each!(self, sink => sink.end());
     }
 
-    fn content(&mut self, pieces: &[&[u8]]) {
-        each!(self, sink => sink.content(pieces));
+    fn content_with(&mut self, compose: impl FnOnce(&mut Vec<u8>)) {
+        each!(self, sink => sink.content_with(compose));
     }
 }

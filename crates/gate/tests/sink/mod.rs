@@ -124,9 +124,9 @@ impl ResponseSink for Recorded {
         self.is_ended = true;
     }
 
-    fn content(&mut self, pieces: &[&[u8]]) {
+    fn content_with(&mut self, compose: impl FnOnce(&mut Vec<u8>)) {
         assert!(self.is_ended && self.content.is_empty(), "`content` is the last call");
-        self.content = pieces.concat();
+        compose(&mut self.content);
         assert_eq!(self.length, Some(BodyLength::Length(self.content.len() as u64)));
     }
 }

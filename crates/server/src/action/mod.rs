@@ -1,5 +1,265 @@
 //! Actions: each turns a request into a response. One file or folder for each action.
-//! In: requests from carriers. Out: responses to carriers. Never: asks which protocol the client speaks.
+//!
+//! - `respond.rs`, `redirect.rs`: complete responses, sent at once
+//! - `synthetic.rs`: responses generated in pieces
+//! - `proxy/`: responses of a server
+//!
+//! This file is the port between carriers and actions: it finds the action of a request, and hands a running
+//! action what happens to its requester. To add an action that lasts, add a variant to [`Running`]; the
+//! compiler then names each decision that the action has to make.
+//!
+//! In: requests, pieces of their bodies, events of requesters. Out: calls of actions.
+//! Never: asks which protocol the client speaks; encodes anything.
 
+pub(crate) mod intake;
 pub(crate) mod proxy;
+mod redirect;
+mod respond;
 pub(crate) mod synthetic;
+
+use std::rc::Rc;
+
+use tidegate_base::Id;
+use tidegate_config::model::{Action, HttpsRedirect, Listener};
+use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::router::{self, Routed};
+use tidegate_gate::scheme::{Scheme, request_scheme};
+use tidegate_reactor::{Peer, Reactor};
+use tidegate_wire::message::{BodyLength, Method, RequestHead};
+
+use crate::action::intake::Intake;
+use crate::action::proxy::exchange::Exchange;
+use crate::action::synthetic::SyntheticResponse;
+use crate::connection::Downstream;
+use crate::requester::Requester;
+use crate::snapshot::Snapshot;
+use crate::worker::Worker;
+
+/// The action that serves a request. The requester's carrier holds it until the action has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Running {
+    /// No action, or one that ends in the call that begins it.
+    None,
+    /// A server responds.
+    Proxy(Id<Exchange>),
+    /// A synthetic response.
+    Synthetic(Id<SyntheticResponse>),
+}
+
+/// What a request gets.
+enum Decision {
+    /// An error response. `closes`: the rest of the connection cannot be trusted.
+    Refused { status: u16, text: &'static str, closes: bool },
+    /// The same URL by https.
+    Https(HttpsRedirect),
+    /// The action of this route.
+    Route(usize),
+}
+
+impl Worker {
+    /// Finds the route of a request and begins its action. When this returns, the response is complete, or the
+    /// carrier knows which action runs.
+    pub(crate) fn begin_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+    ) {
+        let snapshot = Rc::clone(&self.snapshot);
+        let mut path_scratch = core::mem::take(&mut self.path_scratch);
+        let Some(down) = self.conns.downstream(to.sock) else {
+            return self.note_bug(reactor, to.sock);
+        };
+        let listener = snapshot.listener(down.listener);
+        let scheme = request_scheme(head, down.scheme, is_trusted(down.peer, listener));
+        let (decision, hsts) = decide(&snapshot, down, head, scheme, &mut path_scratch);
+        self.path_scratch = path_scratch;
+        self.set_hsts(to, hsts);
+        match decision {
+            Decision::Refused { status, text, closes } => {
+                self.answer_error(reactor, to, status, text, closes);
+            }
+            Decision::Https(redirect) => self.redirect_to_https(reactor, to, head, redirect),
+            Decision::Route(route) => match &snapshot.route(route).action {
+                Action::Respond(_) => self.respond(reactor, to, route),
+                Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
+                Action::Synthetic => self.begin_synthetic(reactor, to, head),
+                Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy),
+            },
+        }
+    }
+
+    /// How many bytes of the framed request body the action takes now.
+    pub(crate) fn body_room<R: Reactor>(&mut self, reactor: &mut R, running: Running) -> usize {
+        match running {
+            Running::None => 0,
+            Running::Proxy(id) => self.exchange_body_room(reactor, id),
+            Running::Synthetic(_) => usize::MAX,
+        }
+    }
+
+    /// Hands bytes of the request body to the action; `end` contains the trailers once the body is complete.
+    pub(crate) fn take_body<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        running: Running,
+        data: &[u8],
+        end: Option<&[u8]>,
+    ) {
+        match running {
+            Running::None => {}
+            Running::Proxy(id) => self.forward_body(reactor, id, data, end),
+            Running::Synthetic(id) => self.feed_synthetic(reactor, id, data, end.is_some()),
+        }
+    }
+
+    /// Counts bytes of a request body. Returns whether the body is within the listener's limit.
+    pub(crate) fn admit_body(
+        &mut self,
+        to: Requester,
+        running: Running,
+        framed_bytes: usize,
+        data_bytes: usize,
+    ) -> bool {
+        let Some(down) = self.conns.downstream(to.sock) else { return true };
+        let limits = &self.snapshot.listener(down.listener).limits;
+        let (rate_min, most) = (limits.body_rate_min, limits.body_bytes_max);
+        let Some(intake) = self.intake(running) else { return true };
+        intake.note(framed_bytes, data_bytes, rate_min);
+        most.is_none_or(|most| intake.bytes <= most)
+    }
+
+    /// The progress of the request body.
+    pub(crate) fn intake(&mut self, running: Running) -> Option<&mut Intake> {
+        match running {
+            Running::None => None,
+            Running::Proxy(id) => self.exchanges.get_mut(id).map(|exchange| &mut exchange.intake),
+            Running::Synthetic(id) => {
+                self.synthetics.get_mut(id).map(|response| &mut response.intake)
+            }
+        }
+    }
+
+    /// Whether the action is waiting for the request body, so that the client must send it within
+    /// `timeouts.body`. Otherwise the action has a deadline of its own (`set_action_deadline`).
+    pub(crate) fn expects_body(&self, running: Running) -> bool {
+        match running {
+            Running::None => false,
+            Running::Proxy(id) => self.exchange_expects_body(id),
+            Running::Synthetic(id) => self.synthetic_expects_body(id),
+        }
+    }
+
+    /// Whether the action cannot complete its response without the whole request body.
+    pub(crate) fn needs_whole_body(&self, running: Running) -> bool {
+        match running {
+            Running::None => false,
+            Running::Proxy(_) => true,
+            Running::Synthetic(id) => self.synthetic_expects_body(id),
+        }
+    }
+
+    /// Whether bytes of the request body that the action has taken still wait to be processed.
+    pub(crate) fn is_body_stuck<R: Reactor>(&self, reactor: &R, running: Running) -> bool {
+        match running {
+            Running::None | Running::Synthetic(_) => false,
+            Running::Proxy(id) => self.is_exchange_body_stuck(reactor, id),
+        }
+    }
+
+    /// The deadline that the action has set has passed.
+    pub(crate) fn action_due<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
+        match running {
+            Running::None => {}
+            Running::Proxy(id) => self.exchange_due(reactor, id),
+            Running::Synthetic(id) => self.pump(reactor, id),
+        }
+    }
+
+    /// The output of a requester that was blocked has drained.
+    pub(crate) fn client_drained<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
+        match running {
+            Running::None => {}
+            Running::Proxy(id) => self.resume_server(reactor, id),
+            Running::Synthetic(id) => self.pump(reactor, id),
+        }
+    }
+
+    /// The client has sent its whole request and ended its direction of the connection. It may still read the
+    /// response.
+    pub(crate) fn client_half_closed<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
+        match running {
+            Running::None | Running::Synthetic(_) => {}
+            Running::Proxy(id) => self.leave_queue(reactor, id),
+        }
+    }
+
+    /// The requester is leaving, and `cancel` follows.
+    pub(crate) fn note_departure(&mut self, running: Running) {
+        match running {
+            Running::None | Running::Synthetic(_) => {}
+            Running::Proxy(id) => self.note_queue_departure(id),
+        }
+    }
+
+    /// The requester is gone or no longer served: the action gives back everything that it holds.
+    pub(crate) fn cancel<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
+        match running {
+            Running::None => {}
+            Running::Proxy(id) => self.cancel_exchange(reactor, id),
+            Running::Synthetic(id) => {
+                self.synthetics.remove(id);
+            }
+        }
+    }
+}
+
+/// Decides what a request gets, and the Strict-Transport-Security value of its response.
+fn decide(
+    snapshot: &Snapshot,
+    down: &Downstream,
+    head: &RequestHead<'_>,
+    scheme: Scheme,
+    path_scratch: &mut Vec<u8>,
+) -> (Decision, PolicyId) {
+    let index = usize::from(down.listener);
+    let listener = snapshot.listener(down.listener);
+    let refused = |status, text, closes| Decision::Refused { status, text, closes };
+    let of_listener = snapshot.hsts.of_listener(index, scheme);
+    if matches!(head.method, Method::Connect) {
+        return (refused(501, "the CONNECT method is not supported", true), of_listener);
+    }
+    if router::is_misdirected(head, scheme) && !is_trusted(down.peer, listener) {
+        let text = "an https URI requires an encrypted connection";
+        return (refused(421, text, false), of_listener);
+    }
+    if let (BodyLength::Length(length), Some(most)) = (head.length, listener.limits.body_bytes_max)
+        && length > most
+    {
+        let text = "the request body exceeds this listener's limit";
+        return (refused(413, text, true), of_listener);
+    }
+    if scheme == Scheme::Http
+        && let Some(redirect) = listener.redirect_to_https
+    {
+        return (Decision::Https(redirect), of_listener);
+    }
+    let certificate = down.facts.as_ref().and_then(|facts| facts.certificate());
+    match snapshot.router.route(index, head, certificate, path_scratch) {
+        Routed::Route(route) => {
+            (Decision::Route(route), snapshot.hsts.of_route(index, route, scheme))
+        }
+        // RFC 9110 section 9.3.7: OPTIONS * applies to the server as a whole.
+        Routed::NoRoute if head.path == "*" => (refused(200, "", false), of_listener),
+        Routed::NoRoute => (refused(404, "no route matches this request", false), of_listener),
+        Routed::Refused(text) => (refused(400, text, false), of_listener),
+    }
+}
+
+/// Whether the listener trusts the forwarding fields (such as X-Forwarded-Proto) of this client.
+fn is_trusted(peer: Peer, listener: &Listener) -> bool {
+    match peer {
+        Peer::Tcp(address) => listener.trusted.iter().any(|net| net.contains(address.ip())),
+        Peer::Local => false,
+    }
+}

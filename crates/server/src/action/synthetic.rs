@@ -7,41 +7,41 @@
 
 use tidegate_base::{Id, Moment};
 use tidegate_gate::synthetic::{self, Synthetic};
-use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::{self, BodyDecoder, BodyFraming};
-use tidegate_wire::message::{BodyLength, RequestHead};
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
-use crate::carrier::http1::client::{Answering, is_blocked, look_span};
-use crate::connection::DownstreamState;
-use crate::worker::{Work, Worker};
+use crate::action::Running;
+use crate::action::intake::Intake;
+use crate::answer::{Answer, Head};
+use crate::carrier::Rest;
+use crate::requester::Requester;
+use crate::worker::Worker;
 
 /// Bytes that are collected before they are handed to the reactor.
 const PIECE_BYTES: usize = 64 * 1024;
+/// What a piece costs of the share of a turn, besides its bytes.
+const PIECE_COST_BYTES: usize = 64;
 /// Bytes one response may send in a turn.
 const SHARE_BYTES: usize = 4 * PIECE_BYTES;
 
 /// A synthetic response in progress.
 pub(crate) struct SyntheticResponse {
-    /// The client's connection. It is live as long as the response exists, and its state names this response.
-    down: SockId,
+    /// The maker of the request. It is live as long as the response exists, and its carrier names this response.
+    requester: Requester,
     /// The response as the URL orders it.
     order: Synthetic,
-    /// How the body is framed.
-    framing: BodyFraming,
-    /// The connection closes after the response.
-    close: bool,
-    /// Bytes of the body sent so far, without framing. At most `order.size`.
+    /// The response has a body.
+    has_body: bool,
+    /// Bytes of the body sent so far. At most `order.size`.
     sent: u64,
     /// The seed of a random body; `None` for the fixed pattern.
     seed: Option<u64>,
-    /// Decodes the body of the request, which is discarded.
-    body: BodyDecoder,
     /// Bytes of the request body that must still arrive before the response begins.
     body_awaited: u64,
+    /// How much of the request body has arrived. The body is discarded.
+    pub(crate) intake: Intake,
     /// What the response is doing now.
     phase: Phase,
-    /// The encoded response head. Empty once it has been sent.
-    head: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,128 +58,74 @@ enum Phase {
 
 impl Worker {
     /// Parses the order in the URL and begins its response.
-    pub(crate) fn begin_synthetic<R: Reactor>(
+    pub(super) fn begin_synthetic<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        sock: SockId,
+        to: Requester,
         head: &RequestHead<'_>,
     ) {
-        let close = self.must_close(sock, head);
         let order = match synthetic::parse(head.query, &mut self.prng) {
             Ok(order) => order,
-            Err(text) => return self.answer_error(reactor, sock, head, 400, text, false),
+            Err(text) => return self.answer_error(reactor, to, 400, text, false),
         };
         let seed = order.random.then(|| self.prng.next_u64());
-        let answering = self.answering(reactor, sock, head, close);
-        let length = order.body_length(answering.context.is_head);
-        let framing = BodyFraming::of(length, answering.version);
-        let close = answering.close || order.asks_to_close() || framing == BodyFraming::UntilClose;
-        let mut bytes = Vec::new();
         if order.help {
-            synthetic::encode_help(&mut answering.sink(&mut bytes), &answering.context);
-            reactor.send(sock, &bytes);
-            return self.after_answer(reactor, sock, head, 200, close);
+            return self.answer(reactor, to, &Answer::SyntheticHelp, false);
         }
-        let Answering { context, version, .. } = answering;
-        let answering = Answering { close, ..answering };
-        if let (BodyFraming::Length, Some(out)) = (framing, reactor.output(sock))
-            && can_send_at_once(&order)
-        {
-            let sink = &mut answering.sink(out);
-            synthetic::encode_synthetic_head(sink, &order, version, &context);
-            synthetic::fill(out, 0, order.size as usize, seed);
-            return self.after_answer(reactor, sock, head, order.status, close);
+        let has_body = order.has_body(matches!(head.method, Method::Head));
+        if can_send_at_once(&order) && (order.states_length() || !has_body) {
+            return self.answer(reactor, to, &Answer::Synthetic { order: &order, seed }, false);
         }
-        let sink = &mut answering.sink(&mut bytes);
-        synthetic::encode_synthetic_head(sink, &order, version, &context);
         let body_awaited = match head.length {
             BodyLength::None | BodyLength::Length(0) => 0,
             _ => order.body_read_max.unwrap_or(0),
         };
         let response = SyntheticResponse {
-            down: sock,
-            framing,
-            close,
+            requester: to,
+            has_body,
             sent: 0,
             seed,
-            body: BodyDecoder::new(head.length),
             body_awaited,
+            intake: Intake::NONE,
             phase: Phase::ExpectBody,
-            head: bytes,
             order,
         };
         match self.synthetics.insert(response) {
             Ok(id) => {
-                if let Some(down) = self.conns.downstream(sock) {
-                    down.state = DownstreamState::Synthetic(id);
-                }
+                self.set_running(to, Running::Synthetic(id));
                 if body_awaited == 0 {
                     self.begin_delay(reactor, id);
                 } else if head.expect_continue {
                     // RFC 9110 section 10.1.1: a recipient that wants the body must request it with 100.
-                    reactor.send(sock, b"HTTP/1.1 100 Continue\r\n\r\n");
+                    self.send_continue(reactor, to);
                 }
             }
             Err(_) => {
                 let text = "the proxy is handling too many requests";
-                self.answer_error(reactor, sock, head, 503, text, true);
+                self.answer_error(reactor, to, 503, text, true);
             }
         }
     }
 
-    /// Reads and discards the request body. Begins the response once enough of the body has arrived.
-    pub(crate) fn feed_synthetic<R: Reactor>(
+    /// Discards bytes of the request body. Begins the response once enough of the body has arrived.
+    pub(super) fn feed_synthetic<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<SyntheticResponse>,
-        bytes: &[u8],
-    ) -> usize {
-        let Some(response) = self.synthetics.get_mut(id) else { return 0 };
-        if response.body.is_done() {
-            return 0;
-        }
-        let Ok(step) = response.body.decode(bytes) else {
-            self.refuse_synthetic(reactor, id, 400, "the request body is malformed");
-            return bytes.len();
-        };
-        response.body_awaited = response.body_awaited.saturating_sub(step.data.len() as u64);
-        let enough = step.done || response.body_awaited == 0;
-        if enough && response.phase == Phase::ExpectBody {
+        data: &[u8],
+        is_end: bool,
+    ) {
+        let Some(response) = self.synthetics.get_mut(id) else { return };
+        response.body_awaited = response.body_awaited.saturating_sub(data.len() as u64);
+        let is_enough = is_end || response.body_awaited == 0;
+        if is_enough && response.phase == Phase::ExpectBody {
             self.begin_delay(reactor, id);
         }
-        step.consumed
     }
 
     /// Whether the response waits for more of the request body.
-    pub(crate) fn awaits_body(&self, id: Id<SyntheticResponse>) -> bool {
+    pub(super) fn synthetic_expects_body(&self, id: Id<SyntheticResponse>) -> bool {
         self.synthetics.get(id).is_some_and(|response| response.phase == Phase::ExpectBody)
-    }
-
-    /// The connection's deadline expired: the delay or pause of the order has ended, or the body timed out.
-    pub(crate) fn synthetic_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
-        if self.awaits_body(id) {
-            self.accounts.counters.body_timeouts.add(1);
-            let text = "timed out reading the request body";
-            return self.refuse_synthetic(reactor, id, 408, text);
-        }
-        self.pump(reactor, id);
-    }
-
-    /// Rejects a request whose body is malformed or late, and ends its connection.
-    fn refuse_synthetic<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        id: Id<SyntheticResponse>,
-        status: u16,
-        text: &str,
-    ) {
-        let Some(response) = self.synthetics.remove(id) else { return };
-        let down = response.down;
-        if let Some(conn) = self.conns.downstream(down) {
-            conn.state = DownstreamState::ExpectHead;
-        }
-        let bodyless = response.framing == BodyFraming::None;
-        self.refuse_with(reactor, down, status, text, bodyless);
     }
 
     /// Begins the delay of the order.
@@ -190,23 +136,28 @@ impl Worker {
     }
 
     /// Advances a response as far as its delays and the client allow.
-    pub(crate) fn pump<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
+    pub(super) fn pump<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
         let Some(response) = self.synthetics.get_mut(id) else { return };
-        let down = response.down;
+        let to = response.requester;
         match response.phase {
             Phase::ExpectBody => {}
-            Phase::Delay(until) if reactor.now() < until => reactor.set_deadline(down, until),
+            Phase::Delay(until) if reactor.now() < until => {
+                self.set_action_deadline(reactor, to, until);
+            }
             Phase::Delay(_) => {
                 response.phase = Phase::Send;
-                let status = response.order.status;
-                let head = core::mem::take(&mut response.head);
-                reactor.send(down, &head);
-                self.accounts.counters.count_answer(status);
+                let order = response.order.clone();
+                self.begin_response(reactor, to, &Head::Synthetic(&order), Rest::Discarded);
                 self.send_pieces(reactor, id);
             }
             Phase::Send => self.send_pieces(reactor, id),
-            Phase::Pause(until) if reactor.now() < until => reactor.set_deadline(down, until),
-            Phase::Pause(_) => self.end_synthetic(reactor, id),
+            Phase::Pause(until) if reactor.now() < until => {
+                self.set_action_deadline(reactor, to, until);
+            }
+            Phase::Pause(_) => {
+                self.synthetics.remove(id);
+                self.release_requester(reactor, to);
+            }
         }
     }
 
@@ -224,85 +175,43 @@ impl Worker {
         let mut piece = core::mem::take(&mut self.piece);
         let mut share = SHARE_BYTES;
         while let Some(response) = self.synthetics.get_mut(id) {
-            let down = response.down;
+            let to = response.requester;
+            if response.is_whole() {
+                response.phase = Phase::Pause(reactor.now().after(response.order.pause));
+                self.end_response(reactor, to, b"");
+                self.pump(reactor, id);
+                break;
+            }
             piece.clear();
             response.fill_piece(&mut piece);
-            reactor.send(down, &piece);
-            if response.is_whole() {
-                self.begin_pause(reactor, id);
+            let is_last = response.is_whole();
+            self.send_data(reactor, to, &piece);
+            if !is_last && self.is_client_blocked(reactor, to) {
+                self.hold_client(reactor, to);
                 break;
             }
-            if is_blocked(reactor, down) {
-                self.hold_downstream(reactor, down);
-                break;
-            }
-            share = share.saturating_sub(piece.len());
-            if share == 0 {
+            share = share.saturating_sub(piece.len() + PIECE_COST_BYTES);
+            if !is_last && share == 0 {
                 self.yielded.push(id);
                 break;
             }
         }
         self.piece = piece;
     }
-
-    /// Suspends output to a client that does not read fast enough, until its output has drained.
-    pub(crate) fn hold_downstream<R: Reactor>(&mut self, reactor: &mut R, down: SockId) {
-        let Some(conn) = self.conns.downstream(down) else { return };
-        conn.blocked = true;
-        let listener = &self.snapshot.config.listeners[usize::from(conn.listener)];
-        reactor.set_deadline(down, reactor.now().after(look_span(listener.timeouts.body)));
-    }
-
-    /// Begins the pause of the order.
-    fn begin_pause<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
-        let Some(response) = self.synthetics.get_mut(id) else { return };
-        response.phase = Phase::Pause(reactor.now().after(response.order.pause));
-        self.pump(reactor, id);
-    }
-
-    /// Ends the response, and closes its connection or expects the next request.
-    fn end_synthetic<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
-        let Some(response) = self.synthetics.remove(id) else { return };
-        let down = response.down;
-        let blocked = is_blocked(reactor, down);
-        let Some(conn) = self.conns.downstream(down) else { return };
-        conn.blocked = blocked;
-        // If the response did not announce that the connection closes, the rest of the body is discarded.
-        conn.state = DownstreamState::discarding(response.body);
-        if response.close {
-            self.close_downstream(reactor, down);
-        } else {
-            self.work.push(Work::Resume(down));
-        }
-    }
 }
 
 impl SyntheticResponse {
     fn is_whole(&self) -> bool {
-        self.framing == BodyFraming::None || self.sent >= self.order.size
+        !self.has_body || self.sent >= self.order.size
     }
 
-    /// Appends the next piece of the body, framed. After the last piece, appends the end of the body.
+    /// Appends the next piece of the body.
     fn fill_piece(&mut self, out: &mut Vec<u8>) {
-        if self.framing == BodyFraming::None {
-            return;
-        }
-        while out.len() < PIECE_BYTES && self.sent < self.order.size {
-            let left = self.order.size - self.sent;
-            let room = PIECE_BYTES.min(self.order.piece_bytes) as u64;
-            let amount = left.min(room) as usize;
-            if self.framing == BodyFraming::Chunked {
-                http1::encode_chunk_head(out, amount);
-                synthetic::fill(out, self.sent, amount, self.seed);
-                http1::encode_chunk_tail(out);
-            } else {
-                synthetic::fill(out, self.sent, amount, self.seed);
-            }
-            self.sent += amount as u64;
-        }
-        if self.framing == BodyFraming::Chunked && self.is_whole() {
-            http1::encode_last_chunk(out, b"");
-        }
+        let left = self.order.size - self.sent;
+        let room = PIECE_BYTES.min(self.order.piece_bytes) as u64;
+        let amount = left.min(room) as usize;
+        synthetic::fill(out, self.sent, amount, self.seed);
+        self.sent += amount as u64;
     }
 }
 

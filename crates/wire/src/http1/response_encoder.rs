@@ -161,8 +161,8 @@ impl ResponseSink for ResponseEncoder<'_> {
     }
 
     #[inline]
-    fn content(&mut self, pieces: &[&[u8]]) {
-        pieces.iter().for_each(|piece| self.out.extend_from_slice(piece));
+    fn content_with(&mut self, compose: impl FnOnce(&mut Vec<u8>)) {
+        compose(self.out);
     }
 }
 

@@ -8,7 +8,7 @@
 //!    response is an interim one;
 //! 3. `switch` for a 101 or a 426;
 //! 4. `end`;
-//! 5. `content`, only if the response is one of the proxy itself and `length` was `Length` of more than 0;
+//! 5. `content` or `content_with`, only if the response is one of the proxy itself and `length` was `Length` of more than 0;
 //!    otherwise the body follows in another way, as `length` stated it.
 
 use crate::message::{BodyLength, Field};
@@ -57,8 +57,15 @@ pub trait ResponseSink {
     /// Ends the head. The carrier adds what its protocol requires there.
     fn end(&mut self);
 
+    /// Adds the whole content, which `compose` appends to the buffer. `compose` must not read or change what
+    /// the buffer already contains.
+    fn content_with(&mut self, compose: impl FnOnce(&mut Vec<u8>));
+
     /// Adds the whole content, which is all `pieces` together.
-    fn content(&mut self, pieces: &[&[u8]]);
+    #[inline]
+    fn content(&mut self, pieces: &[&[u8]]) {
+        self.content_with(|out| pieces.iter().for_each(|piece| out.extend_from_slice(piece)));
+    }
 }
 
 impl<S: ResponseSink> ResponseSink for &mut S {
@@ -108,7 +115,7 @@ impl<S: ResponseSink> ResponseSink for &mut S {
     }
 
     #[inline]
-    fn content(&mut self, pieces: &[&[u8]]) {
-        (**self).content(pieces);
+    fn content_with(&mut self, compose: impl FnOnce(&mut Vec<u8>)) {
+        (**self).content_with(compose);
     }
 }

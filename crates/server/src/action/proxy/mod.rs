@@ -1,9 +1,243 @@
 //! The action `proxy`: sends the request to a server and relays its response.
-//! In: requests, and what happens to the connections to servers. Out: responses to clients.
+//!
+//! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
+//! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
+//!   `shortage.rs`: requests that wait for room for a connection
+//! - `request.rs`: the request body on its way to the server
+//! - `response.rs`: the response on its way to the client, and what goes wrong with it
+//! - `tunnel.rs`: both directions after 101 (Switching Protocols)
+//!
+//! In: requests and their bodies (`action/mod.rs`), responses of servers (`carrier/server.rs`). Out: messages for
+//! requesters and for servers.
 //! Never: decides which server (`gate::balance`), whether to retry (`gate::retry`) or how a body is framed (`wire`).
+//! Limits: one exchange for each requester; the pool's settings bound its queue and the attempts.
+//! Invariant: each `note_start` for a server is followed by exactly one `note_end` (`release_server`).
 
 pub(crate) mod dispatch;
 pub(crate) mod exchange;
+mod request;
+mod response;
 pub(crate) mod reuse;
 pub(crate) mod shortage;
+pub(crate) mod stored;
 pub(crate) mod tunnel;
+
+use std::rc::Rc;
+
+use tidegate_base::Id;
+use tidegate_base::prng::hash_bytes;
+use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
+use tidegate_gate::balance::Tried;
+use tidegate_gate::chain::client_address;
+use tidegate_gate::connection_auth;
+use tidegate_gate::forward::{self, ForwardFault, RequestContext};
+use tidegate_reactor::{Peer, Reactor};
+use tidegate_wire::message::{FieldName, Method, RequestHead};
+
+use crate::action::Running;
+use crate::action::intake::Intake;
+use crate::action::proxy::exchange::{Attempt, EndedSides, Exchange, RequestFacts, Stage};
+use crate::action::proxy::stored::StoredRequest;
+use crate::answer::Answer;
+use crate::carrier::Progress;
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+/// The error response to a request whose exchange failed.
+#[derive(Clone, Copy)]
+pub(crate) struct Failure {
+    /// The status code.
+    pub(crate) status: u16,
+    /// The text of the body.
+    pub(crate) text: &'static str,
+}
+
+/// Begin and end of an exchange.
+impl Worker {
+    /// Begins to proxy the request `head`: encodes it for the server, creates its exchange and picks a
+    /// server.
+    pub(super) fn begin_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        proxy: &Proxy,
+    ) {
+        let snapshot = Rc::clone(&self.snapshot);
+        let Some(down) = self.conns.downstream(to.sock) else {
+            return self.note_bug(reactor, to.sock);
+        };
+        let listener_index = down.listener;
+        let listener = snapshot.listener(listener_index);
+        let peer = match down.peer {
+            Peer::Tcp(address) => Some(address.ip()),
+            Peer::Local => None,
+        };
+        let pool = snapshot.pool(proxy.pool as u16);
+        let is_reusable = pool.reuse.after_unexpected_body || !forward::has_unexpected_body(head);
+        let context = RequestContext {
+            peer,
+            trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
+            client_address_fields: &snapshot.client_address_fields[usize::from(listener_index)],
+            scheme: down.scheme,
+            client_certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
+            via: &snapshot.config.server.via,
+            host: &proxy.host,
+            trailers: pool.trailers,
+            close: !is_reusable,
+        };
+        let mut encoded = self.buffers.take();
+        if let Err(fault) = forward::encode_upstream_request(&mut encoded, head, &context) {
+            self.buffers.put(encoded);
+            return match fault {
+                ForwardFault::AnswerHere => {
+                    self.answer(reactor, to, &Answer::Recipient(head), false);
+                }
+                ForwardFault::MaxForwardsInvalid | ForwardFault::Loop => {
+                    self.answer_error(reactor, to, fault.status(), fault.text(), false);
+                }
+            };
+        }
+        let has_connection = head.has(FieldName::Connection);
+        let request = StoredRequest::new(encoded, head.length);
+        let buffers = !request.is_done() && pool.request_buffer_bytes > 0 && !head.expect_continue;
+        self.arrivals += 1;
+        let exchange = Exchange {
+            requester: to,
+            stage: if buffers { Stage::Buffering } else { Stage::Queued },
+            pool: proxy.pool as u16,
+            listener: listener_index,
+            facts: RequestFacts {
+                is_head: matches!(head.method, Method::Head),
+                upgrades: forward::forwards_upgrade(head),
+                is_idempotent: head.method.is_idempotent(),
+                is_reusable,
+                authenticates: connection_auth::request_authenticates(head),
+                drops_trailers: !pool.trailers
+                    || forward::names_fields(head.fields(), has_connection),
+                key_hash: hash_key(&pool.balance, head, peer, listener),
+            },
+            attempt: Attempt::NONE,
+            needs_fresh: false,
+            arrival: self.arrivals,
+            attempts: 0,
+            was_reset: false,
+            tried: Tried::default(),
+            intake: Intake::NONE,
+            request,
+            ended: EndedSides::default(),
+        };
+        match self.exchanges.insert(exchange) {
+            Ok(id) => {
+                self.set_running(to, Running::Proxy(id));
+                self.accounts.counters.exchanges_now.add(1);
+                if !buffers {
+                    self.dispatch_new(reactor, id);
+                }
+            }
+            Err(exchange) => {
+                exchange.request.release(&mut self.buffers);
+                let text = "the proxy is handling too many requests";
+                self.answer_error(reactor, to, 503, text, true);
+            }
+        }
+    }
+
+    /// Ends an exchange whose response is complete and whose request will not be forwarded any further. Keeps or
+    /// closes the server's connection.
+    pub(crate) fn end_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        more_follows: bool,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
+        let is_done = exchange.request.is_done();
+        let has_body = is_done && exchange.intake.bytes > 0 && !more_follows;
+        // A server that responds before it has read the whole request may leave the rest unread.
+        let is_sent = is_done && reactor.output_pending(attempt.up) == 0;
+        let stays_open = self.stays_open(to);
+        self.release_server(pool, attempt.server);
+        self.forget_exchange(id);
+        if attempt.keeps && is_sent && !more_follows && !self.stopping {
+            self.keep_idle(reactor, attempt.up, to, stays_open);
+        } else if has_body {
+            // A reset would destroy the part of the request body that the server has not read yet.
+            self.close_upstream(reactor, attempt.up);
+        } else {
+            self.discard_upstream(reactor, attempt.up);
+        }
+        self.release_requester(reactor, to);
+    }
+
+    /// The server takes no more of a request whose response is complete. Does nothing in other stages.
+    pub(crate) fn give_up_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        if exchange.stage != Stage::ExpectRequestEnd {
+            return;
+        }
+        let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
+        self.release_server(pool, attempt.server);
+        self.forget_exchange(id);
+        self.discard_upstream(reactor, attempt.up);
+        self.release_requester(reactor, to);
+    }
+
+    /// Ends an exchange that no longer has a server. Sends `failure` to the client, or cuts the response off
+    /// if its head was relayed already.
+    pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, is_done) = (exchange.requester, exchange.request.is_done());
+        self.forget_exchange(id);
+        match self.progress(to) {
+            Progress::Expected => {
+                self.answer_error(reactor, to, failure.status, failure.text, !is_done);
+            }
+            Progress::Begun => self.cut_response(reactor, to),
+            Progress::Ended => self.release_requester(reactor, to),
+        }
+    }
+
+    /// Ends an exchange whose client disconnected or is no longer served. The upstream connection is reset,
+    /// because it may be in the middle of the request or the response.
+    pub(super) fn cancel_exchange<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (pool, attempt, stage) = (exchange.pool, exchange.attempt, exchange.stage);
+        if exchange.has_server() {
+            self.release_server(pool, attempt.server);
+            self.abandon_server(reactor, attempt.up);
+        } else if stage == Stage::Queued {
+            self.leave_queues(id);
+        }
+        self.forget_exchange(id);
+    }
+
+    /// Removes the exchange and returns its buffer to the pool.
+    pub(crate) fn forget_exchange(&mut self, id: Id<Exchange>) {
+        if let Some(exchange) = self.exchanges.remove(id) {
+            self.accounts.counters.exchanges_now.sub(1);
+            exchange.request.release(&mut self.buffers);
+        }
+    }
+}
+
+/// The hash of the request's key for hash balancing; `None` if the request has no such key.
+fn hash_key(
+    balance: &Balance,
+    head: &RequestHead<'_>,
+    peer: Option<core::net::IpAddr>,
+    listener: &Listener,
+) -> Option<u64> {
+    let Balance::Hash(key) = balance else { return None };
+    match key {
+        HashKey::Path => Some(hash_bytes(head.path.as_bytes())),
+        HashKey::Header(name) => head.find_named(name).map(hash_bytes),
+        HashKey::ClientAddress => {
+            client_address(head, peer, &listener.trusted).map(|ip| match ip {
+                core::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
+                core::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
+            })
+        }
+    }
+}

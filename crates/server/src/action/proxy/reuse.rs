@@ -9,6 +9,7 @@ use tidegate_base::{Id, Span};
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::proxy::exchange::Exchange;
+use crate::requester::Requester;
 use crate::worker::Worker;
 
 /// The proof that an idle connection needs before a request may use it.
@@ -35,7 +36,7 @@ impl Worker {
     /// exchange could be sent to it now. The handshake of NTLM takes three requests on one connection.
     pub(crate) fn kept_server(&mut self, id: Id<Exchange>) -> Option<usize> {
         let exchange = self.exchanges.get(id)?;
-        let kept = self.conns.downstream(exchange.down)?.facts.as_deref()?.kept()?;
+        let kept = self.conns.downstream(exchange.requester.sock)?.facts.as_deref()?.kept()?;
         let up = self.conns.upstream(kept).filter(|up| up.authenticated)?;
         let server = usize::from(up.server);
         let state = &self.pools[usize::from(exchange.pool)].state;
@@ -43,20 +44,20 @@ impl Worker {
         (usable && state.has_room_at(server, &exchange.tried)).then_some(server)
     }
 
-    /// Takes an idle connection to `server` for a request of the client at `down`. One that is kept for this client
+    /// Takes an idle connection to `server` for a request of the client `to`. One that is kept for this client
     /// needs no proof, because the server may have authenticated it.
     pub(crate) fn take_idle<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        down: SockId,
+        to: Requester,
         pool: u16,
         server: usize,
         need: Proof,
     ) -> Option<Reused> {
         let now = reactor.now();
         loop {
-            let is_shared = self.snapshot.config.pools[usize::from(pool)].proxy_protocol.is_none();
-            let (sock, age) = match self.take_kept(down, pool, server) {
+            let is_shared = self.snapshot.pool(pool).proxy_protocol.is_none();
+            let (sock, age) = match self.take_kept(to.sock, pool, server) {
                 Some(kept) => (kept, None),
                 None if is_shared && self.has_proof(reactor, pool, server, need) => {
                     let (sock, age) = self.pools[usize::from(pool)].idle.pop(server, now)?;

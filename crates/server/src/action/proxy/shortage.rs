@@ -47,8 +47,8 @@ impl Worker {
     /// connection and there is no room for more of those.
     pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (down, pool_index) = (exchange.down, usize::from(exchange.pool));
-        let is_first = self.conns.downstream(down).is_some_and(|conn| conn.requests == 1);
+        let (to, pool_index) = (exchange.requester, usize::from(exchange.pool));
+        let is_first = self.conns.downstream(to.sock).is_some_and(|conn| conn.requests == 1);
         if !is_first || self.held.is_empty() && self.make_room_for_first_request(reactor) {
             return self.dispatch(reactor, id, NO_SERVER);
         }
@@ -65,8 +65,8 @@ impl Worker {
         pool.held += 1;
         self.accounts.counters.slot_waits.add(1);
         self.accounts.counters.queued.add(1);
-        let timeouts = &self.snapshot.config.pools[pool_index].timeouts;
-        reactor.set_deadline(down, reactor.now().after(timeouts.queue));
+        let wait = self.snapshot.pool(pool_index as u16).timeouts.queue;
+        self.set_action_deadline(reactor, to, reactor.now().after(wait));
         self.set_room_timer(reactor);
     }
 

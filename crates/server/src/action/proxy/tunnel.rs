@@ -4,18 +4,13 @@
 //! Limits: a tunnel ends if no byte is transferred in either direction for `timeouts.tunnel`. A byte that a slow
 //! peer takes out of blocked output counts.
 
-use std::rc::Rc;
-
 use tidegate_base::Id;
-use tidegate_gate::forward;
 use tidegate_reactor::Reactor;
-use tidegate_wire::http1::ResponseEncoder;
 use tidegate_wire::message::ResponseHead;
 
 use crate::action::proxy::exchange::{Exchange, Stage};
-use crate::carrier::http1::client::{is_blocked, look_span, next_look};
-use crate::connection::DownstreamState;
-use crate::worker::{Work, Worker};
+use crate::carrier::output::{is_blocked, look_span, next_look};
+use crate::worker::Worker;
 
 /// A side of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,23 +29,11 @@ impl Worker {
         id: Id<Exchange>,
         head: &ResponseHead<'_>,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.stage = Stage::Tunnel;
-        exchange.response_relayed = true;
-        let down = exchange.down;
-        if let Some(out) = reactor.output(down) {
-            let encoder = &mut ResponseEncoder::new(out, exchange.client_version, false);
-            forward::encode_interim(encoder, head, &snapshot.config.server.via);
-        }
-        let counters = &self.accounts.counters;
-        counters.count_answer(head.status);
-        counters.tunnels.add(1);
-        if let Some(conn) = self.conns.downstream(down) {
-            conn.state = DownstreamState::Tunnel(id);
-            reactor.set_receiving(down, true);
-            self.work.push(Work::Resume(down));
-        }
+        let to = exchange.requester;
+        self.accounts.counters.tunnels.add(1);
+        self.switch_client(reactor, to, head, id);
         self.arm_tunnel(reactor, id);
     }
 
@@ -64,8 +47,8 @@ impl Worker {
     ) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
         let (from, to) = match from {
-            Side::Client => (exchange.down, exchange.up),
-            Side::Server => (exchange.up, exchange.down),
+            Side::Client => (exchange.requester.sock, exchange.attempt.up),
+            Side::Server => (exchange.attempt.up, exchange.requester.sock),
         };
         reactor.send(to, bytes);
         if is_blocked(reactor, to) {
@@ -86,31 +69,31 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         match by {
             Side::Client => {
-                exchange.down_finished = true;
-                reactor.finish(exchange.up);
+                exchange.ended.client = true;
+                reactor.finish(exchange.attempt.up);
             }
             Side::Server => {
-                exchange.up_finished = true;
-                reactor.finish(exchange.down);
+                exchange.ended.server = true;
+                reactor.finish(exchange.requester.sock);
             }
         }
-        if exchange.down_finished && exchange.up_finished {
-            let (down, up) = (exchange.down, exchange.up);
+        if exchange.ended.client && exchange.ended.server {
+            let (down, up) = (exchange.requester.sock, exchange.attempt.up);
             self.end_tunnel(id);
             self.drop_upstream(up);
             reactor.close(up);
-            self.close_downstream(reactor, down);
+            self.close_client(reactor, down);
         }
     }
 
     /// Resets both connections, because one of them was reset or the tunnel timed out.
     pub(crate) fn reset_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (down, up) = (exchange.down, exchange.up);
+        let (down, up) = (exchange.requester.sock, exchange.attempt.up);
         self.end_tunnel(id);
         self.drop_upstream(up);
         reactor.abort(up);
-        self.drop_downstream(reactor, down);
+        self.drop_client(reactor, down);
         reactor.abort(down);
     }
 
@@ -118,8 +101,8 @@ impl Worker {
     /// for it, the tunnel has timed out.
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.tunnel;
-        let socks = [exchange.down, exchange.up];
+        let timeout = self.snapshot.pool(exchange.pool).timeouts.tunnel;
+        let socks = [exchange.requester.sock, exchange.attempt.up];
         let looks = socks.map(|sock| next_look(reactor, sock, timeout));
         if let Some(at) = looks.into_iter().flatten().min() {
             return socks.into_iter().for_each(|sock| reactor.set_deadline(sock, at));
@@ -131,8 +114,8 @@ impl Worker {
     /// Sets the deadlines of both connections: to the tunnel timeout, or to the first look at blocked output.
     pub(crate) fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (down, up) = (exchange.down, exchange.up);
-        let timeout = self.snapshot.config.pools[usize::from(exchange.pool)].timeouts.tunnel;
+        let (down, up) = (exchange.requester.sock, exchange.attempt.up);
+        let timeout = self.snapshot.pool(exchange.pool).timeouts.tunnel;
         let blocked = is_blocked(reactor, down) || is_blocked(reactor, up);
         let wait = if blocked { look_span(timeout) } else { timeout };
         let at = reactor.now().after(wait);
@@ -143,11 +126,9 @@ impl Worker {
     /// Ends the exchange and detaches it from the downstream connection's state.
     fn end_tunnel(&mut self, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (down, pool, server) = (exchange.down, exchange.pool, exchange.server);
+        let (to, pool, server) = (exchange.requester, exchange.pool, exchange.attempt.server);
         self.release_server(pool, server);
         self.forget_exchange(id);
-        if let Some(conn) = self.conns.downstream(down) {
-            conn.state = DownstreamState::ExpectHead;
-        }
+        self.end_client_tunnel(to);
     }
 }

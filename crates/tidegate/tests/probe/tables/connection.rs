@@ -147,13 +147,16 @@ fn upstream_connections() -> Vec<Vector> {
             "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok"
         })
         .client(&[Check::Has("via", "1.0 tidegate"), Check::Lacks("connection")]),
+        // A GET is sent again after the loss of a reused connection, and after the first loss of a fresh one.
         answer("the origin closes without a response", "9110 15.6.3", ok)
             .with_script(&[Play::Close])
+            .plays(&[Play::Close])
             .plays(&[Play::Close])
             .statuses(&[502])
             .seen_any(),
         answer("the origin resets without a response", "9110 15.6.3", ok)
             .with_script(&[Play::Reset])
+            .plays(&[Play::Reset])
             .plays(&[Play::Reset])
             .statuses(&[502])
             .seen_any(),

@@ -1,0 +1,30 @@
+//! How much of a request body has arrived, and whether it arrives fast enough.
+//! In: the bytes of the body, the listener's minimum rate. Out: the time by which more must arrive.
+//! Never: reads a clock.
+
+use tidegate_base::{Moment, Span};
+
+/// The progress of a request body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Intake {
+    /// Bytes of the body received so far, without framing. Checked against the listener's `limits.body`.
+    pub(crate) bytes: u64,
+    /// When the client has sent its body too slowly: each byte puts it off by `limits.body-rate-min`, to
+    /// `timeouts.body` from now at most. `NEVER` while the client is not waited for.
+    pub(crate) by: Moment,
+}
+
+impl Intake {
+    /// Nothing has arrived.
+    pub(crate) const NONE: Self = Self { bytes: 0, by: Moment::NEVER };
+
+    /// Puts off `by` by the time that `count` bytes of the framed body may take. Without a minimum rate, the
+    /// time begins again.
+    pub(crate) fn note(&mut self, count: usize, data_bytes: usize, rate_min: usize) {
+        self.bytes += data_bytes as u64;
+        self.by = match rate_min {
+            0 => Moment::NEVER,
+            rate => self.by.after(Span::from_secs(count as u64) / rate as u32),
+        };
+    }
+}

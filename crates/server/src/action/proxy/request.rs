@@ -1,0 +1,101 @@
+//! The request body on its way to the server.
+//! In: pieces of the body from the requester's carrier. Out: the same pieces for the server's carrier, and in the
+//! store as long as the request may have to be sent again.
+//! Never: takes more than the server's output or the store has room for.
+//! Invariant: while a request has no server, or no byte of it was sent, all of it is in the store.
+
+use tidegate_base::Id;
+use tidegate_reactor::Reactor;
+
+use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::action::proxy::stored::WAITING_PIECE_BYTES_MAX;
+use crate::worker::Worker;
+
+impl Worker {
+    /// How many bytes of the framed request body the exchange takes now.
+    pub(in crate::action) fn exchange_body_room<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+    ) -> usize {
+        let Some(exchange) = self.exchanges.get(id) else { return 0 };
+        let (up, fits) = (exchange.attempt.up, exchange.request.has_waiting_room());
+        if !exchange.has_server() {
+            return if fits { WAITING_PIECE_BYTES_MAX } else { 0 };
+        }
+        if !fits && reactor.is_guarded(up) {
+            // As long as nothing was sent, the request may have to go to another connection. `Drained` or the
+            // failure of the attempt resumes the body.
+            reactor.flush(up);
+            if reactor.is_guarded(up) {
+                return 0;
+            }
+        }
+        match self.is_server_blocked(reactor, up) {
+            true => 0,
+            false if reactor.is_guarded(up) => WAITING_PIECE_BYTES_MAX,
+            false => usize::MAX,
+        }
+    }
+
+    /// Forwards a piece of the request body; `end` contains the trailers once the body is complete.
+    pub(in crate::action) fn forward_body<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        data: &[u8],
+        end: Option<&[u8]>,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.request.push(data);
+        if let Some(trailers) = end {
+            exchange.request.end(if exchange.facts.drops_trailers { b"" } else { trailers });
+        }
+        match exchange.stage {
+            Stage::Queued | Stage::Paused => {}
+            Stage::Buffering => self.dispatch_buffered(reactor, id),
+            Stage::ExpectRequestEnd if end.is_some() => {
+                self.send_request_body(reactor, id, data);
+                self.end_exchange(reactor, id, false);
+            }
+            Stage::Connecting
+            | Stage::ExpectResponse
+            | Stage::ExpectBody
+            | Stage::ExpectRequestEnd
+            | Stage::Tunnel => {
+                self.send_request_body(reactor, id, data);
+                self.arm_upstream(reactor, id);
+            }
+        }
+    }
+
+    /// Dispatches a request once enough of its body has arrived.
+    fn dispatch_buffered<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let wanted = self.snapshot.pool(exchange.pool).request_buffer_bytes as u64;
+        let request = &exchange.request;
+        if request.is_done() || exchange.intake.bytes >= wanted || !request.has_waiting_room() {
+            // Requests that became ready in the meantime are before this one.
+            self.arrivals += 1;
+            exchange.arrival = self.arrivals;
+            exchange.stage = Stage::Queued;
+            self.dispatch_new(reactor, id);
+        }
+    }
+
+    /// Whether the exchange waits for more of the request body, and not for a server.
+    pub(in crate::action) fn exchange_expects_body(&self, id: Id<Exchange>) -> bool {
+        let exchange = self.exchanges.get(id);
+        exchange.is_some_and(|exchange| !matches!(exchange.stage, Stage::Queued | Stage::Paused))
+    }
+
+    /// Whether the server does not take the part of the request body that has arrived.
+    pub(in crate::action) fn is_exchange_body_stuck<R: Reactor>(
+        &self,
+        reactor: &R,
+        id: Id<Exchange>,
+    ) -> bool {
+        let exchange = self.exchanges.get(id);
+        exchange.is_some_and(|exchange| reactor.output_pending(exchange.attempt.up) > 0)
+    }
+}

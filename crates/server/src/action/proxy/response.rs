@@ -1,0 +1,386 @@
+//! The response of a server on its way to the client, and what goes wrong with it.
+//! In: messages and events of connections to servers (`carrier/server.rs`). Out: messages for the requester; the
+//! exchange ended, or its request sent again.
+//! Never: sends a request again once a byte of the response has arrived.
+//! Invariant: the exchange is gone, or has another attempt, after each of the failures here.
+
+use tidegate_base::Id;
+use tidegate_gate::connection_auth;
+use tidegate_gate::retry::FailurePoint;
+use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
+use tidegate_wire::message::{BodyLength, ResponseHead};
+
+use crate::action::proxy::Failure;
+use crate::action::proxy::dispatch::NO_CONNECT;
+use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::action::proxy::tunnel::Side;
+use crate::answer::Head;
+use crate::carrier::Rest;
+use crate::carrier::output::{look_again_at, next_look};
+use crate::worker::Worker;
+
+/// The response is relayed.
+impl Worker {
+    /// The connection to the server is established.
+    pub(crate) fn server_connected<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.stage = Stage::ExpectResponse;
+        let (pool, server) = (exchange.pool, exchange.attempt.server);
+        self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
+        self.arm_upstream(reactor, id);
+    }
+
+    /// Relays an interim response (1xx other than 101).
+    pub(crate) fn relay_interim<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        head: &ResponseHead<'_>,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let to = exchange.requester;
+        self.send_interim(reactor, to, head);
+        // The deadline of the final head is not extended, so that interim responses cannot defer it forever.
+        if self.is_client_blocked(reactor, to) {
+            self.hold_server(reactor, id);
+        }
+    }
+
+    /// Relays the final head. `more_follows`: bytes follow the head, so a response without a body is too
+    /// long.
+    pub(crate) fn relay_head<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        head: &ResponseHead<'_>,
+        more_follows: bool,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let (to, up) = (exchange.requester, exchange.attempt.up);
+        exchange.attempt.keeps =
+            exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
+        exchange.stage = Stage::ExpectBody;
+        if connection_auth::response_authenticates(head)
+            && let Some(up) = self.conns.upstream(up)
+        {
+            up.authenticated = true;
+        }
+        // If the response is early, the rest of the request is still forwarded; but a server that closes will
+        // not take it.
+        let rest = if head.persistent { Rest::Taken } else { Rest::Unwanted };
+        self.begin_response(reactor, to, &Head::Relayed(head), rest);
+        if matches!(head.length, BodyLength::None | BodyLength::Length(0)) {
+            self.finish_response(reactor, id, b"", b"", more_follows);
+        } else {
+            self.arm_upstream(reactor, id);
+        }
+    }
+
+    /// Relays a piece of the response body.
+    pub(crate) fn relay_data<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        data: &[u8],
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let to = exchange.requester;
+        self.send_data(reactor, to, data);
+        if self.is_client_blocked(reactor, to) {
+            self.hold_server(reactor, id);
+        }
+        self.arm_upstream(reactor, id);
+    }
+
+    /// Relays the last piece of the response body, if there is one, and the end of the response. Ends the
+    /// exchange, unless the rest of the request body must still be forwarded.
+    pub(crate) fn finish_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        data: &[u8],
+        trailers: &[u8],
+        more_follows: bool,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, is_done) = (exchange.requester, exchange.request.is_done());
+        if !data.is_empty() {
+            self.send_data(reactor, to, data);
+        }
+        self.end_response(reactor, to, trailers);
+        if more_follows {
+            self.accounts.counters.upstream_faults.add(1);
+        }
+        if is_done || self.awaits_continue(to) {
+            return self.end_exchange(reactor, id, more_follows);
+        }
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.stage = Stage::ExpectRequestEnd;
+        // A server that answers early may take the rest of the body for the next request.
+        exchange.attempt.keeps = false;
+        let up = exchange.attempt.up;
+        if more_follows {
+            return self.give_up_request(reactor, id);
+        }
+        reactor.set_receiving(up, true);
+        self.arm_upstream(reactor, id);
+        self.resume_request(to);
+    }
+
+    /// Stops reading from the server until the client's output has drained.
+    fn hold_server<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, up) = (exchange.requester, exchange.attempt.up);
+        reactor.set_receiving(up, false);
+        self.hold_client(reactor, to);
+    }
+
+    /// Reads from the server again, after the client's output has drained.
+    pub(in crate::action) fn resume_server<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let stage = exchange.stage;
+        reactor.set_receiving(exchange.attempt.up, true);
+        match stage {
+            Stage::Tunnel => self.arm_tunnel(reactor, id),
+            Stage::Buffering
+            | Stage::Queued
+            | Stage::Paused
+            | Stage::Connecting
+            | Stage::ExpectResponse
+            | Stage::ExpectBody
+            | Stage::ExpectRequestEnd => self.arm_upstream(reactor, id),
+        }
+    }
+
+    /// The server takes the request body again.
+    pub(crate) fn server_drained<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, stage) = (exchange.requester, exchange.stage);
+        if stage == Stage::Tunnel {
+            reactor.set_receiving(to.sock, true);
+            self.arm_tunnel(reactor, id);
+        } else {
+            self.arm_upstream(reactor, id);
+        }
+        self.resume_request(to);
+    }
+}
+
+/// The response fails.
+impl Worker {
+    /// The server has violated its protocol in `text`. Its connection is not usable any more.
+    pub(crate) fn server_misbehaved<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+        text: &'static str,
+    ) {
+        self.accounts.counters.upstream_faults.add(1);
+        self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
+    }
+
+    /// A reused connection failed before the first byte of the request was sent: the request goes to another
+    /// connection.
+    pub(crate) fn request_not_sent<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+    ) {
+        self.abandon_server(reactor, sock);
+        let text = "the server closed the connection before the request was sent";
+        let failure = Failure { status: 502, text };
+        self.attempt_failed(reactor, id, FailurePoint::NotSent, failure);
+    }
+
+    /// The server ended its direction before its response was complete.
+    pub(crate) fn server_finished<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        match exchange.stage {
+            Stage::Tunnel => self.tunnel_finished(reactor, id, Side::Server),
+            Stage::ExpectRequestEnd => self.give_up_request(reactor, id),
+            Stage::Buffering
+            | Stage::Queued
+            | Stage::Paused
+            | Stage::Connecting
+            | Stage::ExpectResponse
+            | Stage::ExpectBody => {
+                if reactor.is_guarded(sock) {
+                    self.accounts.counters.upstream_idle_closes.add(1);
+                    self.request_not_sent(reactor, sock, id);
+                } else {
+                    self.server_ended_early(reactor, sock, id);
+                }
+            }
+        }
+    }
+
+    /// The connection to the server failed, was reset or ended.
+    pub(crate) fn server_closed<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+        reason: CloseReason,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        match (exchange.stage, reason) {
+            (Stage::Tunnel, _) => self.reset_tunnel(reactor, id),
+            (Stage::ExpectRequestEnd, _) => self.give_up_request(reactor, id),
+            (Stage::Connecting, CloseReason::ConnectShortage(shortage)) => {
+                self.accounts.counters.upstream_connect_failures.add(1);
+                self.drop_upstream(sock);
+                self.attempt_hit_shortage(reactor, id, shortage);
+            }
+            (
+                Stage::Connecting,
+                CloseReason::ConnectRefused
+                | CloseReason::ConnectUnreachable
+                | CloseReason::Reset
+                | CloseReason::Unsent,
+            ) => {
+                self.accounts.counters.upstream_connect_failures.add(1);
+                self.drop_upstream(sock);
+                self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
+            }
+            (_, CloseReason::Unsent) => {
+                self.accounts.counters.upstream_idle_closes.add(1);
+                self.request_not_sent(reactor, sock, id);
+            }
+            (
+                Stage::Buffering
+                | Stage::Queued
+                | Stage::Paused
+                | Stage::Connecting
+                | Stage::ExpectResponse
+                | Stage::ExpectBody,
+                _,
+            ) => self.server_ended_early(reactor, sock, id),
+        }
+    }
+
+    /// The server ended the connection before its response was complete.
+    fn server_ended_early<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let attempt = exchange.attempt;
+        if attempt.has_response {
+            let text = "the server closed the connection in the middle of its response";
+            return self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
+        }
+        let point = match attempt.is_reused {
+            true => FailurePoint::ReusedReset,
+            false => FailurePoint::FreshReset,
+        };
+        self.abandon_server(reactor, sock);
+        let text = "the server closed the connection without sending a response";
+        self.attempt_failed(reactor, id, point, Failure { status: 502, text });
+    }
+
+    /// The attempt failed and must not be repeated: the request may have been executed.
+    fn upstream_failed<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+        failure: Failure,
+    ) {
+        if let Some(exchange) = self.exchanges.get(id) {
+            let (pool, server) = (exchange.pool, exchange.attempt.server);
+            self.release_server(pool, server);
+        }
+        self.abandon_server(reactor, sock);
+        self.fail(reactor, id, failure);
+    }
+
+    /// The deadline of a connection to a server expired while it served an exchange.
+    pub(crate) fn server_due<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        id: Id<Exchange>,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        match exchange.stage {
+            Stage::Tunnel => self.tunnel_due(reactor, id),
+            Stage::Connecting => {
+                self.accounts.counters.connect_timeouts.add(1);
+                self.accounts.counters.upstream_connect_failures.add(1);
+                self.abandon_server(reactor, sock);
+                let text = "timed out connecting to the server";
+                let failure = Failure { status: 504, text };
+                self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
+            }
+            Stage::Buffering | Stage::Queued | Stage::Paused | Stage::ExpectResponse => {
+                self.response_due(reactor, sock, id);
+            }
+            Stage::ExpectRequestEnd => self.request_end_due(reactor, sock, id),
+            Stage::ExpectBody => self.response_body_due(reactor, sock, id),
+        }
+    }
+
+    /// The head of the response has not come in time.
+    fn response_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let timeout = self.snapshot.pool(exchange.pool).timeouts.body;
+        let is_pending = reactor.output_pending(sock) > 0;
+        if !exchange.request.is_done() && !is_pending {
+            // The client sends its body slowly. The downstream deadline covers that.
+            return self.arm_upstream(reactor, id);
+        }
+        if is_pending || exchange.intake.bytes > 0 {
+            let look = reactor.look_at_output(sock);
+            if look == OutputLook::Emptied {
+                // The time for the response begins when the server has the whole request.
+                return self.arm_upstream(reactor, id);
+            }
+            if let Some(at) = look_again_at(look, reactor.now(), timeout) {
+                return reactor.set_deadline(sock, at);
+            }
+        }
+        self.accounts.counters.response_timeouts.add(1);
+        let text = "timed out waiting for the server's response";
+        self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
+    }
+
+    /// The server has not taken the rest of a request in time whose response is complete.
+    fn request_end_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let timeout = self.snapshot.pool(exchange.pool).timeouts.body;
+        if reactor.output_pending(sock) == 0 {
+            // The client sends its body slowly. The downstream deadline covers that.
+            return self.arm_upstream(reactor, id);
+        }
+        if let Some(at) = next_look(reactor, sock, timeout) {
+            return reactor.set_deadline(sock, at);
+        }
+        self.accounts.counters.body_timeouts.add(1);
+        self.give_up_request(reactor, id);
+    }
+
+    /// The response body has not progressed in time.
+    fn response_body_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let timeout = self.snapshot.pool(exchange.pool).timeouts.body;
+        let (to, has_sent_body) = (exchange.requester, exchange.intake.bytes > 0);
+        if self.is_client_held(to) {
+            return self.arm_upstream(reactor, id);
+        }
+        if has_sent_body && let Some(at) = next_look(reactor, sock, timeout) {
+            // The response is early, and the server still takes the rest of the request.
+            return reactor.set_deadline(sock, at);
+        }
+        self.accounts.counters.body_timeouts.add(1);
+        let text = "the server stopped sending its response";
+        self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
+    }
+}

@@ -1,0 +1,123 @@
+//! Responses that Tidegate makes by itself, in the form in which an action hands them to a carrier.
+//! In: an action's decision. Out: the head and the content, given to the carrier's sink.
+//! Never: knows a connection; the carrier adds what only it knows (version, persistence).
+
+use tidegate_config::model::{HttpsRedirect, Redirect};
+use tidegate_gate::filter::Filtered;
+use tidegate_gate::respond::{self, AnswerContext, Prepared};
+use tidegate_gate::scheme::Scheme;
+use tidegate_gate::synthetic::{self, Synthetic};
+use tidegate_wire::message::{BodyLength, RequestHead, ResponseHead, ResponseSink, Version};
+
+/// A complete response. The action that sends it has ended.
+pub(crate) enum Answer<'a> {
+    /// The fixed response of a route.
+    Prepared(&'a Prepared),
+    /// A redirect that a route configures.
+    Redirect { redirect: &'a Redirect, head: &'a RequestHead<'a>, scheme: Scheme },
+    /// A redirect of a plain request to the same URL by https.
+    HttpsRedirect { redirect: HttpsRedirect, head: &'a RequestHead<'a> },
+    /// The response of a final recipient, to OPTIONS or TRACE whose Max-Forwards is 0.
+    Recipient(&'a RequestHead<'a>),
+    /// A status with a short text; without content if the text is empty.
+    Error { status: u16, text: &'a str },
+    /// A synthetic response that fits into one piece.
+    Synthetic { order: &'a Synthetic, seed: Option<u64> },
+    /// The help text of the action `synthetic`.
+    SyntheticHelp,
+}
+
+impl Answer<'_> {
+    /// Gives the response to the sink of a carrier, with its filters. Returns the status. `version` is that of
+    /// the request; `hsts` is the value of Strict-Transport-Security, empty if the field is not sent.
+    pub(crate) fn encode(
+        &self,
+        sink: &mut impl ResponseSink,
+        version: Version,
+        hsts: &str,
+        context: &AnswerContext<'_>,
+    ) -> u16 {
+        let sink = &mut Filtered::new(sink, self.hsts(hsts));
+        match *self {
+            Answer::Prepared(prepared) => {
+                respond::encode_respond_parts(sink, prepared, context);
+                prepared.status()
+            }
+            Answer::Redirect { redirect, head, scheme } => {
+                respond::encode_redirect(sink, redirect, head, scheme, context)
+            }
+            Answer::HttpsRedirect { redirect, head } => {
+                respond::encode_https_redirect(sink, redirect, head, context)
+            }
+            Answer::Recipient(head) => {
+                respond::encode_final_recipient(sink, head, context);
+                200
+            }
+            Answer::Error { status, text } => {
+                respond::encode_error(sink, status, text, context);
+                status
+            }
+            Answer::Synthetic { order, seed } => {
+                synthetic::encode_synthetic_head(sink, order, version, context);
+                if order.has_body(context.is_head) && order.size > 0 {
+                    sink.content_with(|out| synthetic::fill(out, 0, order.size as usize, seed));
+                }
+                order.status
+            }
+            Answer::SyntheticHelp => {
+                synthetic::encode_help(sink, context);
+                200
+            }
+        }
+    }
+
+    /// The value of Strict-Transport-Security. A route's own field takes the place of the policy's.
+    pub(crate) fn hsts<'h>(&self, policy: &'h str) -> &'h str {
+        match self {
+            Answer::Prepared(prepared) if prepared.has_hsts() => "",
+            _ => policy,
+        }
+    }
+
+    /// Whether the response orders the connection to close.
+    pub(crate) fn closes(&self) -> bool {
+        matches!(self, Answer::Synthetic { order, .. } if order.asks_to_close())
+    }
+}
+
+/// The head of a response whose body follows in pieces.
+pub(crate) enum Head<'a> {
+    /// The final response of a server.
+    Relayed(&'a ResponseHead<'a>),
+    /// A synthetic response.
+    Synthetic(&'a Synthetic),
+}
+
+impl Head<'_> {
+    /// The length of the body, as it is stated to the client.
+    pub(crate) fn length(&self, is_head: bool) -> BodyLength {
+        match self {
+            Head::Relayed(head) => match head.length {
+                BodyLength::UntilClose => BodyLength::Streamed,
+                length => length,
+            },
+            Head::Synthetic(order) => order.body_length(is_head),
+        }
+    }
+
+    /// The status.
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Head::Relayed(head) => head.status,
+            Head::Synthetic(order) => order.status,
+        }
+    }
+
+    /// Whether the response orders the connection to close.
+    pub(crate) fn closes(&self) -> bool {
+        match self {
+            Head::Relayed(_) => false,
+            Head::Synthetic(order) => order.asks_to_close(),
+        }
+    }
+}

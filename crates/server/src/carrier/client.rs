@@ -1,0 +1,249 @@
+//! The port towards clients: connections accepted, served and closed; messages for requesters.
+//! In: completions of client connections; responses of actions. Out: calls of the connection's carrier.
+//! Never: encodes or decodes a byte of a protocol.
+//! Invariant: a response is answered whole (`answer`), or begun, ended and released, or cut; one of these for
+//! each request whose connection lasts.
+
+use tidegate_base::{Id, Moment};
+use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::scheme::Scheme;
+use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
+use tidegate_wire::message::ResponseHead;
+
+use crate::action::Running;
+use crate::action::proxy::exchange::Exchange;
+use crate::answer::{Answer, Head};
+use crate::carrier::http1::client::{Http1Client, Phase};
+use crate::carrier::output::{is_blocked, look_span};
+use crate::carrier::{Progress, Rest};
+use crate::client::begins_with_header;
+use crate::connection::{ClientCarrier, Downstream};
+use crate::requester::Requester;
+use crate::worker::{Work, Worker};
+
+/// Connections of clients.
+impl Worker {
+    /// A listener accepted a connection.
+    pub(crate) fn accept<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        listener: ListenerId,
+        sock: SockId,
+        peer: Peer,
+    ) {
+        let counters = &self.accounts.counters;
+        counters.accepted.add(1);
+        counters.downstream_now.add(1);
+        let listener = self.listener_index(listener).unwrap_or_default();
+        let settings = self.snapshot.listener(listener);
+        // On a listener with TLS, the PROXY header precedes the handshake, and the TLS layer reads it.
+        let phase = match settings.tls.is_none() && begins_with_header(settings, peer) {
+            true => Phase::ProxyHeader,
+            false => Phase::NEXT_HEAD,
+        };
+        let head_timeout = settings.timeouts.head;
+        let scheme = Scheme::of_connection(settings.tls.is_some());
+        let carrier = ClientCarrier::Http1(Http1Client::new(phase));
+        let down = Downstream::new(peer, listener, scheme, carrier, reactor.now());
+        self.conns.insert_downstream(sock, down);
+        // The first head is subject to the head timeout. The idle timeout applies only after it.
+        reactor.set_deadline(sock, reactor.now().after(head_timeout));
+    }
+
+    /// Closes the connection in order: pending output is still sent.
+    pub(crate) fn close_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        self.drop_client(reactor, sock);
+        reactor.close(sock);
+    }
+
+    /// Removes a client connection and cancels everything in progress for it. The caller closes the socket.
+    pub(crate) fn drop_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(mut down) = self.conns.remove_downstream(sock) else { return };
+        self.accounts.counters.downstream_now.sub(1);
+        self.release_kept(reactor, &mut down);
+        match down.carrier {
+            ClientCarrier::Http1(mut http1) => {
+                let running = http1.running();
+                http1.input.release(&mut self.buffers);
+                self.cancel(reactor, running);
+            }
+        }
+    }
+
+    /// Closes all idle connections. Part of a stop.
+    pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
+        for sock in self.conns.downstream_ids() {
+            if self.conns.downstream(sock).is_some_and(|down| down.has_nothing_under_way()) {
+                self.close_client(reactor, sock);
+            }
+        }
+        for sock in self.conns.upstream_ids() {
+            if self.conns.upstream(sock).is_some_and(|up| up.exchange.is_none()) {
+                self.retire_upstream(reactor, sock);
+            }
+        }
+    }
+}
+
+/// Messages for requesters. An action calls these; each works for every protocol.
+impl Worker {
+    /// Records which action serves the request, so that the carrier can hand it the body and cancel it.
+    pub(crate) fn set_running(&mut self, to: Requester, action: Running) {
+        self.set_http1_action(to.sock, action);
+    }
+
+    /// Records the Strict-Transport-Security value for the response.
+    pub(crate) fn set_hsts(&mut self, to: Requester, hsts: PolicyId) {
+        self.set_http1_hsts(to.sock, hsts);
+    }
+
+    /// Sends a complete response. The action has ended: it holds nothing for the request any more. `closes`:
+    /// the rest of the connection cannot be trusted.
+    pub(crate) fn answer<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        answer: &Answer<'_>,
+        closes: bool,
+    ) {
+        self.answer_http1(reactor, to.sock, answer, closes);
+    }
+
+    /// Sends an error response with a short text.
+    pub(crate) fn answer_error<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        status: u16,
+        text: &str,
+        closes: bool,
+    ) {
+        self.answer(reactor, to, &Answer::Error { status, text }, closes);
+    }
+
+    /// Sends the head of a response whose body follows in pieces.
+    pub(crate) fn begin_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &Head<'_>,
+        rest: Rest,
+    ) {
+        self.begin_http1_response(reactor, to.sock, head, rest);
+    }
+
+    /// Relays an interim response.
+    pub(crate) fn send_interim<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &ResponseHead<'_>,
+    ) {
+        self.send_http1_interim(reactor, to.sock, head);
+    }
+
+    /// Asks for the body of a request that expects 100 (Continue).
+    pub(crate) fn send_continue<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.send_http1_continue(reactor, to.sock);
+    }
+
+    /// Sends a piece of the response body. The caller pauses its source while `is_client_blocked`.
+    pub(crate) fn send_data<R: Reactor>(&mut self, reactor: &mut R, to: Requester, data: &[u8]) {
+        self.send_http1_data(reactor, to.sock, data);
+    }
+
+    /// Ends the response body. The action may still take the rest of the request.
+    pub(crate) fn end_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        trailers: &[u8],
+    ) {
+        self.end_http1_response(reactor, to.sock, trailers);
+    }
+
+    /// The action has ended, after the end of its response.
+    pub(crate) fn release_requester<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.release_http1(reactor, to.sock);
+    }
+
+    /// Cuts off a response that cannot be completed. The action has ended.
+    pub(crate) fn cut_response<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.cut_http1_response(reactor, to.sock);
+    }
+
+    /// How far the response to the requester has progressed; `Ended` if the requester is gone.
+    pub(crate) fn progress(&mut self, to: Requester) -> Progress {
+        self.http1_progress(to.sock)
+    }
+
+    /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
+    pub(crate) fn awaits_continue(&mut self, to: Requester) -> bool {
+        self.http1_awaits_continue(to.sock)
+    }
+
+    /// Whether the client's connection stays open after the response.
+    pub(crate) fn stays_open(&mut self, to: Requester) -> bool {
+        self.http1_stays_open(to.sock)
+    }
+
+    /// Whether the client does not read its response fast enough.
+    pub(crate) fn is_client_blocked<R: Reactor>(&self, reactor: &mut R, to: Requester) -> bool {
+        is_blocked(reactor, to.sock)
+    }
+
+    /// Suspends a response until the client's output has drained; then the action's `client_drained` is called.
+    pub(crate) fn hold_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        let Some(down) = self.conns.downstream(to.sock) else { return };
+        down.http1().blocked = true;
+        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        reactor.set_deadline(to.sock, reactor.now().after(look_span(timeout)));
+    }
+
+    /// Whether the response is suspended.
+    pub(crate) fn is_client_held(&mut self, to: Requester) -> bool {
+        self.conns.downstream(to.sock).is_some_and(|down| down.http1().blocked)
+    }
+
+    /// Whether the client has ended its direction of the connection.
+    pub(crate) fn has_client_finished<R: Reactor>(&mut self, reactor: &R, to: Requester) -> bool {
+        let finished = self.conns.downstream(to.sock).is_some_and(|down| down.http1().finished);
+        finished || reactor.has_hung_up(to.sock)
+    }
+
+    /// Sets when `action_due` is called, for an action that does not wait for the request body.
+    pub(crate) fn set_action_deadline<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        at: Moment,
+    ) {
+        reactor.set_deadline(to.sock, at);
+    }
+
+    /// Makes the carrier hand over more of the request body, as far as the action has room for it.
+    pub(crate) fn resume_request(&mut self, to: Requester) {
+        self.work.push(Work::Resume(to.sock));
+    }
+
+    /// Closes the connection of a requester whose action has not ended: the action is cancelled.
+    pub(crate) fn abandon_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.close_client(reactor, to.sock);
+    }
+
+    /// Relays 101 (Switching Protocols). From then on `tunnel.rs` relays the bytes of the connection.
+    pub(crate) fn switch_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &ResponseHead<'_>,
+        exchange: Id<Exchange>,
+    ) {
+        self.begin_http1_tunnel(reactor, to.sock, head, exchange);
+    }
+
+    /// The tunnel of the requester has ended. The caller closes its connection.
+    pub(crate) fn end_client_tunnel(&mut self, to: Requester) {
+        self.end_http1_tunnel(to.sock);
+    }
+}

@@ -1,0 +1,70 @@
+//! HTTP/1 towards servers: encodes requests.
+//! In: the stored request of an exchange, further pieces of its body. Out: bytes in the connection's output.
+//! Never: frames a body in another way than the head states.
+
+use tidegate_base::Id;
+use tidegate_gate::client_fields::ClientAddressFields;
+use tidegate_reactor::{Reactor, SockId};
+use tidegate_wire::message::BodyLength;
+
+use crate::action::proxy::exchange::Exchange;
+use crate::action::proxy::stored::StoredRequest;
+use crate::carrier::http1::framing::{Framing, send_framed};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Sends the stored request: its head, the body as far as it has arrived, and its end.
+    pub(in crate::carrier) fn send_http1_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (up, request) = (exchange.attempt.up, &exchange.request);
+        reactor.send(up, request.head());
+        send_framed(reactor, up, framing_of(request), request.body());
+        if request.is_done() {
+            let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
+            end_body(reactor, up, request, fields);
+        }
+    }
+
+    /// Sends a piece of the request body, and its end if the request is complete.
+    pub(in crate::carrier) fn send_http1_request_body<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        data: &[u8],
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (up, request) = (exchange.attempt.up, &exchange.request);
+        send_framed(reactor, up, framing_of(request), data);
+        if request.is_done() {
+            let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
+            end_body(reactor, up, request, fields);
+        }
+    }
+}
+
+/// How the body is framed towards the server.
+fn framing_of(request: &StoredRequest) -> Framing {
+    match request.length() {
+        BodyLength::None => Framing::None,
+        BodyLength::Length(_) => Framing::Length,
+        BodyLength::Streamed | BodyLength::UntilClose => Framing::Chunked,
+    }
+}
+
+/// Sends the end of a chunked body.
+fn end_body<R: Reactor>(
+    reactor: &mut R,
+    up: SockId,
+    request: &StoredRequest,
+    client_address_fields: &ClientAddressFields,
+) {
+    if framing_of(request) == Framing::Chunked
+        && let Some(out) = reactor.output(up)
+    {
+        client_address_fields.encode_last_chunk(out, request.trailers());
+    }
+}

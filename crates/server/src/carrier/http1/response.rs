@@ -1,0 +1,315 @@
+//! Responses over HTTP/1: what the port towards clients (`carrier/client.rs`) does on such a connection.
+//! In: complete responses; heads, pieces of bodies and ends of responses. Out: bytes in the connection's
+//! output; the connection ready for its next request, or closed.
+//! Never: knows which action a response comes from.
+//! Invariant: `Http1Request::sent` only advances: `Nothing`, `Head`, `All`.
+
+use tidegate_base::Id;
+use tidegate_gate::filter::Filtered;
+use tidegate_gate::filter::hsts::Hsts;
+use tidegate_gate::forward::{self, ResponseContext};
+use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::respond::{self, AnswerContext};
+use tidegate_gate::synthetic;
+use tidegate_reactor::{Reactor, SockId};
+use tidegate_wire::http1::{self, ResponseEncoder};
+use tidegate_wire::message::{ResponseHead, Version};
+
+use crate::action::Running;
+use crate::action::proxy::exchange::Exchange;
+use crate::answer::{Answer, Head};
+use crate::carrier::http1::Framing;
+use crate::carrier::http1::client::{Phase, Sent};
+use crate::carrier::http1::framing::send_framed;
+use crate::carrier::output::is_blocked;
+use crate::carrier::{Progress, Rest};
+use crate::worker::{Work, Worker};
+
+/// How the carrier encodes a complete response.
+pub(super) struct AnswerForm {
+    pub(super) version: Version,
+    pub(super) is_head: bool,
+    /// The connection closes after the response.
+    pub(super) close: bool,
+    pub(super) hsts: PolicyId,
+}
+
+/// Complete responses.
+impl Worker {
+    /// Records which action serves the current request.
+    pub(in crate::carrier) fn set_http1_action(&mut self, sock: SockId, action: Running) {
+        if let Some(request) = self.http1_request(sock) {
+            request.action = action;
+        }
+    }
+
+    /// Records the Strict-Transport-Security value of the response.
+    pub(in crate::carrier) fn set_http1_hsts(&mut self, sock: SockId, hsts: PolicyId) {
+        if let Some(request) = self.http1_request(sock) {
+            request.hsts = hsts;
+        }
+    }
+
+    /// Sends a complete response, and makes the connection ready for its next request or closes it. The action
+    /// has ended. `closes`: the connection must close after the response.
+    pub(in crate::carrier) fn answer_http1<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        answer: &Answer<'_>,
+        closes: bool,
+    ) {
+        let stopping = self.stopping;
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        let is_done = http1.body.is_done();
+        let Some(request) = http1.request() else { return self.note_bug(reactor, sock) };
+        let is_rest_costly = request.is_rest_costly && !is_done;
+        let form = AnswerForm {
+            version: request.version,
+            is_head: request.is_head,
+            close: closes || answer.closes() || !request.keep || stopping || is_rest_costly,
+            hsts: request.hsts,
+        };
+        self.encode_answer(reactor, sock, answer, &form);
+        self.expect_next(reactor, sock, form.close);
+    }
+
+    /// Appends a complete response to the connection's output.
+    pub(super) fn encode_answer<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        answer: &Answer<'_>,
+        form: &AnswerForm,
+    ) {
+        self.date.update(reactor.unix_seconds());
+        let context = AnswerContext {
+            date: self.date.as_bytes(),
+            server: &self.snapshot.config.server.server_name,
+            is_head: form.is_head,
+        };
+        let hsts = self.snapshot.hsts.value(form.hsts);
+        if let Some(out) = reactor.output(sock) {
+            let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
+            let status = match answer {
+                Answer::Prepared(prepared) if answer.hsts(hsts).is_empty() => {
+                    respond::encode_respond(encoder, prepared, &context);
+                    prepared.status()
+                }
+                _ => answer.encode(encoder, form.version, hsts, &context),
+            };
+            self.accounts.counters.count_answer(status);
+        }
+    }
+
+    /// The response has ended and its action, too: expects the next head, discards the rest of an unwanted body,
+    /// or closes the connection.
+    pub(super) fn expect_next<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, close: bool) {
+        let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
+        let was_running = core::mem::replace(&mut request.action, Running::None) != Running::None;
+        if close {
+            return self.close_client(reactor, sock);
+        }
+        let blocked = is_blocked(reactor, sock);
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        http1.blocked = blocked;
+        http1.end_request();
+        // Without an action that lasted, the loop that decoded the request goes on.
+        if was_running {
+            self.work.push(Work::Resume(sock));
+        }
+    }
+}
+
+/// Responses whose bodies follow in pieces.
+impl Worker {
+    /// Sends the final head of a response. `rest`: what becomes of the rest of the request.
+    pub(in crate::carrier) fn begin_http1_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &Head<'_>,
+        rest: Rest,
+    ) {
+        self.date.update(reactor.unix_seconds());
+        let stopping = self.stopping;
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        let is_done = http1.body.is_done();
+        let Some(request) = http1.request() else { return self.note_bug(reactor, sock) };
+        debug_assert_eq!(request.sent, Sent::Nothing, "a second final head");
+        // A client that gets a final response instead of 100 (Continue) may omit the body.
+        let is_rest_known = match rest {
+            Rest::Taken => is_done || !request.awaits_continue,
+            Rest::Unwanted => is_done,
+            Rest::Discarded => !request.is_rest_costly,
+        };
+        request.keep &= is_rest_known && !stopping && !head.closes();
+        let framing = Framing::of(head.length(request.is_head), request.version);
+        request.keep &= framing != Framing::UntilClose;
+        request.sent = Sent::Head(framing);
+        let (version, is_head, keep) = (request.version, request.is_head, request.keep);
+        let hsts = request.hsts;
+        let hsts = self.snapshot.hsts.value(hsts);
+        let Some(out) = reactor.output(sock) else { return };
+        let mut encoder = ResponseEncoder::new(out, version, !keep);
+        match head {
+            Head::Relayed(head) => {
+                let context = ResponseContext {
+                    date: self.date.as_bytes(),
+                    via: &self.snapshot.config.server.via,
+                    request_is_head: is_head,
+                };
+                if hsts.is_empty() {
+                    forward::encode_downstream_response(&mut encoder, head, &context);
+                } else {
+                    let sink = &mut Hsts::new(&mut encoder, hsts);
+                    forward::encode_downstream_response(sink, head, &context);
+                }
+            }
+            Head::Synthetic(order) => {
+                let context = AnswerContext {
+                    date: self.date.as_bytes(),
+                    server: &self.snapshot.config.server.server_name,
+                    is_head,
+                };
+                let sink = &mut Filtered::new(&mut encoder, hsts);
+                synthetic::encode_synthetic_head(sink, order, version, &context);
+            }
+        }
+        debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));
+        self.accounts.counters.count_answer(head.status());
+    }
+
+    /// Relays an interim response (1xx other than 101).
+    pub(in crate::carrier) fn send_http1_interim<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &ResponseHead<'_>,
+    ) {
+        let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
+        request.awaits_continue &= head.status != 100;
+        // RFC 9110 section 15.2: HTTP/1.0 clients do not know interim responses.
+        if request.version >= Version::Http11
+            && let Some(out) = reactor.output(sock)
+        {
+            let encoder = &mut ResponseEncoder::new(out, request.version, false);
+            forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
+            self.accounts.counters.count_answer(head.status);
+        }
+    }
+
+    /// Asks the client for the body of its request (RFC 9110 section 10.1.1).
+    pub(in crate::carrier) fn send_http1_continue<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+    ) {
+        reactor.send(sock, b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
+
+    /// Sends a piece of the response body.
+    pub(in crate::carrier) fn send_http1_data<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        data: &[u8],
+    ) {
+        let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
+        let Sent::Head(framing) = request.sent else { return self.note_bug(reactor, sock) };
+        send_framed(reactor, sock, framing, data);
+    }
+
+    /// Ends the response.
+    pub(in crate::carrier) fn end_http1_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        trailers: &[u8],
+    ) {
+        let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
+        let sent = core::mem::replace(&mut request.sent, Sent::All);
+        if sent == Sent::Head(Framing::Chunked)
+            && let Some(out) = reactor.output(sock)
+        {
+            http1::encode_last_chunk(out, trailers);
+        }
+    }
+
+    /// The action has ended, after its response.
+    pub(in crate::carrier) fn release_http1<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let stopping = self.stopping;
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        let is_done = http1.body.is_done();
+        let Some(request) = http1.request() else { return self.note_bug(reactor, sock) };
+        debug_assert_eq!(request.sent, Sent::All, "a response without an end");
+        let close = !request.keep || (stopping && !is_done);
+        self.expect_next(reactor, sock, close);
+    }
+
+    /// Ends a truncated response in such a way that the client cannot take it for complete. The action has
+    /// ended.
+    pub(in crate::carrier) fn cut_http1_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+    ) {
+        let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
+        request.action = Running::None;
+        let sent = request.sent;
+        self.accounts.counters.upstream_truncations.add(1);
+        match sent {
+            // The missing bytes or the missing last chunk reveal the truncation. The relayed part is delivered.
+            Sent::Head(Framing::Length | Framing::Chunked) => self.close_client(reactor, sock),
+            Sent::Head(Framing::None | Framing::UntilClose) | Sent::Nothing | Sent::All => {
+                self.drop_client(reactor, sock);
+                reactor.abort(sock);
+            }
+        }
+    }
+
+    /// Whether the final head has been sent.
+    pub(in crate::carrier) fn http1_progress(&mut self, sock: SockId) -> Progress {
+        match self.http1_request(sock).map(|request| request.sent) {
+            Some(Sent::Nothing) => Progress::Expected,
+            Some(Sent::Head(_)) => Progress::Begun,
+            Some(Sent::All) | None => Progress::Ended,
+        }
+    }
+
+    /// Whether the client's body may not come, because it waits for 100 (Continue).
+    pub(in crate::carrier) fn http1_awaits_continue(&mut self, sock: SockId) -> bool {
+        self.http1_request(sock).is_some_and(|request| request.awaits_continue)
+    }
+
+    /// Whether the connection stays open after the response.
+    pub(in crate::carrier) fn http1_stays_open(&mut self, sock: SockId) -> bool {
+        self.http1_request(sock).is_some_and(|request| request.keep)
+    }
+
+    /// Relays a 101 response; from then on, the connection is a tunnel of `exchange`.
+    pub(in crate::carrier) fn begin_http1_tunnel<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        head: &ResponseHead<'_>,
+        exchange: Id<Exchange>,
+    ) {
+        let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
+        down.http1().phase = Phase::Tunnel(exchange);
+        if let Some(out) = reactor.output(sock) {
+            let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
+            forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
+        }
+        self.accounts.counters.count_answer(head.status);
+        reactor.set_receiving(sock, true);
+        self.work.push(Work::Resume(sock));
+    }
+
+    /// The tunnel has ended. The caller closes the connection.
+    pub(in crate::carrier) fn end_http1_tunnel(&mut self, sock: SockId) {
+        if let Some(down) = self.conns.downstream(sock) {
+            down.http1().phase = Phase::NEXT_HEAD;
+        }
+    }
+}

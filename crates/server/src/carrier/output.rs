@@ -1,0 +1,47 @@
+//! Output that a peer is slow to take: when it counts as blocked, and how long the peer may take nothing.
+//! In: the pending output of a connection, its timeout. Out: whether producers must pause; the next look.
+//! Never: gives up a peer that takes any byte within the timeout, however little the kernel reports.
+
+use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
+use tidegate_base::{Moment, Span};
+use tidegate_reactor::{OutputLook, Reactor, SockId};
+
+/// Whether `sock` has output that its peer does not read fast enough.
+pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
+    if reactor.output_pending(sock) < OUTPUT_PAUSE_BYTES {
+        return false;
+    }
+    reactor.flush(sock);
+    reactor.output_pending(sock) > 0
+}
+
+/// How often blocked output is looked at within its timeout.
+const LOOKS_PER_TIMEOUT: u32 = 4;
+
+/// The time until the next look at blocked output, whose peer must take some of it within `timeout`.
+pub(crate) fn look_span(timeout: Span) -> Span {
+    timeout / LOOKS_PER_TIMEOUT
+}
+
+/// Looks at output that its peer is slow to take. Returns when to look again, or `None` if the peer has taken
+/// nothing for `timeout` or nothing is pending. What happened before the first look is unknown, so the timeout
+/// expires up to a quarter late.
+pub(crate) fn next_look<R: Reactor>(
+    reactor: &mut R,
+    sock: SockId,
+    timeout: Span,
+) -> Option<Moment> {
+    look_again_at(reactor.look_at_output(sock), reactor.now(), timeout)
+}
+
+/// As `next_look`, after the look.
+pub(crate) fn look_again_at(look: OutputLook, now: Moment, timeout: Span) -> Option<Moment> {
+    match look {
+        OutputLook::Idle => None,
+        OutputLook::Emptied => Some(now.after(timeout)),
+        OutputLook::Pending { moved_at } => {
+            let expires_at = moved_at.after(timeout);
+            (expires_at > now).then(|| expires_at.min(now.after(look_span(timeout))))
+        }
+    }
+}
