@@ -11,7 +11,7 @@ use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 
 use crate::action::proxy::exchange::Exchange;
-use crate::carrier::http1::client::{Http1Client, Phase};
+use crate::carrier::http1::client::Http1Client;
 use crate::carrier::http1::server::Http1Server;
 use crate::carrier::http2::client::Http2Client;
 use crate::client::ClientFacts;
@@ -515,6 +515,7 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+    use crate::carrier::http1::client::Phase;
     use proptest::prelude::*;
 
     use super::*;

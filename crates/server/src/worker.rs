@@ -20,18 +20,18 @@ use tidegate_reactor::{
     Reactor, Room, Shortage, SockId,
 };
 use tidegate_secure::{LayerHandler, Refused};
-use tidegate_wire::http1::DateField;
+use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
 use crate::action::proxy::exchange::Exchange;
 use crate::action::synthetic::SyntheticResponse;
 use crate::buffers::BufferPool;
+use crate::carrier::http2::HeadBuffer;
+use crate::carrier::http2::stream::Http2Stream;
 use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
-use crate::carrier::http2::HeadBuffer;
-use crate::carrier::http2::stream::Http2Stream;
 use crate::permits::PermitPost;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;

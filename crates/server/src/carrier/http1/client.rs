@@ -13,11 +13,9 @@ use tidegate_base::Id;
 use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_reactor::{Reactor, SockId};
+use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
 use tidegate_wire::http2::PREFACE;
-use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, Method, RequestHead,
-    Version,
-};
+use tidegate_wire::message::{BodyLength, Fault, FieldStorage, Method, RequestHead, Version};
 
 use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
@@ -27,6 +25,7 @@ use crate::buffers::Input;
 use crate::carrier::http1::Framing;
 use crate::carrier::http1::response::AnswerForm;
 use crate::carrier::output::{look_span, next_look};
+use crate::connection::Downstream;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -131,7 +130,9 @@ impl Http1Client {
     pub(crate) fn is_held(&self) -> bool {
         self.blocked
             && match &self.phase {
-                Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } | Phase::Discard { .. } => true,
+                Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } | Phase::Discard { .. } => {
+                    true
+                }
                 Phase::Request(request) => !matches!(request.action, Running::Proxy(_)),
                 Phase::Tunnel(_) => false,
             }
@@ -144,7 +145,8 @@ impl Http1Client {
 
     /// Whether the client has sent nothing of a request.
     pub(crate) fn has_nothing_under_way(&self) -> bool {
-        matches!(self.phase, Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. }) && self.input.is_empty()
+        matches!(self.phase, Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. })
+            && self.input.is_empty()
     }
 
     /// Whether a part of the next head has arrived.
@@ -156,9 +158,11 @@ impl Http1Client {
     pub(super) fn request(&mut self) -> Option<&mut Http1Request> {
         match &mut self.phase {
             Phase::Request(request) => Some(request),
-            Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } | Phase::Discard { .. } | Phase::Tunnel(_) => {
-                None
-            }
+            Phase::ProxyHeader
+            | Phase::Http2
+            | Phase::Head { .. }
+            | Phase::Discard { .. }
+            | Phase::Tunnel(_) => None,
         }
     }
 
@@ -175,7 +179,9 @@ impl Http1Client {
         match &self.phase {
             Phase::Request(request) => request.action,
             Phase::Tunnel(id) => Running::Proxy(*id),
-            Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } | Phase::Discard { .. } => Running::None,
+            Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } | Phase::Discard { .. } => {
+                Running::None
+            }
         }
     }
 }
@@ -202,7 +208,7 @@ impl Worker {
             return;
         }
         let used = self.decode_client(reactor, sock, bytes);
-        if let Some(http1) = self.http1_client(sock)
+        if let Some(http1) = self.conns.downstream(sock).and_then(Downstream::http1)
             && used < bytes.len()
         {
             http1.input.push(&bytes[used..], &mut self.buffers);
@@ -672,6 +678,6 @@ fn is_cheaper_to_close(head: &RequestHead<'_>) -> bool {
     match head.length {
         BodyLength::None => false,
         BodyLength::Length(length) => head.expect_continue || length > u64::from(DISCARD_BYTES_MAX),
-        BodyLength::Chunked | BodyLength::UntilClose => head.expect_continue,
+        BodyLength::Streamed | BodyLength::UntilClose => head.expect_continue,
     }
 }

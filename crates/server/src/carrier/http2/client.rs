@@ -327,7 +327,12 @@ impl Worker {
     }
 
     /// Lets the client send more on the stream.
-    pub(super) fn release_window<R: Reactor>(&mut self, reactor: &mut R, to: Requester, bytes: usize) {
+    pub(super) fn release_window<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        bytes: usize,
+    ) {
         let Some(stream) = self.streams.get(to.stream) else { return };
         let number = stream.number;
         if let Some(http2) = self.http2_client(to.sock)
@@ -495,7 +500,7 @@ impl Worker {
     }
 
     /// Sets the deadline of a stream.
-    pub(super) fn set_stream_deadline<R: Reactor>(
+    pub(in crate::carrier) fn set_stream_deadline<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,

@@ -122,6 +122,10 @@ impl ResponseSink for HeadBuffer {
 
     fn end(&mut self) {}
 
+    fn content_with(&mut self, compose: impl FnOnce(&mut Vec<u8>)) {
+        compose(&mut self.content);
+    }
+
     fn content(&mut self, pieces: &[&[u8]]) {
         for piece in pieces {
             self.content.extend_from_slice(piece);
@@ -142,7 +146,7 @@ mod tests {
         head.field_with("b", |value| value.extend_from_slice(b"12"));
         head.length(BodyLength::Length(3));
         head.end();
-        head.content(&[b"x", b"yz"]);
+        ResponseSink::content(&mut head, &[b"x", b"yz"]);
         let fields: Vec<_> = head.fields().collect();
         let expected: [(&str, &[u8], bool); 3] =
             [("a", b"", false), ("b", b"12", false), ("content-length", b"3", false)];

@@ -9,7 +9,7 @@ use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::respond::AnswerContext;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::{ErrorCode, FieldWriter};
-use tidegate_wire::message::ResponseHead;
+use tidegate_wire::message::{ResponseHead, Version};
 
 use crate::action::Running;
 use crate::answer::{Answer, Head};
@@ -41,7 +41,7 @@ impl Worker {
         let hsts = self.snapshot.hsts.value(stream.hsts);
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
-        let status = answer.encode(&mut head, &context, hsts);
+        let status = answer.encode(&mut head, Version::Http2, hsts, &context);
         self.accounts.counters.count_answer(status);
         let has_content = !head.content().is_empty();
         self.send_http2_head(reactor, to.sock, number, &head, !has_content);
@@ -77,7 +77,7 @@ impl Worker {
             via: &self.snapshot.config.server.via,
             request_is_head: is_head,
         };
-        response.encode(&mut head, &answer, &forwarding, hsts);
+        response.encode(&mut head, Version::Http2, hsts, &answer, &forwarding);
         self.accounts.counters.count_answer(head.status());
         // The end of a response without a body is sent by `end_http2_response`, except that a head which must
         // end the stream does so by itself.
@@ -192,7 +192,7 @@ impl Worker {
     }
 
     /// Resets a stream and cancels its action.
-    pub(super) fn reset_http2_stream<R: Reactor>(
+    pub(in crate::carrier) fn reset_http2_stream<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
