@@ -5,6 +5,7 @@
 //! Invariant: a stream that is behind is in the connection's write queue, so `send_admitted` returns to it.
 
 use tidegate_base::Id;
+use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::respond::AnswerContext;
 use tidegate_reactor::{Reactor, SockId};
@@ -277,7 +278,8 @@ impl Worker {
         stream.admitted_bytes += admitted;
         if admitted < data.len() {
             stream.output.push(&data[admitted..], &mut self.buffers);
-            return self.note_behind(reactor, to);
+            self.note_behind(reactor, to);
+            return self.settle_later(to.sock);
         }
         if ends && !ends_with_data {
             self.send_http2_trailers(reactor, to);
@@ -311,7 +313,14 @@ impl Worker {
         loop {
             let Some(http2) = self.http2_client(sock) else { return };
             let Some(out) = reactor.output(sock) else { return };
-            let Some(number) = http2.connection.poll_writable(out) else { return };
+            let Some(number) = http2.connection.poll_writable(out) else {
+                // Either nothing waits that a window admits, or the output is full.
+                let is_full = out.len() >= OUTPUT_PAUSE_BYTES;
+                if is_full && !is_blocked(reactor, sock) {
+                    continue;
+                }
+                return;
+            };
             let id = http2.connection.token(number).map_or(Id::NONE, id_of);
             let Some(stream) = self.streams.get_mut(id) else { continue };
             let ends = stream.progress == Progress::Ended && stream.response_trailers.is_empty();
