@@ -5,7 +5,6 @@
 //! Invariant: each open stream's token names its `Http2Stream`. The connection's deadline is at most the earliest
 //! of its streams.
 
-use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
 use tidegate_base::{Id, Moment, Span};
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::{self, Connection, ErrorCode, Event, Request, Scratch};
@@ -97,7 +96,8 @@ impl Worker {
         let listener = self.snapshot.listener(down.listener);
         let config = http2::Config {
             header_fields_max: listener.limits.header_fields_max as u16,
-            output_pause_bytes: OUTPUT_PAUSE_BYTES as u32,
+            // `response.rs` watches the output.
+            output_pause_bytes: u32::MAX,
             ..http2::Config::server()
         };
         let mut http2 = Box::new(Http2Client::new(config, now, reactor.deadline(sock)));

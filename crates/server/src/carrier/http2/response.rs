@@ -5,7 +5,7 @@
 //! Invariant: a stream that is behind is in the connection's write queue, so `send_admitted` returns to it.
 
 use tidegate_base::Id;
-use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
+use tidegate_base::limits::OUTPUT_FLUSH_BYTES;
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::respond::AnswerContext;
 use tidegate_reactor::{Reactor, SockId};
@@ -20,6 +20,9 @@ use crate::carrier::http2::stream::Http2Stream;
 use crate::carrier::output::is_blocked;
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
+
+/// The most bytes of a body that are put into the output at once. Then the output is sent, if it can be.
+const SEND_BYTES_MAX: usize = OUTPUT_FLUSH_BYTES;
 
 /// Messages of actions.
 impl Worker {
@@ -262,18 +265,13 @@ impl Worker {
         data: &[u8],
         ends: bool,
     ) {
-        let now = reactor.now();
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         let number = stream.number;
-        if stream.is_behind() && !stream.output.is_empty() {
+        if !stream.output.is_empty() {
             return stream.output.push(data, &mut self.buffers);
         }
         let ends_with_data = ends && stream.response_trailers.is_empty();
-        let Some(http2) = self.http2_client(to.sock) else { return };
-        let Some(out) = reactor.output(to.sock) else { return };
-        // A head that has ended the stream leaves nothing to send.
-        let admitted = http2.connection.send_data(now, out, number, data, ends_with_data);
-        let admitted = admitted.unwrap_or(data.len());
+        let admitted = self.admit_data(reactor, to.sock, number, data, ends_with_data);
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         stream.admitted_bytes += admitted;
         if admitted < data.len() {
@@ -283,6 +281,37 @@ impl Worker {
         }
         if ends && !ends_with_data {
             self.send_http2_trailers(reactor, to);
+        }
+    }
+
+    /// Sends as much of `data` as the windows and the output admit. Returns how many bytes that were; all of them if
+    /// the stream cannot send any more, because a head has ended it or the client has reset it.
+    fn admit_data<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        number: u32,
+        data: &[u8],
+        ends: bool,
+    ) -> usize {
+        let now = reactor.now();
+        let mut admitted = 0;
+        loop {
+            let piece = &data[admitted..data.len().min(admitted + SEND_BYTES_MAX)];
+            let is_last = admitted + piece.len() == data.len();
+            let is_full = is_blocked(reactor, sock);
+            let Some(http2) = self.http2_client(sock) else { return data.len() };
+            let Some(out) = reactor.output(sock) else { return data.len() };
+            if is_full && !piece.is_empty() {
+                http2.connection.wait_writable(number);
+                return admitted;
+            }
+            let sent = http2.connection.send_data(now, out, number, piece, ends && is_last);
+            let Some(sent) = sent else { return data.len() };
+            admitted += sent;
+            if is_last || sent < piece.len() {
+                return admitted;
+            }
         }
     }
 
@@ -309,29 +338,20 @@ impl Worker {
 
     /// Sends what waits on the connection's streams, as far as windows and output admit it.
     pub(super) fn send_admitted<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let now = reactor.now();
-        loop {
+        // The output of a connection that is blocked goes on when it has drained.
+        while !is_blocked(reactor, sock) {
             let Some(http2) = self.http2_client(sock) else { return };
             let Some(out) = reactor.output(sock) else { return };
-            let Some(number) = http2.connection.poll_writable(out) else {
-                // Either nothing waits that a window admits, or the output is full.
-                let is_full = out.len() >= OUTPUT_PAUSE_BYTES;
-                if is_full && !is_blocked(reactor, sock) {
-                    continue;
-                }
-                return;
-            };
+            let Some(number) = http2.connection.poll_writable(out) else { return };
             let id = http2.connection.token(number).map_or(Id::NONE, id_of);
             let Some(stream) = self.streams.get_mut(id) else { continue };
             let ends = stream.progress == Progress::Ended && stream.response_trailers.is_empty();
             let mut output = core::mem::take(&mut stream.output);
-            let Some(http2) = self.http2_client(sock) else { return };
-            let Some(out) = reactor.output(sock) else { return };
-            let admitted = http2.connection.send_data(now, out, number, output.as_slice(), ends);
-            output.consume(admitted.unwrap_or(usize::MAX));
+            let admitted = self.admit_data(reactor, sock, number, output.as_slice(), ends);
+            output.consume(admitted);
             let is_empty = output.is_empty();
             let Some(stream) = self.streams.get_mut(id) else { return };
-            stream.admitted_bytes += admitted.unwrap_or_default();
+            stream.admitted_bytes += admitted;
             let to = Requester { sock, stream: id };
             if !is_empty {
                 stream.output = output;
