@@ -5,12 +5,15 @@
 //! Invariant: `Http1Request::sent` only advances: `Nothing`, `Head`, `All`.
 
 use tidegate_base::Id;
-use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
+use tidegate_gate::filter::Filtered;
+use tidegate_gate::filter::hsts::Hsts;
+use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::hsts::PolicyId;
-use tidegate_gate::respond::AnswerContext;
-use tidegate_gate::synthetic::{self, SyntheticFraming};
+use tidegate_gate::respond::{self, AnswerContext};
+use tidegate_gate::synthetic;
 use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::{self, BodyLength, ResponseHead, Version};
+use tidegate_wire::http1::{self, ResponseEncoder};
+use tidegate_wire::message::{ResponseHead, Version};
 
 use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
@@ -86,13 +89,18 @@ impl Worker {
             date: self.date.as_bytes(),
             server: &self.snapshot.config.server.server_name,
             is_head: form.is_head,
-            version: form.version,
-            close: form.close,
-            hsts: self.snapshot.hsts.value(form.hsts),
         };
+        let hsts = self.snapshot.hsts.value(form.hsts);
         // The reactor has no output for a connection that failed just now. `Closed` follows.
         if let Some(out) = reactor.output(sock) {
-            let status = answer.encode(out, &context);
+            let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
+            let status = match answer {
+                Answer::Prepared(prepared) if answer.hsts(hsts).is_empty() => {
+                    respond::encode_respond(encoder, prepared, &context);
+                    prepared.status()
+                }
+                _ => answer.encode(encoder, form.version, hsts, &context),
+            };
             self.accounts.counters.count_answer(status);
         }
     }
@@ -139,7 +147,7 @@ impl Worker {
             Rest::Discarded => !request.is_rest_costly,
         };
         request.keep &= is_rest_known && !stopping && !head.closes();
-        let framing = head.framing(request.version, request.is_head);
+        let framing = Framing::of(head.length(request.is_head), request.version);
         request.keep &= framing != Framing::UntilClose;
         request.sent = Sent::Head(framing);
         let (version, is_head, keep) = (request.version, request.is_head, request.keep);
@@ -147,38 +155,32 @@ impl Worker {
         let hsts = self.snapshot.hsts.value(hsts);
         // The reactor has no output for a connection that failed just now. `Closed` follows.
         let Some(out) = reactor.output(sock) else { return };
+        let mut encoder = ResponseEncoder::new(out, version, !keep);
         match head {
             Head::Relayed(head) => {
                 let context = ResponseContext {
-                    client_version: version,
-                    keep_alive: keep,
                     date: self.date.as_bytes(),
                     via: &self.snapshot.config.server.via,
                     request_is_head: is_head,
-                    body: match (framing, head.length) {
-                        (Framing::None, _) => BodyFraming::None,
-                        (Framing::Length, BodyLength::Length(length)) => {
-                            BodyFraming::Length(length)
-                        }
-                        (Framing::UntilClose, _) => BodyFraming::UntilClose,
-                        (Framing::Length | Framing::Chunked, _) => BodyFraming::Chunked,
-                    },
-                    hsts,
                 };
-                forward::encode_downstream_response(out, head, &context);
+                if hsts.is_empty() {
+                    forward::encode_downstream_response(&mut encoder, head, &context);
+                } else {
+                    let sink = &mut Hsts::new(&mut encoder, hsts);
+                    forward::encode_downstream_response(sink, head, &context);
+                }
             }
             Head::Synthetic(order) => {
                 let context = AnswerContext {
                     date: self.date.as_bytes(),
                     server: &self.snapshot.config.server.server_name,
                     is_head,
-                    version,
-                    close: !keep,
-                    hsts,
                 };
-                synthetic::encode_synthetic_head(out, order, &context);
+                let sink = &mut Filtered::new(&mut encoder, hsts);
+                synthetic::encode_synthetic_head(sink, order, version, &context);
             }
         }
+        debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));
         self.accounts.counters.count_answer(head.status());
     }
 
@@ -195,7 +197,8 @@ impl Worker {
         if request.version >= Version::Http11
             && let Some(out) = reactor.output(sock)
         {
-            forward::encode_interim(out, head, &self.snapshot.config.server.via);
+            let encoder = &mut ResponseEncoder::new(out, request.version, false);
+            forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
             self.accounts.counters.count_answer(head.status);
         }
     }
@@ -311,7 +314,8 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
         down.http1().phase = Phase::Tunnel(exchange);
         if let Some(out) = reactor.output(sock) {
-            forward::encode_interim(out, head, &self.snapshot.config.server.via);
+            let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
+            forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
         }
         self.accounts.counters.count_answer(head.status);
         reactor.set_receiving(sock, true);
@@ -323,28 +327,6 @@ impl Worker {
         match self.conns.downstream(sock) {
             Some(down) => down.http1().phase = Phase::NEXT_HEAD,
             None => self.note_absent(sock),
-        }
-    }
-}
-
-impl Head<'_> {
-    /// How the body is framed for a client of `version`.
-    fn framing(&self, version: Version, is_head: bool) -> Framing {
-        match self {
-            Head::Relayed(head) => match head.length {
-                BodyLength::None => Framing::None,
-                BodyLength::Length(_) => Framing::Length,
-                BodyLength::Chunked | BodyLength::UntilClose if version == Version::Http10 => {
-                    Framing::UntilClose
-                }
-                BodyLength::Chunked | BodyLength::UntilClose => Framing::Chunked,
-            },
-            Head::Synthetic(order) => match order.framing_for(version, is_head) {
-                SyntheticFraming::None => Framing::None,
-                SyntheticFraming::Length => Framing::Length,
-                SyntheticFraming::Chunked => Framing::Chunked,
-                SyntheticFraming::UntilClose => Framing::UntilClose,
-            },
         }
     }
 }
