@@ -10,8 +10,9 @@ use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 
+use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
-use crate::carrier::http1::client::Http1Client;
+use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::http1::server::Http1Server;
 use crate::carrier::http2::client::Http2Client;
 use crate::client::ClientFacts;
@@ -129,6 +130,21 @@ impl Downstream {
         match &self.carrier {
             ClientCarrier::Http1(http1) => http1.finished,
             ClientCarrier::Http2(http2) => http2.has_finished(),
+        }
+    }
+
+    /// The action that serves the current request of a connection without streams.
+    pub(crate) fn running(&self) -> Running {
+        match &self.carrier {
+            ClientCarrier::Http1(http1) => http1.running(),
+            ClientCarrier::Http2(_) => Running::None,
+        }
+    }
+
+    /// Detaches the current request of a connection without streams from its action.
+    pub(crate) fn forget_action(&mut self) {
+        if let ClientCarrier::Http1(http1) = &mut self.carrier {
+            http1.phase = Phase::NEXT_HEAD;
         }
     }
 
@@ -320,6 +336,11 @@ impl Connections {
         }
     }
 
+    /// Whether `sock` is a connection in the table.
+    pub(crate) fn contains(&mut self, sock: SockId) -> bool {
+        self.downstream(sock).is_some() || self.upstream(sock).is_some()
+    }
+
     pub(crate) fn is_upstream(&mut self, sock: SockId) -> bool {
         self.upstream(sock).is_some()
     }
@@ -350,7 +371,7 @@ impl Connections {
         core::mem::replace(&mut slot.conn, Conn::Vacant)
     }
 
-    /// Notes that a client has sent bytes.
+    /// Notes that a client has sent bytes. Decoding them may have closed its connection.
     pub(crate) fn note_bytes(&mut self, sock: SockId) {
         if self.downstream(sock).is_some_and(|down| down.requests == 0 && !down.spoke) {
             self.unlink(sock.index);
@@ -363,6 +384,7 @@ impl Connections {
 
     /// Counts a complete request head of a client, which is no newcomer from now on.
     pub(crate) fn note_request(&mut self, sock: SockId) {
+        // Every caller has just found the client.
         let Some(down) = self.downstream(sock) else { return };
         let is_first = down.requests == 0;
         if is_first {
@@ -515,7 +537,7 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
-    use crate::carrier::http1::client::Phase;
+
     use proptest::prelude::*;
 
     use super::*;

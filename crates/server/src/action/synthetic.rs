@@ -164,7 +164,10 @@ impl Worker {
     /// Continues the responses that had used up their share of the turn.
     pub(crate) fn continue_yielded<R: Reactor>(&mut self, reactor: &mut R) {
         for id in core::mem::take(&mut self.yielded) {
-            self.pump(reactor, id);
+            // The client may have left since.
+            if self.synthetics.find(id).is_some() {
+                self.pump(reactor, id);
+            }
         }
         self.settle(reactor);
     }
@@ -201,6 +204,11 @@ impl Worker {
 }
 
 impl SyntheticResponse {
+    /// The maker of the request.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
     fn is_whole(&self) -> bool {
         !self.has_body || self.sent >= self.order.size
     }

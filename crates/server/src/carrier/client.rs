@@ -59,7 +59,9 @@ impl Worker {
 
     /// Removes a client connection and cancels everything in progress for it. The caller closes the socket.
     pub(crate) fn drop_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(mut down) = self.conns.remove_downstream(sock) else { return };
+        let Some(mut down) = self.conns.remove_downstream(sock) else {
+            return self.note_absent(sock);
+        };
         self.accounts.counters.downstream_now.sub(1);
         self.release_kept(reactor, &mut down);
         match down.carrier {
@@ -78,6 +80,7 @@ impl Worker {
 
     /// Closes all idle connections. Part of a stop.
     pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
+        // Closing one connection may close another.
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };
             match &down.carrier {
@@ -285,7 +288,7 @@ impl Worker {
         }
     }
 
-    /// How far the response to the requester has progressed; `Ended` if the requester is gone.
+    /// How far the response to the requester has progressed.
     pub(crate) fn progress(&mut self, to: Requester) -> Progress {
         match self.streams.get(to.stream) {
             Some(stream) => stream.progress(),

@@ -46,8 +46,8 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// The fields, in order. Whether one was sensitive is not stored. Among them are those of HTTP/1's connections: Connection, TE, Transfer-Encoding
-    /// and Upgrade.
+    /// The fields, in order. Whether one was sensitive is not stored. Among them are those of HTTP/1's
+    /// connections: Connection, TE, Transfer-Encoding and Upgrade.
     pub fn fields(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
         let mut rest = self.lines;
         core::iter::from_fn(move || {

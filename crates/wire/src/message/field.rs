@@ -1,6 +1,6 @@
 //! Header fields: the names that Tidegate acts on, and views of the fields of one head.
-//! In: names and values from the tokenizer of HTTP/1, or packed by the decoder of another protocol. Out: `Field`s,
-//! each classified once.
+//! In: names and values from the tokenizer of HTTP/1, or packed by the decoder of another protocol.
+//! Out: `Field`s, each classified once.
 //! Never: copies or changes a name or a value.
 //! Limits: `HEADER_FIELDS_MAX` fields in a request head, `RESPONSE_FIELDS_MAX` in a response head.
 //! Invariant: classifying a name takes one table look-up; no two names share a slot.

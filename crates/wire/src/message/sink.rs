@@ -4,12 +4,12 @@
 //!
 //! The calls for one response, in this order:
 //! 1. `begin`;
-//! 2. `field`, `received`, `field_u64`, `field_with` any number of times, and among them `length` once, unless the
-//!    response is an interim one;
+//! 2. `field`, `received`, `field_u64` and `field_with` any number of times, and among them `length` once, unless
+//!    the response is an interim one;
 //! 3. `switch` for a 101 or a 426;
 //! 4. `end`;
-//! 5. `content` or `content_with`, only if the response is one of the proxy itself and `length` was `Length` of more than 0;
-//!    otherwise the body follows in another way, as `length` stated it.
+//! 5. `content` or `content_with`, only if the response is one of the proxy itself and `length` was `Length` of
+//!    more than 0. Otherwise the body follows in another way, as `length` stated it.
 
 use crate::message::{BodyLength, Field};
 

@@ -271,7 +271,9 @@ impl Worker {
                 let by = now.after(timeouts.body);
                 reactor.set_receiving(sock, is_waiting);
                 let expects_body = is_waiting && !is_done && self.expects_body(running);
-                let Some(intake) = self.intake(running) else { return };
+                let Some(intake) = self.intake(running) else {
+                    return self.note_bug(reactor, sock);
+                };
                 if expects_body {
                     intake.by = intake.by.min(by);
                     reactor.set_deadline(sock, intake.by);
@@ -350,7 +352,10 @@ impl Worker {
     /// Decodes one head and hands its request to an action. Returns 0 if the head is not complete yet.
     fn decode_request<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
         let snapshot = Rc::clone(&self.snapshot);
-        let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
+        let Some(down) = self.conns.downstream(sock) else {
+            self.note_bug(reactor, sock);
+            return bytes.len();
+        };
         let listener = snapshot.listener(down.listener);
         let limits = HeadLimits {
             request_line_bytes_max: listener.limits.request_line_bytes_max,
@@ -378,7 +383,7 @@ impl Worker {
     /// Records what the carrier needs to know of the request until its response has ended.
     fn begin_http1_request(&mut self, sock: SockId, head: &RequestHead<'_>) {
         let stopping = self.stopping;
-        let Some(down) = self.conns.downstream(sock) else { return };
+        let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         let most = self.snapshot.listener(down.listener).requests_per_connection_max;
         let is_last = most.is_some_and(|most| down.requests >= most);
         let Some(http1) = down.http1() else { return };

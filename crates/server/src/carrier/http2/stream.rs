@@ -85,6 +85,11 @@ impl Http2Stream {
         self.action = action;
     }
 
+    /// The action that serves the request.
+    pub(crate) fn running(&self) -> Running {
+        self.action
+    }
+
     /// Records the Strict-Transport-Security value of the response.
     pub(crate) fn set_hsts(&mut self, hsts: PolicyId) {
         self.hsts = hsts;
