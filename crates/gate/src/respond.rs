@@ -46,7 +46,7 @@ impl Answers {
     pub fn new(config: &Config) -> Self {
         let prepare = |action: &Action| match action {
             Action::Respond(respond) => Some(Prepared::new(respond, &config.server.server_name)),
-            Action::Redirect(_) | Action::Synthetic | Action::Proxy(_) => None,
+            Action::Redirect(_) | Action::Synthetic | Action::Echo | Action::Proxy(_) => None,
         };
         Self { prepared: config.routes.iter().map(|route| prepare(&route.action)).collect() }
     }
@@ -279,7 +279,8 @@ pub(crate) fn encode_connection(out: &mut Vec<u8>, version: Version, close: bool
     }
 }
 
-fn encode_text(out: &mut Vec<u8>, status: u16, text: &str, context: &AnswerContext<'_>) {
+/// Appends the fields of a short text, the end of the head, and the text.
+pub(crate) fn encode_text(out: &mut Vec<u8>, status: u16, text: &str, context: &AnswerContext<'_>) {
     let text = if allows_content(status) { text } else { "" };
     let reason = tidegate_wire::http1::reason_phrase(status);
     let mut number = itoa::Buffer::new();

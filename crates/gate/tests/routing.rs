@@ -26,6 +26,7 @@ fn listener(name: &str) -> Listener {
         proxy_protocol: None,
         redirect_to_https: None,
         hsts: None,
+        websocket: None,
         tls: None,
     }
 }
@@ -39,6 +40,7 @@ fn any_route() -> Route {
         headers: Vec::new(),
         client_cert: None,
         hsts: None,
+        websocket: None,
         action: Action::Synthetic,
     }
 }

@@ -10,6 +10,7 @@ use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 
+use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
 use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::http1::server::Http1Server;
@@ -101,6 +102,17 @@ impl Downstream {
     pub(crate) fn has_nothing_under_way(&self) -> bool {
         let ClientCarrier::Http1(http1) = &self.carrier;
         matches!(http1.phase, Phase::ProxyHeader | Phase::Head { .. }) && http1.input.is_empty()
+    }
+
+    /// The action that the connection belongs to after 101 (Switching Protocols).
+    pub(crate) fn switched_to(&self) -> Option<Running> {
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        match http1.phase {
+            Phase::Switched(running) => Some(running),
+            Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } | Phase::Request(_) => {
+                None
+            }
+        }
     }
 
     /// Whether a part of the next head has arrived.
