@@ -12,6 +12,7 @@ use crate::http1::{
 use crate::proxy_protocol::{self, BINARY_BYTES_MAX, Extension};
 use tidegate_base::limits::TRAILER_BYTES_MAX;
 
+pub use crate::http2::fuzz::{fuzz_http2_connection, fuzz_http2_frames};
 pub use crate::http2::hpack::fuzz::fuzz_hpack;
 pub use crate::tls::fuzz::fuzz_records;
 pub use crate::websocket::fuzz::fuzz_websocket;
