@@ -26,7 +26,6 @@ fn listener(name: &str) -> Listener {
         proxy_protocol: None,
         redirect_to_https: None,
         hsts: None,
-        websocket: None,
         tls: None,
     }
 }
