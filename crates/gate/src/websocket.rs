@@ -1,14 +1,19 @@
 //! WebSocket connections that Tidegate serves itself: their settings, and the responses of the handshake.
-//! In: the configuration; the judgement of a request. Out: prepared settings; responses, appended to a buffer.
+//! In: the configuration; the judgement of a request. Out: prepared settings; responses, given to the client's sink.
 //! Never: knows the rules of the handshake (`wire::websocket`).
 //! Limits: `WEBSOCKET_SETTINGS_MAX` routes with settings of their own.
 
 use tidegate_base::Span;
 use tidegate_config::model::{Compression, Config, WebSocket};
-use tidegate_wire::http1::RequestHead;
-use tidegate_wire::websocket::{Accept, DeflateSettings, Limits, Origins, Policy, Refusal};
+use tidegate_wire::message::{RequestHead, ResponseSink};
+use tidegate_wire::websocket::{
+    Accept, DeflateSettings, Limits, Origins, Policy, Refusal, WEBSOCKET_VERSION,
+};
 
 use crate::respond::{AnswerContext, encode_answer_fields, encode_text};
+
+/// The protocol's name in Upgrade.
+const PROTOCOL: &[u8] = b"websocket";
 
 /// The settings of an endpoint, prepared for its connections.
 #[derive(Debug)]
@@ -113,19 +118,40 @@ pub fn judge<'p>(policy: &'p Policy, head: &RequestHead<'_>) -> Result<Accept<'p
     policy.judge(head)
 }
 
-/// Appends the response to an accepted request of HTTP/1.1.
-pub fn encode_switch(out: &mut Vec<u8>, accept: &Accept<'_>, context: &AnswerContext<'_>) {
-    encode_answer_fields(out, 101, context);
-    accept.encode_fields(out);
-    out.extend_from_slice(b"\r\n");
+/// Gives the response to an accepted request to a sink.
+pub fn encode_switch(
+    sink: &mut impl ResponseSink,
+    accept: &Accept<'_>,
+    context: &AnswerContext<'_>,
+) {
+    encode_answer_fields(sink, 101, context);
+    if let Some(key) = &accept.accept_key {
+        sink.field("Sec-WebSocket-Accept", key);
+    }
+    if let Some(subprotocol) = accept.subprotocol {
+        sink.field("Sec-WebSocket-Protocol", subprotocol.as_bytes());
+    }
+    if let Some(value) = accept.extension_value() {
+        sink.field("Sec-WebSocket-Extensions", value.as_bytes());
+    }
+    sink.switch(core::iter::once(PROTOCOL));
+    sink.end();
 }
 
-/// Appends the response to a refused request. Returns its status.
-pub fn encode_refusal(out: &mut Vec<u8>, refusal: Refusal, context: &AnswerContext<'_>) -> u16 {
+/// Gives the response to a refused request to a sink. Returns its status.
+pub fn encode_refusal(
+    sink: &mut impl ResponseSink,
+    refusal: Refusal,
+    context: &AnswerContext<'_>,
+) -> u16 {
     let status = refusal.status();
-    encode_answer_fields(out, status, context);
-    refusal.encode_fields(out);
-    encode_text(out, status, refusal.reason(), context);
+    encode_answer_fields(sink, status, context);
+    // RFC 9110 section 15.5.22, RFC 6455 section 4.4.
+    let upgrade = (status == 426).then_some(PROTOCOL);
+    if upgrade.is_some() {
+        sink.field("Sec-WebSocket-Version", WEBSOCKET_VERSION.as_bytes());
+    }
+    encode_text(sink, status, refusal.reason(), upgrade, context);
     status
 }
 

@@ -12,7 +12,8 @@ use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Span};
 use tidegate_config::model::Config;
 use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor, SimServer};
-use tidegate_wire::http1::{BodyDecoder, FieldName, FieldStorage, HeadDecoder, HeadLimits};
+use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
+use tidegate_wire::message::{FieldName, FieldStorage};
 
 use crate::counters::Accounts;
 use crate::{Leftovers, Snapshot, Worker, WorkerLimits};

@@ -20,7 +20,7 @@ use tidegate_reactor::{
     Reactor, Room, Shortage, SockId,
 };
 use tidegate_secure::{LayerHandler, Refused};
-use tidegate_wire::http1::DateField;
+use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;

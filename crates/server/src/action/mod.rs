@@ -28,7 +28,7 @@ use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::router::{self, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_reactor::{Peer, Reactor};
-use tidegate_wire::http1::{BodyLength, Method, RequestHead};
+use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::intake::Intake;
 use crate::action::proxy::exchange::Exchange;

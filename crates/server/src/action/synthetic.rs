@@ -8,7 +8,7 @@
 use tidegate_base::{Id, Moment};
 use tidegate_gate::synthetic::{self, Synthetic};
 use tidegate_reactor::Reactor;
-use tidegate_wire::http1::{BodyLength, Method, RequestHead};
+use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::Running;
 use crate::action::intake::Intake;

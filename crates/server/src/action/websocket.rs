@@ -15,7 +15,7 @@ use tidegate_base::limits::WEBSOCKET_FRAMES_PER_TURN_MAX;
 use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::websocket::{Endpoint, EndpointId, judge};
 use tidegate_reactor::Reactor;
-use tidegate_wire::http1::RequestHead;
+use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{
     Close, CloseCode, Decoder, DeflateParameters, Deflater, Effort, Fault, FrameHead, FrameRules,
     Incoming, Inflater, Kind, Opcode, Role, WINDOW_BITS_MAX, encode_close, encode_close_reply,

@@ -8,7 +8,7 @@ use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
-use tidegate_wire::http1::ResponseHead;
+use tidegate_wire::message::ResponseHead;
 
 use crate::action::Running;
 use crate::answer::{Answer, Head, Switch};

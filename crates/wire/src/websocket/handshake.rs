@@ -10,7 +10,8 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use super::extension::{DeflateParameters, DeflateSettings};
 use super::field::{Cursor, Malformed, lists_token};
 use super::origin::Origins;
-use crate::http1::{Method, RequestHead, ResponseHead, Version, encode_field};
+use crate::http1::encode_field;
+use crate::message::{Method, RequestHead, ResponseHead, Version};
 
 /// The version of the protocol (section 4.1).
 pub const WEBSOCKET_VERSION: &str = "13";

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidegate_base::Moment;
-use tidegate_wire::http1::FieldName;
 use tidegate_wire::http2::{Config, Connection, Event, RequestLine, Scratch};
+use tidegate_wire::message::FieldName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// Sizes of bodies: empty, small, above a frame, above a window.

@@ -1,9 +1,7 @@
 //! The opening handshake (RFC 6455 section 4, RFC 8441): requests, refusals, responses, in tables.
 
-use tidegate_wire::http1::{
-    FieldStorage, HeadDecoder, HeadLimits, RequestHead, RequestKind, ResponseLimits,
-    ResponseStorage,
-};
+use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
+use tidegate_wire::message::{FieldStorage, RequestHead, RequestKind, ResponseStorage};
 use tidegate_wire::websocket::{
     Accept, BadResponse, ClientKey, DeflateSettings, Offer, Origins, Policy, Refusal, Role,
 };
@@ -167,7 +165,7 @@ fn extended_connect_has_no_key() {
 fn check_response(offer: &Offer, text: &str) -> Result<String, BadResponse> {
     let key = ClientKey::from_random(*b"the sample nonce");
     let mut storage = ResponseStorage::new();
-    let kind = RequestKind::new(&tidegate_wire::http1::Method::Get, true);
+    let kind = RequestKind::new(&tidegate_wire::message::Method::Get, true);
     let (head, _) = HeadDecoder::default()
         .decode_response(text.as_bytes(), &ResponseLimits::default(), kind, &mut storage)
         .unwrap()
@@ -242,7 +240,7 @@ fn server_accepts_the_request_of_the_client_and_the_client_the_response() {
         (response, accept.deflate.unwrap())
     });
     let mut storage = ResponseStorage::new();
-    let kind = RequestKind::new(&tidegate_wire::http1::Method::Get, true);
+    let kind = RequestKind::new(&tidegate_wire::message::Method::Get, true);
     let (head, _) = HeadDecoder::default()
         .decode_response(&response, &ResponseLimits::default(), kind, &mut storage)
         .unwrap()

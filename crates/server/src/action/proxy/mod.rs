@@ -32,7 +32,7 @@ use tidegate_gate::chain::client_address;
 use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_reactor::{Peer, Reactor};
-use tidegate_wire::http1::{FieldName, Method, RequestHead};
+use tidegate_wire::message::{FieldName, Method, RequestHead};
 
 use crate::action::Running;
 use crate::action::intake::Intake;

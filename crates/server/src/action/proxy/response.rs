@@ -8,7 +8,7 @@ use tidegate_base::Id;
 use tidegate_gate::connection_auth;
 use tidegate_gate::retry::FailurePoint;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
-use tidegate_wire::http1::{BodyLength, ResponseHead};
+use tidegate_wire::message::{BodyLength, ResponseHead};
 
 use crate::action::proxy::Failure;
 use crate::action::proxy::dispatch::NO_CONNECT;

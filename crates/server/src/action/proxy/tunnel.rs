@@ -6,7 +6,7 @@
 
 use tidegate_base::Id;
 use tidegate_reactor::Reactor;
-use tidegate_wire::http1::ResponseHead;
+use tidegate_wire::message::ResponseHead;
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};

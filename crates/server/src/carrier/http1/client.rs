@@ -12,10 +12,8 @@ use std::rc::Rc;
 use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, Method, RequestHead,
-    Version,
-};
+use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
+use tidegate_wire::message::{BodyLength, Fault, FieldStorage, Method, RequestHead, Version};
 
 use crate::action::Running;
 use crate::answer::Answer;
@@ -618,6 +616,6 @@ fn is_cheaper_to_close(head: &RequestHead<'_>) -> bool {
     match head.length {
         BodyLength::None => false,
         BodyLength::Length(length) => head.expect_continue || length > u64::from(DISCARD_BYTES_MAX),
-        BodyLength::Chunked | BodyLength::UntilClose => head.expect_continue,
+        BodyLength::Streamed | BodyLength::UntilClose => head.expect_continue,
     }
 }

@@ -4,13 +4,16 @@
 //! Never: knows which action a response comes from.
 //! Invariant: `Http1Request::sent` only advances: `Nothing`, `Head`, `All`.
 
-use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
+use tidegate_gate::filter::Filtered;
+use tidegate_gate::filter::hsts::Hsts;
+use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::hsts::PolicyId;
-use tidegate_gate::respond::AnswerContext;
-use tidegate_gate::synthetic::{self, SyntheticFraming};
+use tidegate_gate::respond::{self, AnswerContext};
+use tidegate_gate::synthetic;
 use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::{self, BodyLength, ResponseHead, Version};
+use tidegate_wire::http1::{self, ResponseEncoder};
+use tidegate_wire::message::{ResponseHead, Version};
 
 use crate::action::Running;
 use crate::answer::{Answer, Head, Switch};
@@ -83,12 +86,17 @@ impl Worker {
             date: self.date.as_bytes(),
             server: &self.snapshot.config.server.server_name,
             is_head: form.is_head,
-            version: form.version,
-            close: form.close,
-            hsts: self.snapshot.hsts.value(form.hsts),
         };
+        let hsts = self.snapshot.hsts.value(form.hsts);
         if let Some(out) = reactor.output(sock) {
-            let status = answer.encode(out, &context);
+            let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
+            let status = match answer {
+                Answer::Prepared(prepared) if answer.hsts(hsts).is_empty() => {
+                    respond::encode_respond(encoder, prepared, &context);
+                    prepared.status()
+                }
+                _ => answer.encode(encoder, form.version, hsts, &context),
+            };
             self.accounts.counters.count_answer(status);
         }
     }
@@ -135,45 +143,39 @@ impl Worker {
             Rest::Discarded => !request.is_rest_costly,
         };
         request.keep &= is_rest_known && !stopping && !head.closes();
-        let framing = head.framing(request.version, request.is_head);
+        let framing = Framing::of(head.length(request.is_head), request.version);
         request.keep &= framing != Framing::UntilClose;
         request.sent = Sent::Head(framing);
         let (version, is_head, keep) = (request.version, request.is_head, request.keep);
         let hsts = request.hsts;
         let hsts = self.snapshot.hsts.value(hsts);
         let Some(out) = reactor.output(sock) else { return };
+        let mut encoder = ResponseEncoder::new(out, version, !keep);
         match head {
             Head::Relayed(head) => {
                 let context = ResponseContext {
-                    client_version: version,
-                    keep_alive: keep,
                     date: self.date.as_bytes(),
                     via: &self.snapshot.config.server.via,
                     request_is_head: is_head,
-                    body: match (framing, head.length) {
-                        (Framing::None, _) => BodyFraming::None,
-                        (Framing::Length, BodyLength::Length(length)) => {
-                            BodyFraming::Length(length)
-                        }
-                        (Framing::UntilClose, _) => BodyFraming::UntilClose,
-                        (Framing::Length | Framing::Chunked, _) => BodyFraming::Chunked,
-                    },
-                    hsts,
                 };
-                forward::encode_downstream_response(out, head, &context);
+                if hsts.is_empty() {
+                    forward::encode_downstream_response(&mut encoder, head, &context);
+                } else {
+                    let sink = &mut Hsts::new(&mut encoder, hsts);
+                    forward::encode_downstream_response(sink, head, &context);
+                }
             }
             Head::Synthetic(order) => {
                 let context = AnswerContext {
                     date: self.date.as_bytes(),
                     server: &self.snapshot.config.server.server_name,
                     is_head,
-                    version,
-                    close: !keep,
-                    hsts,
                 };
-                synthetic::encode_synthetic_head(out, order, &context);
+                let sink = &mut Filtered::new(&mut encoder, hsts);
+                synthetic::encode_synthetic_head(sink, order, version, &context);
             }
         }
+        debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));
         self.accounts.counters.count_answer(head.status());
     }
 
@@ -190,7 +192,8 @@ impl Worker {
         if request.version >= Version::Http11
             && let Some(out) = reactor.output(sock)
         {
-            forward::encode_interim(out, head, &self.snapshot.config.server.via);
+            let encoder = &mut ResponseEncoder::new(out, request.version, false);
+            forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
             self.accounts.counters.count_answer(head.status);
         }
     }
@@ -296,9 +299,10 @@ impl Worker {
         let hsts = http1.request().map_or(0, |request| request.hsts);
         http1.phase = Phase::Switched(running);
         if let Some(out) = reactor.output(sock) {
+            let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
             let status = match switch {
                 Switch::Relayed(head) => {
-                    forward::encode_interim(out, head, &self.snapshot.config.server.via);
+                    forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
                     head.status
                 }
                 Switch::WebSocket(accept) => {
@@ -306,11 +310,10 @@ impl Worker {
                         date: self.date.as_bytes(),
                         server: &self.snapshot.config.server.server_name,
                         is_head: false,
-                        version: Version::Http11,
-                        close: false,
-                        hsts: self.snapshot.hsts.value(hsts),
                     };
-                    websocket::encode_switch(out, accept, &context);
+                    let hsts = self.snapshot.hsts.value(hsts);
+                    let sink = &mut Filtered::new(encoder, hsts);
+                    websocket::encode_switch(sink, accept, &context);
                     101
                 }
             };
@@ -318,27 +321,5 @@ impl Worker {
         }
         reactor.set_receiving(sock, true);
         self.work.push(Work::Resume(sock));
-    }
-}
-
-impl Head<'_> {
-    /// How the body is framed for a client of `version`.
-    fn framing(&self, version: Version, is_head: bool) -> Framing {
-        match self {
-            Head::Relayed(head) => match head.length {
-                BodyLength::None => Framing::None,
-                BodyLength::Length(_) => Framing::Length,
-                BodyLength::Chunked | BodyLength::UntilClose if version == Version::Http10 => {
-                    Framing::UntilClose
-                }
-                BodyLength::Chunked | BodyLength::UntilClose => Framing::Chunked,
-            },
-            Head::Synthetic(order) => match order.framing_for(version, is_head) {
-                SyntheticFraming::None => Framing::None,
-                SyntheticFraming::Length => Framing::Length,
-                SyntheticFraming::Chunked => Framing::Chunked,
-                SyntheticFraming::UntilClose => Framing::UntilClose,
-            },
-        }
     }
 }

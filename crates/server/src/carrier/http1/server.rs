@@ -6,10 +6,8 @@
 use tidegate_base::Id;
 use tidegate_gate::forward;
 use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, FieldName, HeadDecoder, RequestKind, ResponseHead, ResponseLimits,
-    ResponseStorage,
-};
+use tidegate_wire::http1::{BodyDecoder, HeadDecoder, ResponseLimits};
+use tidegate_wire::message::{BodyLength, FieldName, RequestKind, ResponseHead, ResponseStorage};
 
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
