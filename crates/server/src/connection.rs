@@ -121,6 +121,18 @@ impl Downstream {
         matches!(http1.phase, Phase::Head { is_started: true })
     }
 
+    /// The action that serves the current request.
+    pub(crate) fn running(&self) -> Running {
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        http1.running()
+    }
+
+    /// Detaches the current request from its action.
+    pub(crate) fn forget_action(&mut self) {
+        let ClientCarrier::Http1(http1) = &mut self.carrier;
+        http1.phase = Phase::NEXT_HEAD;
+    }
+
     /// Bytes received but not processed yet.
     pub(crate) fn held_input_bytes(&self) -> usize {
         let ClientCarrier::Http1(http1) = &self.carrier;
@@ -299,6 +311,11 @@ impl Connections {
         }
     }
 
+    /// Whether `sock` is a connection in the table.
+    pub(crate) fn contains(&mut self, sock: SockId) -> bool {
+        self.downstream(sock).is_some() || self.upstream(sock).is_some()
+    }
+
     pub(crate) fn is_upstream(&mut self, sock: SockId) -> bool {
         self.upstream(sock).is_some()
     }
@@ -329,7 +346,7 @@ impl Connections {
         core::mem::replace(&mut slot.conn, Conn::Vacant)
     }
 
-    /// Notes that a client has sent bytes.
+    /// Notes that a client has sent bytes. Decoding them may have closed its connection.
     pub(crate) fn note_bytes(&mut self, sock: SockId) {
         if self.downstream(sock).is_some_and(|down| down.requests == 0 && !down.spoke) {
             self.unlink(sock.index);
@@ -342,6 +359,7 @@ impl Connections {
 
     /// Counts a complete request head of a client, which is no newcomer from now on.
     pub(crate) fn note_request(&mut self, sock: SockId) {
+        // Every caller has just found the client.
         let Some(down) = self.downstream(sock) else { return };
         let is_first = down.requests == 0;
         if is_first {

@@ -143,6 +143,7 @@ impl Harness {
 
     fn turn(&mut self) {
         self.worker.turn(&mut self.reactor, Span::ZERO);
+        self.worker.check_invariants(&self.reactor);
         while let Some(peer) = self.server.accept() {
             self.taken.push((Some(peer), Vec::new()));
         }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_base::{Moment, Prng, Slab, Span};
+use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
@@ -32,6 +32,7 @@ use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
+use crate::live::Live;
 use crate::permits::PermitPost;
 use crate::snapshot::Snapshot;
 
@@ -64,6 +65,7 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// - What a request gets: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
+/// - What always holds between two turns, and repair if it does not: `invariants.rs`, `live.rs`
 /// - Start, turns, stop and inspection: this file
 pub struct Worker {
     /// The immutable settings. Methods clone the `Rc` if they need it beside a mutable borrow of the worker.
@@ -73,11 +75,11 @@ pub struct Worker {
     /// The connections of both sides, by socket id. Each one has a live socket in the reactor.
     pub(crate) conns: Connections,
     /// The proxied requests in progress. Each one belongs to exactly one downstream connection.
-    pub(crate) exchanges: Slab<Exchange>,
+    pub(crate) exchanges: Live<Exchange>,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
-    pub(crate) synthetics: Slab<SyntheticResponse>,
+    pub(crate) synthetics: Live<SyntheticResponse>,
     /// The WebSocket connections that an action serves. Each one belongs to exactly one downstream connection.
-    pub(crate) websockets: Slab<WebSocket>,
+    pub(crate) websockets: Live<WebSocket>,
     /// What WebSocket connections need during a message, or for compression.
     pub(crate) actives: Actives,
     /// The compressors that WebSocket connections share.
@@ -105,6 +107,8 @@ pub struct Worker {
     pub(crate) attached: usize,
     /// Another shortage than of slots prevented the last connect. It is tried again at `TIMER_ROOM`.
     pub(crate) short_of_others: bool,
+    /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
+    pub(crate) broken: Vec<SockId>,
     /// What the search for idle connections remembers.
     pub(crate) search: Search,
     /// Scratch space for a normalised path. Its contents are meaningless between two requests.
@@ -233,9 +237,9 @@ impl Worker {
             snapshot,
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
-            exchanges: Slab::new(limits.exchanges_max),
-            synthetics: Slab::new(limits.exchanges_max),
-            websockets: Slab::new(limits.exchanges_max),
+            exchanges: Live::new(limits.exchanges_max),
+            synthetics: Live::new(limits.exchanges_max),
+            websockets: Live::new(limits.exchanges_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
             pools,
@@ -249,6 +253,7 @@ impl Worker {
             room_timer_set: false,
             attached: 0,
             short_of_others: false,
+            broken: Vec::new(),
             search: Search::default(),
             path_scratch: Vec::new(),
             piece: Vec::new(),
@@ -317,6 +322,9 @@ impl Worker {
         self.conns.end_turn();
         self.retry_after_turn(reactor);
         self.serve_yielded(reactor);
+        if self.has_broken() {
+            self.repair(reactor);
+        }
     }
 
     /// Continues the actions that used up their share of the turn.
@@ -395,15 +403,6 @@ impl Worker {
         for pool in &mut self.pools {
             pool.unserved = false;
         }
-    }
-
-    /// Counts a broken invariant of this program, and resets the connection that it concerns. Absence that a peer
-    /// can cause is not such a case.
-    #[cold]
-    pub(crate) fn note_bug<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        debug_assert!(false, "an invariant is broken at connection {sock:?}");
-        self.accounts.counters.bugs.add(1);
-        reactor.abort(sock);
     }
 
     /// The index of a listener in the configuration.

@@ -141,9 +141,13 @@ impl Worker {
         framed_bytes: usize,
         data_bytes: usize,
     ) -> bool {
-        let Some(down) = self.conns.downstream(to.sock) else { return true };
+        let Some(down) = self.conns.downstream(to.sock) else {
+            self.note_absent(to.sock);
+            return true;
+        };
         let limits = &self.snapshot.listener(down.listener).limits;
         let (rate_min, most) = (limits.body_rate_min, limits.body_bytes_max);
+        // An action that has ended takes no body.
         let Some(intake) = self.intake(running) else { return true };
         intake.note(framed_bytes, data_bytes, rate_min);
         most.is_none_or(|most| intake.bytes <= most)
@@ -241,6 +245,8 @@ impl Worker {
         for running in core::mem::take(&mut self.yielded) {
             match running {
                 Running::None | Running::Proxy(_) => {}
+                // The client may have left since.
+                Running::Synthetic(id) if self.synthetics.find(id).is_none() => {}
                 Running::Synthetic(id) => self.pump(reactor, id),
                 Running::WebSocket(id) => self.continue_websocket(id),
             }

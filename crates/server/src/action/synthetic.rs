@@ -193,6 +193,11 @@ impl Worker {
 }
 
 impl SyntheticResponse {
+    /// The maker of the request.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
     fn is_whole(&self) -> bool {
         !self.has_body || self.sent >= self.order.size
     }

@@ -118,6 +118,11 @@ impl Actives {
         active
     }
 
+    /// Whether this place belongs to a connection.
+    pub(crate) fn is_taken(&self, at: u32) -> bool {
+        self.places.get(at as usize).is_some_and(Option::is_some)
+    }
+
     /// The number of connections that need more than a `WebSocket`.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
@@ -400,7 +405,8 @@ impl Worker {
 
     /// Continues with the bytes that had to wait because the share of the turn was used up.
     pub(super) fn continue_websocket(&mut self, id: Id<WebSocket>) {
-        if let Some(socket) = self.websockets.get_mut(id) {
+        // The client may have left since.
+        if let Some(socket) = self.websockets.find_mut(id) {
             socket.yielded = false;
             let to = socket.requester;
             self.resume_request(to);
@@ -532,6 +538,16 @@ impl Worker {
 }
 
 impl WebSocket {
+    /// The maker of the request.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
+    /// The place in `Actives`, if the connection has one.
+    pub(crate) fn place(&self) -> Option<u32> {
+        (self.active != NOT_ACTIVE).then_some(self.active)
+    }
+
     /// The time since the last message, in whole milliseconds. Exact within 49 days.
     fn quiet_span(&self, now: Moment) -> Span {
         Span::from_millis(u64::from(millis(now).wrapping_sub(self.message_ms)))

@@ -57,7 +57,9 @@ impl Worker {
 
     /// Removes a client connection and cancels everything in progress for it. The caller closes the socket.
     pub(crate) fn drop_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(mut down) = self.conns.remove_downstream(sock) else { return };
+        let Some(mut down) = self.conns.remove_downstream(sock) else {
+            return self.note_absent(sock);
+        };
         self.accounts.counters.downstream_now.sub(1);
         self.release_kept(reactor, &mut down);
         match down.carrier {
@@ -71,6 +73,7 @@ impl Worker {
 
     /// Closes all idle connections, and asks the actions of switched ones to end them. Part of a stop.
     pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
+        // Closing one connection may close another.
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };
             if down.has_nothing_under_way() {
@@ -174,7 +177,7 @@ impl Worker {
         self.cut_http1_response(reactor, to.sock);
     }
 
-    /// How far the response to the requester has progressed; `Ended` if the requester is gone.
+    /// How far the response to the requester has progressed.
     pub(crate) fn progress(&mut self, to: Requester) -> Progress {
         self.http1_progress(to.sock)
     }
@@ -196,7 +199,9 @@ impl Worker {
 
     /// Suspends a response until the client's output has drained; then the action's `client_drained` is called.
     pub(crate) fn hold_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let Some(down) = self.conns.downstream(to.sock) else { return };
+        let Some(down) = self.conns.downstream(to.sock) else {
+            return self.note_bug(reactor, to.sock);
+        };
         down.http1().blocked = true;
         let timeout = self.snapshot.listener(down.listener).timeouts.body;
         reactor.set_deadline(to.sock, reactor.now().after(look_span(timeout)));
@@ -204,13 +209,20 @@ impl Worker {
 
     /// Whether the response is suspended.
     pub(crate) fn is_client_held(&mut self, to: Requester) -> bool {
-        self.conns.downstream(to.sock).is_some_and(|down| down.http1().blocked)
+        let Some(down) = self.conns.downstream(to.sock) else {
+            self.note_absent(to.sock);
+            return false;
+        };
+        down.http1().blocked
     }
 
     /// Whether the client has ended its direction of the connection.
     pub(crate) fn has_client_finished<R: Reactor>(&mut self, reactor: &R, to: Requester) -> bool {
-        let finished = self.conns.downstream(to.sock).is_some_and(|down| down.http1().finished);
-        finished || reactor.has_hung_up(to.sock)
+        let Some(down) = self.conns.downstream(to.sock) else {
+            self.note_absent(to.sock);
+            return true;
+        };
+        down.http1().finished || reactor.has_hung_up(to.sock)
     }
 
     /// Sets when `action_due` is called, for an action that does not wait for the request body.
@@ -287,11 +299,13 @@ impl Worker {
 
     /// The action has ended: closes its connection after everything that was sent.
     pub(crate) fn end_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.detach_http1(to.sock);
         self.close_client(reactor, to.sock);
     }
 
     /// The action has failed: resets its connection.
     pub(crate) fn abort_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.detach_http1(to.sock);
         self.drop_client(reactor, to.sock);
         reactor.abort(to.sock);
     }

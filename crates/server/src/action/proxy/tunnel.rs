@@ -32,6 +32,7 @@ impl Worker {
         head: &ResponseHead<'_>,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "a switch of protocols");
         exchange.stage = Stage::Tunnel;
         let to = exchange.requester;
         self.accounts.counters.tunnels.add(1);

@@ -166,6 +166,7 @@ impl Worker {
             return;
         }
         let used = self.decode_client(reactor, sock, bytes);
+        // Decoding may have closed the connection.
         if let Some(down) = self.conns.downstream(sock)
             && used < bytes.len()
         {
@@ -229,7 +230,9 @@ impl Worker {
                 let by = now.after(timeouts.body);
                 reactor.set_receiving(sock, is_waiting);
                 let expects_body = is_waiting && !is_done && self.expects_body(running);
-                let Some(intake) = self.intake(running) else { return };
+                let Some(intake) = self.intake(running) else {
+                    return self.note_bug(reactor, sock);
+                };
                 if expects_body {
                     intake.by = intake.by.min(by);
                     reactor.set_deadline(sock, intake.by);
@@ -288,7 +291,10 @@ impl Worker {
     /// Decodes one head and hands its request to an action. Returns 0 if the head is not complete yet.
     fn decode_request<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
         let snapshot = Rc::clone(&self.snapshot);
-        let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
+        let Some(down) = self.conns.downstream(sock) else {
+            self.note_bug(reactor, sock);
+            return bytes.len();
+        };
         let listener = snapshot.listener(down.listener);
         let limits = HeadLimits {
             request_line_bytes_max: listener.limits.request_line_bytes_max,
@@ -315,7 +321,7 @@ impl Worker {
     /// Records what the carrier needs to know of the request until its response has ended.
     fn begin_http1_request(&mut self, sock: SockId, head: &RequestHead<'_>) {
         let stopping = self.stopping;
-        let Some(down) = self.conns.downstream(sock) else { return };
+        let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         let most = self.snapshot.listener(down.listener).requests_per_connection_max;
         let is_last = most.is_some_and(|most| down.requests >= most);
         let http1 = down.http1();
@@ -356,7 +362,10 @@ impl Worker {
                 break;
             }
             let piece = &bytes[used..bytes.len().min(used.saturating_add(room))];
-            let Some(down) = self.conns.downstream(sock) else { break };
+            let Some(down) = self.conns.downstream(sock) else {
+                self.note_bug(reactor, sock);
+                return bytes.len();
+            };
             let http1 = down.http1();
             if let Phase::Request(request) = &mut http1.phase {
                 request.awaits_continue = false;
@@ -383,9 +392,15 @@ impl Worker {
 
     /// Reads and discards an unwanted body.
     fn discard_body<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
-        let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
+        let Some(down) = self.conns.downstream(sock) else {
+            self.note_bug(reactor, sock);
+            return bytes.len();
+        };
         let http1 = down.http1();
-        let Phase::Discard { left } = &mut http1.phase else { return 0 };
+        let Phase::Discard { left } = &mut http1.phase else {
+            self.note_bug(reactor, sock);
+            return bytes.len();
+        };
         match http1.body.decode(bytes) {
             Ok(step) if step.consumed <= *left as usize => {
                 *left -= step.consumed as u32;

@@ -37,15 +37,17 @@ pub(super) struct AnswerForm {
 impl Worker {
     /// Records which action serves the current request.
     pub(in crate::carrier) fn set_http1_action(&mut self, sock: SockId, action: Running) {
-        if let Some(request) = self.http1_request(sock) {
-            request.action = action;
+        match self.http1_request(sock) {
+            Some(request) => request.action = action,
+            None => self.note_absent(sock),
         }
     }
 
     /// Records the Strict-Transport-Security value of the response.
     pub(in crate::carrier) fn set_http1_hsts(&mut self, sock: SockId, hsts: PolicyId) {
-        if let Some(request) = self.http1_request(sock) {
-            request.hsts = hsts;
+        match self.http1_request(sock) {
+            Some(request) => request.hsts = hsts,
+            None => self.note_absent(sock),
         }
     }
 
@@ -88,6 +90,7 @@ impl Worker {
             is_head: form.is_head,
         };
         let hsts = self.snapshot.hsts.value(form.hsts);
+        // The reactor has no output for a connection that failed just now. `Closed` follows.
         if let Some(out) = reactor.output(sock) {
             let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
             let status = match answer {
@@ -149,6 +152,7 @@ impl Worker {
         let (version, is_head, keep) = (request.version, request.is_head, request.keep);
         let hsts = request.hsts;
         let hsts = self.snapshot.hsts.value(hsts);
+        // The reactor has no output for a connection that failed just now. `Closed` follows.
         let Some(out) = reactor.output(sock) else { return };
         let mut encoder = ResponseEncoder::new(out, version, !keep);
         match head {
@@ -269,21 +273,33 @@ impl Worker {
 
     /// Whether the final head has been sent.
     pub(in crate::carrier) fn http1_progress(&mut self, sock: SockId) -> Progress {
-        match self.http1_request(sock).map(|request| request.sent) {
-            Some(Sent::Nothing) => Progress::Expected,
-            Some(Sent::Head(_)) => Progress::Begun,
-            Some(Sent::All) | None => Progress::Ended,
+        let Some(request) = self.http1_request(sock) else {
+            self.note_absent(sock);
+            return Progress::Ended;
+        };
+        match request.sent {
+            Sent::Nothing => Progress::Expected,
+            Sent::Head(_) => Progress::Begun,
+            Sent::All => Progress::Ended,
         }
     }
 
     /// Whether the client's body may not come, because it waits for 100 (Continue).
     pub(in crate::carrier) fn http1_awaits_continue(&mut self, sock: SockId) -> bool {
-        self.http1_request(sock).is_some_and(|request| request.awaits_continue)
+        let Some(request) = self.http1_request(sock) else {
+            self.note_absent(sock);
+            return false;
+        };
+        request.awaits_continue
     }
 
     /// Whether the connection stays open after the response.
     pub(in crate::carrier) fn http1_stays_open(&mut self, sock: SockId) -> bool {
-        self.http1_request(sock).is_some_and(|request| request.keep)
+        let Some(request) = self.http1_request(sock) else {
+            self.note_absent(sock);
+            return false;
+        };
+        request.keep
     }
 
     /// Sends a 101 response; from then on, the connection belongs to the action `running`.
@@ -321,5 +337,13 @@ impl Worker {
         }
         reactor.set_receiving(sock, true);
         self.work.push(Work::Resume(sock));
+    }
+
+    /// The action that the connection belongs to has ended. The caller closes the connection.
+    pub(in crate::carrier) fn detach_http1(&mut self, sock: SockId) {
+        match self.conns.downstream(sock) {
+            Some(down) => down.http1().phase = Phase::NEXT_HEAD,
+            None => self.note_absent(sock),
+        }
     }
 }
