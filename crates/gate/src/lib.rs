@@ -21,3 +21,4 @@ pub mod router;
 pub mod scheme;
 pub mod synthetic;
 mod table;
+pub mod websocket;

@@ -40,7 +40,7 @@ impl Answers {
     pub fn new(config: &Config) -> Self {
         let prepare = |action: &Action| match action {
             Action::Respond(respond) => Some(Prepared::new(respond, &config.server.server_name)),
-            Action::Redirect(_) | Action::Synthetic | Action::Proxy(_) => None,
+            Action::Redirect(_) | Action::Synthetic | Action::Echo | Action::Proxy(_) => None,
         };
         Self { prepared: config.routes.iter().map(|route| prepare(&route.action)).collect() }
     }
@@ -164,7 +164,7 @@ pub fn encode_error(
     context: &AnswerContext<'_>,
 ) {
     encode_answer_fields(sink, status, context);
-    encode_text(sink, status, text, context);
+    encode_text(sink, status, text, None, context);
 }
 
 /// Gives the sink the redirect `redirect` for the request `head`, which was sent by `scheme`. Returns the
@@ -185,7 +185,7 @@ pub fn encode_redirect(
     }
     encode_answer_fields(sink, redirect.status, context);
     sink.field_with("Location", |out| encode_location(out, redirect, head, scheme));
-    encode_text(sink, redirect.status, "see Location", context);
+    encode_text(sink, redirect.status, "see Location", None, context);
     redirect.status
 }
 
@@ -226,7 +226,7 @@ pub fn encode_https_redirect(
             encode_uri(out, query);
         }
     });
-    encode_text(sink, status, "see Location", context);
+    encode_text(sink, status, "see Location", None, context);
     status
 }
 
@@ -314,7 +314,15 @@ pub(crate) fn encode_content_length(
     }
 }
 
-fn encode_text(sink: &mut impl ResponseSink, status: u16, text: &str, context: &AnswerContext<'_>) {
+/// Gives a short text to a sink: its fields, the end of the head, and the text. A 426 names the
+/// protocol `upgrade`.
+pub(crate) fn encode_text(
+    sink: &mut impl ResponseSink,
+    status: u16,
+    text: &str,
+    upgrade: Option<&[u8]>,
+    context: &AnswerContext<'_>,
+) {
     let text = if allows_content(status) { text } else { "" };
     let mut number = itoa::Buffer::new();
     let number = number.format(status);
@@ -324,6 +332,9 @@ fn encode_text(sink: &mut impl ResponseSink, status: u16, text: &str, context: &
         sink.field("Content-Type", b"text/plain; charset=utf-8");
     }
     encode_content_length(sink, status, length as u64, context.is_head);
+    if upgrade.is_some() {
+        sink.switch(upgrade.into_iter());
+    }
     sink.end();
     if length > 0 && !context.is_head {
         sink.content(&parts);

@@ -201,6 +201,7 @@ fn answers(respond: Respond) -> Answers {
         headers: Vec::new(),
         client_cert: None,
         hsts: None,
+        websocket: None,
         action: Action::Respond(respond),
     };
     let server = Server { server_name: "gate".to_owned(), ..Server::default() };

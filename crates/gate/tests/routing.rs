@@ -40,6 +40,7 @@ fn any_route() -> Route {
         headers: Vec::new(),
         client_cert: None,
         hsts: None,
+        websocket: None,
         action: Action::Synthetic,
     }
 }

@@ -7,7 +7,9 @@ use tidegate_gate::filter::Filtered;
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::synthetic::{self, Synthetic};
+use tidegate_gate::websocket;
 use tidegate_wire::message::{BodyLength, RequestHead, ResponseHead, ResponseSink, Version};
+use tidegate_wire::websocket::{Accept, Refusal};
 
 /// A complete response. The action that sends it has ended.
 pub(crate) enum Answer<'a> {
@@ -25,6 +27,8 @@ pub(crate) enum Answer<'a> {
     Synthetic { order: &'a Synthetic, seed: Option<u64> },
     /// The help text of the action `synthetic`.
     SyntheticHelp,
+    /// The refusal of a request for a WebSocket.
+    WebSocketRefusal(Refusal),
 }
 
 impl Answer<'_> {
@@ -68,6 +72,7 @@ impl Answer<'_> {
                 synthetic::encode_help(sink, context);
                 200
             }
+            Answer::WebSocketRefusal(refusal) => websocket::encode_refusal(sink, refusal, context),
         }
     }
 
@@ -83,6 +88,14 @@ impl Answer<'_> {
     pub(crate) fn closes(&self) -> bool {
         matches!(self, Answer::Synthetic { order, .. } if order.asks_to_close())
     }
+}
+
+/// The response after which the connection belongs to the action.
+pub(crate) enum Switch<'a> {
+    /// The 101 (Switching Protocols) of a server.
+    Relayed(&'a ResponseHead<'a>),
+    /// A WebSocket that the action itself serves.
+    WebSocket(&'a Accept<'a>),
 }
 
 /// The head of a response whose body follows in pieces.

@@ -104,6 +104,17 @@ impl Downstream {
         matches!(http1.phase, Phase::ProxyHeader | Phase::Head { .. }) && http1.input.is_empty()
     }
 
+    /// The action that the connection belongs to after 101 (Switching Protocols).
+    pub(crate) fn switched_to(&self) -> Option<Running> {
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        match http1.phase {
+            Phase::Switched(running) => Some(running),
+            Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } | Phase::Request(_) => {
+                None
+            }
+        }
+    }
+
     /// Whether a part of the next head has arrived.
     pub(crate) fn has_started_head(&self) -> bool {
         let ClientCarrier::Http1(http1) = &self.carrier;

@@ -21,6 +21,7 @@ use crate::{Leftovers, Snapshot, Worker, WorkerLimits};
 const CONFIG: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\nlimits = { body = \"64KiB\" }\n\
     [[route]]\npath = \"/r\"\nrespond = { body = \"here\" }\n\
     [[route]]\npath = \"/s\"\nsynthetic = true\n\
+    [[route]]\npath = \"/w\"\necho = true\nwebsocket = { compression = \"shared\" }\n\
     [[route]]\npath = \"/to\"\nredirect = \"https://{host}{path}{query}\"\n\
     [[route]]\nproxy = \"p\"\n\
     [pool.p]\nservers = [\"10.0.0.2:80\"]\nretries = 2\n";

@@ -32,7 +32,10 @@ impl Worker {
 
     /// Whether an invariant was broken in this turn.
     pub(crate) fn has_broken(&self) -> bool {
-        !self.broken.is_empty() || self.exchanges.has_missed() || self.synthetics.has_missed()
+        !self.broken.is_empty()
+            || self.exchanges.has_missed()
+            || self.synthetics.has_missed()
+            || self.websockets.has_missed()
     }
 
     /// Counts the missing state that was noted in this turn, and resets the connections that name it.
@@ -45,6 +48,10 @@ impl Worker {
         for id in self.synthetics.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Synthetic(id));
+        }
+        for id in self.websockets.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::WebSocket(id));
         }
         while let Some(sock) = self.broken.pop() {
             self.reset_broken(reactor, sock);
@@ -87,6 +94,7 @@ impl Worker {
                 Running::None => true,
                 Running::Proxy(id) => self.exchanges.find(id).is_some(),
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
+                Running::WebSocket(id) => self.websockets.find(id).is_some(),
             };
             if !is_known {
                 down.forget_action();
@@ -105,13 +113,19 @@ impl Worker {
         assert!(self.sampling.is_none(), "a handler call is still being timed");
         assert!(!self.has_broken(), "an invariant is broken and was not repaired");
         self.check_exchanges();
+        self.check_websockets();
         self.check_clients();
         self.check_servers();
         self.check_pools();
         let counters = &self.accounts.counters;
-        let gauges = [&counters.exchanges_now, &counters.downstream_now, &counters.upstream_now];
+        let gauges = [
+            &counters.exchanges_now,
+            &counters.downstream_now,
+            &counters.upstream_now,
+            &counters.websockets_now,
+        ];
         let (clients, servers) = (self.conns.downstream_count(), self.conns.upstream_count());
-        let counts = [self.exchanges.len(), clients, servers];
+        let counts = [self.exchanges.len(), clients, servers, self.websockets.len()];
         assert_eq!(gauges.map(|gauge| gauge.load()), counts.map(|count| count as u64), "gauges");
         assert!(clients + servers <= reactor.sock_count(), "a connection without a socket");
     }
@@ -168,6 +182,20 @@ impl Worker {
         }
     }
 
+    /// Each WebSocket and its requester name each other. Each place in `actives` belongs to one of them.
+    fn check_websockets(&mut self) {
+        let mut places = Vec::new();
+        for (id, socket) in self.websockets.iter() {
+            let running = self.conns.downstream(socket.requester().sock).map(|d| d.running());
+            assert_eq!(running, Some(Running::WebSocket(id)), "the requester of a WebSocket");
+            places.extend(socket.place());
+        }
+        assert!(places.iter().all(|place| self.actives.is_taken(*place)), "a place that is free");
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), self.actives.len(), "places of WebSockets");
+    }
+
     /// What a client names exists and names the client.
     fn check_clients(&mut self) {
         for sock in self.conns.downstream_ids() {
@@ -182,6 +210,10 @@ impl Worker {
                 Running::Synthetic(id) => match self.synthetics.find(id) {
                     Some(response) => response.requester().sock,
                     None => panic!("{sock:?} names a response that does not exist"),
+                },
+                Running::WebSocket(id) => match self.websockets.find(id) {
+                    Some(socket) => socket.requester().sock,
+                    None => panic!("{sock:?} names a WebSocket that does not exist"),
                 },
             };
             assert_eq!(requester, sock, "the action of a client serves another one");

@@ -23,8 +23,10 @@ use tidegate_secure::{LayerHandler, Refused};
 use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
+use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::synthetic::SyntheticResponse;
+use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::buffers::BufferPool;
 use crate::client::begins_with_header;
 use crate::connection::Connections;
@@ -76,6 +78,12 @@ pub struct Worker {
     pub(crate) exchanges: Live<Exchange>,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
     pub(crate) synthetics: Live<SyntheticResponse>,
+    /// The WebSocket connections that an action serves. Each one belongs to exactly one downstream connection.
+    pub(crate) websockets: Live<WebSocket>,
+    /// What WebSocket connections need during a message, or for compression.
+    pub(crate) actives: Actives,
+    /// The compressors that WebSocket connections share.
+    pub(crate) codecs: SharedCodecs,
     /// The pools, by their index in the configuration.
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
@@ -107,9 +115,8 @@ pub struct Worker {
     pub(crate) path_scratch: Vec<u8>,
     /// Scratch space for one piece of a synthetic body. Its contents are meaningless between two pieces.
     pub(crate) piece: Vec<u8>,
-    /// Synthetic responses that used up their share of the turn. They continue after it. May contain stale
-    /// ids.
-    pub(crate) yielded: Vec<tidegate_base::Id<SyntheticResponse>>,
+    /// Actions that used up their share of the turn. They continue after it. May contain stale ids.
+    pub(crate) yielded: Vec<Running>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
     /// The grace period of the stop has ended. Data that the kernel still has to send is left to it.
@@ -186,6 +193,10 @@ pub struct Leftovers {
     pub exchanges: usize,
     /// Synthetic responses in progress.
     pub synthetics: usize,
+    /// WebSocket connections that an action serves.
+    pub websockets: usize,
+    /// Those of them that hold more than an idle one.
+    pub active_websockets: usize,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -228,6 +239,9 @@ impl Worker {
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(limits.exchanges_max),
             synthetics: Live::new(limits.exchanges_max),
+            websockets: Live::new(limits.exchanges_max),
+            actives: Actives::default(),
+            codecs: SharedCodecs::default(),
             pools,
             buffers: BufferPool::default(),
             prng: Prng::new(seed),
@@ -291,7 +305,7 @@ impl Worker {
         Ok(self.listeners.iter().map(|(id, _)| *id).collect())
     }
 
-    /// Runs one turn of the reactor, then continues the synthetic responses that yielded.
+    /// Runs one turn of the reactor, then continues the actions that yielded.
     pub fn turn<R: Driver>(&mut self, reactor: &mut R, wait_max: Span) {
         let wait = self.wait_at_most(wait_max);
         reactor.turn(self, wait);
@@ -313,7 +327,7 @@ impl Worker {
         }
     }
 
-    /// Continues the synthetic responses that used up their share of the turn.
+    /// Continues the actions that used up their share of the turn.
     fn serve_yielded<R: Reactor>(&mut self, reactor: &mut R) {
         if !self.yielded.is_empty() {
             self.continue_yielded(reactor);
@@ -403,6 +417,8 @@ impl Worker {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
             synthetics: self.synthetics.len(),
+            websockets: self.websockets.len(),
+            active_websockets: self.actives.len(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),

@@ -161,17 +161,6 @@ impl Worker {
         }
     }
 
-    /// Continues the responses that had used up their share of the turn.
-    pub(crate) fn continue_yielded<R: Reactor>(&mut self, reactor: &mut R) {
-        for id in core::mem::take(&mut self.yielded) {
-            // The client may have left since.
-            if self.synthetics.find(id).is_some() {
-                self.pump(reactor, id);
-            }
-        }
-        self.settle(reactor);
-    }
-
     /// Sends pieces of the body until it is complete, the client is too slow, or the share of the turn is
     /// used up.
     fn send_pieces<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
@@ -195,7 +184,7 @@ impl Worker {
             }
             share = share.saturating_sub(piece.len() + PIECE_COST_BYTES);
             if !is_last && share == 0 {
-                self.yielded.push(id);
+                self.yielded.push(Running::Synthetic(id));
                 break;
             }
         }

@@ -4,15 +4,14 @@
 //! Invariant: a response is answered whole (`answer`), or begun, ended and released, or cut; one of these for
 //! each request whose connection lasts.
 
-use tidegate_base::{Id, Moment};
+use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
 use tidegate_wire::message::ResponseHead;
 
 use crate::action::Running;
-use crate::action::proxy::exchange::Exchange;
-use crate::answer::{Answer, Head};
+use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::output::{is_blocked, look_span};
 use crate::carrier::{Progress, Rest};
@@ -72,12 +71,15 @@ impl Worker {
         }
     }
 
-    /// Closes all idle connections. Part of a stop.
+    /// Closes all idle connections, and asks the actions of switched ones to end them. Part of a stop.
     pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
         // Closing one connection may close another.
         for sock in self.conns.downstream_ids() {
-            if self.conns.downstream(sock).is_some_and(|down| down.has_nothing_under_way()) {
+            let Some(down) = self.conns.downstream(sock) else { continue };
+            if down.has_nothing_under_way() {
                 self.close_client(reactor, sock);
+            } else if let Some(running) = down.switched_to() {
+                self.stop_switched(reactor, running);
             }
         }
         for sock in self.conns.upstream_ids() {
@@ -242,20 +244,69 @@ impl Worker {
     pub(crate) fn abandon_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         self.close_client(reactor, to.sock);
     }
+}
 
-    /// Relays 101 (Switching Protocols). From then on `tunnel.rs` relays the bytes of the connection.
+/// Switched connections: after 101 (Switching Protocols) the bytes of both directions belong to the action.
+impl Worker {
+    /// Sends the response after which the connection belongs to the action `running`. From then on the action gets
+    /// the client's bytes (`take_switched_bytes`).
     pub(crate) fn switch_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
-        head: &ResponseHead<'_>,
-        exchange: Id<Exchange>,
+        switch: &Switch<'_>,
+        running: Running,
     ) {
-        self.begin_http1_tunnel(reactor, to.sock, head, exchange);
+        self.switch_http1(reactor, to.sock, switch, running);
     }
 
-    /// The tunnel of the requester has ended. The caller closes its connection.
-    pub(crate) fn end_client_tunnel(&mut self, to: Requester) {
-        self.end_http1_tunnel(to.sock);
+    /// Sends bytes. The action pauses its source while `is_client_blocked`.
+    pub(crate) fn send_switched<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        bytes: &[u8],
+    ) {
+        reactor.send(to.sock, bytes);
+    }
+
+    /// Sends the bytes that `encode` appends, without a copy if the protocol allows that.
+    pub(crate) fn encode_switched<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if let Some(out) = reactor.output(to.sock) {
+            encode(out);
+        }
+    }
+
+    /// Pauses or resumes receiving, for an action that is duplex.
+    pub(crate) fn pause_switched<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        is_paused: bool,
+    ) {
+        reactor.set_receiving(to.sock, !is_paused);
+    }
+
+    /// Ends the direction towards the client.
+    pub(crate) fn finish_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        reactor.finish(to.sock);
+    }
+
+    /// The action has ended: closes its connection after everything that was sent.
+    pub(crate) fn end_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.detach_http1(to.sock);
+        self.close_client(reactor, to.sock);
+    }
+
+    /// The action has failed: resets its connection.
+    pub(crate) fn abort_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.detach_http1(to.sock);
+        self.drop_client(reactor, to.sock);
+        reactor.abort(to.sock);
     }
 }

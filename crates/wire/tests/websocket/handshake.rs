@@ -148,15 +148,18 @@ fn extended_connect_has_no_key() {
         field("sec-websocket-extensions", "permessage-deflate"),
         field("origin", "https://a.example"),
     ];
-    let accept = policy.judge_connect(fields.into_iter()).unwrap();
+    let accept = policy.judge_connect(fields.into_iter(), None).unwrap();
     assert_eq!((accept.accept_key, accept.subprotocol), (None, Some("chat")));
     let mut out = Vec::new();
     accept.encode_fields(&mut out);
     let text = String::from_utf8(out).unwrap().to_ascii_lowercase();
     assert!(!text.contains("upgrade") && !text.contains("accept"), "{text}");
-    assert_eq!(policy.judge_connect(fields[1..].iter().copied()), Err(Refusal::VersionUnsupported));
+    assert_eq!(
+        policy.judge_connect(fields[1..].iter().copied(), None),
+        Err(Refusal::VersionUnsupported)
+    );
     let evil = [fields[0], field("origin", "https://evil.example")];
-    assert_eq!(policy.judge_connect(evil.into_iter()), Err(Refusal::OriginForbidden));
+    assert_eq!(policy.judge_connect(evil.into_iter(), None), Err(Refusal::OriginForbidden));
 }
 
 fn check_response(offer: &Offer, text: &str) -> Result<String, BadResponse> {

@@ -512,9 +512,18 @@ impl Worker {
         id: Id<Exchange>,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        if exchange.stage == Stage::Paused {
-            exchange.stage = Stage::Queued;
-            return self.dispatch(reactor, id, NO_CONNECT);
+        match exchange.stage {
+            Stage::Paused => {
+                exchange.stage = Stage::Queued;
+                return self.dispatch(reactor, id, NO_CONNECT);
+            }
+            Stage::Tunnel => return self.tunnel_due(reactor, id),
+            Stage::Buffering
+            | Stage::Queued
+            | Stage::Connecting
+            | Stage::ExpectResponse
+            | Stage::ExpectBody
+            | Stage::ExpectRequestEnd => {}
         }
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);

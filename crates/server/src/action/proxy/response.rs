@@ -167,7 +167,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, stage) = (exchange.requester, exchange.stage);
         if stage == Stage::Tunnel {
-            reactor.set_receiving(to.sock, true);
+            self.pause_switched(reactor, to, false);
             self.arm_tunnel(reactor, id);
         } else {
             self.arm_upstream(reactor, id);

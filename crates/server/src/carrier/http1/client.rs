@@ -9,7 +9,6 @@
 
 use std::rc::Rc;
 
-use tidegate_base::Id;
 use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_reactor::{Reactor, SockId};
@@ -17,8 +16,6 @@ use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
 use tidegate_wire::message::{BodyLength, Fault, FieldStorage, Method, RequestHead, Version};
 
 use crate::action::Running;
-use crate::action::proxy::exchange::Exchange;
-use crate::action::proxy::tunnel::Side;
 use crate::answer::Answer;
 use crate::buffers::Input;
 use crate::carrier::http1::Framing;
@@ -58,8 +55,8 @@ pub(crate) enum Phase {
     Discard { left: u32 },
     /// The rest of the body of the current request, while its action runs.
     Request(Http1Request),
-    /// Bytes for the server at the other end of a tunnel.
-    Tunnel(Id<Exchange>),
+    /// Bytes for the action that the connection belongs to after 101 (Switching Protocols).
+    Switched(Running),
 }
 
 /// The current request of a connection, and how far its response has progressed.
@@ -107,15 +104,13 @@ impl Http1Client {
         }
     }
 
-    /// Whether decoding is suspended until the client reads its responses. The body of a proxied request is
-    /// still forwarded, because a client may read the response only after it has sent the whole request. The
-    /// two directions of a tunnel are independent, too.
+    /// Whether decoding is suspended until the client reads its responses.
     pub(crate) fn is_held(&self) -> bool {
         self.blocked
             && match &self.phase {
                 Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => true,
-                Phase::Request(request) => !matches!(request.action, Running::Proxy(_)),
-                Phase::Tunnel(_) => false,
+                Phase::Request(request) => !request.action.is_duplex(),
+                Phase::Switched(running) => !running.is_duplex(),
             }
     }
 
@@ -123,9 +118,10 @@ impl Http1Client {
     pub(super) fn request(&mut self) -> Option<&mut Http1Request> {
         match &mut self.phase {
             Phase::Request(request) => Some(request),
-            Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } | Phase::Tunnel(_) => {
-                None
-            }
+            Phase::ProxyHeader
+            | Phase::Head { .. }
+            | Phase::Discard { .. }
+            | Phase::Switched(_) => None,
         }
     }
 
@@ -141,7 +137,7 @@ impl Http1Client {
     pub(crate) fn running(&self) -> Running {
         match &self.phase {
             Phase::Request(request) => request.action,
-            Phase::Tunnel(id) => Running::Proxy(*id),
+            Phase::Switched(running) => *running,
             Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => Running::None,
         }
     }
@@ -159,7 +155,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         sock: SockId,
-        bytes: &[u8],
+        bytes: &mut [u8],
     ) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
         let is_held = down.is_held();
@@ -186,7 +182,7 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return };
         if !down.is_held() && !down.http1().input.is_empty() {
             let mut input = core::mem::take(&mut down.http1().input);
-            let used = self.decode_client(reactor, sock, input.as_slice());
+            let used = self.decode_client(reactor, sock, input.as_mut_slice());
             input.consume(used);
             match self.conns.downstream(sock) {
                 Some(down) if !input.is_empty() => down.http1().input = input,
@@ -245,7 +241,13 @@ impl Worker {
                 }
                 return;
             }
-            Phase::Tunnel(_) => return,
+            Phase::Switched(running) => {
+                if !running.is_duplex() {
+                    let is_waiting = http1.input.is_empty();
+                    reactor.set_receiving(sock, is_waiting);
+                }
+                return;
+            }
         }
         if finished {
             self.close_client(reactor, sock);
@@ -253,7 +255,12 @@ impl Worker {
     }
 
     /// Decodes `bytes` as far as the connection's phase allows. Returns how many were processed.
-    fn decode_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
+    fn decode_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &mut [u8],
+    ) -> usize {
         let mut used = 0;
         while used < bytes.len() {
             // The last step may have closed the connection.
@@ -261,15 +268,16 @@ impl Worker {
             if down.is_held() {
                 break;
             }
-            let rest = &bytes[used..];
+            let rest = &mut bytes[used..];
             let step = match &down.http1().phase {
                 Phase::ProxyHeader => self.handle_proxy_header(reactor, sock, rest),
                 Phase::Head { .. } => self.decode_request(reactor, sock, rest),
                 Phase::Discard { .. } => self.discard_body(reactor, sock, rest),
                 Phase::Request(_) => self.decode_request_body(reactor, sock, rest),
-                Phase::Tunnel(id) => {
-                    let id = *id;
-                    self.tunnel_received(reactor, id, Side::Client, rest)
+                Phase::Switched(running) => {
+                    let running = *running;
+                    used += self.take_switched_bytes(reactor, running, rest);
+                    break;
                 }
             };
             if step == 0 {
@@ -429,9 +437,9 @@ impl Worker {
                     self.client_half_closed(reactor, running);
                 }
             }
-            Phase::Tunnel(id) => {
-                let id = *id;
-                self.tunnel_finished(reactor, id, Side::Client);
+            Phase::Switched(running) => {
+                let running = *running;
+                self.switched_finished(reactor, running);
             }
         }
     }
@@ -455,7 +463,7 @@ impl Worker {
                 self.note_departure(running);
                 self.accounts.counters.client_aborts.add(1);
             }
-            Phase::Discard { .. } | Phase::Tunnel(_) => {
+            Phase::Discard { .. } | Phase::Switched(_) => {
                 self.accounts.counters.client_aborts.add(1);
             }
         }
@@ -477,7 +485,8 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
         let requests = down.requests;
         let http1 = down.http1();
-        if http1.blocked && !matches!(http1.phase, Phase::Tunnel(_)) {
+        let is_duplex = matches!(http1.phase, Phase::Switched(running) if running.is_duplex());
+        if http1.blocked && !is_duplex {
             return self.blocked_client_due(reactor, sock);
         }
         let counters = &self.accounts.counters;
@@ -503,9 +512,9 @@ impl Worker {
                 self.close_client(reactor, sock);
             }
             Phase::Request(_) => self.request_due(reactor, sock),
-            Phase::Tunnel(id) => {
-                let id = *id;
-                self.tunnel_due(reactor, id);
+            Phase::Switched(running) => {
+                let running = *running;
+                self.action_due(reactor, running);
             }
         }
     }

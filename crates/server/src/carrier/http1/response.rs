@@ -4,20 +4,19 @@
 //! Never: knows which action a response comes from.
 //! Invariant: `Http1Request::sent` only advances: `Nothing`, `Head`, `All`.
 
-use tidegate_base::Id;
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::filter::hsts::Hsts;
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::respond::{self, AnswerContext};
 use tidegate_gate::synthetic;
+use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{self, ResponseEncoder};
 use tidegate_wire::message::{ResponseHead, Version};
 
 use crate::action::Running;
-use crate::action::proxy::exchange::Exchange;
-use crate::answer::{Answer, Head};
+use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::Framing;
 use crate::carrier::http1::client::{Phase, Sent};
 use crate::carrier::http1::framing::send_framed;
@@ -303,27 +302,45 @@ impl Worker {
         request.keep
     }
 
-    /// Relays a 101 response; from then on, the connection is a tunnel of `exchange`.
-    pub(in crate::carrier) fn begin_http1_tunnel<R: Reactor>(
+    /// Sends a 101 response; from then on, the connection belongs to the action `running`.
+    pub(in crate::carrier) fn switch_http1<R: Reactor>(
         &mut self,
         reactor: &mut R,
         sock: SockId,
-        head: &ResponseHead<'_>,
-        exchange: Id<Exchange>,
+        switch: &Switch<'_>,
+        running: Running,
     ) {
-        let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        down.http1().phase = Phase::Tunnel(exchange);
+        self.date.update(reactor.unix_seconds());
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        let hsts = http1.request().map_or(0, |request| request.hsts);
+        http1.phase = Phase::Switched(running);
         if let Some(out) = reactor.output(sock) {
             let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
-            forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
+            let status = match switch {
+                Switch::Relayed(head) => {
+                    forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
+                    head.status
+                }
+                Switch::WebSocket(accept) => {
+                    let context = AnswerContext {
+                        date: self.date.as_bytes(),
+                        server: &self.snapshot.config.server.server_name,
+                        is_head: false,
+                    };
+                    let hsts = self.snapshot.hsts.value(hsts);
+                    let sink = &mut Filtered::new(encoder, hsts);
+                    websocket::encode_switch(sink, accept, &context);
+                    101
+                }
+            };
+            self.accounts.counters.count_answer(status);
         }
-        self.accounts.counters.count_answer(head.status);
         reactor.set_receiving(sock, true);
         self.work.push(Work::Resume(sock));
     }
 
-    /// The tunnel has ended. The caller closes the connection.
-    pub(in crate::carrier) fn end_http1_tunnel(&mut self, sock: SockId) {
+    /// The action that the connection belongs to has ended. The caller closes the connection.
+    pub(in crate::carrier) fn detach_http1(&mut self, sock: SockId) {
         match self.conns.downstream(sock) {
             Some(down) => down.http1().phase = Phase::NEXT_HEAD,
             None => self.note_absent(sock),
