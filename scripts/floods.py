@@ -285,6 +285,17 @@ def free_ports(count):
     return ports
 
 
+def make_certificate(place):
+    """Makes key.pem, cert.pem and both.pem in the folder `place`."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+         "-subj", "/CN=a.example", "-addext", "subjectAltName=DNS:a.example",
+         "-keyout", place / "key.pem", "-out", place / "cert.pem"],
+        check=True, stderr=subprocess.DEVNULL,
+    )
+    (place / "both.pem").write_bytes((place / "cert.pem").read_bytes() + (place / "key.pem").read_bytes())
+
+
 def play(name, flood, slots, seconds, options, place):
     origin_socket = socket.create_server(("127.0.0.1", 0), backlog=4096)
     port, tls_port = free_ports(2)
@@ -354,13 +365,7 @@ def main():
     print(f"{'flood':8}{'slots':>6} {'proxy':9} kept:{heads}  new:{heads}  flood/s", flush=True)
     with tempfile.TemporaryDirectory() as place:
         place = pathlib.Path(place)
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-             "-subj", "/CN=a.example", "-addext", "subjectAltName=DNS:a.example",
-             "-keyout", place / "key.pem", "-out", place / "cert.pem"],
-            check=True, stderr=subprocess.DEVNULL,
-        )
-        (place / "both.pem").write_bytes((place / "cert.pem").read_bytes() + (place / "key.pem").read_bytes())
+        make_certificate(place)
         for slots in map(int, options.slots.split(",")):
             for flood in options.floods.split(","):
                 for name in ("haproxy", "tidegate"):

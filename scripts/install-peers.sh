@@ -22,7 +22,7 @@ done
 # Installs servers from PyPI into a virtual environment for the tests.
 install_python_servers() {
   local environment=target/peers/python
-  local wanted=(cheroot==11.1.2 eventlet==0.40.4)
+  local wanted=(cheroot==11.1.2 eventlet==0.40.4 websocket-client==1.8.0)
   "$environment/bin/python" - "${wanted[@]}" 2>/dev/null <<'CHECK' && return
 import importlib.metadata, sys
 for wanted in sys.argv[1:]:

@@ -49,6 +49,13 @@ pub const REQUEST_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// Default limit of a WebSocket message after decompression; a longer one closes the connection with 1009.
 pub const WEBSOCKET_MESSAGE_BYTES_MAX: u32 = 1024 * 1024;
+/// The largest message limit that a configuration may set. A connection may hold that much memory.
+pub const WEBSOCKET_MESSAGE_BYTES_CEILING: usize = 64 * 1024 * 1024;
+/// Routes that may have WebSocket settings of their own.
+pub const WEBSOCKET_SETTINGS_MAX: usize = 4096;
+/// Frames of a WebSocket connection that a worker handles before it serves other connections. The smallest frame
+/// of a client has six bytes, so a read may contain 10,000 of them.
+pub const WEBSOCKET_FRAMES_PER_TURN_MAX: usize = 1024;
 /// Default limit of a WebSocket frame's payload.
 pub const WEBSOCKET_FRAME_BYTES_MAX: u32 = WEBSOCKET_MESSAGE_BYTES_MAX;
 /// Default limit of the fragments of a WebSocket message. An empty fragment costs its sender six bytes.

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use crate::keys;
 use crate::listeners::{self, Listeners};
 use crate::loops;
-use crate::model::{Config, Server};
+use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
 use crate::places::Places;
 use crate::pools::{self, Pools};
@@ -19,6 +19,7 @@ use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
 use crate::routes;
 use crate::table::Table;
+use crate::websocket;
 
 /// Maximum size of a file in bytes; a larger file is rejected without reading it.
 pub const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -155,7 +156,8 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let server = read_server(file, notes);
     let listeners = listeners::read(file, notes);
     let pools = pools::read(file, notes);
-    let routes = routes::read(file, &listeners, &pools, notes);
+    let websocket = websocket::read(file, WebSocket::default(), notes);
+    let routes = routes::read(file, &listeners, &pools, &websocket, notes);
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
         loops::check(&routes, &listeners, &pools, notes);
@@ -167,6 +169,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         listeners,
         routes: routes.into_iter().map(|(route, _)| route).collect(),
         pools,
+        websocket,
     }
 }
 

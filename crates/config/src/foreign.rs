@@ -292,7 +292,7 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
-        &["websocket", "websockets", "upgrade"],
+        &["websockets", "upgrade"],
         "remove it: upgraded connections become tunnels without a setting",
     ),
     (
@@ -405,6 +405,30 @@ const ENTRIES: &[Entry] = &[
         "write verify = false; anyone on the network path can then pose as the server",
     ),
     ("[pool.NAME.tls]", &["cafile", "ca-file", "rootcas", "trusted-ca"], "write ca = \"ca.pem\""),
+    ("the file", &["ws", "websockets"], "write [websocket]"),
+    (
+        "[websocket]",
+        &["origin", "allowed-origins", "alloworigins", "check-origin", "cors"],
+        "write origins = [\"same-origin\", \"https://*.example.com\"]",
+    ),
+    ("[websocket]", &["subprotocol", "protocol", "protocols"], "write subprotocols = [\"chat\"]"),
+    (
+        "[websocket]",
+        &["deflate", "permessage-deflate", "permessagedeflate", "compress"],
+        "write compression = \"shared\"",
+    ),
+    (
+        "[websocket]",
+        &["max-size", "maxpayload", "max-message-size", "message-size-limit", "max-payload-length"],
+        "write message-max = \"1MiB\"",
+    ),
+    (
+        "[websocket]",
+        &["ping-interval", "pinginterval", "heartbeat", "keepalive", "keepalive-interval"],
+        "write ping-every = \"30s\"",
+    ),
+    ("[websocket]", &["ping-timeout", "pingtimeout"], "write pong-timeout = \"10s\""),
+    ("[websocket]", &["timeout", "read-timeout", "idle"], "write idle-timeout = \"5m\""),
 ];
 
 /// Values of other programs: the setting, the words, and what to write as its value.

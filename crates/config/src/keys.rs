@@ -79,6 +79,7 @@ mod pool;
 mod route;
 mod server;
 mod tls;
+mod websocket;
 
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
@@ -87,6 +88,7 @@ pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
 pub(crate) use tls::{CLIENT_PROTOCOLS, SERVER_PROTOCOLS};
+pub use websocket::WEBSOCKET;
 
 use Preset::{Absent, Required};
 use Shape::{
@@ -127,12 +129,19 @@ pub static FILE: Section = Section {
             "",
         ),
         key("pool", Named(&POOL), Absent, "Groups of servers that do the same work, by name.", ""),
+        key(
+            "websocket",
+            Table(&WEBSOCKET),
+            Absent,
+            "Settings of the WebSocket connections that Tidegate serves itself.",
+            "",
+        ),
     ],
     later: &[
         ("admin", "there is no admin interface"),
         ("log", "process messages go to stderr, and there is no access log"),
-        ("push", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
+        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
     ],
 };
 
@@ -204,7 +213,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 23, "{paths:?}");
+        assert_eq!(paths.len(), 24, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

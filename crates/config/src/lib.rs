@@ -28,6 +28,7 @@ mod table;
 mod text_test;
 mod tls;
 mod units;
+mod websocket;
 mod words;
 
 pub use embedded::{embedded, embedded_at, embedded_text};

@@ -66,7 +66,7 @@ pub(crate) fn check(
                     ));
                 }
             }
-            Action::Respond(_) | Action::Synthetic => {}
+            Action::Respond(_) | Action::Synthetic | Action::Echo => {}
         }
     }
     for (listener, place) in file.listeners.iter().zip(&listeners.places) {

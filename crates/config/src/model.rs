@@ -20,6 +20,59 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// `[pool.NAME]`, in file order.
     pub pools: Vec<Pool>,
+    /// `[websocket]`.
+    pub websocket: WebSocket,
+}
+
+/// `[websocket]`: WebSocket connections that Tidegate serves itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSocket {
+    /// The web pages that may connect: "same-origin", "null", "*" or origins such as `https://*.example.com`.
+    /// Invariant: every entry is valid.
+    pub origins: Vec<String>,
+    /// The supported subprotocols: tokens, each once.
+    pub subprotocols: Vec<String>,
+    /// Compression of messages.
+    pub compression: Compression,
+    /// Maximum size of a message in bytes, after decompression.
+    pub message_bytes_max: u32,
+    /// Maximum size of the payload of a frame in bytes; `None`: that of a message.
+    pub frame_bytes_max: Option<u32>,
+    /// Time without a message, after which the connection is closed; `None`: unlimited.
+    pub idle_timeout: Option<Span>,
+    /// Time without a byte from the client, after which it gets a Ping; `None`: no Pings.
+    pub ping_every: Option<Span>,
+    /// Time without a byte from the client after a Ping or a Close frame, after which the connection is closed.
+    pub pong_timeout: Span,
+}
+
+impl Default for WebSocket {
+    fn default() -> Self {
+        Self {
+            origins: vec![SAME_ORIGIN.to_owned()],
+            subprotocols: Vec::new(),
+            compression: Compression::Off,
+            message_bytes_max: limits::WEBSOCKET_MESSAGE_BYTES_MAX,
+            frame_bytes_max: None,
+            idle_timeout: None,
+            ping_every: Some(Span::from_secs(30)),
+            pong_timeout: Span::from_secs(10),
+        }
+    }
+}
+
+/// The entry of `websocket.origins` for pages of the requested host.
+pub const SAME_ORIGIN: &str = "same-origin";
+
+/// `websocket.compression`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// No compression.
+    Off,
+    /// Each message is compressed by itself.
+    Shared,
+    /// Messages refer to earlier messages of their connection.
+    Dedicated,
 }
 
 /// `[server]`: settings of the whole process.
@@ -359,6 +412,8 @@ pub struct Route {
     pub client_cert: Option<CertificateCondition>,
     /// Strict-Transport-Security of responses to https requests; `None`: the listener's.
     pub hsts: Option<Hsts>,
+    /// Settings of the route's WebSocket connections; `None`: those of [`Config::websocket`].
+    pub websocket: Option<WebSocket>,
     /// What happens to the request.
     pub action: Action,
 }
@@ -448,6 +503,8 @@ pub enum Action {
     Redirect(Redirect),
     /// Makes a response as described by the URL: size, status, delay, ... (for tests and benchmarks).
     Synthetic,
+    /// Accepts WebSocket connections and sends each message back.
+    Echo,
     /// Forwards the request to a server of a pool.
     Proxy(Proxy),
 }

@@ -8,11 +8,16 @@ use crate::client_cert;
 use crate::field_test;
 use crate::https;
 use crate::listeners::{Listeners, refused};
-use crate::model::{Action, HeaderCondition, Proxy, Redirect, Respond, Route, UpstreamHost};
+use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
+
+use crate::model::{
+    Action, HeaderCondition, Proxy, Redirect, Respond, Route, UpstreamHost, WebSocket,
+};
 use crate::pattern::{self, Complaint};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, Value, texts_of, wrong_type};
+use crate::websocket;
 use crate::words::{ActionKey, Worded as _};
 
 /// Fields that a fixed response cannot set, and why.
@@ -36,13 +41,20 @@ pub(crate) fn read(
     file: &Table<'_>,
     listeners: &Listeners,
     pools: &Pools,
+    websocket: &WebSocket,
     notes: &mut Notes,
 ) -> Vec<(Route, Range<usize>)> {
     let mut routes = Vec::new();
     for table in file.open_rows("route", notes) {
-        if let Some(route) = read_one(&table, listeners, pools, notes) {
+        if let Some(route) = read_one(&table, listeners, pools, websocket, notes) {
             routes.push((route, table.place.clone()));
         }
+    }
+    let mut changed = routes.iter().filter(|(route, _)| route.websocket.is_some());
+    if let Some((_, place)) = changed.nth(WEBSOCKET_SETTINGS_MAX) {
+        let what = "too many routes have `websocket` settings of their own";
+        let note = Note::new(Kind::Value, place.clone(), what);
+        notes.error(note.allowed(format!("up to {WEBSOCKET_SETTINGS_MAX} such routes")));
     }
     routes
 }
@@ -51,6 +63,7 @@ fn read_one(
     table: &Table<'_>,
     listeners: &Listeners,
     pools: &Pools,
+    websocket: &WebSocket,
     notes: &mut Notes,
 ) -> Option<Route> {
     let listener = table.text("listener", notes).and_then(|name| listeners.find(&name, notes));
@@ -60,8 +73,15 @@ fn read_one(
     let headers = read_conditions(table, notes);
     let client_cert = client_cert::read(table, listener, listeners, notes);
     let hsts = https::read_route(table, listener, listeners, notes);
+    let changes = table.value("websocket").is_some();
+    let websocket = changes.then(|| websocket::read(table, websocket.clone(), notes));
     let action = read_action(table, pools, notes)?;
-    Some(Route { listener, host, path, methods, headers, client_cert, hsts, action })
+    if changes && action != Action::Echo {
+        let what = "this route opens no WebSocket connections of its own";
+        let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
+        notes.error(note.help("remove `websocket`, or use `echo` as the action"));
+    }
+    Some(Route { listener, host, path, methods, headers, client_cert, hsts, websocket, action })
 }
 
 fn read_pattern<T>(
@@ -150,6 +170,7 @@ fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Ac
             ActionKey::Respond => read_respond(table, notes).map(Action::Respond),
             ActionKey::Redirect => read_redirect(table, notes).map(Action::Redirect),
             ActionKey::Synthetic => table.flag("synthetic", notes).then_some(Action::Synthetic),
+            ActionKey::Echo => table.flag("echo", notes).then_some(Action::Echo),
             ActionKey::Proxy => read_proxy(table, pools, notes).map(Action::Proxy),
         },
         [_, second, ..] => {

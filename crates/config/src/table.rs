@@ -270,6 +270,18 @@ impl<'t> Table<'t> {
         }
     }
 
+    /// Stores the duration under `name` in `target`. Its word ("off") sets `None`.
+    pub(crate) fn set_timeout(&self, name: &str, target: &mut Option<Span>, notes: &mut Notes) {
+        let timeout = self.read(name, notes, |scalar| match scalar {
+            Scalar::Duration(span) => Some(Some(span)),
+            Scalar::NoNumber => Some(None),
+            _ => None,
+        });
+        if let Some(timeout) = timeout {
+            *target = timeout;
+        }
+    }
+
     /// Stores the size under `name` in `target`, in bytes, if it is present and valid.
     pub(crate) fn set_size(&self, name: &str, target: &mut usize, notes: &mut Notes) {
         let bytes = self.read(name, notes, |scalar| match scalar {

@@ -5,7 +5,7 @@
 //! compile.
 
 use crate::model::{
-    Balance, ClientAuth, ProxyVersion, SteerByCpu, TextKind, TlsVersion, Unretriable,
+    Balance, ClientAuth, Compression, ProxyVersion, SteerByCpu, TextKind, TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -71,6 +71,8 @@ pub enum ActionKey {
     Redirect,
     /// A response as described by the URL.
     Synthetic,
+    /// A WebSocket that sends messages back.
+    Echo,
     /// A pool.
     Proxy,
 }
@@ -79,9 +81,11 @@ worded!(ActionKey {
     "respond" => Respond,
     "redirect" => Redirect,
     "synthetic" => Synthetic,
+    "echo" => Echo,
     "proxy" => Proxy,
 });
 
+worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
 worded!(TextKind {
     "equals" => Equals,
     "contains" => Contains,
@@ -113,6 +117,7 @@ mod tests {
         every_word_comes_back::<TlsWord>();
         every_word_comes_back::<ActionKey>();
         every_word_comes_back::<TextKind>();
+        every_word_comes_back::<Compression>();
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
-    Action, Balance, Bind, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress, TextKind,
-    TextTest, Unretriable, UpstreamHost,
+    Action, Balance, Bind, Compression, HashKey, HeaderTest, HostPattern, PathPattern,
+    ServerAddress, TextKind, TextTest, Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -51,8 +51,9 @@ fn defaults_of_the_table_equal_those_of_the_model() {
             .replace("%D", &of("[route.redirect]"))
             .replace("%P", if written { ", host = \"keep\"" } else { "" });
         format!(
-            "[server]\n{}[[listener]]\nbind = \"127.0.0.1:80\"\n{}{routes}[pool.p]\n\
+            "[websocket]\n{}[server]\n{}[[listener]]\nbind = \"127.0.0.1:80\"\n{}{routes}[pool.p]\n\
              servers = [{{ address = \"a:80\" {} }}]\n{}",
+            of("[websocket]"),
             of("[server]"),
             of("[[listener]]"),
             if written { ", weight = 1, connections-max = \"unlimited\"" } else { "" },
@@ -119,6 +120,21 @@ headers = { X-B = "yes", X-A = true, X-C = false }
 proxy = { pool = "z", host = "app.internal:8000" }
 [[route]]
 respond = { status = 404, headers = { b = "1", a = ["2", "3"] }, body = "gone" }
+[[route]]
+path = "/echo"
+echo = true
+websocket = { compression = "dedicated", frame-max = "2KiB", idle-timeout = "off" }
+[[route]]
+path = "/other"
+echo = true
+[websocket]
+origins = ["https://*.example.com", "null"]
+subprotocols = ["chat", "v1.push"]
+compression = "shared"
+message-max = "4KiB"
+idle-timeout = "7s"
+ping-every = "off"
+pong-timeout = "3s"
 [pool.z]
 balance = { hash = "header:X-User" }
 servers = ["10.0.0.1:80", { address = "app:81", weight = 3, connections-max = 20 }, "unix:/run/app.sock"]
@@ -170,6 +186,26 @@ servers = ["[::1]:80"]
     let fields: Vec<_> = respond.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     assert_eq!(fields, [("b", "1"), ("a", "2"), ("a", "3")]);
     assert_eq!((respond.status, respond.body.as_slice()), (404, b"gone".as_slice()));
+    let general = &config.websocket;
+    assert_eq!(general.origins, ["https://*.example.com", "null"]);
+    assert_eq!(general.subprotocols, ["chat", "v1.push"]);
+    assert_eq!((general.message_bytes_max, general.frame_bytes_max), (4096, None));
+    assert_eq!((general.idle_timeout, general.ping_every), (Some(Span::from_secs(7)), None));
+    assert_eq!(
+        (general.pong_timeout, general.compression),
+        (Span::from_secs(3), Compression::Shared)
+    );
+    let of_route = WebSocket {
+        compression: Compression::Dedicated,
+        frame_bytes_max: Some(2048),
+        idle_timeout: None,
+        ..general.clone()
+    };
+    assert_eq!(
+        (&config.routes[2].action, &config.routes[2].websocket),
+        (&Action::Echo, &Some(of_route))
+    );
+    assert_eq!(config.routes[3].websocket, None);
     let pool = &config.pools[0];
     assert_eq!(pool.balance, Balance::Hash(HashKey::Header("x-user".into())));
     assert_eq!(pool.servers[1].address, ServerAddress::Name("app".into(), 81));

@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use tidegate_config::model::Config;
 use tidegate_gate::router::Router;
-use tidegate_wire::http1::{FieldStorage, HeadDecoder, HeadLimits};
+use tidegate_wire::http1::{HeadDecoder, HeadLimits};
+use tidegate_wire::message::FieldStorage;
 
 const LENGTH: usize = 8000;
 const ROUNDS: usize = 300;

@@ -10,7 +10,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::str::from_utf8;
 
 use tidegate_config::model::Network;
-use tidegate_wire::http1::{FieldName, RequestHead};
+use tidegate_wire::message::{FieldName, RequestHead};
 
 /// A client or proxy in the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,8 @@
 //! Never: compares a name with each listed name, unless it is probably one of them.
 //! Invariant: `_` in a name matches `-`, because gateway interfaces such as CGI map both to the same variable.
 
-use tidegate_wire::http1::{encode_last_chunk, fold, is_alike};
+use tidegate_wire::http1::encode_last_chunk;
+use tidegate_wire::message::{fold, is_alike};
 
 /// A set of field names.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@
 //! Never: looks into credentials. Invariant: a false alarm costs a shared connection, a miss an identity; so
 //! every scheme name in a field counts, wherever it is.
 
-use tidegate_wire::http1::{FieldName, Fields, RequestHead, ResponseHead};
+use tidegate_wire::message::{FieldName, Fields, RequestHead, ResponseHead};
 
 const SCHEMES: [&[u8]; 3] = [b"ntlm", b"negotiate", b"kerberos"];
 

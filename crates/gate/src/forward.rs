@@ -1,6 +1,6 @@
 //! Forwards heads as an intermediary must: RFC 9110 sections 7.6 to 7.8, RFC 9112 section 3.2.
-//! In: a decoded head and the context of its forwarding. Out: a canonical head, appended to a buffer, or a
-//! fault.
+//! In: a decoded head and the context of its forwarding. Out: a canonical request head, appended to a buffer;
+//! a response head, given to a sink; or a fault.
 //! Never: copies framing fields, Host, Via or X-Forwarded-*; they are rewritten.
 //! Limits: a request that has passed through this proxy `VIA_REPEATS_MAX` times is rejected as a loop.
 //! Invariant: the appended head decodes to the same body length, and has no hop-by-hop field of the other
@@ -11,15 +11,14 @@ use std::io::Write;
 
 use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 use tidegate_config::model::UpstreamHost;
-use tidegate_wire::http1::{
+use tidegate_wire::http1::{encode_field, encode_field_u64, encode_request_line};
+use tidegate_wire::message::{
     BodyLength, CERTIFICATE_CLAIM, FORWARDING_CLAIM, Field, FieldName, Fields, Method, RequestHead,
-    ResponseHead, Version, encode_field, encode_field_u64, encode_request_line, encode_status_line,
-    is_claim,
+    ResponseHead, ResponseSink, Version, is_claim,
 };
 
 use crate::chain::{self, Node, Stated};
 use crate::client_fields::ClientAddressFields;
-use crate::respond::{HSTS, encode_connection};
 use crate::scheme::Scheme;
 
 /// A request is considered a loop if `Via` contains this proxy's name this many times (RFC 9110 section 7.6
@@ -149,7 +148,7 @@ pub fn encode_upstream_request(
         out.extend_from_slice(b"Expect: 100-continue\r\n");
     }
     encode_hop_fields(out, head, context.close);
-    encode_via(out, head.fields(), head.version, context.via);
+    encode_via_field(out, head, context.via);
     encode_forwarded(out, head, context);
     match context.client_certificate {
         Some(ClientCertificate::Verified { subject, fingerprint }) => {
@@ -214,97 +213,63 @@ pub fn names_fields(fields: Fields<'_>, has_connection: bool) -> bool {
     has_connection && nominations(fields).next().is_some()
 }
 
-/// How the body of a response is framed for the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyFraming {
-    /// The response has no body.
-    None,
-    /// By Content-Length.
-    Length(u64),
-    /// Chunked transfer coding; for HTTP/1.1 clients only.
-    Chunked,
-    /// The body ends when the connection closes.
-    UntilClose,
-}
-
 /// The context of forwarding a response.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseContext<'a> {
-    /// The HTTP version of the request.
-    pub client_version: Version,
-    /// The client's connection stays open after this response.
-    pub keep_alive: bool,
     /// The current date, for responses without a Date field (RFC 9110 section 6.6.1).
     pub date: &'a [u8; 29],
     /// This proxy's name in `Via`. No entry is added if it is empty.
     pub via: &'a str,
     /// The request's method is HEAD.
     pub request_is_head: bool,
-    /// How the body is framed.
-    pub body: BodyFraming,
-    /// The value of Strict-Transport-Security, which replaces the server's. If it is empty, the server's
-    /// field is forwarded.
-    pub hsts: &'a str,
 }
 
-/// Appends the final response head for the client: the status line, the fields and the empty line. Fields of
-/// the server's hop are omitted as for requests. In a response without a body, the server's Content-Length is
-/// kept if it states the length of the response to GET (HEAD, 304).
+/// Gives the final response head to the client's sink. Fields of the server's hop are omitted as for
+/// requests. A body that ends with the server's connection is `Streamed` to the client. In a response without
+/// a body, the server's Content-Length is kept if it states the length of the response to GET (HEAD, 304).
 pub fn encode_downstream_response(
-    out: &mut Vec<u8>,
+    sink: &mut impl ResponseSink,
     head: &ResponseHead<'_>,
     context: &ResponseContext<'_>,
 ) {
-    debug_assert!(
-        context.body != BodyFraming::Chunked || context.client_version == Version::Http11,
-        "HTTP/1.0 has no chunked coding"
-    );
-    encode_status(out, head);
-    let chunked = context.body == BodyFraming::Chunked;
-    encode_response_fields(out, head, chunked, !context.hsts.is_empty());
-    if !context.hsts.is_empty() {
-        encode_field(out, HSTS, context.hsts.as_bytes());
-    }
+    let length = match head.length {
+        BodyLength::UntilClose => BodyLength::Streamed,
+        length => length,
+    };
+    sink.begin(head.status, head.reason);
+    let trailers = length == BodyLength::Streamed && sink.takes_trailers();
+    encode_response_fields(sink, head, trailers);
     if !head.has(FieldName::Date) {
-        encode_field(out, "Date", context.date);
+        sink.field("Date", context.date);
     }
-    match context.body {
-        BodyFraming::Length(length) => encode_field_u64(out, "Content-Length", length),
-        BodyFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-        BodyFraming::UntilClose => {}
-        BodyFraming::None => {
-            if let Some(length) = stated_length(head, context.request_is_head) {
-                encode_field_u64(out, "Content-Length", length);
-            }
-        }
+    if length == BodyLength::None
+        && let Some(stated) = stated_length(head, context.request_is_head)
+    {
+        sink.field_u64("Content-Length", stated);
     }
-    encode_via(out, head.fields(), head.version, context.via);
-    let close = !context.keep_alive || context.body == BodyFraming::UntilClose;
-    match head.find(FieldName::Upgrade) {
+    sink.length(length);
+    sink.field_with("Via", |out| encode_via(out, head.fields(), head.version, context.via));
+    if head.status == 426
+        && let Some(protocols) = head.find(FieldName::Upgrade)
+    {
         // RFC 9110 section 15.5.22: 426 names the required protocols.
-        Some(protocols) if head.status == 426 => {
-            let options: &[u8] = if close { b"upgrade, close" } else { b"upgrade" };
-            encode_field(out, "Connection", options);
-            encode_field(out, "Upgrade", protocols);
-        }
-        _ => encode_connection(out, context.client_version, close),
+        sink.switch(core::iter::once(protocols));
     }
-    out.extend_from_slice(b"\r\n");
+    sink.end();
 }
 
-/// Appends an interim response (1xx), including 101 with its Upgrade field. The caller must not relay it to
-/// an HTTP/1.0 client (RFC 9110 section 15.2), and 101 only if [`forwards_upgrade`] was true for the request.
-pub fn encode_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>, via: &str) {
-    encode_status(out, head);
-    encode_response_fields(out, head, false, false);
-    encode_via(out, head.fields(), head.version, via);
+/// Gives an interim response (1xx) to the client's sink, including 101 with its Upgrade field. The caller
+/// must not relay it to an HTTP/1.0 client (RFC 9110 section 15.2), and 101 only if [`forwards_upgrade`] was
+/// true for the request.
+pub fn encode_interim(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, via: &str) {
+    sink.begin(head.status, head.reason);
+    encode_response_fields(sink, head, false);
+    sink.field_with("Via", |out| encode_via(out, head.fields(), head.version, via));
     if head.status == 101 {
-        out.extend_from_slice(b"Connection: upgrade\r\n");
-        for field in head.fields().filter(|field| field.id == FieldName::Upgrade) {
-            encode_field(out, "Upgrade", field.value);
-        }
+        let upgrades = head.fields().filter(|field| field.id == FieldName::Upgrade);
+        sink.switch(upgrades.map(|field| field.value));
     }
-    out.extend_from_slice(b"\r\n");
+    sink.end();
 }
 
 /// The value of Max-Forwards to forward; `None` if the field does not apply (RFC 9110 section 7.6.2).
@@ -388,10 +353,10 @@ fn passes_upstream(
         | FieldName::XForwardedHost
         | FieldName::XForwardedProto => false,
         // The field announces trailers, so it is forwarded only if trailers may follow.
-        FieldName::Trailer => context.trailers && head.length == BodyLength::Chunked,
+        FieldName::Trailer => context.trailers && head.length == BodyLength::Streamed,
         FieldName::MaxForwards => !matches!(head.method, Method::Options | Method::Trace),
         // HTTP/1.0 has no expectations (RFC 9110 section 10.1.1).
-        FieldName::Expect => !head.expect_continue && head.version >= Version::Http11,
+        FieldName::Expect => !head.expect_continue && head.version > Version::Http10,
         FieldName::XForwardedPort => context.trusted,
         _ => {
             context.trusted
@@ -407,7 +372,7 @@ fn encode_length(out: &mut Vec<u8>, length: BodyLength) {
     match length {
         BodyLength::None | BodyLength::UntilClose => {}
         BodyLength::Length(length) => encode_field_u64(out, "Content-Length", length),
-        BodyLength::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        BodyLength::Streamed => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
     }
 }
 
@@ -419,7 +384,7 @@ fn has_body(length: BodyLength) -> bool {
 /// (RFC 9110 sections 7.6.1, 7.8 and 10.1.4, RFC 9112 section 9.6).
 fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>, close: bool) {
     let trailers = head.has(FieldName::Te)
-        && head.version >= Version::Http11
+        && head.version > Version::Http10
         && elements(head.fields(), FieldName::Te)
             .any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
     let upgrade = forwards_upgrade(head);
@@ -552,16 +517,27 @@ fn hash_lower(name: &[u8]) -> u64 {
     })
 }
 
-/// Appends Via: the received entries, then this proxy with the received HTTP version (RFC 9110 section
-/// 7.6.3).
+/// Appends the Via field of a request; nothing if it would be empty.
+fn encode_via_field(out: &mut Vec<u8>, head: &RequestHead<'_>, via: &str) {
+    let start = out.len();
+    out.extend_from_slice(b"Via: ");
+    let empty = out.len();
+    encode_via(out, head.fields(), head.version, via);
+    if out.len() > empty {
+        out.extend_from_slice(b"\r\n");
+    } else {
+        out.truncate(start);
+    }
+}
+
+/// Appends the value of Via: the received entries, then this proxy with the received HTTP version (RFC 9110
+/// section 7.6.3).
 fn encode_via<'a>(
     out: &mut Vec<u8>,
     fields: impl Iterator<Item = Field<'a>>,
     version: Version,
     via: &str,
 ) {
-    let start = out.len();
-    out.extend_from_slice(b"Via: ");
     let empty = out.len();
     for field in fields.filter(|field| field.id == FieldName::Via && !field.value.is_empty()) {
         if out.len() > empty {
@@ -573,17 +549,9 @@ fn encode_via<'a>(
         if out.len() > empty {
             out.extend_from_slice(b", ");
         }
-        out.extend_from_slice(match version {
-            Version::Http10 => b"1.0 ",
-            Version::Http11 => b"1.1 ",
-            Version::Http2 => b"2.0 ",
-        });
+        out.extend_from_slice(version.number().as_bytes());
+        out.push(b' ');
         out.extend_from_slice(via.as_bytes());
-    }
-    if out.len() > empty {
-        out.extend_from_slice(b"\r\n");
-    } else {
-        out.truncate(start);
     }
 }
 
@@ -768,27 +736,8 @@ fn encode_address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// Appends the status line: HTTP/1.1, and the server's status and reason (or the standard reason).
-fn encode_status(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
-    let is_text = |byte: &u8| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\t');
-    if head.reason.is_empty() || !head.reason.as_bytes().iter().all(is_text) {
-        return encode_status_line(out, head.status);
-    }
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(itoa::Buffer::new().format(head.status).as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(head.reason.as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends the fields that are forwarded unchanged. With `own_hsts`, the server's Strict-Transport-Security
-/// is omitted, because the proxy adds its own and the field must occur only once (RFC 6797 section 7.1).
-fn encode_response_fields(
-    out: &mut Vec<u8>,
-    head: &ResponseHead<'_>,
-    chunked: bool,
-    own_hsts: bool,
-) {
+/// Passes on the fields that are forwarded unchanged. `trailers`: trailer fields may follow the body.
+fn encode_response_fields(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, trailers: bool) {
     let nominated = Nominated::new(head.fields(), head.has(FieldName::Connection));
     for (index, field) in head.fields().enumerate() {
         let passes = match field.id {
@@ -803,16 +752,16 @@ fn encode_response_fields(
             | FieldName::TransferEncoding
             | FieldName::Upgrade
             | FieldName::Via => false,
-            FieldName::Trailer => chunked,
+            FieldName::Trailer => trailers,
             // Caches on the way need Date, so a Connection field cannot remove it.
             FieldName::Date => {
-                encode_field(out, field.name, field.value);
+                sink.received(&field);
                 false
             }
-            _ => !own_hsts || !field.name.eq_ignore_ascii_case(HSTS),
+            _ => true,
         };
         if passes && !nominated.has(index) {
-            encode_field(out, field.name, field.value);
+            sink.received(&field);
         }
     }
 }

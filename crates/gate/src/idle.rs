@@ -198,6 +198,11 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
         self.servers.get(server)?.idle.front().map(|idle| idle.since)
     }
 
+    /// The idle connections to `server`, the one that has been idle longest first.
+    pub fn ids(&self, server: usize) -> impl Iterator<Item = T> {
+        self.servers.get(server).into_iter().flat_map(|server| &server.idle).map(|idle| idle.id)
+    }
+
     /// The number of idle connections to `server`.
     #[must_use]
     pub fn count(&self, server: usize) -> usize {

@@ -1,6 +1,6 @@
 //! Decisions about requests: routing, responses of our own, forwarding, balancing, retries.
-//! In: decoded heads, configuration, time and random numbers as arguments. Out: values, and bytes
-//! appended to the caller's buffer. Never: uses a socket, a clock, a file or the system's randomness.
+//! In: decoded heads, configuration, time and random numbers as arguments. Out: values, calls of the sink
+//! of a carrier, and bytes appended to the caller's buffer. Never: uses a socket, a clock, a file or the system's randomness.
 //! Invariant: a message is forwarded only in canonical form, never as the bytes that were received.
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,7 @@ pub mod balance;
 pub mod chain;
 pub mod client_fields;
 pub mod connection_auth;
+pub mod filter;
 pub mod forward;
 pub mod hsts;
 pub mod idle;
@@ -20,3 +21,4 @@ pub mod router;
 pub mod scheme;
 pub mod synthetic;
 mod table;
+pub mod websocket;

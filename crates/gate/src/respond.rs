@@ -1,21 +1,21 @@
 //! Responses by the proxy itself: fixed responses, errors, redirects, and those of a final recipient.
-//! In: the configuration, the request, the date. Out: complete responses, appended to a buffer.
+//! In: the configuration, the request, the date. Out: complete responses, given to the client's sink.
 //! Never: copies bytes of a request into a head without checking or escaping them.
 //! Limits: a redirect's `Location` is at most as long as the configured target and one request line together.
-//! Invariant: every response has exactly one framing, and contains `close` exactly if the connection closes.
+//! Invariant: every response states exactly one length.
 
 use tidegate_config::model::{Action, Config, HttpsRedirect, Redirect, RedirectPiece, Respond};
-use tidegate_wire::http1::{
-    FieldName, Method, RequestHead, Version, encode_field, encode_field_u64, encode_status_line,
+use tidegate_wire::http1::{ResponseEncoder, encode_field, encode_field_u64, encode_status_line};
+use tidegate_wire::message::{
+    BodyLength, FieldName, Method, RequestHead, ResponseSink, Version, reason_phrase,
 };
 
+use crate::filter::hsts::HSTS;
 use crate::scheme::Scheme;
 
-/// The field that makes browsers use only https (RFC 6797).
-pub(crate) const HSTS: &str = "Strict-Transport-Security";
 const DATE_BYTES: usize = 29;
 /// The methods that a final recipient lists in `Allow` (RFC 9110 section 10.2.1).
-const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH\r\n";
+const ALLOW: &[u8] = b"GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH";
 
 /// The properties of a response other than its content.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +26,6 @@ pub struct AnswerContext<'a> {
     pub server: &'a str,
     /// The request's method is HEAD, so no content is sent (RFC 9110 section 9.3.2).
     pub is_head: bool,
-    /// The HTTP version of the request.
-    pub version: Version,
-    /// The connection closes after this response.
-    pub close: bool,
-    /// The value of Strict-Transport-Security. The field is omitted if this is empty.
-    pub hsts: &'a str,
 }
 
 /// The fixed responses of a configuration, encoded once.
@@ -46,7 +40,7 @@ impl Answers {
     pub fn new(config: &Config) -> Self {
         let prepare = |action: &Action| match action {
             Action::Respond(respond) => Some(Prepared::new(respond, &config.server.server_name)),
-            Action::Redirect(_) | Action::Synthetic | Action::Proxy(_) => None,
+            Action::Redirect(_) | Action::Synthetic | Action::Echo | Action::Proxy(_) => None,
         };
         Self { prepared: config.routes.iter().map(|route| prepare(&route.action)).collect() }
     }
@@ -58,9 +52,11 @@ impl Answers {
     }
 }
 
-/// A fixed response, complete except for its date.
+/// A fixed response, complete except for its date: in parts, and as bytes of HTTP/1.1.
 pub struct Prepared {
     status: u16,
+    /// The fields other than Content-Length and Date.
+    fields: Vec<(String, Vec<u8>)>,
     /// Status line, fields, empty line and content, as sent to an HTTP/1.1 client whose connection stays
     /// open.
     whole: Vec<u8>,
@@ -76,20 +72,24 @@ impl Prepared {
     /// Encodes `respond`. `server` is the value of `Server`; the field is omitted if it is empty.
     #[must_use]
     pub fn new(respond: &Respond, server: &str) -> Self {
-        let mut whole = Vec::new();
-        encode_status_line(&mut whole, respond.status);
-        let names_server =
-            respond.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("server"));
-        if !server.is_empty() && !names_server {
-            encode_field(&mut whole, "Server", server.as_bytes());
+        let mut fields = Vec::new();
+        let names = |wanted: &str| {
+            respond.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+        };
+        if !server.is_empty() && !names("server") {
+            fields.push(("Server".to_owned(), server.as_bytes().to_vec()));
         }
         for (name, value) in &respond.headers {
-            encode_field(&mut whole, name, value.as_bytes());
+            fields.push((name.clone(), value.as_bytes().to_vec()));
+        }
+        let mut whole = Vec::new();
+        encode_status_line(&mut whole, respond.status);
+        for (name, value) in &fields {
+            encode_field(&mut whole, name, value);
         }
         let content: &[u8] =
             if allows_content(respond.status) { respond.body.as_slice() } else { b"" };
-        // RFC 9110 section 8.6: Content-Length is forbidden in 204 and not required in 304.
-        if !matches!(respond.status, 204 | 304) {
+        if states_length(respond.status) {
             encode_field_u64(&mut whole, "Content-Length", content.len() as u64);
         }
         whole.extend_from_slice(b"Date: ");
@@ -98,8 +98,8 @@ impl Prepared {
         whole.extend_from_slice(b"\r\n\r\n");
         let content_at = whole.len();
         whole.extend_from_slice(content);
-        let has_hsts = respond.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(HSTS));
-        Self { status: respond.status, whole, date_at, content_at, has_hsts }
+        let has_hsts = names(HSTS);
+        Self { status: respond.status, fields, whole, date_at, content_at, has_hsts }
     }
 
     /// The status code.
@@ -107,75 +107,100 @@ impl Prepared {
     pub const fn status(&self) -> u16 {
         self.status
     }
-}
 
-/// Appends a fixed response: copies it and writes the date into the copy.
-pub fn encode_respond(out: &mut Vec<u8>, prepared: &Prepared, context: &AnswerContext<'_>) {
-    let start = out.len();
-    let date_at = start + prepared.date_at;
-    let adds_hsts = !context.hsts.is_empty() && !prepared.has_hsts;
-    if context.version == Version::Http11 && !context.close && !context.is_head && !adds_hsts {
-        out.extend_from_slice(&prepared.whole);
-        // In bounds: `date_at` + 29 is before the content in the copy of `whole`.
-        out[date_at..date_at + DATE_BYTES].copy_from_slice(context.date);
-        return;
+    /// Whether the configured fields include Strict-Transport-Security, which then takes the place of the
+    /// policy's.
+    #[must_use]
+    pub const fn has_hsts(&self) -> bool {
+        self.has_hsts
     }
-    let (head, content) = prepared.whole.split_at(prepared.content_at);
-    out.extend_from_slice(&head[..prepared.date_at]);
-    out.extend_from_slice(context.date);
-    out.extend_from_slice(b"\r\n");
-    if adds_hsts {
-        encode_field(out, HSTS, context.hsts.as_bytes());
-    }
-    encode_connection(out, context.version, context.close);
-    out.extend_from_slice(b"\r\n");
-    if !context.is_head {
-        out.extend_from_slice(content);
+
+    fn content(&self) -> &[u8] {
+        self.whole.get(self.content_at..).unwrap_or_default()
     }
 }
 
-/// Appends a response in plain text, such as `502 Bad Gateway: ` and `text`. The response has no content
-/// if `text` is empty.
-pub fn encode_error(out: &mut Vec<u8>, status: u16, text: &str, context: &AnswerContext<'_>) {
-    encode_answer_fields(out, status, context);
-    encode_text(out, status, text, context);
+/// Appends a fixed response for a client of HTTP/1: copies it and writes the date into the copy. No filter
+/// applies to it.
+pub fn encode_respond(
+    encoder: &mut ResponseEncoder<'_>,
+    prepared: &Prepared,
+    context: &AnswerContext<'_>,
+) {
+    let Some(out) = encoder.whole().filter(|_| !context.is_head) else {
+        return encode_respond_parts(encoder, prepared, context);
+    };
+    let date_at = out.len() + prepared.date_at;
+    out.extend_from_slice(&prepared.whole);
+    // In bounds: `date_at` + 29 is before the content in the copy of `whole`.
+    out[date_at..date_at + DATE_BYTES].copy_from_slice(context.date);
 }
 
-/// Appends the redirect `redirect` for the request `head`, which was sent by `scheme`. Returns the status
-/// of the response, which is 400 if the target needs a host and the request has none.
+/// Gives a fixed response to a sink in its parts.
+pub fn encode_respond_parts(
+    sink: &mut impl ResponseSink,
+    prepared: &Prepared,
+    context: &AnswerContext<'_>,
+) {
+    sink.begin(prepared.status, "");
+    for (name, value) in &prepared.fields {
+        sink.field(name, value);
+    }
+    let content = prepared.content();
+    encode_content_length(sink, prepared.status, content.len() as u64, context.is_head);
+    sink.field("Date", context.date);
+    sink.end();
+    if !content.is_empty() && !context.is_head {
+        sink.content(&[content]);
+    }
+}
+
+/// Gives the sink a response in plain text, such as `502 Bad Gateway: ` and `text`. The response has no
+/// content if `text` is empty.
+pub fn encode_error(
+    sink: &mut impl ResponseSink,
+    status: u16,
+    text: &str,
+    context: &AnswerContext<'_>,
+) {
+    encode_answer_fields(sink, status, context);
+    encode_text(sink, status, text, None, context);
+}
+
+/// Gives the sink the redirect `redirect` for the request `head`, which was sent by `scheme`. Returns the
+/// status of the response, which is 400 if the target needs a host and the request has none.
 ///
 /// A request cannot redirect its client to another host: the host is validated, a path at the start of the
 /// target has exactly one leading slash, and characters that are not allowed in a URI are percent-encoded.
 pub fn encode_redirect(
-    out: &mut Vec<u8>,
+    sink: &mut impl ResponseSink,
     redirect: &Redirect,
     head: &RequestHead<'_>,
     scheme: Scheme,
     context: &AnswerContext<'_>,
 ) -> u16 {
     if head.host.is_none() && redirect.to.contains(&RedirectPiece::Host) {
-        encode_error(out, 400, "this redirect requires a Host field", context);
+        encode_error(sink, 400, "this redirect requires a Host field", context);
         return 400;
     }
-    encode_answer_fields(out, redirect.status, context);
-    out.extend_from_slice(b"Location: ");
-    encode_location(out, redirect, head, scheme);
-    out.extend_from_slice(b"\r\n");
-    encode_text(out, redirect.status, "see Location", context);
+    encode_answer_fields(sink, redirect.status, context);
+    sink.field_with("Location", |out| encode_location(out, redirect, head, scheme));
+    encode_text(sink, redirect.status, "see Location", None, context);
     redirect.status
 }
 
-/// Appends a redirect of the request `head` to the same URL by https. Returns the status of the response,
-/// which is 400 if the request has no host or its host contains characters that host names do not contain.
+/// Gives the sink a redirect of the request `head` to the same URL by https. Returns the status of the
+/// response, which is 400 if the request has no host or its host contains characters that host names do not
+/// contain.
 pub fn encode_https_redirect(
-    out: &mut Vec<u8>,
+    sink: &mut impl ResponseSink,
     redirect: HttpsRedirect,
     head: &RequestHead<'_>,
     context: &AnswerContext<'_>,
 ) -> u16 {
     let Some(host) = head.host.and_then(plain_host) else {
         encode_error(
-            out,
+            sink,
             400,
             "the redirect to https requires a Host field with a plain host name",
             context,
@@ -186,21 +211,22 @@ pub fn encode_https_redirect(
     // repeated unchanged after 301 (RFC 9110 section 15.4.2).
     let usual = if matches!(head.method, Method::Get | Method::Head) { 301 } else { 308 };
     let status = redirect.status.unwrap_or(usual);
-    encode_answer_fields(out, status, context);
-    out.extend_from_slice(b"Location: https://");
-    out.extend_from_slice(host.as_bytes());
-    if redirect.port != 443 {
-        out.push(b':');
-        out.extend_from_slice(itoa::Buffer::new().format(redirect.port).as_bytes());
-    }
-    // A path begins with a slash, so that no part of it can be taken for a part of the host.
-    encode_uri(out, if head.path.starts_with('/') { head.path } else { "/" });
-    if let Some(query) = head.query {
-        out.push(b'?');
-        encode_uri(out, query);
-    }
-    out.extend_from_slice(b"\r\n");
-    encode_text(out, status, "see Location", context);
+    encode_answer_fields(sink, status, context);
+    sink.field_with("Location", |out| {
+        out.extend_from_slice(b"https://");
+        out.extend_from_slice(host.as_bytes());
+        if redirect.port != 443 {
+            out.push(b':');
+            out.extend_from_slice(itoa::Buffer::new().format(redirect.port).as_bytes());
+        }
+        // A path begins with a slash, so that no part of it can be taken for a part of the host.
+        encode_uri(out, if head.path.starts_with('/') { head.path } else { "/" });
+        if let Some(query) = head.query {
+            out.push(b'?');
+            encode_uri(out, query);
+        }
+    });
+    encode_text(sink, status, "see Location", None, context);
     status
 }
 
@@ -216,29 +242,30 @@ fn plain_host(host: &str) -> Option<&str> {
     (sound && !name.is_empty()).then_some(name)
 }
 
-/// Appends the response to a request whose Max-Forwards is 0 (RFC 9110 section 7.6.2). The response to
+/// Gives the sink the response to a request whose Max-Forwards is 0 (RFC 9110 section 7.6.2). The response to
 /// TRACE contains the received request (section 9.3.8), that to OPTIONS the allowed methods (section 9.3.7).
 pub fn encode_final_recipient(
-    out: &mut Vec<u8>,
+    sink: &mut impl ResponseSink,
     head: &RequestHead<'_>,
     context: &AnswerContext<'_>,
 ) {
-    encode_answer_fields(out, 200, context);
+    encode_answer_fields(sink, 200, context);
     if !matches!(head.method, Method::Trace) {
-        out.extend_from_slice(ALLOW);
-        encode_field_u64(out, "Content-Length", 0);
-        encode_connection(out, context.version, context.close);
-        out.extend_from_slice(b"\r\n");
-        return;
+        sink.field("Allow", ALLOW);
+        sink.length(BodyLength::Length(0));
+        return sink.end();
     }
     let mut echo = Vec::new();
     echo.extend_from_slice(b"TRACE ");
     echo.extend_from_slice(head.target.as_bytes());
-    echo.extend_from_slice(match head.version {
-        Version::Http10 => b" HTTP/1.0\r\n",
-        Version::Http11 => b" HTTP/1.1\r\n",
-        Version::Http2 => b" HTTP/2\r\n",
-    });
+    echo.extend_from_slice(b" HTTP/");
+    echo.extend_from_slice(head.version.number().as_bytes());
+    echo.extend_from_slice(b"\r\n");
+    if let (Version::Http2, false, Some(host)) =
+        (head.version, head.has(FieldName::Host), head.host)
+    {
+        encode_field(&mut echo, "Host", host.as_bytes());
+    }
     for field in head.fields() {
         // Section 9.3.8: fields that are likely to contain secrets are omitted.
         let secret = matches!(
@@ -250,54 +277,67 @@ pub fn encode_final_recipient(
         }
     }
     echo.extend_from_slice(b"\r\n");
-    out.extend_from_slice(b"Content-Type: message/http\r\n");
-    encode_field_u64(out, "Content-Length", echo.len() as u64);
-    encode_connection(out, context.version, context.close);
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(&echo);
+    sink.field("Content-Type", b"message/http");
+    sink.length(BodyLength::Length(echo.len() as u64));
+    sink.end();
+    sink.content(&[&echo]);
 }
 
-/// Status line, Date, Server and Strict-Transport-Security.
-pub(crate) fn encode_answer_fields(out: &mut Vec<u8>, status: u16, context: &AnswerContext<'_>) {
-    encode_status_line(out, status);
-    encode_field(out, "Date", context.date);
+/// The status, Date and Server.
+pub(crate) fn encode_answer_fields(
+    sink: &mut impl ResponseSink,
+    status: u16,
+    context: &AnswerContext<'_>,
+) {
+    sink.begin(status, "");
+    sink.field("Date", context.date);
     if !context.server.is_empty() {
-        encode_field(out, "Server", context.server.as_bytes());
-    }
-    if !context.hsts.is_empty() {
-        encode_field(out, HSTS, context.hsts.as_bytes());
+        sink.field("Server", context.server.as_bytes());
     }
 }
 
-/// Appends the Connection field for a client of `version`, if it is needed (RFC 9112 section 9.3): HTTP/1.1
-/// keeps the connection by default, HTTP/1.0 closes it.
-pub(crate) fn encode_connection(out: &mut Vec<u8>, version: Version, close: bool) {
-    if close {
-        out.extend_from_slice(b"Connection: close\r\n");
-    } else if version == Version::Http10 {
-        out.extend_from_slice(b"Connection: keep-alive\r\n");
+/// States the length of the content of a response of that status; with HEAD, the length that the content
+/// would have.
+pub(crate) fn encode_content_length(
+    sink: &mut impl ResponseSink,
+    status: u16,
+    length: u64,
+    is_head: bool,
+) {
+    match (states_length(status), is_head) {
+        (true, false) => sink.length(BodyLength::Length(length)),
+        (true, true) => {
+            sink.field_u64("Content-Length", length);
+            sink.length(BodyLength::None);
+        }
+        (false, _) => sink.length(BodyLength::None),
     }
 }
 
-fn encode_text(out: &mut Vec<u8>, status: u16, text: &str, context: &AnswerContext<'_>) {
+/// Gives a short text to a sink: its fields, the end of the head, and the text. A 426 names the
+/// protocol `upgrade`.
+pub(crate) fn encode_text(
+    sink: &mut impl ResponseSink,
+    status: u16,
+    text: &str,
+    upgrade: Option<&[u8]>,
+    context: &AnswerContext<'_>,
+) {
     let text = if allows_content(status) { text } else { "" };
-    let reason = tidegate_wire::http1::reason_phrase(status);
     let mut number = itoa::Buffer::new();
     let number = number.format(status);
-    let parts = [number, " ", reason, ": ", text, "\n"];
+    let parts = [number, " ", reason_phrase(status), ": ", text, "\n"].map(str::as_bytes);
     let length: usize = if text.is_empty() { 0 } else { parts.iter().map(|part| part.len()).sum() };
     if length > 0 {
-        out.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\n");
+        sink.field("Content-Type", b"text/plain; charset=utf-8");
     }
-    if !matches!(status, 204 | 304) {
-        encode_field_u64(out, "Content-Length", length as u64);
+    encode_content_length(sink, status, length as u64, context.is_head);
+    if upgrade.is_some() {
+        sink.switch(upgrade.into_iter());
     }
-    encode_connection(out, context.version, context.close);
-    out.extend_from_slice(b"\r\n");
+    sink.end();
     if length > 0 && !context.is_head {
-        for part in parts {
-            out.extend_from_slice(part.as_bytes());
-        }
+        sink.content(&parts);
     }
 }
 
@@ -350,4 +390,10 @@ fn encode_uri(out: &mut Vec<u8>, text: &str) {
 /// Whether a response with that status may have content (RFC 9110 section 6.4.1).
 fn allows_content(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 205 | 304)
+}
+
+/// Whether a response with that status states the length of its content: Content-Length is forbidden in 204
+/// and not required in 304 (RFC 9110 section 8.6).
+const fn states_length(status: u16) -> bool {
+    !matches!(status, 204 | 304)
 }

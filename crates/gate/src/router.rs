@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_config::model::{Config, HostPattern, PathPattern, Segment};
-use tidegate_wire::http1::{RequestHead, TargetForm};
+use tidegate_wire::message::{RequestHead, TargetForm};
 
 use crate::forward::ClientCertificate;
 use crate::path::{self, Normalized, Readings};

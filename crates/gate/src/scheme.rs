@@ -2,7 +2,7 @@
 //! In: the scheme of the client's connection, a head, whether its fields are trusted. Out: a scheme.
 //! Never: derives the scheme from a port: a listener on 443 may be plain.
 
-use tidegate_wire::http1::{FieldName, RequestHead};
+use tidegate_wire::message::{FieldName, RequestHead};
 
 use crate::chain;
 

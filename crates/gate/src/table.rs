@@ -10,7 +10,7 @@
 use tidegate_config::model::{
     CertificateCondition, HeaderCondition, HeaderTest, HostPattern, PathPattern, Segment,
 };
-use tidegate_wire::http1::{Method, RequestHead};
+use tidegate_wire::message::{Method, RequestHead};
 
 use crate::forward::ClientCertificate;
 use crate::path::Reach;

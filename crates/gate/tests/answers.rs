@@ -1,28 +1,46 @@
 //! Responses by the proxy itself: fixed, error, redirect, final recipient and synthetic. Each one is decoded
 //! again.
 
+mod http2;
+mod sink;
+
 use tidegate_base::{Prng, Span};
 use tidegate_config::model::{
     Action, Config, HttpsRedirect, Redirect, RedirectPiece, Respond, Route, Server,
 };
-use tidegate_gate::respond::{
-    AnswerContext, Answers, encode_error, encode_final_recipient, encode_https_redirect,
-    encode_redirect, encode_respond,
-};
+use tidegate_gate::filter::Filtered;
+use tidegate_gate::filter::hsts::Hsts;
+use tidegate_gate::respond::{self, AnswerContext, Answers, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::synthetic::{
-    HELP, PIECE_BYTES_MAX, SIZE_BYTES_MAX, Synthetic, SyntheticFraming, encode_help,
-    encode_refusal, encode_synthetic_head, fill, parse,
+    self, HELP, PIECE_BYTES_MAX, SIZE_BYTES_MAX, Synthetic, fill, parse,
 };
-use tidegate_wire::http1::{
-    FieldStorage, HeadDecoder, HeadLimits, RequestHead, RequestKind, ResponseLimits,
-    ResponseStorage, Version,
-};
+use tidegate_wire::http1::{BodyFraming, HeadDecoder, HeadLimits, ResponseEncoder, ResponseLimits};
+use tidegate_wire::message::{FieldStorage, RequestHead, RequestKind, ResponseStorage, Version};
+
+use sink::Recorded;
 
 const NOW: &[u8; 29] = b"Sat, 21 Nov 2026 08:00:00 GMT";
 
-fn context() -> AnswerContext<'static> {
-    AnswerContext {
+/// A client, and what its response contains.
+#[derive(Clone, Copy)]
+struct Client {
+    date: &'static [u8; 29],
+    server: &'static str,
+    is_head: bool,
+    version: Version,
+    close: bool,
+    hsts: &'static str,
+}
+
+impl Client {
+    fn answer(&self) -> AnswerContext<'static> {
+        AnswerContext { date: self.date, server: self.server, is_head: self.is_head }
+    }
+}
+
+fn context() -> Client {
+    Client {
         date: NOW,
         server: "gate",
         is_head: false,
@@ -32,8 +50,8 @@ fn context() -> AnswerContext<'static> {
     }
 }
 
-fn kinds() -> [AnswerContext<'static>; 8] {
-    core::array::from_fn(|bits| AnswerContext {
+fn kinds() -> [Client; 8] {
+    core::array::from_fn(|bits| Client {
         is_head: bits & 1 != 0,
         version: if bits & 2 != 0 { Version::Http10 } else { Version::Http11 },
         close: bits & 4 != 0,
@@ -41,9 +59,104 @@ fn kinds() -> [AnswerContext<'static>; 8] {
     })
 }
 
+/// Encodes a response for HTTP/1, appending it to `$out`, and records it without a protocol. Both must state the
+/// same.
+macro_rules! encode {
+    ($out:expr, $client:expr, |$sink:ident, $context:ident| $call:expr) => {{
+        let (out, client): (&mut Vec<u8>, &Client) = ($out, $client);
+        let (start, $context) = (out.len(), &client.answer());
+        let mut filtered =
+            Filtered::new(ResponseEncoder::new(out, client.version, client.close), client.hsts);
+        let $sink = &mut filtered;
+        let result = $call;
+        let framing = filtered.sink().framing();
+        let mut recorded = Recorded::default();
+        let $sink = &mut Filtered::new(&mut recorded, client.hsts);
+        assert_eq!($call, result);
+        recorded.check(&out[start..], client.is_head, framing);
+        result
+    }};
+}
+
+fn encode_respond(out: &mut Vec<u8>, prepared: &Prepared, client: &Client) {
+    let (start, context) = (out.len(), client.answer());
+    let mut encoder = ResponseEncoder::new(out, client.version, client.close);
+    let mut recorded = Recorded::default();
+    if client.hsts.is_empty() || prepared.has_hsts() {
+        respond::encode_respond(&mut encoder, prepared, &context);
+        respond::encode_respond_parts(&mut recorded, prepared, &context);
+    } else {
+        let sink = &mut Hsts::new(&mut encoder, client.hsts);
+        respond::encode_respond_parts(sink, prepared, &context);
+        let sink = &mut Hsts::new(&mut recorded, client.hsts);
+        respond::encode_respond_parts(sink, prepared, &context);
+    }
+    // The fast path copies a whole response and states no framing.
+    let framing = match recorded.length {
+        Some(tidegate_wire::message::BodyLength::Length(_)) => BodyFraming::Length,
+        _ => BodyFraming::None,
+    };
+    recorded.check(&out[start..], client.is_head, framing);
+}
+
+fn encode_error(out: &mut Vec<u8>, status: u16, text: &str, client: &Client) {
+    encode!(out, client, |sink, context| respond::encode_error(sink, status, text, context));
+}
+
+fn encode_redirect(
+    out: &mut Vec<u8>,
+    redirect: &Redirect,
+    head: &RequestHead<'_>,
+    scheme: Scheme,
+    client: &Client,
+) -> u16 {
+    encode!(out, client, |sink, context| respond::encode_redirect(
+        sink, redirect, head, scheme, context
+    ))
+}
+
+fn encode_https_redirect(
+    out: &mut Vec<u8>,
+    redirect: HttpsRedirect,
+    head: &RequestHead<'_>,
+    client: &Client,
+) -> u16 {
+    encode!(out, client, |sink, context| respond::encode_https_redirect(
+        sink, redirect, head, context
+    ))
+}
+
+fn encode_final_recipient(out: &mut Vec<u8>, head: &RequestHead<'_>, client: &Client) {
+    encode!(out, client, |sink, context| respond::encode_final_recipient(sink, head, context));
+}
+
+/// Encodes the head as the server does, which closes the connection if the order or the framing says so.
+fn encode_synthetic_head(out: &mut Vec<u8>, order: &Synthetic, client: &Client) {
+    let client = &Client { close: client.close || order.asks_to_close(), ..*client };
+    let version = client.version;
+    encode!(out, client, |sink, context| synthetic::encode_synthetic_head(
+        sink, order, version, context
+    ));
+}
+
+fn encode_help(out: &mut Vec<u8>, client: &Client) {
+    encode!(out, client, |sink, context| synthetic::encode_help(sink, context));
+}
+
+fn encode_refusal(out: &mut Vec<u8>, text: &str, client: &Client) {
+    encode!(out, client, |sink, context| synthetic::encode_refusal(sink, text, context));
+}
+
+/// How the body of a synthetic response is framed for the client, and whether its connection closes.
+fn framing(order: &Synthetic, client: &Client) -> (BodyFraming, bool) {
+    let framing = BodyFraming::of(order.body_length(client.is_head), client.version);
+    let closes = client.close || order.asks_to_close() || framing == BodyFraming::UntilClose;
+    (framing, closes)
+}
+
 /// Decodes a response and checks the properties of every response: one framing, the stated length, and
 /// `close` exactly if the connection closes. Returns status and content.
-fn read_back(out: &[u8], context: &AnswerContext<'_>) -> (u16, Vec<u8>) {
+fn read_back(out: &[u8], context: &Client) -> (u16, Vec<u8>) {
     let kind = RequestKind { is_head: context.is_head, ..RequestKind::default() };
     let mut storage = ResponseStorage::new();
     let decoded =
@@ -65,7 +178,7 @@ fn read_back(out: &[u8], context: &AnswerContext<'_>) -> (u16, Vec<u8>) {
     match (context.close, context.version) {
         (true, _) => assert_eq!(connection, Some(&b"close"[..])),
         (false, Version::Http10) => assert_eq!(connection, Some(&b"keep-alive"[..])),
-        (false, _) => assert_eq!(connection, None),
+        (false, Version::Http11 | Version::Http2) => assert_eq!(connection, None),
     }
     (head.status, content)
 }
@@ -88,6 +201,7 @@ fn answers(respond: Respond) -> Answers {
         headers: Vec::new(),
         client_cert: None,
         hsts: None,
+        websocket: None,
         action: Action::Respond(respond),
     };
     let server = Server { server_name: "gate".to_owned(), ..Server::default() };
@@ -168,7 +282,7 @@ fn error_response_contains_status_and_text() {
     let mut out = Vec::new();
     encode_error(&mut out, 200, "", &context());
     assert_eq!(read_back(&out, &context()), (200, Vec::new()));
-    let nameless = AnswerContext { server: "", ..context() };
+    let nameless = Client { server: "", ..context() };
     out.clear();
     encode_error(&mut out, 400, "x", &nameless);
     assert!(!String::from_utf8_lossy(&out).contains("Server"));
@@ -356,27 +470,20 @@ fn synthetic_head_has_one_framing_and_announces_close() {
             let mut out = Vec::new();
             encode_synthetic_head(&mut out, &order, &context);
             let text = String::from_utf8_lossy(&out).into_owned();
-            let framing = order.framing(&context);
+            let (framing, closes) = framing(&order, &context);
             let length = text.contains("\r\nContent-Length: ");
             let chunked = text.contains("\r\nTransfer-Encoding: chunked\r\n");
             assert!(!(length && chunked), "{query}: {text}");
             match framing {
-                SyntheticFraming::Chunked => assert!(chunked && context.version == Version::Http11),
-                SyntheticFraming::Length => assert!(length),
-                SyntheticFraming::UntilClose => {
-                    assert!(!length && !chunked && order.closes(&context))
+                BodyFraming::Chunked => assert!(chunked && context.version == Version::Http11),
+                BodyFraming::Length => assert!(length),
+                BodyFraming::UntilClose => {
+                    assert!(!length && !chunked && closes)
                 }
-                SyntheticFraming::None => assert!(!chunked),
+                BodyFraming::None => assert!(!chunked),
             }
-            assert_eq!(
-                text.contains("Connection: close"),
-                order.closes(&context),
-                "{query}: {text}"
-            );
-            assert!(
-                order.closes(&context) || !context.close,
-                "K=1 does not keep a connection that must close"
-            );
+            assert_eq!(text.contains("Connection: close"), closes, "{query}: {text}");
+            assert!(closes || !context.close, "K=1 does not keep a connection that must close");
             let kind = RequestKind { is_head: context.is_head, ..RequestKind::default() };
             let mut storage = ResponseStorage::new();
             let decoded = HeadDecoder::default().decode_response(
@@ -482,7 +589,7 @@ fn every_response_has_strict_transport_security_once() {
     let own = [("strict-transport-security", "max-age=1")];
     let (plain, own) = (answers(respond(200, &[], "x")), answers(respond(200, &own, "x")));
     for kind in kinds() {
-        let context = AnswerContext { hsts: "max-age=9", ..kind };
+        let context = Client { hsts: "max-age=9", ..kind };
         let mut outs = vec![Vec::new(), Vec::new()];
         encode_respond(&mut outs[0], plain.prepared(0).expect("the route responds"), &context);
         encode_error(&mut outs[1], 404, "no", &context);
@@ -497,4 +604,15 @@ fn every_response_has_strict_transport_security_once() {
         assert_eq!(text.matches("strict-transport-security").count(), 1, "{text}");
         assert!(text.contains("max-age=1\r\n"), "the route's own field is kept: {text}");
     }
+}
+
+#[test]
+fn trace_over_http2_shows_the_request_with_its_host() {
+    let fields = [("max-forwards", "0"), ("cookie", "a=b"), ("x", "1")];
+    let mut recorded = Recorded::default();
+    http2::with_http2_request("TRACE", "/a?b", &fields, |head| {
+        respond::encode_final_recipient(&mut recorded, head, &context().answer());
+    });
+    let wanted = "TRACE /a?b HTTP/2.0\r\nHost: h:1\r\nmax-forwards: 0\r\nx: 1\r\n\r\n";
+    assert_eq!(String::from_utf8_lossy(&recorded.content), wanted);
 }

@@ -9,7 +9,8 @@ use tidegate_gate::chain::{Node, client_address, forwarded_nodes, list_nodes};
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::forward::{RequestContext, encode_upstream_request};
 use tidegate_gate::scheme::Scheme;
-use tidegate_wire::http1::{FieldStorage, HeadDecoder, HeadLimits, RequestHead};
+use tidegate_wire::http1::{HeadDecoder, HeadLimits};
+use tidegate_wire::message::{FieldStorage, RequestHead};
 
 fn with_head<T>(bytes: &[u8], run: impl FnOnce(&RequestHead<'_>) -> T) -> T {
     let mut storage = FieldStorage::new();

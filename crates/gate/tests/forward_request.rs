@@ -1,6 +1,8 @@
 //! Forwarding of requests: the bytes of a client are decoded, and the bytes for the server are compared.
 //! Every case names its RFC section. `+` stands for the fields that are added to each request of this client.
 
+mod http2;
+
 use core::net::IpAddr;
 use std::sync::LazyLock;
 
@@ -12,9 +14,8 @@ use tidegate_gate::forward::{
     forwards_upgrade, has_unexpected_body,
 };
 use tidegate_gate::scheme::{Scheme, request_scheme};
-use tidegate_wire::http1::{
-    BodyLength, FieldName, FieldStorage, HeadDecoder, HeadLimits, RequestHead,
-};
+use tidegate_wire::http1::{HeadDecoder, HeadLimits, StoredHead};
+use tidegate_wire::message::{BodyLength, FieldName, FieldStorage, RequestHead};
 
 const KEEP: UpstreamHost = UpstreamHost::Keep;
 
@@ -609,4 +610,39 @@ fn listed_fields_with_the_clients_address_are_removed_unless_they_are_trusted() 
     check("7239 8.1", &trusted, given, &format!("{given}+\n"));
     let unlisted = RequestContext { trusted: false, ..context() };
     check("7239 8.1", &unlisted, given, &format!("{given}+\n"));
+}
+
+#[test]
+fn request_of_http2_is_forwarded_in_the_form_of_http11() {
+    let fields = [
+        ("accept", "*/*"),
+        ("cookie", "a=b"),
+        ("te", "trailers"),
+        ("trailer", "x-sum"),
+        ("cookie", "c=d"),
+        ("expect", "100-continue"),
+    ];
+    let context = RequestContext {
+        peer: Some(IpAddr::from([192, 0, 2, 1])),
+        trusted: false,
+        client_address_fields: &NO_FIELDS,
+        scheme: Scheme::Https,
+        client_certificate: None,
+        via: "gate",
+        host: &KEEP,
+        trailers: true,
+        close: false,
+    };
+    let mut out = Vec::new();
+    http2::with_http2_request("POST", "/a?b", &fields, |head| {
+        encode_upstream_request(&mut out, head, &context).expect("the request is forwarded");
+    });
+    let wanted = "POST /a?b HTTP/1.1\nHost: h:1\naccept: */*\ncookie: a=b; c=d\ntrailer: x-sum\n\
+        Transfer-Encoding: chunked\nExpect: 100-continue\nConnection: TE\nTE: trailers\n\
+        Via: 2.0 gate\nX-Forwarded-For: 192.0.2.1\nX-Forwarded-Host: h:1\n\
+        X-Forwarded-Proto: https\nForwarded: for=192.0.2.1;host=\"h:1\";proto=https\n\n";
+    assert_eq!(String::from_utf8_lossy(&out).replace("\r\n", "\n"), wanted);
+    let stored = StoredHead::parse(&out).expect("a head in canonical form");
+    assert_eq!((stored.method, stored.target, stored.bytes), ("POST", "/a?b", out.len()));
+    assert_eq!(stored.fields().count(), 13);
 }

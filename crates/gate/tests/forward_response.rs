@@ -1,28 +1,70 @@
 //! Forwarding of responses: the bytes of a server are decoded, and the bytes for the client are compared.
 //! Every case names its RFC section. `=` stands for the first fields of each response in these tests.
 
+mod sink;
+
 use proptest::prelude::*;
-use tidegate_gate::forward::{
-    BodyFraming, ResponseContext, encode_downstream_response, encode_interim, switches_as_requested,
+use tidegate_gate::filter::Filtered;
+use tidegate_gate::forward::{self, ResponseContext, switches_as_requested};
+use tidegate_wire::http1::{BodyFraming, HeadDecoder, ResponseEncoder, ResponseLimits};
+use tidegate_wire::message::{
+    BodyLength, FieldName, RequestKind, ResponseHead, ResponseStorage, Version,
 };
-use tidegate_wire::http1::{
-    BodyLength, FieldName, HeadDecoder, RequestKind, ResponseHead, ResponseLimits, ResponseStorage,
-    Version,
-};
+
+use sink::Recorded;
 
 const NOW: &[u8; 29] = b"Sat, 21 Nov 2026 08:00:00 GMT";
 const DATE: &str = "Date: Fri, 20 Nov 2026 08:00:00 GMT\n";
 
-fn context(body: BodyFraming) -> ResponseContext<'static> {
-    ResponseContext {
-        client_version: Version::Http11,
+/// A client, and how the body must be framed for it.
+#[derive(Clone, Copy)]
+struct Client {
+    client_version: Version,
+    keep_alive: bool,
+    via: &'static str,
+    request_is_head: bool,
+    body: BodyFraming,
+    hsts: &'static str,
+}
+
+fn context(body: BodyFraming) -> Client {
+    Client {
+        client_version: match body {
+            BodyFraming::UntilClose => Version::Http10,
+            _ => Version::Http11,
+        },
         keep_alive: true,
-        date: NOW,
         via: "gate",
         request_is_head: false,
         body,
         hsts: "",
     }
+}
+
+/// Encodes the response for HTTP/1 and records it without a protocol. Both must state the same.
+fn encode_downstream_response(out: &mut Vec<u8>, head: &ResponseHead<'_>, client: &Client) {
+    let context =
+        ResponseContext { date: NOW, via: client.via, request_is_head: client.request_is_head };
+    let mut encoder = ResponseEncoder::new(out, client.client_version, !client.keep_alive);
+    let sink = &mut Filtered::new(&mut encoder, client.hsts);
+    forward::encode_downstream_response(sink, head, &context);
+    let framing = encoder.framing();
+    assert_eq!(framing, client.body);
+    assert_eq!(encoder.closes(), !client.keep_alive || framing == BodyFraming::UntilClose);
+    let mut recorded = Recorded::default();
+    let sink = &mut Filtered::new(&mut recorded, client.hsts);
+    forward::encode_downstream_response(sink, head, &context);
+    if client.client_version == Version::Http10 {
+        recorded.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("trailer"));
+    }
+    recorded.check(out, client.request_is_head, framing);
+}
+
+fn encode_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>, via: &str) {
+    forward::encode_interim(&mut ResponseEncoder::new(out, Version::Http11, false), head, via);
+    let mut recorded = Recorded::default();
+    forward::encode_interim(&mut recorded, head, via);
+    recorded.check(out, false, BodyFraming::None);
 }
 
 fn wire(text: &str) -> Vec<u8> {
@@ -43,7 +85,7 @@ fn with_head<T>(bytes: &[u8], request: RequestKind, run: impl FnOnce(&ResponseHe
     }
 }
 
-fn forward(given: &str, context: &ResponseContext<'_>) -> String {
+fn forward(given: &str, context: &Client) -> String {
     let kind = RequestKind { is_head: context.request_is_head, ..RequestKind::default() };
     let out = with_head(&wire(given), kind, |head| {
         let mut out = Vec::new();
@@ -53,7 +95,7 @@ fn forward(given: &str, context: &ResponseContext<'_>) -> String {
     String::from_utf8(out).expect("text in, text out").replace("\r\n", "\n")
 }
 
-fn check(section: &str, context: &ResponseContext<'_>, given: &str, wanted: &str) {
+fn check(section: &str, context: &Client, given: &str, wanted: &str) {
     let (given, wanted) = (given.replace("=\n", DATE), wanted.replace("=\n", DATE));
     assert_eq!(forward(&given, context), format!("{wanted}\n"), "RFC {section}:\n{given}");
 }
@@ -74,7 +116,7 @@ fn status_line_is_rewritten_with_the_servers_reason() {
         let version = if line.starts_with("HTTP/1.0") { "1.0" } else { "1.1" };
         let given = format!("{line}=\nContent-Length: 0\n");
         let wanted = format!("{wanted}=\nContent-Length: 0\nVia: {version} gate\n");
-        check(section, &context(BodyFraming::Length(0)), &given, &wanted);
+        check(section, &context(BodyFraming::Length), &given, &wanted);
     }
 }
 
@@ -99,7 +141,7 @@ fn fields_of_the_servers_hop_are_omitted() {
     ];
     for (section, fields) in cases {
         let given = format!("HTTP/1.1 200 OK\n=\n{fields}A: 1\nContent-Length: 2\n");
-        check(section, &context(BodyFraming::Length(2)), &given, plain);
+        check(section, &context(BodyFraming::Length), &given, plain);
     }
 }
 
@@ -110,7 +152,7 @@ fn long_list_of_named_fields_is_obeyed() {
     let connection = format!("Connection: {}\n", names.join(", "));
     let given = format!("HTTP/1.1 200 OK\n=\n{connection}{fields}Content-Length: 2\n");
     let wanted = "HTTP/1.1 200 OK\n=\nContent-Length: 2\nVia: 1.1 gate\n";
-    check("9110 7.6.1", &context(BodyFraming::Length(2)), &given, wanted);
+    check("9110 7.6.1", &context(BodyFraming::Length), &given, wanted);
 }
 
 #[test]
@@ -134,7 +176,7 @@ fn other_fields_are_forwarded_unchanged() {
     for fields in lines {
         let given = format!("HTTP/1.1 200 OK\n=\n{fields}Content-Length: 2\n");
         let wanted = format!("HTTP/1.1 200 OK\n=\n{fields}Content-Length: 2\nVia: 1.1 gate\n");
-        check("9110 7.6", &context(BodyFraming::Length(2)), &given, &wanted);
+        check("9110 7.6", &context(BodyFraming::Length), &given, &wanted);
     }
 }
 
@@ -143,15 +185,15 @@ fn missing_date_is_added() {
     let given = "HTTP/1.1 200 OK\nContent-Length: 0\nServer: x\n";
     let wanted = "HTTP/1.1 200 OK\nServer: x\nDate: Sat, 21 Nov 2026 08:00:00 GMT\n\
         Content-Length: 0\nVia: 1.1 gate\n";
-    check("9110 6.6.1", &context(BodyFraming::Length(0)), given, wanted);
+    check("9110 6.6.1", &context(BodyFraming::Length), given, wanted);
 }
 
 #[test]
 fn framing_is_rewritten() {
     let chunked = "Transfer-Encoding: chunked\n";
     let cases = [
-        ("9112 6.3", "Content-Length: 5\n", BodyFraming::Length(5), "Content-Length: 5\n"),
-        ("9112 6.3", "content-length: 05\n", BodyFraming::Length(5), "Content-Length: 5\n"),
+        ("9112 6.3", "Content-Length: 5\n", BodyFraming::Length, "Content-Length: 5\n"),
+        ("9112 6.3", "content-length: 05\n", BodyFraming::Length, "Content-Length: 5\n"),
         ("9112 6.3", "transfer-encoding: CHUNKED\n", BodyFraming::Chunked, chunked),
         ("9112 6.3", "", BodyFraming::Chunked, chunked),
         ("9112 6.3", "", BodyFraming::UntilClose, "close"),
@@ -172,7 +214,7 @@ fn framing_is_rewritten() {
 
 #[test]
 fn response_without_a_body_keeps_the_length_of_gets_response() {
-    let head = ResponseContext { request_is_head: true, ..context(BodyFraming::None) };
+    let head = Client { request_is_head: true, ..context(BodyFraming::None) };
     let get = context(BodyFraming::None);
     let length = "Content-Length: 42\n";
     let cases = [
@@ -203,16 +245,15 @@ fn connection_field_describes_the_clients_connection() {
         ("9112 9.6", Version::Http10, false, "Connection: close\n"),
     ];
     for (section, client_version, keep_alive, wanted) in cases {
-        let context =
-            ResponseContext { client_version, keep_alive, ..context(BodyFraming::Length(2)) };
+        let context = Client { client_version, keep_alive, ..context(BodyFraming::Length) };
         check(section, &context, given, &format!("{opening}{wanted}"));
     }
     let upgrade = "HTTP/1.1 426 Upgrade Required\n=\nContent-Length: 0\n\
         Connection: upgrade\nUpgrade: websocket\n";
     let wanted = "HTTP/1.1 426 Upgrade Required\n=\nContent-Length: 0\nVia: 1.1 gate\n\
         Connection: upgrade\nUpgrade: websocket\n";
-    check("9110 15.5.22", &context(BodyFraming::Length(0)), upgrade, wanted);
-    let closing = ResponseContext { keep_alive: false, ..context(BodyFraming::Length(0)) };
+    check("9110 15.5.22", &context(BodyFraming::Length), upgrade, wanted);
+    let closing = Client { keep_alive: false, ..context(BodyFraming::Length) };
     let wanted = wanted.replace("Connection: upgrade", "Connection: upgrade, close");
     check("9110 15.5.22", &closing, upgrade, &wanted);
 }
@@ -225,9 +266,9 @@ fn via_is_extended() {
     ] {
         let given = format!("HTTP/1.1 200 OK\n=\n{fields}Content-Length: 0\n");
         let wanted = format!("HTTP/1.1 200 OK\n=\nContent-Length: 0\n{wanted}");
-        check("9110 7.6.3", &context(BodyFraming::Length(0)), &given, &wanted);
+        check("9110 7.6.3", &context(BodyFraming::Length), &given, &wanted);
     }
-    let nameless = ResponseContext { via: "", ..context(BodyFraming::Length(0)) };
+    let nameless = Client { via: "", ..context(BodyFraming::Length) };
     let given = "HTTP/1.1 200 OK\n=\nContent-Length: 0\n";
     check("9110 7.6.3", &nameless, given, given);
 }
@@ -283,15 +324,15 @@ proptest! {
         let Ok(Some((head, _))) = decoded else { return Ok(()) };
         let body = match head.length {
             BodyLength::None => BodyFraming::None,
-            BodyLength::Length(length) => BodyFraming::Length(length),
-            BodyLength::Chunked | BodyLength::UntilClose => BodyFraming::Chunked,
+            BodyLength::Length(_) => BodyFraming::Length,
+            BodyLength::Streamed | BodyLength::UntilClose => BodyFraming::Chunked,
         };
-        let context = ResponseContext { keep_alive, request_is_head: is_head, ..context(body) };
+        let context = Client { keep_alive, request_is_head: is_head, ..context(body) };
         let mut out = Vec::new();
         encode_downstream_response(&mut out, &head, &context);
         with_head(&out, kind, |again| {
             let wanted = match head.length {
-                BodyLength::UntilClose => BodyLength::Chunked,
+                BodyLength::UntilClose => BodyLength::Streamed,
                 length => length,
             };
             assert_eq!((again.length, again.status), (wanted, head.status));
@@ -333,8 +374,8 @@ fn own_strict_transport_security_replaces_the_servers() {
                  strict-transport-security: max-age=2\nContent-Length: 2\n";
     let passed = "HTTP/1.1 200 OK\n=\nStrict-Transport-Security: max-age=1\nA: b\n\
                   strict-transport-security: max-age=2\nContent-Length: 2\nVia: 1.1 gate\n";
-    check("6797 7.1", &context(BodyFraming::Length(2)), given, passed);
-    let ours = ResponseContext { hsts: "max-age=9", ..context(BodyFraming::Length(2)) };
+    check("6797 7.1", &context(BodyFraming::Length), given, passed);
+    let ours = Client { hsts: "max-age=9", ..context(BodyFraming::Length) };
     let replaced = "HTTP/1.1 200 OK\n=\nA: b\nStrict-Transport-Security: max-age=9\n\
                     Content-Length: 2\nVia: 1.1 gate\n";
     check("6797 7.1", &ours, given, replaced);

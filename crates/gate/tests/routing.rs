@@ -11,7 +11,8 @@ use tidegate_config::model::{
 use tidegate_gate::forward::ClientCertificate;
 use tidegate_gate::path::{Normalized, Reach, Readings, normalize_path};
 use tidegate_gate::router::{Routed, Router};
-use tidegate_wire::http1::{FieldStorage, HeadDecoder, HeadLimits};
+use tidegate_wire::http1::{HeadDecoder, HeadLimits};
+use tidegate_wire::message::FieldStorage;
 
 fn listener(name: &str) -> Listener {
     Listener {
@@ -39,6 +40,7 @@ fn any_route() -> Route {
         headers: Vec::new(),
         client_cert: None,
         hsts: None,
+        websocket: None,
         action: Action::Synthetic,
     }
 }

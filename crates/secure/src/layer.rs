@@ -18,7 +18,7 @@ use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions,
     ListenerId, OutputLook, Peer, Reactor, Room, ServerKey, Shortage, SockId,
 };
-use tidegate_wire::http1::DateField;
+use tidegate_wire::message::DateField;
 use tidegate_wire::tls::{Ending, Fault, Progress, TlsSession};
 
 use crate::handler::{Event, LayerHandler, Refused, TlsObserver};

@@ -1,12 +1,15 @@
 //! Responses that Tidegate makes by itself, in the form in which an action hands them to a carrier.
-//! In: an action's decision. Out: the encoded head and content, written for the carrier's protocol.
+//! In: an action's decision. Out: the head and the content, given to the carrier's sink.
 //! Never: knows a connection; the carrier adds what only it knows (version, persistence).
 
 use tidegate_config::model::{HttpsRedirect, Redirect};
+use tidegate_gate::filter::Filtered;
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::synthetic::{self, Synthetic};
-use tidegate_wire::http1::{RequestHead, ResponseHead};
+use tidegate_gate::websocket;
+use tidegate_wire::message::{BodyLength, RequestHead, ResponseHead, ResponseSink, Version};
+use tidegate_wire::websocket::{Accept, Refusal};
 
 /// A complete response. The action that sends it has ended.
 pub(crate) enum Answer<'a> {
@@ -24,48 +27,75 @@ pub(crate) enum Answer<'a> {
     Synthetic { order: &'a Synthetic, seed: Option<u64> },
     /// The help text of the action `synthetic`.
     SyntheticHelp,
+    /// The refusal of a request for a WebSocket.
+    WebSocketRefusal(Refusal),
 }
 
 impl Answer<'_> {
-    /// Appends the response. Returns its status.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>, context: &AnswerContext<'_>) -> u16 {
+    /// Gives the response to the sink of a carrier, with its filters. Returns the status. `version` is that of
+    /// the request; `hsts` is the value of Strict-Transport-Security, empty if the field is not sent.
+    pub(crate) fn encode(
+        &self,
+        sink: &mut impl ResponseSink,
+        version: Version,
+        hsts: &str,
+        context: &AnswerContext<'_>,
+    ) -> u16 {
+        let sink = &mut Filtered::new(sink, self.hsts(hsts));
         match *self {
             Answer::Prepared(prepared) => {
-                respond::encode_respond(out, prepared, context);
+                respond::encode_respond_parts(sink, prepared, context);
                 prepared.status()
             }
             Answer::Redirect { redirect, head, scheme } => {
-                respond::encode_redirect(out, redirect, head, scheme, context)
+                respond::encode_redirect(sink, redirect, head, scheme, context)
             }
             Answer::HttpsRedirect { redirect, head } => {
-                respond::encode_https_redirect(out, redirect, head, context)
+                respond::encode_https_redirect(sink, redirect, head, context)
             }
             Answer::Recipient(head) => {
-                respond::encode_final_recipient(out, head, context);
+                respond::encode_final_recipient(sink, head, context);
                 200
             }
             Answer::Error { status, text } => {
-                respond::encode_error(out, status, text, context);
+                respond::encode_error(sink, status, text, context);
                 status
             }
             Answer::Synthetic { order, seed } => {
-                synthetic::encode_synthetic_head(out, order, context);
-                if order.has_body(context.is_head) {
-                    synthetic::fill(out, 0, order.size as usize, seed);
+                synthetic::encode_synthetic_head(sink, order, version, context);
+                if order.has_body(context.is_head) && order.size > 0 {
+                    sink.content_with(|out| synthetic::fill(out, 0, order.size as usize, seed));
                 }
                 order.status
             }
             Answer::SyntheticHelp => {
-                synthetic::encode_help(out, context);
+                synthetic::encode_help(sink, context);
                 200
             }
+            Answer::WebSocketRefusal(refusal) => websocket::encode_refusal(sink, refusal, context),
+        }
+    }
+
+    /// The value of Strict-Transport-Security. A route's own field takes the place of the policy's.
+    pub(crate) fn hsts<'h>(&self, policy: &'h str) -> &'h str {
+        match self {
+            Answer::Prepared(prepared) if prepared.has_hsts() => "",
+            _ => policy,
         }
     }
 
     /// Whether the response orders the connection to close.
     pub(crate) fn closes(&self) -> bool {
-        matches!(self, Answer::Synthetic { order, .. } if order.keep_alive == Some(false))
+        matches!(self, Answer::Synthetic { order, .. } if order.asks_to_close())
     }
+}
+
+/// The response after which the connection belongs to the action.
+pub(crate) enum Switch<'a> {
+    /// The 101 (Switching Protocols) of a server.
+    Relayed(&'a ResponseHead<'a>),
+    /// A WebSocket that the action itself serves.
+    WebSocket(&'a Accept<'a>),
 }
 
 /// The head of a response whose body follows in pieces.
@@ -77,6 +107,17 @@ pub(crate) enum Head<'a> {
 }
 
 impl Head<'_> {
+    /// The length of the body, as it is stated to the client.
+    pub(crate) fn length(&self, is_head: bool) -> BodyLength {
+        match self {
+            Head::Relayed(head) => match head.length {
+                BodyLength::UntilClose => BodyLength::Streamed,
+                length => length,
+            },
+            Head::Synthetic(order) => order.body_length(is_head),
+        }
+    }
+
     /// The status.
     pub(crate) fn status(&self) -> u16 {
         match self {
@@ -89,7 +130,7 @@ impl Head<'_> {
     pub(crate) fn closes(&self) -> bool {
         match self {
             Head::Relayed(_) => false,
-            Head::Synthetic(order) => order.keep_alive == Some(false),
+            Head::Synthetic(order) => order.asks_to_close(),
         }
     }
 }

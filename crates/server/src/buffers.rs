@@ -54,6 +54,10 @@ impl Input {
         &self.bytes[self.start as usize..]
     }
 
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start as usize..]
+    }
+
     /// Marks the first `count` bytes as processed.
     pub(crate) fn consume(&mut self, count: usize) {
         self.start += count.min(self.len()) as u32;

@@ -179,8 +179,9 @@ impl Worker {
         match self.decode_proxy_header(sock, bytes) {
             Ok(None) => 0,
             Ok(Some(header_bytes)) => {
-                if let Some(down) = self.conns.downstream(sock) {
-                    down.http1().phase = Phase::NEXT_HEAD;
+                match self.conns.downstream(sock) {
+                    Some(down) => down.http1().phase = Phase::NEXT_HEAD,
+                    None => self.note_absent(sock),
                 }
                 header_bytes
             }
@@ -215,7 +216,7 @@ impl Worker {
     fn apply_proxy_header(&mut self, sock: SockId, header: &Header<'_>) {
         self.accounts.counters.proxy_headers.add(1);
         let sends_headers = self.snapshot.sends_proxy_headers;
-        let Some(down) = self.conns.downstream(sock) else { return };
+        let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         match header.endpoints {
             // The addresses of the connection itself are the client's.
             Endpoints::Local | Endpoints::Unknown => {}
@@ -245,6 +246,7 @@ impl Worker {
     /// session belongs to a proxy in front, because the proxy's own certificate would pass for the client's.
     pub(crate) fn note_session(&mut self, sock: SockId, session: &mut TlsSession) {
         let sends_headers = self.snapshot.sends_proxy_headers;
+        // Sessions with servers have no client.
         let Some(down) = self.conns.downstream(sock) else { return };
         if down.facts.as_deref().is_some_and(|facts| facts.secured_in_front) {
             return;
@@ -267,7 +269,9 @@ impl Worker {
         version: ProxyVersion,
     ) {
         let local = reactor.local_address(down);
-        let Some(client) = self.conns.downstream(down) else { return };
+        let Some(client) = self.conns.downstream(down) else {
+            return self.note_bug(reactor, down);
+        };
         let mut header = self.buffers.take();
         encode_header(&mut header, client, local, version);
         reactor.send_bare(up, &header);
@@ -277,8 +281,12 @@ impl Worker {
     /// Takes the connection to that server that is kept for the client, if there is one. A kept connection to
     /// another server stays.
     pub(crate) fn take_kept(&mut self, down: SockId, pool: u16, server: usize) -> Option<SockId> {
+        // Most clients have no kept connection.
         let kept = self.conns.downstream(down)?.facts.as_deref()?.kept?;
-        let up = self.conns.upstream(kept)?;
+        let Some(up) = self.conns.upstream(kept) else {
+            self.note_absent(down);
+            return None;
+        };
         if (up.pool, usize::from(up.server)) != (pool, server) {
             return None;
         }
@@ -301,7 +309,7 @@ impl Worker {
         if let Some(before) = client.and_then(|client| facts_of(client).kept.take()) {
             self.close_upstream(reactor, before);
         }
-        let Some(conn) = self.conns.upstream(up) else { return };
+        let Some(conn) = self.conns.upstream(up) else { return self.note_bug(reactor, up) };
         let (pool, server) = (usize::from(conn.pool), usize::from(conn.server));
         let idle_max = self.snapshot.config.pools[pool].reuse.idle_max;
         let kept = &mut self.pools[pool].kept[server];
@@ -309,19 +317,24 @@ impl Worker {
             Some(client) if *kept < idle_max => {
                 facts_of(client).kept = Some(up);
                 *kept += 1;
-                if let Some(conn) = self.conns.upstream(up) {
-                    conn.owner = down;
+                match self.conns.upstream(up) {
+                    Some(conn) => conn.owner = down,
+                    None => self.note_bug(reactor, up),
                 }
             }
-            _ => self.close_upstream(reactor, up),
+            Some(_) => self.close_upstream(reactor, up),
+            None => {
+                self.note_bug(reactor, down);
+                self.close_upstream(reactor, up);
+            }
         }
     }
 
     /// Removes the kept connection from the facts of its owner.
     pub(crate) fn forget_kept(&mut self, owner: SockId) {
-        if let Some(facts) = self.conns.downstream(owner).and_then(|down| down.facts.as_deref_mut())
-        {
-            facts.kept = None;
+        match self.conns.downstream(owner).and_then(|down| down.facts.as_deref_mut()) {
+            Some(facts) => facts.kept = None,
+            None => self.note_absent(owner),
         }
     }
 

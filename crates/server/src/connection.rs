@@ -10,6 +10,7 @@ use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 
+use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
 use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::http1::server::Http1Server;
@@ -103,10 +104,33 @@ impl Downstream {
         matches!(http1.phase, Phase::ProxyHeader | Phase::Head { .. }) && http1.input.is_empty()
     }
 
+    /// The action that the connection belongs to after 101 (Switching Protocols).
+    pub(crate) fn switched_to(&self) -> Option<Running> {
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        match http1.phase {
+            Phase::Switched(running) => Some(running),
+            Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } | Phase::Request(_) => {
+                None
+            }
+        }
+    }
+
     /// Whether a part of the next head has arrived.
     pub(crate) fn has_started_head(&self) -> bool {
         let ClientCarrier::Http1(http1) = &self.carrier;
         matches!(http1.phase, Phase::Head { is_started: true })
+    }
+
+    /// The action that serves the current request.
+    pub(crate) fn running(&self) -> Running {
+        let ClientCarrier::Http1(http1) = &self.carrier;
+        http1.running()
+    }
+
+    /// Detaches the current request from its action.
+    pub(crate) fn forget_action(&mut self) {
+        let ClientCarrier::Http1(http1) = &mut self.carrier;
+        http1.phase = Phase::NEXT_HEAD;
     }
 
     /// Bytes received but not processed yet.
@@ -287,6 +311,11 @@ impl Connections {
         }
     }
 
+    /// Whether `sock` is a connection in the table.
+    pub(crate) fn contains(&mut self, sock: SockId) -> bool {
+        self.downstream(sock).is_some() || self.upstream(sock).is_some()
+    }
+
     pub(crate) fn is_upstream(&mut self, sock: SockId) -> bool {
         self.upstream(sock).is_some()
     }
@@ -317,7 +346,7 @@ impl Connections {
         core::mem::replace(&mut slot.conn, Conn::Vacant)
     }
 
-    /// Notes that a client has sent bytes.
+    /// Notes that a client has sent bytes. Decoding them may have closed its connection.
     pub(crate) fn note_bytes(&mut self, sock: SockId) {
         if self.downstream(sock).is_some_and(|down| down.requests == 0 && !down.spoke) {
             self.unlink(sock.index);
@@ -330,6 +359,7 @@ impl Connections {
 
     /// Counts a complete request head of a client, which is no newcomer from now on.
     pub(crate) fn note_request(&mut self, sock: SockId) {
+        // Every caller has just found the client.
         let Some(down) = self.downstream(sock) else { return };
         let is_first = down.requests == 0;
         if is_first {

@@ -90,6 +90,18 @@ counters! {
         tunnel_timeouts,
         /// Tunnels opened.
         tunnels,
+        /// WebSocket connections that this process serves itself and that are open now.
+        websockets_now,
+        /// WebSocket connections that this process has served itself.
+        websockets,
+        /// Requests for a WebSocket that were refused, and other requests to such a route.
+        websocket_refusals,
+        /// Messages received over these connections.
+        websocket_messages,
+        /// These connections that were closed because the client broke the protocol or a limit.
+        websocket_faults,
+        /// These connections that were closed by a timeout: no message, no Pong or no Close frame.
+        websocket_timeouts,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

@@ -262,7 +262,7 @@ impl Worker {
 
     /// Closes a client that may send a large part of a head but no complete request. A reset frees the memory
     /// of the kernel, too.
-    fn reset_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+    pub(crate) fn reset_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.drop_client(reactor, sock);
         reactor.abort(sock);
     }

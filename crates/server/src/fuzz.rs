@@ -12,7 +12,8 @@ use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Span};
 use tidegate_config::model::Config;
 use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor, SimServer};
-use tidegate_wire::http1::{BodyDecoder, FieldName, FieldStorage, HeadDecoder, HeadLimits};
+use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
+use tidegate_wire::message::{FieldName, FieldStorage};
 
 use crate::counters::Accounts;
 use crate::{Leftovers, Snapshot, Worker, WorkerLimits};
@@ -20,6 +21,7 @@ use crate::{Leftovers, Snapshot, Worker, WorkerLimits};
 const CONFIG: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\nlimits = { body = \"64KiB\" }\n\
     [[route]]\npath = \"/r\"\nrespond = { body = \"here\" }\n\
     [[route]]\npath = \"/s\"\nsynthetic = true\n\
+    [[route]]\npath = \"/w\"\necho = true\nwebsocket = { compression = \"shared\" }\n\
     [[route]]\npath = \"/to\"\nredirect = \"https://{host}{path}{query}\"\n\
     [[route]]\nproxy = \"p\"\n\
     [pool.p]\nservers = [\"10.0.0.2:80\"]\nretries = 2\n";
@@ -141,6 +143,7 @@ impl Harness {
 
     fn turn(&mut self) {
         self.worker.turn(&mut self.reactor, Span::ZERO);
+        self.worker.check_invariants(&self.reactor);
         while let Some(peer) = self.server.accept() {
             self.taken.push((Some(peer), Vec::new()));
         }

@@ -19,7 +19,9 @@ mod eviction;
 
 mod flow;
 pub mod fuzz;
+mod invariants;
 mod listening_sockets;
+mod live;
 mod log;
 pub mod names;
 pub mod permits;

@@ -1,13 +1,14 @@
-//! Checks that the names of servers can be resolved, for `tidegate check`.
-//! In: a configuration, the longest wait. Out: a finding for each name that has no address.
-//! Never: waits longer than it was told to, whatever the resolver does.
+//! Resolves the names of servers: all of them at start, or as a check within a given time (`tidegate check`).
+//! In: a configuration, the longest wait of a check. Out: addresses; a finding for each name that has no address.
+//! Never: waits longer than a check was told to, whatever the resolver does.
 //! Limits: `THREADS_MAX` names are resolved at once.
 
 use std::collections::BTreeMap;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use tidegate_base::Address;
 use tidegate_config::model::{Config, ServerAddress};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
@@ -26,7 +27,38 @@ type Resolved = (Server, Option<String>);
 /// names together.
 #[must_use]
 pub fn check(config: &Config, wait_max: Duration) -> Vec<Finding> {
-    check_with(config, wait_max, resolve)
+    check_with(config, wait_max, |server| resolve(server).err())
+}
+
+/// The addresses of all servers (`addresses[pool][server]`), without a bound on the time that the resolver takes.
+///
+/// # Errors
+/// A finding for each server name that cannot be resolved.
+pub(crate) fn resolve_all(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut pools = Vec::with_capacity(config.pools.len());
+    for (index, pool) in config.pools.iter().enumerate() {
+        let addresses_of = |address: &ServerAddress| match address {
+            ServerAddress::Ip(address) => vec![Address::Tcp(*address)],
+            ServerAddress::Unix(path) => vec![Address::Unix(path.clone())],
+            ServerAddress::Name(name, port) => match resolve(&(name.clone(), *port)) {
+                Ok(addresses) => addresses.into_iter().map(Address::Tcp).collect(),
+                Err(what) => {
+                    findings.push(finding(index, name, *port, what));
+                    Vec::new()
+                }
+            },
+        };
+        let servers: Vec<_> = pool.servers.iter().map(|server| &server.address).collect();
+        pools.push(servers.into_iter().map(addresses_of).collect());
+    }
+    if findings.is_empty() { Ok(pools) } else { Err(findings) }
+}
+
+/// A finding about the name of a server of the pool with this index.
+fn finding(pool: usize, name: &str, port: u16, what: String) -> Finding {
+    let (owner, subject) = (Owner::Pool(pool), format!("{name}:{port}"));
+    Finding { kind: Kind::Name, owner, subject, what }
 }
 
 fn check_with(
@@ -73,27 +105,20 @@ fn check_with(
         for server in &pool.servers {
             let ServerAddress::Name(name, port) = &server.address else { continue };
             if let Some(Some(what)) = reasons.get(&(name.clone(), *port)) {
-                findings.push(Finding {
-                    kind: Kind::Name,
-                    owner: Owner::Pool(index),
-                    subject: format!("{name}:{port}"),
-                    what: what.clone(),
-                });
+                findings.push(finding(index, name, *port, what.clone()));
             }
         }
     }
     findings
 }
 
-/// Why the name has no address; `None` if it has one.
-fn resolve((name, port): &Server) -> Option<String> {
-    match (name.as_str(), *port).to_socket_addrs() {
-        Ok(mut addresses) => match addresses.next() {
-            Some(_) => None,
-            None => Some("the name has no address".to_owned()),
-        },
-        Err(error) => Some(format!("the name cannot be resolved: {error}")),
-    }
+/// The addresses of a name, at least one, or why it has none.
+fn resolve((name, port): &Server) -> Result<Vec<SocketAddr>, String> {
+    let found: Vec<SocketAddr> = (name.as_str(), *port)
+        .to_socket_addrs()
+        .map_err(|error| format!("the name cannot be resolved: {error}"))?
+        .collect();
+    if found.is_empty() { Err("the name has no address".to_owned()) } else { Ok(found) }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 use tidegate_base::Span;
 use tidegate_base::limits::MAILS_PER_TURN_MAX;
 use tidegate_gate::permits::{Ask, PermitMessage, bit};
-use tidegate_reactor::{Mailbox, Reactor, Sender};
+use tidegate_reactor::{Mailbox, Reactor, Sender, SockId};
 
 use crate::worker::{TIMER_PERMITS, Worker};
 
@@ -68,7 +68,10 @@ impl Worker {
         for _ in 0..MAILS_PER_TURN_MAX {
             let Some(post) = &self.post else { return };
             let Some(mail) = post.mailbox.take() else { return };
-            let Some(pool) = self.pools.get_mut(usize::from(mail.pool)) else { continue };
+            let Some(pool) = self.pools.get_mut(usize::from(mail.pool)) else {
+                self.note_absent(SockId::NONE);
+                continue;
+            };
             if let PermitMessage::Grant { count, .. } = mail.message {
                 self.accounts.counters.permits_received.add(u64::from(count));
             }
@@ -150,7 +153,9 @@ impl Worker {
             if !pool.state.is_limited_at(server) || pool.idle.count(server) <= spare {
                 return;
             }
-            let Some(oldest) = pool.idle.pop_oldest(server, reactor.now()) else { return };
+            let Some(oldest) = pool.idle.pop_oldest(server, reactor.now()) else {
+                return self.note_absent(SockId::NONE);
+            };
             // The FIN is sent now instead of at the end of the turn.
             reactor.finish(oldest);
             reactor.flush(oldest);

@@ -9,6 +9,7 @@ use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::hsts::HstsPolicies;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
+use tidegate_gate::websocket::Endpoints;
 
 /// The immutable settings of a worker, prepared for lookups.
 pub struct Snapshot {
@@ -23,6 +24,8 @@ pub struct Snapshot {
     pub(crate) answers: Answers,
     /// The Strict-Transport-Security values of listeners and routes.
     pub(crate) hsts: HstsPolicies,
+    /// The settings of WebSocket connections that Tidegate serves itself.
+    pub(crate) websockets: Endpoints,
     /// At least one pool sends PROXY headers, so the facts that such headers contain are kept for each client.
     pub(crate) sends_proxy_headers: bool,
     /// `addresses[pool][server]`: the addresses of that server, in the resolver's order. Never empty.
@@ -36,6 +39,7 @@ impl Snapshot {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
         let hsts = HstsPolicies::new(&config);
+        let websockets = Endpoints::new(&config);
         let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let fields = config.listeners.iter();
         let client_address_fields = fields
@@ -47,6 +51,7 @@ impl Snapshot {
             client_address_fields,
             answers,
             hsts,
+            websockets,
             sends_proxy_headers,
             addresses,
         }

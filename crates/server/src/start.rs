@@ -5,7 +5,6 @@
 //! Limits: `WORKERS_MAX` threads.
 
 use std::io;
-use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,7 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_base::{Address, Span, limits};
-use tidegate_config::model::{self, Bind, Config, ServerAddress, SteerByCpu};
+use tidegate_config::model::{self, Bind, Config, SteerByCpu};
+use tidegate_config::places::Finding;
 use tidegate_gate::permits;
 use tidegate_reactor::{
     EpollReactor, LeavingListeners, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers,
@@ -25,10 +25,11 @@ use tidegate_reactor::{
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
-use crate::certificates::{TlsFault, TlsLoader};
+use crate::certificates::TlsLoader;
 use crate::counters::Accounts;
 use crate::listening_sockets;
 use crate::log;
+use crate::names;
 use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
 use crate::ports;
 use crate::reload::{self, ReloadBell, Reloader};
@@ -50,21 +51,12 @@ pub struct RunOptions {
 /// Why the service could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// A server's name could not be resolved.
-    Name {
-        /// The server's pool.
-        pool: String,
-        /// The name as configured.
-        name: String,
-        /// The resolver's error.
-        cause: io::Error,
-    },
+    /// Certificates, keys, revocation lists or names of servers cannot be used; never empty.
+    Values(Vec<Finding>),
     /// A listener could not be opened.
     Listen(String),
     /// Another process listens on these addresses; each text states the address, the process and the fix.
     Taken(Vec<String>),
-    /// Certificates, keys or revocation lists cannot be used.
-    Tls(Vec<TlsFault>),
     /// A system call that the start needs has failed.
     System {
         /// What failed, such as "starting a worker thread".
@@ -77,18 +69,15 @@ pub enum StartError {
 impl core::fmt::Display for StartError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Name { pool, name, cause } => {
-                write!(f, "pool {pool}: cannot resolve server {name:?}: {cause}")
-            }
-            Self::Listen(text) => write!(f, "{text}"),
-            Self::Taken(texts) => write!(f, "{}", texts.join("\ntidegate: ")),
-            Self::Tls(faults) => {
-                for (index, fault) in faults.iter().enumerate() {
+            Self::Values(findings) => {
+                for (index, Finding { subject, what, .. }) in findings.iter().enumerate() {
                     let lead = if index == 0 { "" } else { "\ntidegate: " };
-                    write!(f, "{lead}{fault}")?;
+                    write!(f, "{lead}{subject}: {what}")?;
                 }
                 Ok(())
             }
+            Self::Listen(text) => write!(f, "{text}"),
+            Self::Taken(texts) => write!(f, "{}", texts.join("\ntidegate: ")),
             Self::System { what, cause } => write!(f, "{what} failed: {cause}"),
         }
     }
@@ -128,8 +117,15 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
     let mut loader = TlsLoader::default();
     let seen = reload::Signature::of(&config);
-    let tls = loader.load(&config, reload::unix_seconds(), true).map_err(StartError::Tls)?;
-    let addresses = resolve(&config)?;
+    let loaded = loader.load(&config, reload::unix_seconds(), true);
+    let (tls, addresses) = match (loaded, names::resolve_all(&config)) {
+        (Ok(tls), Ok(addresses)) => (tls, addresses),
+        (tls, addresses) => {
+            let faults = tls.err().unwrap_or_default().into_iter().map(Finding::from);
+            let unresolved = addresses.err().unwrap_or_default();
+            return Err(StartError::Values(faults.chain(unresolved).collect()));
+        }
+    };
     refuse_taken_ports(&config, options.takeover)?;
     let earlier = earlier_listeners(&config);
     let unix_listeners = open_unix_listeners(&config)?;
@@ -421,31 +417,6 @@ fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
         SteerByCpu::Off => false,
         SteerByCpu::Auto => count > 1 && aligned && interrupts::are_spread_over(cpus) == Some(true),
     }
-}
-
-/// Resolves the names of all servers: `addresses[pool][server]`.
-fn resolve(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, StartError> {
-    let resolve_server = |pool: &str, address: &ServerAddress| match address {
-        ServerAddress::Ip(address) => Ok(vec![Address::Tcp(*address)]),
-        ServerAddress::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
-        ServerAddress::Name(name, port) => {
-            let error = |cause| StartError::Name { pool: pool.into(), name: name.clone(), cause };
-            let found: Vec<Address> = (name.as_str(), *port)
-                .to_socket_addrs()
-                .map_err(error)?
-                .map(Address::Tcp)
-                .collect();
-            if found.is_empty() {
-                return Err(error(io::Error::other("the name has no address")));
-            }
-            Ok(found)
-        }
-    };
-    config
-        .pools
-        .iter()
-        .map(|pool| pool.servers.iter().map(|s| resolve_server(&pool.name, &s.address)).collect())
-        .collect()
 }
 
 /// A unix listener. It is opened once and shared by all workers, because SO_REUSEPORT does not work on paths.

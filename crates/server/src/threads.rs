@@ -1,7 +1,9 @@
 //! The threads of a serving process: each is started here, and the process ends with the first of them that ends
 //! without being told to.
 //! In: a name and the work. Out: a thread under guard; if it ends unexpectedly, one log line and exit status 1.
-//! Never: lets the process go on with a part of its threads.
+//! Never: lets the process go on with a part of its threads. The allocator's own threads (`jemalloc_bg_thd`, which give
+//! memory back) run no code of this program; they block all signals, and inherit no pinning, because the first
+//! of them starts before the workers and starts the others.
 //! Invariant: no other file of this crate starts a thread (`cargo xtask tidy` checks this).
 
 use std::io;

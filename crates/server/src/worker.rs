@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_base::{Moment, Prng, Slab, Span};
+use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
@@ -20,16 +20,19 @@ use tidegate_reactor::{
     Reactor, Room, Shortage, SockId,
 };
 use tidegate_secure::{LayerHandler, Refused};
-use tidegate_wire::http1::DateField;
+use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
+use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::synthetic::SyntheticResponse;
+use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::buffers::BufferPool;
 use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
+use crate::live::Live;
 use crate::permits::PermitPost;
 use crate::snapshot::Snapshot;
 
@@ -62,6 +65,7 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// - What a request gets: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
+/// - What always holds between two turns, and repair if it does not: `invariants.rs`, `live.rs`
 /// - Start, turns, stop and inspection: this file
 pub struct Worker {
     /// The immutable settings. Methods clone the `Rc` if they need it beside a mutable borrow of the worker.
@@ -71,9 +75,15 @@ pub struct Worker {
     /// The connections of both sides, by socket id. Each one has a live socket in the reactor.
     pub(crate) conns: Connections,
     /// The proxied requests in progress. Each one belongs to exactly one downstream connection.
-    pub(crate) exchanges: Slab<Exchange>,
+    pub(crate) exchanges: Live<Exchange>,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
-    pub(crate) synthetics: Slab<SyntheticResponse>,
+    pub(crate) synthetics: Live<SyntheticResponse>,
+    /// The WebSocket connections that an action serves. Each one belongs to exactly one downstream connection.
+    pub(crate) websockets: Live<WebSocket>,
+    /// What WebSocket connections need during a message, or for compression.
+    pub(crate) actives: Actives,
+    /// The compressors that WebSocket connections share.
+    pub(crate) codecs: SharedCodecs,
     /// The pools, by their index in the configuration.
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
@@ -97,15 +107,16 @@ pub struct Worker {
     pub(crate) attached: usize,
     /// Another shortage than of slots prevented the last connect. It is tried again at `TIMER_ROOM`.
     pub(crate) short_of_others: bool,
+    /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
+    pub(crate) broken: Vec<SockId>,
     /// What the search for idle connections remembers.
     pub(crate) search: Search,
     /// Scratch space for a normalised path. Its contents are meaningless between two requests.
     pub(crate) path_scratch: Vec<u8>,
     /// Scratch space for one piece of a synthetic body. Its contents are meaningless between two pieces.
     pub(crate) piece: Vec<u8>,
-    /// Synthetic responses that used up their share of the turn. They continue after it. May contain stale
-    /// ids.
-    pub(crate) yielded: Vec<tidegate_base::Id<SyntheticResponse>>,
+    /// Actions that used up their share of the turn. They continue after it. May contain stale ids.
+    pub(crate) yielded: Vec<Running>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
     /// The grace period of the stop has ended. Data that the kernel still has to send is left to it.
@@ -182,6 +193,10 @@ pub struct Leftovers {
     pub exchanges: usize,
     /// Synthetic responses in progress.
     pub synthetics: usize,
+    /// WebSocket connections that an action serves.
+    pub websockets: usize,
+    /// Those of them that hold more than an idle one.
+    pub active_websockets: usize,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -222,8 +237,11 @@ impl Worker {
             snapshot,
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
-            exchanges: Slab::new(limits.exchanges_max),
-            synthetics: Slab::new(limits.exchanges_max),
+            exchanges: Live::new(limits.exchanges_max),
+            synthetics: Live::new(limits.exchanges_max),
+            websockets: Live::new(limits.exchanges_max),
+            actives: Actives::default(),
+            codecs: SharedCodecs::default(),
             pools,
             buffers: BufferPool::default(),
             prng: Prng::new(seed),
@@ -235,6 +253,7 @@ impl Worker {
             room_timer_set: false,
             attached: 0,
             short_of_others: false,
+            broken: Vec::new(),
             search: Search::default(),
             path_scratch: Vec::new(),
             piece: Vec::new(),
@@ -286,7 +305,7 @@ impl Worker {
         Ok(self.listeners.iter().map(|(id, _)| *id).collect())
     }
 
-    /// Runs one turn of the reactor, then continues the synthetic responses that yielded.
+    /// Runs one turn of the reactor, then continues the actions that yielded.
     pub fn turn<R: Driver>(&mut self, reactor: &mut R, wait_max: Span) {
         let wait = self.wait_at_most(wait_max);
         reactor.turn(self, wait);
@@ -303,9 +322,12 @@ impl Worker {
         self.conns.end_turn();
         self.retry_after_turn(reactor);
         self.serve_yielded(reactor);
+        if self.has_broken() {
+            self.repair(reactor);
+        }
     }
 
-    /// Continues the synthetic responses that used up their share of the turn.
+    /// Continues the actions that used up their share of the turn.
     fn serve_yielded<R: Reactor>(&mut self, reactor: &mut R) {
         if !self.yielded.is_empty() {
             self.continue_yielded(reactor);
@@ -383,15 +405,6 @@ impl Worker {
         }
     }
 
-    /// Counts a broken invariant of this program, and resets the connection that it concerns. Absence that a peer
-    /// can cause is not such a case.
-    #[cold]
-    pub(crate) fn note_bug<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        debug_assert!(false, "an invariant is broken at connection {sock:?}");
-        self.accounts.counters.bugs.add(1);
-        reactor.abort(sock);
-    }
-
     /// The index of a listener in the configuration.
     pub(crate) fn listener_index(&self, listener: ListenerId) -> Option<u16> {
         self.listeners.iter().find(|(id, _)| *id == listener).map(|(_, index)| *index)
@@ -404,6 +417,8 @@ impl Worker {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
             synthetics: self.synthetics.len(),
+            websockets: self.websockets.len(),
+            active_websockets: self.actives.len(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),

@@ -15,7 +15,7 @@ use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor};
 use tidegate_secure::{ListenerPlan, PoolPlan, ServerPlan, TlsLayer, TlsPlan};
 use tidegate_server::counters::{Accounts, WorkerCounters};
 use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
-use tidegate_wire::http1::DateField;
+use tidegate_wire::message::DateField;
 use tidegate_wire::proxy_protocol::{self, Endpoints, Extension};
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CIPHER_NAMES, Connector, ConnectorSettings, GROUP_NAMES,

@@ -10,9 +10,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use tidegate_config::model::{Bind, Config};
+use tidegate_config::places::Finding;
 use tidegate_server::{RunOptions, StartError, ports};
 
-use crate::{DONE, FAILED, USAGE, print_message, source};
+use crate::source::{self, Refusal, Source};
+use crate::{DONE, FAILED, USAGE, print_message};
 
 /// How many ports above its default port the embedded configuration tries if ports are in use.
 const EMBEDDED_PORTS: u16 = 20;
@@ -43,7 +45,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Some(path) => load(path, args),
         None => embedded(args),
     };
-    let (config, notes) = match loaded {
+    let (config, notes, source) = match loaded {
         Ok(loaded) => loaded,
         Err(text) => {
             print_message(&text);
@@ -54,31 +56,40 @@ pub fn run(args: &RunArgs) -> ExitCode {
     match tidegate_server::run(config, options) {
         Ok(()) => ExitCode::from(DONE),
         Err(error) => {
-            print_message(&format!("tidegate: {error}\n"));
+            print_message(&match (&error, source) {
+                (StartError::Values(findings), Some(source)) => refusal(findings, &source),
+                _ => error_line(error.to_string()),
+            });
             ExitCode::from(match error {
-                StartError::Taken(_) => USAGE,
-                StartError::Name { .. }
-                | StartError::Listen(_)
-                | StartError::Tls(_)
-                | StartError::System { .. } => FAILED,
+                StartError::Taken(_) | StartError::Values(_) => USAGE,
+                StartError::Listen(_) | StartError::System { .. } => FAILED,
             })
         }
     }
 }
 
+/// A configuration to serve, notes to print before its start, and the file that it is from.
+type Served = (Config, String, Option<Source>);
+
+/// The findings as `tidegate check` prints them: each at its place in the file.
+fn refusal(findings: &[Finding], source: &Source) -> String {
+    let errors = source.loaded.places.errors(findings.to_vec(), &source.text, &source.name);
+    Refusal::Wrong(errors).to_string()
+}
+
 /// The configuration in a file, and its warnings; the error is a text to print.
-fn load(path: &std::path::Path, args: &RunArgs) -> Result<(Config, String), String> {
+fn load(path: &std::path::Path, args: &RunArgs) -> Result<Served, String> {
     let source = source::load(path).map_err(|refusal| refusal.to_string())?;
     let warnings = source.warnings_text();
-    let mut config = source.loaded.config;
+    let mut config = source.loaded.config.clone();
     if let Some(address) = &args.bind {
         tidegate_config::rebind(&mut config, address).map_err(error_line)?;
     }
-    Ok((config, warnings))
+    Ok((config, warnings, Some(source)))
 }
 
 /// The embedded configuration on a free port, and notes that state its address; the error is a text to print.
-fn embedded(args: &RunArgs) -> Result<(Config, String), String> {
+fn embedded(args: &RunArgs) -> Result<Served, String> {
     let mut config = tidegate_config::embedded();
     if let Some(address) = &args.bind {
         tidegate_config::rebind(&mut config, address).map_err(error_line)?;
@@ -108,7 +119,7 @@ fn embedded(args: &RunArgs) -> Result<(Config, String), String> {
             "tidegate: open http://{chosen}/ or try /json /plaintext /synthetic?s=1k /proxied/json\n"
         ));
     }
-    Ok((tidegate_config::embedded_at(&bind), note))
+    Ok((tidegate_config::embedded_at(&bind), note, None))
 }
 
 fn error_line(text: String) -> String {

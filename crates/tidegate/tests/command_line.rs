@@ -91,7 +91,7 @@ fn usage_error_has_the_prefix_of_all_errors() {
 }
 
 #[test]
-fn check_reports_files_and_names_at_their_places() {
+fn check_and_run_report_files_and_names_at_their_places() {
     let folder = Folder::new("places");
     std::fs::create_dir_all(folder.0.join("etc")).expect("a folder can be made");
     folder.file("etc/broken.pem", "no certificate");
@@ -112,6 +112,9 @@ fn check_reports_files_and_names_at_their_places() {
         format!("error: {}: cannot be read: ", folder.0.join("etc/missing.pem").display());
     assert!(messages.contains(&missing), "{messages}");
     assert!(messages.contains("error: no-such-name.invalid:80: the name "), "{messages}");
+    let output = tidegate(&["run", &file]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr), messages, "run prints what check prints");
     let output = tidegate(&["check", "--json", "--offline", &file]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let errors = json["errors"].as_array().expect("the errors");

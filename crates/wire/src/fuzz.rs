@@ -5,13 +5,17 @@
 //! Never: called on the data path.
 
 use crate::http1::{
-    BodyDecoder, BodyLength, Fault, Field, FieldName, FieldStorage, HeadDecoder, HeadLimits,
-    RequestHead, RequestKind, ResponseHead, ResponseLimits, ResponseStorage, encode_field,
-    encode_field_u64, encode_request_line, encode_status_line,
+    BodyDecoder, HeadDecoder, HeadLimits, ResponseLimits, encode_field, encode_field_u64,
+    encode_request_line, encode_status_line,
+};
+use crate::message::{
+    BodyLength, Fault, Field, FieldName, FieldStorage, RequestHead, RequestKind, ResponseHead,
+    ResponseStorage,
 };
 use crate::proxy_protocol::{self, BINARY_BYTES_MAX, Extension};
 use tidegate_base::limits::TRAILER_BYTES_MAX;
 
+pub use crate::http2::fuzz::{fuzz_http2_connection, fuzz_http2_frames};
 pub use crate::http2::hpack::fuzz::fuzz_hpack;
 pub use crate::tls::fuzz::fuzz_records;
 pub use crate::websocket::fuzz::fuzz_websocket;
@@ -265,7 +269,7 @@ struct BodyOutcome {
 
 /// Gives `data` to a new decoder, at most `step` bytes at each call.
 fn feed_body(data: &[u8], step: usize, accepts_blanks: bool) -> BodyOutcome {
-    let mut decoder = BodyDecoder::new(BodyLength::Chunked).accepting_blanks(accepts_blanks);
+    let mut decoder = BodyDecoder::new(BodyLength::Streamed).accepting_blanks(accepts_blanks);
     let mut outcome = BodyOutcome { data: Vec::new(), trailers: Vec::new(), end: Ok(None) };
     let mut at = 0;
     while at < data.len() {

@@ -3,8 +3,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, DateField, FieldName, FieldStorage, HeadDecoder, HeadLimits,
-    RequestKind, ResponseLimits, ResponseStorage, encode_field, encode_status_line,
+    BodyDecoder, HeadDecoder, HeadLimits, ResponseLimits, encode_field, encode_status_line,
+};
+use tidegate_wire::message::{
+    BodyLength, DateField, FieldName, FieldStorage, RequestKind, ResponseStorage,
 };
 
 struct Counting;
@@ -54,7 +56,7 @@ fn data_path_does_not_allocate() {
         let kind = RequestKind::new(&head.method, head.upgrade);
         let decoded = decoder.decode_response(response, &sloppy, kind, &mut storage).unwrap();
         assert!(decoded.is_some());
-        let mut decoder = BodyDecoder::new(BodyLength::Chunked);
+        let mut decoder = BodyDecoder::new(BodyLength::Streamed);
         let mut at = 0;
         while !decoder.is_done() {
             at += decoder.decode(&body[at..]).unwrap().consumed;

@@ -6,10 +6,11 @@
 use tidegate_base::limits::{
     CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSION_EXCESS_BYTES_MAX, TRAILER_BYTES_MAX,
 };
-use tidegate_wire::http1::{BodyDecoder, BodyLength, BodyStep};
+use tidegate_wire::http1::{BodyDecoder, BodyStep};
+use tidegate_wire::message::BodyLength;
 
 fn verdict(input: &[u8], step: usize, accepts_blanks: bool) -> String {
-    let mut decoder = BodyDecoder::new(BodyLength::Chunked).accepting_blanks(accepts_blanks);
+    let mut decoder = BodyDecoder::new(BodyLength::Streamed).accepting_blanks(accepts_blanks);
     let mut data = Vec::new();
     let mut at = 0;
     while at < input.len() && !decoder.is_done() {
@@ -233,7 +234,7 @@ fn bodies_with_a_length_and_bodies_until_close_end_correctly() {
 
 #[test]
 fn last_chunk_is_consumed_with_the_last_data() {
-    let mut decoder = BodyDecoder::new(BodyLength::Chunked);
+    let mut decoder = BodyDecoder::new(BodyLength::Streamed);
     let step = decoder.decode(b"5\r\nhello\r\n0\r\n\r\nGET").unwrap();
     assert_eq!(step, BodyStep { consumed: 15, data: b"hello", done: true });
 }
@@ -241,7 +242,7 @@ fn last_chunk_is_consumed_with_the_last_data() {
 #[test]
 fn dropped_trailers_are_still_validated() {
     let whole = |input: &[u8]| {
-        let mut decoder = BodyDecoder::new(BodyLength::Chunked).dropping_trailers(true);
+        let mut decoder = BodyDecoder::new(BodyLength::Streamed).dropping_trailers(true);
         let step = decoder.decode(input).map_err(|fault| fault.kind.name());
         step.map(|step| (step.consumed, decoder.is_done(), decoder.trailers().to_vec()))
     };

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 use tidegate_wire::fuzz::{
-    fuzz_chunked, fuzz_hpack, fuzz_proxy_header, fuzz_records, fuzz_request, fuzz_response,
-    fuzz_websocket,
+    fuzz_chunked, fuzz_hpack, fuzz_http2_connection, fuzz_http2_frames, fuzz_proxy_header,
+    fuzz_records, fuzz_request, fuzz_response, fuzz_websocket,
 };
 
 fn replay(target: &str, body: fn(&[u8])) {
@@ -46,6 +46,50 @@ fn websocket_corpus_passes() {
 #[test]
 fn records_corpus_passes() {
     replay("records", fuzz_records);
+}
+
+#[test]
+fn http2_frames_corpus_passes() {
+    replay("http2_frames", fuzz_http2_frames);
+}
+
+#[test]
+fn http2_connection_corpus_passes() {
+    replay("http2_connection", fuzz_http2_connection);
+}
+
+#[test]
+fn seeded_http2_steps_pass() {
+    for seed in 0..2_000 {
+        let mut prng = tidegate_base::Prng::new(seed);
+        let steps: Vec<u8> = (0..200).map(|_| prng.next_u64() as u8).collect();
+        let outcome = std::panic::catch_unwind(|| fuzz_http2_connection(&steps));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+}
+
+/// Frames of all types with random flags, streams and payloads: more of them reach the states of a connection
+/// than random bytes do.
+#[test]
+fn seeded_http2_frames_pass() {
+    for seed in 0..2_000 {
+        let mut prng = tidegate_base::Prng::new(seed);
+        let mut data = vec![2 | prng.next_u64() as u8 & 1];
+        for _ in 0..20 {
+            let payload: Vec<u8> = match prng.below(4) {
+                0 => b"\x82\x86\x84\x41\x01a".to_vec(),
+                1 => b"\x88".to_vec(),
+                2 => vec![0; [4, 5, 6, 8][prng.below(4) as usize]],
+                _ => (0..prng.below(20)).map(|_| prng.next_u64() as u8).collect(),
+            };
+            data.extend_from_slice(&[0, 0, payload.len() as u8, prng.below(12) as u8]);
+            data.push(prng.next_u64() as u8 & [0xff, 5, 4, 1][prng.below(4) as usize]);
+            data.extend_from_slice(&[0, 0, 0, prng.below(8) as u8]);
+            data.extend_from_slice(&payload);
+        }
+        let outcome = std::panic::catch_unwind(|| fuzz_http2_frames(&data));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
 }
 
 #[test]

@@ -5,10 +5,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate_wire::fuzz::{fuzz_chunked, fuzz_request, fuzz_response};
 use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, FieldStorage, HeadDecoder, HeadLimits, Method, RequestKind,
-    ResponseLimits, ResponseStorage, encode_chunk_head, encode_chunk_tail, encode_field,
-    encode_field_u64, encode_last_chunk, encode_request_line, encode_status_line,
+    BodyDecoder, HeadDecoder, HeadLimits, ResponseLimits, encode_chunk_head, encode_chunk_tail,
+    encode_field, encode_field_u64, encode_last_chunk, encode_request_line, encode_status_line,
 };
+use tidegate_wire::message::{BodyLength, FieldStorage, Method, RequestKind, ResponseStorage};
 
 /// Pieces of heads, valid or misplaced.
 const HEAD_PIECES: &[&str] = &[
@@ -207,7 +207,7 @@ proptest! {
         encode_last_chunk(&mut bytes, trailers.as_bytes());
         let body_end = bytes.len();
         bytes.extend_from_slice(b"GET /");
-        let mut decoder = BodyDecoder::new(BodyLength::Chunked);
+        let mut decoder = BodyDecoder::new(BodyLength::Streamed);
         let mut data = Vec::new();
         let mut at = 0;
         let mut cuts = cuts.iter().cycle();

@@ -4,14 +4,15 @@
 //! method, path with query, host, length, `keep` or `close`, and optionally `expect` and `upgrade`.
 
 use tidegate_base::limits::{EMPTY_LINES_MAX, HOST_BYTES_MAX};
-use tidegate_wire::http1::{BodyLength, FieldStorage, HeadDecoder, HeadLimits, RequestHead};
+use tidegate_wire::http1::{HeadDecoder, HeadLimits};
+use tidegate_wire::message::{BodyLength, FieldStorage, RequestHead};
 
 fn summary(head: &RequestHead<'_>) -> String {
     let query = head.query.map_or(String::new(), |query| format!("?{query}"));
     let length = match head.length {
         BodyLength::None => "none".to_owned(),
         BodyLength::Length(bytes) => bytes.to_string(),
-        BodyLength::Chunked => "chunked".to_owned(),
+        BodyLength::Streamed => "chunked".to_owned(),
         BodyLength::UntilClose => "until-close".to_owned(),
     };
     let mut text = format!(
@@ -532,7 +533,7 @@ fn pipelined_heads_are_decoded_one_by_one() {
 
 #[test]
 fn fields_are_found_by_id_by_name_and_by_nomination() {
-    use tidegate_wire::http1::FieldName;
+    use tidegate_wire::message::FieldName;
     let input =
         b"GET / HTTP/1.1\r\nHost: h\r\nX-One: 1\r\nx-one: 2\r\nConnection: X-One , close\r\n\
         connection: te\r\nTE: trailers\r\n\r\n";

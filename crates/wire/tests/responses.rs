@@ -3,9 +3,8 @@
 //! A verdict is the name of the fault, "more" for an incomplete head, or for an accepted head its
 //! status, length, `keep` or `close`, and optionally `upgrade`.
 
-use tidegate_wire::http1::{
-    BodyLength, HeadDecoder, RequestKind, ResponseHead, ResponseLimits, ResponseStorage,
-};
+use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
+use tidegate_wire::message::{BodyLength, RequestKind, ResponseHead, ResponseStorage};
 
 const GET: RequestKind = RequestKind { is_head: false, is_connect: false, upgrade_asked: false };
 const HEAD: RequestKind = RequestKind { is_head: true, ..GET };
@@ -16,7 +15,7 @@ fn summary(head: &ResponseHead<'_>) -> String {
     let length = match head.length {
         BodyLength::None => "none".to_owned(),
         BodyLength::Length(bytes) => bytes.to_string(),
-        BodyLength::Chunked => "chunked".to_owned(),
+        BodyLength::Streamed => "chunked".to_owned(),
         BodyLength::UntilClose => "until-close".to_owned(),
     };
     let keep = if head.persistent { "keep" } else { "close" };

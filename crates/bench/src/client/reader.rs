@@ -3,9 +3,8 @@
 //! Never: accepts a head whose exact bytes the strict decoder has not accepted.
 //! Limits: `ResponseLimits`. Invariant: decoding and comparing give the same result for the same bytes.
 
-use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, Fault, HeadDecoder, RequestKind, ResponseLimits, ResponseStorage,
-};
+use tidegate_wire::http1::{BodyDecoder, HeadDecoder, ResponseLimits};
+use tidegate_wire::message::{BodyLength, Fault, RequestKind, ResponseStorage};
 
 /// A complete response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,7 +235,7 @@ impl Template {
             BodyLength::None => 0,
             BodyLength::Length(length) => length,
             // The template requires a known body length.
-            BodyLength::Chunked | BodyLength::UntilClose => return,
+            BodyLength::Streamed | BodyLength::UntilClose => return,
         };
         self.head.extend_from_slice(head);
         self.answer = Answer {

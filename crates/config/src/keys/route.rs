@@ -4,6 +4,7 @@
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
+use super::websocket::WEBSOCKET;
 use super::{Section, Shape, key};
 
 const FIELD_TEST: Shape = OneOf(&[Boolean, Text("the whole value"), Table(&FIELD)]);
@@ -13,7 +14,7 @@ const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 pub static ROUTE: Section = Section {
     path: "[[route]]",
     about: "Selects requests and states what happens to them. A route has exactly one of the actions \
-             `respond`, `redirect`, `synthetic` and `proxy`.",
+             `respond`, `redirect`, `synthetic`, `echo` and `proxy`.",
     keys: &[
         key(
             "listener",
@@ -91,6 +92,21 @@ pub static ROUTE: Section = Section {
             "",
         ),
         key(
+            "echo",
+            True,
+            Absent,
+            "Accepts WebSocket connections and sends each message back, for tests of clients and networks. Other \
+             requests get a 426 response.",
+            "",
+        ),
+        key(
+            "websocket",
+            Table(&WEBSOCKET),
+            Absent,
+            "Settings of this route's WebSocket connections that differ from [websocket]. Only for `echo`.",
+            "",
+        ),
+        key(
             "proxy",
             OneOf(&[Text("the name of a [pool.NAME]"), Table(&PROXY)]),
             Absent,
@@ -99,10 +115,9 @@ pub static ROUTE: Section = Section {
         ),
     ],
     later: &[
-        ("files", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
-        ("echo", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
-        ("push", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic` or `proxy`"),
+        ("files", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
+        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
+        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
     ],
 };
 

@@ -2,20 +2,23 @@
 //!
 //! - `respond.rs`, `redirect.rs`: complete responses, sent at once
 //! - `synthetic.rs`: responses generated in pieces
+//! - `echo.rs`: WebSocket messages sent back; `websocket.rs`: what every action over WebSocket needs
 //! - `proxy/`: responses of a server
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and hands a running
 //! action what happens to its requester. To add an action that lasts, add a variant to [`Running`]; the
 //! compiler then names each decision that the action has to make.
 //!
-//! In: requests, pieces of their bodies, events of requesters. Out: calls of actions.
+//! In: requests, pieces of their bodies, bytes of switched connections, events of requesters. Out: calls of actions.
 //! Never: asks which protocol the client speaks; encodes anything.
 
+mod echo;
 pub(crate) mod intake;
 pub(crate) mod proxy;
 mod redirect;
 mod respond;
 pub(crate) mod synthetic;
+pub(crate) mod websocket;
 
 use std::rc::Rc;
 
@@ -25,11 +28,13 @@ use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::router::{self, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_reactor::{Peer, Reactor};
-use tidegate_wire::http1::{BodyLength, Method, RequestHead};
+use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::intake::Intake;
 use crate::action::proxy::exchange::Exchange;
+use crate::action::proxy::tunnel::Side;
 use crate::action::synthetic::SyntheticResponse;
+use crate::action::websocket::WebSocket;
 use crate::connection::Downstream;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
@@ -44,6 +49,20 @@ pub(crate) enum Running {
     Proxy(Id<Exchange>),
     /// A synthetic response.
     Synthetic(Id<SyntheticResponse>),
+    /// A WebSocket connection that an action serves.
+    WebSocket(Id<WebSocket>),
+}
+
+impl Running {
+    /// Whether the action takes what the client sends while the client does not read: a client may read the response
+    /// only after it has sent the whole request, and the two directions of a tunnel are independent. Such an action
+    /// pauses the client by itself.
+    pub(crate) const fn is_duplex(self) -> bool {
+        match self {
+            Self::None | Self::Synthetic(_) | Self::WebSocket(_) => false,
+            Self::Proxy(_) => true,
+        }
+    }
 }
 
 /// What a request gets.
@@ -84,6 +103,7 @@ impl Worker {
                 Action::Respond(_) => self.respond(reactor, to, route),
                 Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
                 Action::Synthetic => self.begin_synthetic(reactor, to, head),
+                Action::Echo => self.begin_websocket(reactor, to, head, route),
                 Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy),
             },
         }
@@ -92,7 +112,7 @@ impl Worker {
     /// How many bytes of the framed request body the action takes now.
     pub(crate) fn body_room<R: Reactor>(&mut self, reactor: &mut R, running: Running) -> usize {
         match running {
-            Running::None => 0,
+            Running::None | Running::WebSocket(_) => 0,
             Running::Proxy(id) => self.exchange_body_room(reactor, id),
             Running::Synthetic(_) => usize::MAX,
         }
@@ -107,7 +127,7 @@ impl Worker {
         end: Option<&[u8]>,
     ) {
         match running {
-            Running::None => {}
+            Running::None | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.forward_body(reactor, id, data, end),
             Running::Synthetic(id) => self.feed_synthetic(reactor, id, data, end.is_some()),
         }
@@ -121,9 +141,13 @@ impl Worker {
         framed_bytes: usize,
         data_bytes: usize,
     ) -> bool {
-        let Some(down) = self.conns.downstream(to.sock) else { return true };
+        let Some(down) = self.conns.downstream(to.sock) else {
+            self.note_absent(to.sock);
+            return true;
+        };
         let limits = &self.snapshot.listener(down.listener).limits;
         let (rate_min, most) = (limits.body_rate_min, limits.body_bytes_max);
+        // An action that has ended takes no body.
         let Some(intake) = self.intake(running) else { return true };
         intake.note(framed_bytes, data_bytes, rate_min);
         most.is_none_or(|most| intake.bytes <= most)
@@ -132,7 +156,7 @@ impl Worker {
     /// The progress of the request body.
     pub(crate) fn intake(&mut self, running: Running) -> Option<&mut Intake> {
         match running {
-            Running::None => None,
+            Running::None | Running::WebSocket(_) => None,
             Running::Proxy(id) => self.exchanges.get_mut(id).map(|exchange| &mut exchange.intake),
             Running::Synthetic(id) => {
                 self.synthetics.get_mut(id).map(|response| &mut response.intake)
@@ -144,7 +168,7 @@ impl Worker {
     /// `timeouts.body`. Otherwise the action has a deadline of its own (`set_action_deadline`).
     pub(crate) fn expects_body(&self, running: Running) -> bool {
         match running {
-            Running::None => false,
+            Running::None | Running::WebSocket(_) => false,
             Running::Proxy(id) => self.exchange_expects_body(id),
             Running::Synthetic(id) => self.synthetic_expects_body(id),
         }
@@ -153,7 +177,7 @@ impl Worker {
     /// Whether the action cannot complete its response without the whole request body.
     pub(crate) fn needs_whole_body(&self, running: Running) -> bool {
         match running {
-            Running::None => false,
+            Running::None | Running::WebSocket(_) => false,
             Running::Proxy(_) => true,
             Running::Synthetic(id) => self.synthetic_expects_body(id),
         }
@@ -162,7 +186,7 @@ impl Worker {
     /// Whether bytes of the request body that the action has taken still wait to be processed.
     pub(crate) fn is_body_stuck<R: Reactor>(&self, reactor: &R, running: Running) -> bool {
         match running {
-            Running::None | Running::Synthetic(_) => false,
+            Running::None | Running::Synthetic(_) | Running::WebSocket(_) => false,
             Running::Proxy(id) => self.is_exchange_body_stuck(reactor, id),
         }
     }
@@ -173,6 +197,7 @@ impl Worker {
             Running::None => {}
             Running::Proxy(id) => self.exchange_due(reactor, id),
             Running::Synthetic(id) => self.pump(reactor, id),
+            Running::WebSocket(id) => self.websocket_due(reactor, id),
         }
     }
 
@@ -182,6 +207,7 @@ impl Worker {
             Running::None => {}
             Running::Proxy(id) => self.resume_server(reactor, id),
             Running::Synthetic(id) => self.pump(reactor, id),
+            Running::WebSocket(id) => self.arm_websocket(reactor, id),
         }
     }
 
@@ -189,7 +215,7 @@ impl Worker {
     /// response.
     pub(crate) fn client_half_closed<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Synthetic(_) => {}
+            Running::None | Running::Synthetic(_) | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.leave_queue(reactor, id),
         }
     }
@@ -197,7 +223,7 @@ impl Worker {
     /// The requester is leaving, and `cancel` follows.
     pub(crate) fn note_departure(&mut self, running: Running) {
         match running {
-            Running::None | Running::Synthetic(_) => {}
+            Running::None | Running::Synthetic(_) | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.note_queue_departure(id),
         }
     }
@@ -210,6 +236,57 @@ impl Worker {
             Running::Synthetic(id) => {
                 self.synthetics.remove(id);
             }
+            Running::WebSocket(id) => self.forget_websocket(id),
+        }
+    }
+
+    /// Continues the actions that had used up their share of the turn.
+    pub(crate) fn continue_yielded<R: Reactor>(&mut self, reactor: &mut R) {
+        for running in core::mem::take(&mut self.yielded) {
+            match running {
+                Running::None | Running::Proxy(_) => {}
+                // The client may have left since.
+                Running::Synthetic(id) if self.synthetics.find(id).is_none() => {}
+                Running::Synthetic(id) => self.pump(reactor, id),
+                Running::WebSocket(id) => self.continue_websocket(id),
+            }
+        }
+        self.settle(reactor);
+    }
+}
+
+/// A switched connection: its bytes belong to the action (`switch_client`).
+impl Worker {
+    /// Hands over bytes of the client, which the action may change in place. Returns how many it has taken. It takes
+    /// the others once it calls `resume_request`, or after the output of the client has drained.
+    pub(crate) fn take_switched_bytes<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        running: Running,
+        bytes: &mut [u8],
+    ) -> usize {
+        match running {
+            Running::None | Running::Synthetic(_) => bytes.len(),
+            Running::Proxy(id) => self.tunnel_received(reactor, id, Side::Client, bytes),
+            Running::WebSocket(id) => self.websocket_received(reactor, id, bytes),
+        }
+    }
+
+    /// The client has ended its direction of the connection.
+    pub(crate) fn switched_finished<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
+        match running {
+            Running::None | Running::Synthetic(_) => {}
+            Running::Proxy(id) => self.tunnel_finished(reactor, id, Side::Client),
+            Running::WebSocket(id) => self.websocket_finished(reactor, id),
+        }
+    }
+
+    /// The process stops. A connection that is still open at the end of the grace period is reset.
+    pub(crate) fn stop_switched<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
+        match running {
+            // The protocol in a tunnel is unknown.
+            Running::None | Running::Synthetic(_) | Running::Proxy(_) => {}
+            Running::WebSocket(id) => self.stop_websocket(reactor, id),
         }
     }
 }

@@ -4,7 +4,7 @@
 use tidegate_config::model::{HttpsRedirect, Redirect};
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::Reactor;
-use tidegate_wire::http1::RequestHead;
+use tidegate_wire::message::RequestHead;
 
 use crate::answer::Answer;
 use crate::requester::Requester;

@@ -8,7 +8,7 @@
 use tidegate_base::{Id, Moment};
 use tidegate_gate::synthetic::{self, Synthetic};
 use tidegate_reactor::Reactor;
-use tidegate_wire::http1::{BodyLength, Method, RequestHead};
+use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::Running;
 use crate::action::intake::Intake;
@@ -161,14 +161,6 @@ impl Worker {
         }
     }
 
-    /// Continues the responses that had used up their share of the turn.
-    pub(crate) fn continue_yielded<R: Reactor>(&mut self, reactor: &mut R) {
-        for id in core::mem::take(&mut self.yielded) {
-            self.pump(reactor, id);
-        }
-        self.settle(reactor);
-    }
-
     /// Sends pieces of the body until it is complete, the client is too slow, or the share of the turn is
     /// used up.
     fn send_pieces<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
@@ -192,7 +184,7 @@ impl Worker {
             }
             share = share.saturating_sub(piece.len() + PIECE_COST_BYTES);
             if !is_last && share == 0 {
-                self.yielded.push(id);
+                self.yielded.push(Running::Synthetic(id));
                 break;
             }
         }
@@ -201,6 +193,11 @@ impl Worker {
 }
 
 impl SyntheticResponse {
+    /// The maker of the request.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
     fn is_whole(&self) -> bool {
         !self.has_body || self.sent >= self.order.size
     }

@@ -4,15 +4,14 @@
 //! Invariant: a response is answered whole (`answer`), or begun, ended and released, or cut; one of these for
 //! each request whose connection lasts.
 
-use tidegate_base::{Id, Moment};
+use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
-use tidegate_wire::http1::ResponseHead;
+use tidegate_wire::message::ResponseHead;
 
 use crate::action::Running;
-use crate::action::proxy::exchange::Exchange;
-use crate::answer::{Answer, Head};
+use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::output::{is_blocked, look_span};
 use crate::carrier::{Progress, Rest};
@@ -58,7 +57,9 @@ impl Worker {
 
     /// Removes a client connection and cancels everything in progress for it. The caller closes the socket.
     pub(crate) fn drop_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(mut down) = self.conns.remove_downstream(sock) else { return };
+        let Some(mut down) = self.conns.remove_downstream(sock) else {
+            return self.note_absent(sock);
+        };
         self.accounts.counters.downstream_now.sub(1);
         self.release_kept(reactor, &mut down);
         match down.carrier {
@@ -70,11 +71,15 @@ impl Worker {
         }
     }
 
-    /// Closes all idle connections. Part of a stop.
+    /// Closes all idle connections, and asks the actions of switched ones to end them. Part of a stop.
     pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
+        // Closing one connection may close another.
         for sock in self.conns.downstream_ids() {
-            if self.conns.downstream(sock).is_some_and(|down| down.has_nothing_under_way()) {
+            let Some(down) = self.conns.downstream(sock) else { continue };
+            if down.has_nothing_under_way() {
                 self.close_client(reactor, sock);
+            } else if let Some(running) = down.switched_to() {
+                self.stop_switched(reactor, running);
             }
         }
         for sock in self.conns.upstream_ids() {
@@ -172,7 +177,7 @@ impl Worker {
         self.cut_http1_response(reactor, to.sock);
     }
 
-    /// How far the response to the requester has progressed; `Ended` if the requester is gone.
+    /// How far the response to the requester has progressed.
     pub(crate) fn progress(&mut self, to: Requester) -> Progress {
         self.http1_progress(to.sock)
     }
@@ -194,7 +199,9 @@ impl Worker {
 
     /// Suspends a response until the client's output has drained; then the action's `client_drained` is called.
     pub(crate) fn hold_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let Some(down) = self.conns.downstream(to.sock) else { return };
+        let Some(down) = self.conns.downstream(to.sock) else {
+            return self.note_bug(reactor, to.sock);
+        };
         down.http1().blocked = true;
         let timeout = self.snapshot.listener(down.listener).timeouts.body;
         reactor.set_deadline(to.sock, reactor.now().after(look_span(timeout)));
@@ -202,13 +209,20 @@ impl Worker {
 
     /// Whether the response is suspended.
     pub(crate) fn is_client_held(&mut self, to: Requester) -> bool {
-        self.conns.downstream(to.sock).is_some_and(|down| down.http1().blocked)
+        let Some(down) = self.conns.downstream(to.sock) else {
+            self.note_absent(to.sock);
+            return false;
+        };
+        down.http1().blocked
     }
 
     /// Whether the client has ended its direction of the connection.
     pub(crate) fn has_client_finished<R: Reactor>(&mut self, reactor: &R, to: Requester) -> bool {
-        let finished = self.conns.downstream(to.sock).is_some_and(|down| down.http1().finished);
-        finished || reactor.has_hung_up(to.sock)
+        let Some(down) = self.conns.downstream(to.sock) else {
+            self.note_absent(to.sock);
+            return true;
+        };
+        down.http1().finished || reactor.has_hung_up(to.sock)
     }
 
     /// Sets when `action_due` is called, for an action that does not wait for the request body.
@@ -230,20 +244,69 @@ impl Worker {
     pub(crate) fn abandon_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         self.close_client(reactor, to.sock);
     }
+}
 
-    /// Relays 101 (Switching Protocols). From then on `tunnel.rs` relays the bytes of the connection.
+/// Switched connections: after 101 (Switching Protocols) the bytes of both directions belong to the action.
+impl Worker {
+    /// Sends the response after which the connection belongs to the action `running`. From then on the action gets
+    /// the client's bytes (`take_switched_bytes`).
     pub(crate) fn switch_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
-        head: &ResponseHead<'_>,
-        exchange: Id<Exchange>,
+        switch: &Switch<'_>,
+        running: Running,
     ) {
-        self.begin_http1_tunnel(reactor, to.sock, head, exchange);
+        self.switch_http1(reactor, to.sock, switch, running);
     }
 
-    /// The tunnel of the requester has ended. The caller closes its connection.
-    pub(crate) fn end_client_tunnel(&mut self, to: Requester) {
-        self.end_http1_tunnel(to.sock);
+    /// Sends bytes. The action pauses its source while `is_client_blocked`.
+    pub(crate) fn send_switched<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        bytes: &[u8],
+    ) {
+        reactor.send(to.sock, bytes);
+    }
+
+    /// Sends the bytes that `encode` appends, without a copy if the protocol allows that.
+    pub(crate) fn encode_switched<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if let Some(out) = reactor.output(to.sock) {
+            encode(out);
+        }
+    }
+
+    /// Pauses or resumes receiving, for an action that is duplex.
+    pub(crate) fn pause_switched<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        is_paused: bool,
+    ) {
+        reactor.set_receiving(to.sock, !is_paused);
+    }
+
+    /// Ends the direction towards the client.
+    pub(crate) fn finish_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        reactor.finish(to.sock);
+    }
+
+    /// The action has ended: closes its connection after everything that was sent.
+    pub(crate) fn end_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.detach_http1(to.sock);
+        self.close_client(reactor, to.sock);
+    }
+
+    /// The action has failed: resets its connection.
+    pub(crate) fn abort_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.detach_http1(to.sock);
+        self.drop_client(reactor, to.sock);
+        reactor.abort(to.sock);
     }
 }

@@ -41,6 +41,6 @@ pub(crate) enum Progress {
     /// The final head has been sent. An error can no longer be reported by a status; the response is cut off
     /// instead.
     Begun,
-    /// The response is complete, or its requester is gone.
+    /// The response is complete.
     Ended,
 }

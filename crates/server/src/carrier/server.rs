@@ -163,15 +163,14 @@ impl Worker {
 
     /// Removes an upstream connection. The caller closes the socket.
     pub(crate) fn drop_upstream(&mut self, sock: SockId) {
-        if let Some(up) = self.conns.remove_upstream(sock) {
-            self.accounts.counters.upstream_now.sub(1);
-            self.attached -= usize::from(!up.exchange.is_none());
-            if !up.owner.is_none() {
-                self.pools[usize::from(up.pool)].kept[usize::from(up.server)] -= 1;
-            }
-            match up.carrier {
-                ServerCarrier::Http1(mut http1) => http1.input.release(&mut self.buffers),
-            }
+        let Some(up) = self.conns.remove_upstream(sock) else { return self.note_absent(sock) };
+        self.accounts.counters.upstream_now.sub(1);
+        self.attached -= usize::from(!up.exchange.is_none());
+        if !up.owner.is_none() {
+            self.pools[usize::from(up.pool)].kept[usize::from(up.server)] -= 1;
+        }
+        match up.carrier {
+            ServerCarrier::Http1(mut http1) => http1.input.release(&mut self.buffers),
         }
     }
 
@@ -193,7 +192,7 @@ impl Worker {
 
     /// Resets an upstream connection. Removes it from where it is kept if it is idle.
     pub(crate) fn discard_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(up) = self.conns.upstream(sock) else { return };
+        let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         if up.exchange.is_none() {
             let now = reactor.now();
             self.take_from_idle(sock, now);
@@ -205,9 +204,13 @@ impl Worker {
     /// Removes an idle connection from the pool's idle list or from its owner. Returns how long it was in the
     /// list.
     pub(crate) fn take_from_idle(&mut self, sock: SockId, now: Moment) -> Option<Span> {
-        let up = self.conns.upstream(sock)?;
+        let Some(up) = self.conns.upstream(sock) else {
+            self.note_absent(sock);
+            return None;
+        };
         let (pool, server, owner) = (up.pool, up.server, up.owner);
         if owner.is_none() {
+            // `take_idle` has taken it from the list already if it is not open.
             return self.pools[usize::from(pool)].idle.remove(usize::from(server), sock, now);
         }
         self.forget_kept(owner);

@@ -73,6 +73,9 @@ impl<K: Kernel> Harness<Loop<K>> {
             None => self.worker.turn(&mut self.reactor, Span::ZERO),
             Some(layer) => layer.turn(&mut self.reactor, &mut self.worker, Span::ZERO),
         }
+        if cfg!(debug_assertions) {
+            self.worker.check_invariants(&self.reactor);
+        }
     }
 
     pub fn stop(&mut self, grace: Span) {

@@ -57,6 +57,7 @@ scenes! {
     early_response_does_not_cut_the_request
     early_response_of_a_server_that_closes_keeps_the_client
     early_response_streams_beside_the_request_body
+    echo_sends_messages_back
     expect_continue_is_answered_by_the_server
     expect_continue_with_a_local_response_closes
     final_response_instead_of_100_continue_closes_both_sides
@@ -79,8 +80,8 @@ scenes! {
     no_reachable_server_is_502
     oversized_body_is_413
     pipelined_requests_keep_their_order
-    post_on_a_lost_reused_connection_is_502
     post_does_not_use_an_unproven_connection
+    post_on_a_lost_reused_connection_is_502
     post_on_a_reset_fresh_connection_is_502
     post_uses_the_connection_that_is_authenticated_for_its_client
     queue_timeout_is_503
@@ -90,13 +91,16 @@ scenes! {
     refused_head_requests_have_no_content
     request_trailers_are_dropped
     requests_per_connection_are_limited
+    requests_without_a_websocket_are_refused
     response_body_timeout_cuts_the_response
     response_timeout_is_504
     responses_without_a_body
+    silent_websockets_are_closed
     sloppy_requests_are_accepted
     sloppy_responses_are_forwarded_in_canonical_form
     smuggled_request_reaches_no_server
     stop_answers_requests_in_flight
+    stop_closes_websockets_with_1001
     stop_resets_exchanges_after_the_grace_period
     strict_pool_rejects_sloppy_responses
     synthetic_response_sends_100_if_it_needs_the_body
@@ -107,6 +111,7 @@ scenes! {
     unsolicited_bytes_close_the_connection
     upgrade_opens_a_tunnel_both_ways
     user_agent_selects_a_route
+    websocket_faults_close_with_their_code
 }
 
 #[test]

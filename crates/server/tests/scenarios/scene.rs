@@ -29,7 +29,7 @@ pub struct Script {
 /// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// `send "..."`
+    /// `send "..."`, or `send frame KIND "..."`: a masked WebSocket frame.
     Send(Vec<u8>),
     /// `send bytes N`: N bytes of a body whose every byte is known in advance.
     SendBytes(u64),
@@ -49,7 +49,8 @@ pub enum Step {
     ExpectTrailer(String, String),
     /// `expect no trailer NAME`: the last body did not have this trailer field.
     ExpectNoTrailer(String),
-    /// `expect raw "..."`: the next bytes are exactly these, without being parsed.
+    /// `expect raw "..."`: the next bytes are exactly these, without being parsed. `expect frame KIND "..."`: this
+    /// unmasked WebSocket frame.
     ExpectRaw(Vec<u8>),
     /// `expect cut`: the connection ends before the body is complete.
     ExpectCut,
@@ -123,6 +124,8 @@ fn parse_step(line: &str) -> Result<Step, String> {
         String::from_utf8(bytes).map_err(|_| "this value must be UTF-8".to_owned())
     };
     Ok(match (&words[..], quoted) {
+        (["send", "frame", kind @ ..], payload) => Step::Send(frame(kind, payload, true)?),
+        (["expect", "frame", kind @ ..], payload) => Step::ExpectRaw(frame(kind, payload, false)?),
         (["send"], Some(bytes)) => Step::Send(bytes),
         (["send", "bytes", count], None) => Step::SendBytes(number(count)?),
         (["expect", "status", code], None) => Step::ExpectStatus(number(code)? as u16),
@@ -153,6 +156,49 @@ fn parse_step(line: &str) -> Result<Step, String> {
     })
 }
 
+/// A WebSocket frame, of a client if it is masked: `text`, `binary`, `continuation`, `ping`, `pong` or `close CODE`, then
+/// `more` if the message continues, `unmasked`, or `split` for all but the payload's last byte.
+fn frame(kind: &[&str], payload: Option<Vec<u8>>, is_client: bool) -> Result<Vec<u8>, String> {
+    let mut payload = payload.unwrap_or_default();
+    let (opcode, mut flags) = match kind {
+        ["continuation", flags @ ..] => (0, flags),
+        ["text", flags @ ..] => (1, flags),
+        ["binary", flags @ ..] => (2, flags),
+        ["close", code, flags @ ..] => {
+            let code: u16 = code.parse().map_err(|_| format!("{code:?} is not a close code"))?;
+            payload.splice(0..0, code.to_be_bytes());
+            (8, flags)
+        }
+        ["ping", flags @ ..] => (9, flags),
+        ["pong", flags @ ..] => (10, flags),
+        _ => return Err(format!("{kind:?} is not a frame")),
+    };
+    let (mut is_final, mut key, mut left_out) = (true, is_client.then_some([0x37, 0xfa, 0, 9]), 0);
+    while let [flag, rest @ ..] = flags {
+        match *flag {
+            "more" => is_final = false,
+            "unmasked" => key = None,
+            "split" => left_out = 1,
+            _ => return Err(format!("{flag:?} is not a flag of a frame")),
+        }
+        flags = rest;
+    }
+    let mut bytes = vec![opcode | if is_final { 0x80 } else { 0 }];
+    let mask = if key.is_some() { 0x80 } else { 0 };
+    match payload.len() {
+        short @ 0..=125 => bytes.push(short as u8 | mask),
+        long => {
+            bytes.push(126 | mask);
+            bytes.extend((long as u16).to_be_bytes());
+        }
+    }
+    bytes.extend(key.iter().flatten());
+    let key = key.unwrap_or_default();
+    bytes.extend(payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
+    bytes.truncate(bytes.len() - left_out);
+    Ok(bytes)
+}
+
 /// The bytes of a quoted string, with its escapes resolved.
 fn unquote(text: &str) -> Result<Vec<u8>, String> {
     let bad = || format!("{text}: no closing quote, or an unknown escape");
@@ -169,6 +215,8 @@ fn unquote(text: &str) -> Result<Vec<u8>, String> {
             Some('n') => b'\n',
             Some('t') => b'\t',
             Some('0') => 0,
+            // A byte that is not valid in UTF-8.
+            Some('f') => 0xff,
             Some(c @ ('"' | '\\')) => c as u8,
             _ => return Err(bad()),
         });

@@ -188,6 +188,11 @@ fn wrong_response_length_is_caught() {
 }
 
 #[test]
+fn bug_of_a_worker_is_caught() {
+    assert_eq!(caught(Lie::Bug, "workers have counted 1 bugs"), 30);
+}
+
+#[test]
 fn wrong_client_identity_is_caught() {
     assert!(caught(Lie::Name, "carried a request of") > 2);
 }

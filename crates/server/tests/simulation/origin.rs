@@ -72,6 +72,8 @@ pub enum Lie {
     Id,
     /// Swaps source and destination of the PROXY header that it receives.
     Name,
+    /// None; the worker counts a bug.
+    Bug,
     /// Never sends a response, and the timeout of the pool is too long to end the request.
     Silence,
 }

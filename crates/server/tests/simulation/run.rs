@@ -51,6 +51,9 @@ struct Run {
 pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Oracle, String> {
     let plan = Plan::new(seed);
     let mut run = Run::new(seed, plan, traces, lie)?;
+    if lie == Some(Lie::Bug) {
+        run.harnesses[0].accounts.counters.bugs.add(1);
+    }
     let outcome = run.run_to_end();
     let mut oracle = core::mem::take(&mut run.oracle);
     oracle.trace_hash = run.net.trace_hash();
@@ -143,6 +146,7 @@ impl Run {
         while !self.is_over() {
             let mut moved = self.step_actors();
             self.turn_workers();
+            self.check_bugs()?;
             self.check_limits()?;
             moved |= self.step_actors();
             if let Some(violation) = self.oracle.violations.first() {
@@ -233,6 +237,12 @@ impl Run {
             return Err(format!("a worker did not stop in time: {left:?}"));
         }
         Ok(())
+    }
+
+    /// No worker may count a bug.
+    fn check_bugs(&self) -> Result<(), String> {
+        let bugs: u64 = self.harnesses.iter().map(|h| h.accounts.counters.bugs.load()).sum();
+        if bugs == 0 { Ok(()) } else { Err(format!("workers have counted {bugs} bugs")) }
     }
 
     /// No server may have more requests in progress, or more permits, than its limit, in all workers together.

@@ -165,7 +165,7 @@ impl Script {
 }
 
 /// A Python with the packages that `scripts/install-peers.sh` installs from PyPI.
-fn python_with_packages() -> Command {
+pub fn python_with_packages() -> Command {
     let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers/python/bin/python");
     assert!(
         std::path::Path::new(python).exists(),

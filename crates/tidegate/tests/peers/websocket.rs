@@ -1,8 +1,10 @@
-//! WebSocket through the proxy, with the `websockets` library of Python at both ends.
+//! WebSocket through the proxy and with the action `echo`, with two client libraries of Python.
 //! In: an Upgrade. Out: every message, ping and close arrives at the other end.
 
+use std::path::Path;
+
 use crate::gate::Gate;
-use crate::origins::{Script, python};
+use crate::origins::{Script, python, python_with_packages};
 use crate::process::{Folder, run_well};
 use crate::requests::curl;
 
@@ -24,4 +26,54 @@ fn plain_request_to_a_websocket_server_gets_426() {
     let gate = Gate::in_front_of(&folder, &server.address);
     let arguments = ["-o", "/dev/null", "-w", "%{http_code}"];
     assert_eq!(run_well(curl().args(arguments).arg(gate.url("/chat"))), "426");
+}
+
+/// A file that serves `echo` with this setting of `compression`.
+fn echo(compression: &str) -> String {
+    format!(
+        "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\npath = \"/echo\"\necho = true\n\
+         [websocket]\nmessage-max = \"8MiB\"\nsubprotocols = [\"chat\"]\ncompression = \"{compression}\"\n"
+    )
+}
+
+#[test]
+fn python_websockets_talks_to_the_echo() {
+    for compression in ["off", "shared", "dedicated"] {
+        let folder = Folder::new("echo");
+        let gate = Gate::start(&folder, &echo(compression));
+        let client = folder.file("client.py", include_str!("websocket_client.py"));
+        let url = format!("ws://{}/echo", gate.address());
+        let printed = run_well(python().env_remove("http_proxy").args([&client, &url]));
+        assert_eq!(printed, "echo\nburst\nping\nclose\nfifty\n", "{compression}");
+    }
+}
+
+/// Another library: fragments, each close code, subprotocols, a stop of the server.
+#[test]
+fn websocket_client_talks_to_the_echo() {
+    let folder = Folder::new("echo-frames");
+    let gate = Gate::start(&folder, &echo("off"));
+    let client = folder.file("client.py", include_str!("echo_client.py"));
+    let (url, pid) = (format!("ws://{}/echo", gate.address()), gate.pid().to_string());
+    let mut command = python_with_packages();
+    let printed = run_well(command.env_remove("http_proxy").args([&client, &url, &pid]));
+    assert_eq!(printed, "subprotocol\nfragments\nfaults\norigin\nstop\n");
+    let (status, messages) = gate.wait();
+    assert!(status.success(), "{messages}");
+}
+
+#[test]
+fn example_of_the_guide_echoes() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/websocket.md");
+    let text = std::fs::read_to_string(path).expect("the document exists");
+    let block = |kind: &str| {
+        let (_, rest) = text.split_once(&format!("```{kind}\n")).expect("the block exists");
+        rest.split("```").next().unwrap_or_default().to_owned()
+    };
+    let folder = Folder::new("echo-guide");
+    let config = block("toml").replace("127.0.0.1:8080", "127.0.0.1:0");
+    let gate = Gate::start(&folder, &config);
+    let script = block("python").replace("127.0.0.1:8080", &gate.address().to_string());
+    let script = folder.file("example.py", &script);
+    assert_eq!(run_well(python().env_remove("http_proxy").arg(&script)), "hello\n");
 }

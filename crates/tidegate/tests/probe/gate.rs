@@ -109,6 +109,7 @@ fn configuration(origin: SocketAddr) -> String {
          [[route]]\nlistener = \"proxy\"\nproxy = \"origin\"\n\
          [[route]]\nlistener = \"respond\"\nrespond = {{ body = \"{RESPOND_BODY}\" }}\n\
          [[route]]\nlistener = \"local\"\npath = \"/synthetic\"\nsynthetic = true\n\
+         [[route]]\nlistener = \"local\"\npath = \"/echo\"\necho = true\n\
          [[route]]\nlistener = \"local\"\npath = \"/to/*\"\n\
          redirect = \"https://{{host}}{{path}}{{query}}\"\n\
          [[route]]\nlistener = \"local\"\npath = \"/get\"\nmethod = \"GET\"\nrespond = {{ body = \"g\" }}\n\

@@ -5,10 +5,10 @@
 //! `CHUNK_EXTENSION_EXCESS_BYTES_MAX` and `TRAILER_BYTES_MAX` for each body.
 //! Invariant: until the body is done, each call consumes at least one byte of a non-empty input.
 
-use super::fault::{Fault, FaultKind};
-use super::framing::{BodyLength, LENGTH_MAX};
 use super::trailer::TrailerSection;
-use crate::field::{is_text, is_token_char};
+use crate::message::length::LENGTH_MAX;
+use crate::message::syntax::{is_text, is_token_char};
+use crate::message::{BodyLength, Fault, FaultKind};
 use tidegate_base::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSION_EXCESS_BYTES_MAX};
 
 /// The result of one call of [`BodyDecoder::decode`].
@@ -84,7 +84,7 @@ impl BodyDecoder {
         let (phase, remaining) = match length {
             BodyLength::None | BodyLength::Length(0) => (Phase::Done, 0),
             BodyLength::Length(bytes) => (Phase::Counted, bytes),
-            BodyLength::Chunked => (Phase::SizeStart, 0),
+            BodyLength::Streamed => (Phase::SizeStart, 0),
             BodyLength::UntilClose => (Phase::UntilClose, 0),
         };
         Self {

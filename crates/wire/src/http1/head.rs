@@ -6,14 +6,15 @@
 //! Invariant: only the scanner names a syntax fault. A head that the tokenizer does not accept goes to the
 //! scanner.
 
-use super::fault::{Fault, FaultKind};
-use super::field::{FieldStorage, FieldTable, ResponseStorage};
-use super::framing::RequestKind;
-use super::method::Version;
-use super::request::RequestHead;
-use super::response::ResponseHead;
+use super::request::judge_request;
+use super::response::judge_response;
 use super::scan::{
     RequestLine, Role, Rules, Scanner, StatusLine, is_status, start_of, without_line_end,
+};
+use crate::message::field::FieldTable;
+use crate::message::{
+    Fault, FaultKind, FieldStorage, RequestHead, RequestKind, ResponseHead, ResponseStorage,
+    Version,
 };
 use core::mem::MaybeUninit;
 use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
@@ -134,7 +135,7 @@ impl HeadDecoder {
         let Tokens { line, headers, length } = tokens;
         let fields = FieldTable::new(headers, ids);
         let version = Version::from_minor(line.minor);
-        let head = RequestHead::new(line.method, line.target, version, fields)?;
+        let head = judge_request(line.method, line.target, version, fields)?;
         self.scanner = Scanner::default();
         Ok(Some((head, length)))
     }
@@ -170,7 +171,7 @@ impl HeadDecoder {
         let Tokens { line, headers, length } = tokens;
         let fields = FieldTable::new(headers, ids);
         let version = Version::from_minor(line.minor);
-        let head = ResponseHead::new(version, &line, fields, request, rules.is_lenient)?;
+        let head = judge_response(version, &line, fields, request, rules.is_lenient)?;
         self.scanner = Scanner::default();
         Ok(Some((head, length)))
     }

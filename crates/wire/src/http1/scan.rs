@@ -4,8 +4,8 @@
 //! Limits: `Rules`; a head is rejected at the byte that exceeds a limit.
 //! Invariant: the tokenizer's fast path accepts a head exactly if the scanner accepts it.
 
-use super::fault::FaultKind;
-use crate::field::{is_text, is_token_char, trim_ows};
+use crate::message::FaultKind;
+use crate::message::syntax::{is_text, is_token, is_token_char, trim_ows};
 use core::str::from_utf8;
 use memchr::memrchr;
 use tidegate_base::limits::RESPONSE_FIELDS_MAX;
@@ -156,7 +156,7 @@ impl<'a> RequestLine<'a> {
         if method.is_empty() || target.is_empty() || version.is_empty() {
             return Err(FaultKind::RequestLineMalformed);
         }
-        if !method.iter().all(|&byte| is_token_char(byte)) {
+        if !is_token(method) {
             return Err(FaultKind::MethodInvalid);
         }
         if !target.iter().all(u8::is_ascii_graphic) {

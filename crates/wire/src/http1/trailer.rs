@@ -3,11 +3,10 @@
 //! Never: forwards a field that is allowed only in the header section (RFC 9110 section 6.5.1).
 //! Limits: `TRAILER_BYTES_MAX`, `HEADER_FIELDS_MAX`; allocated only when a body has a trailer field.
 
-use super::claim::{CERTIFICATE_CLAIM, FORWARDING_CLAIM, is_claim};
 use super::encode::encode_field;
-use super::fault::FaultKind;
 use super::scan::split_field_line;
-use crate::field::is_text;
+use crate::message::syntax::is_text;
+use crate::message::{FaultKind, is_trailer_forbidden};
 use core::str::from_utf8;
 use tidegate_base::limits::{HEADER_FIELDS_MAX, TRAILER_BYTES_MAX};
 
@@ -46,7 +45,7 @@ impl TrailerSection {
         if self.fields > HEADER_FIELDS_MAX {
             return Err(FaultKind::TooManyFields);
         }
-        if !is_forbidden(name) {
+        if !is_trailer_forbidden(name) {
             encode_field(&mut self.kept, name, value);
         }
         self.line.clear();
@@ -58,67 +57,6 @@ impl TrailerSection {
         &self.kept
     }
 }
-
-/// Whether a trailer field must not have this name. Forbidden are names for framing, routing, the client's
-/// identity, request modifiers, authentication, response control data, and content processing. `_` matches
-/// `-` here too.
-pub(crate) fn is_forbidden(name: &str) -> bool {
-    let is_named =
-        |forbidden: &&str| forbidden.len() == name.len() && is_claim(name, forbidden.as_bytes());
-    FORBIDDEN.iter().any(is_named)
-        || [FORWARDING_CLAIM, CERTIFICATE_CLAIM, b"if-"].iter().any(|start| is_claim(name, start))
-}
-
-const FORBIDDEN: [&str; 42] = [
-    // Message framing and the connection.
-    "close",
-    "connection",
-    "content-length",
-    "http2-settings",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    // Routing and the client's identity.
-    "forwarded",
-    "host",
-    "via",
-    "x-real-ip",
-    // Request modifiers.
-    "cache-control",
-    "expect",
-    "max-forwards",
-    "pragma",
-    "prefer",
-    "range",
-    // Authentication and state.
-    "authorization",
-    "cookie",
-    "proxy-authenticate",
-    "proxy-authentication-info",
-    "proxy-authorization",
-    "set-cookie",
-    "www-authenticate",
-    // Response control data.
-    "age",
-    "alt-svc",
-    "clear-site-data",
-    "date",
-    "expires",
-    "location",
-    "retry-after",
-    "strict-transport-security",
-    "vary",
-    "warning",
-    // Content processing.
-    "content-encoding",
-    "content-language",
-    "content-location",
-    "content-range",
-    "content-type",
-];
 
 #[cfg(test)]
 mod tests {
@@ -133,26 +71,5 @@ mod tests {
             section.end_line().unwrap();
         }
         assert_eq!(section.lines(), b"X-Sum: 1\r\n");
-    }
-
-    #[test]
-    fn identity_and_framing_fields_are_forbidden_in_any_spelling() {
-        for name in [
-            "X-Client-Cert-Subject",
-            "x-client-cert-sha256",
-            "X_Client_Cert_Subject",
-            "X-Forwarded-Proto",
-            "X_Forwarded_For",
-            "x_forwarded-host",
-            "X_Real_IP",
-            "Content_Length",
-            "Close",
-            "If_Match",
-        ] {
-            assert!(is_forbidden(name), "{name}");
-        }
-        for name in ["X-Client-Certainty", "X-Forwarded", "X-Real-IP-Sum", "Via-Sum", "Iffy"] {
-            assert!(!is_forbidden(name), "{name}");
-        }
     }
 }

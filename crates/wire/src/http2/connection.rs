@@ -340,6 +340,8 @@ impl Connection {
     /// refused until enough have ended, whether or not the client has acknowledged the limit.
     pub fn set_streams_max(&mut self, out: &mut Vec<u8>, streams_max: u32) {
         if self.config.streams_max != streams_max && self.phase != Phase::Failed {
+            // The client may exceed a lowered limit until it knows it.
+            self.allowances.refund(Cost::Reset, u16::MAX);
             self.config.streams_max = streams_max;
             if self.config.role == Role::Server {
                 encode_settings(out, &[(id::MAX_CONCURRENT_STREAMS, streams_max)]);
@@ -466,6 +468,7 @@ impl Connection {
             self.remove_stream(id);
             self.streams.remember_closed(id);
             self.allowances.refund(Cost::Reset, 1);
+            self.allowances.refund(Cost::Unknown, 1);
         }
     }
 

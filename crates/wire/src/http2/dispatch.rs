@@ -321,7 +321,8 @@ impl Connection {
         }
     }
 
-    /// Takes RST_STREAM. Each one costs a server the work of a stream (CVE-2023-44487).
+    /// Takes RST_STREAM. Each one costs a server the work of a stream (CVE-2023-44487), unless the response was
+    /// sent completely.
     fn take_reset<'a>(
         &mut self,
         now: Moment,
@@ -333,7 +334,7 @@ impl Connection {
             return Ok(None);
         };
         self.streams.remember_closed(id);
-        if self.is_server() {
+        if self.is_server() && stream.is_local_open {
             self.allowances.charge(now, Cost::Reset)?;
         }
         let cause = ResetCause::Peer(code);

@@ -27,7 +27,7 @@ pub(super) enum Cost {
     Empty,
     /// WINDOW_UPDATE.
     WindowUpdate,
-    /// A frame of an unknown type.
+    /// A frame without effect: of an unknown type, or RST_STREAM for a closed stream.
     Unknown,
     /// A violation that is harmless and otherwise ignored.
     Glitch,
@@ -76,7 +76,8 @@ impl Cost {
 pub const RESETS_MAX: u16 = 200;
 /// Further resets per second.
 pub const RESETS_PER_SECOND: u16 = 10;
-/// PING frames at once (CVE-2019-9512).
+/// PING frames at once (CVE-2019-9512). Each DATA frame that this side sends gives one back, because gRPC
+/// measures the path with a PING after received data.
 pub const PINGS_MAX: u16 = 100;
 /// Further PING frames per second.
 pub const PINGS_PER_SECOND: u16 = 10;
@@ -98,10 +99,11 @@ pub const EMPTY_FRAMES_PER_SECOND: u16 = 10;
 pub const WINDOW_UPDATES_MAX: u16 = 1000;
 /// Further ones per second.
 pub const WINDOW_UPDATES_PER_SECOND: u16 = 50;
-/// WINDOW_UPDATE frames that each request and each DATA frame sent pays for: two, as a peer may update the
-/// stream and the connection after each frame.
-pub const WINDOW_UPDATES_PER_FRAME: u16 = 2;
-/// Frames of unknown types at once.
+/// WINDOW_UPDATE frames that each request and each DATA frame sent pays for. A peer may update the stream and
+/// the connection after each read of 4 KiB, and DATA frames may be tiny, so this is generous.
+pub const WINDOW_UPDATES_PER_FRAME: u16 = 20;
+/// Frames of unknown types at once, and RST_STREAM for streams that are closed. Each stream that ends in order
+/// gives one back, because its RST_STREAM may have crossed the end.
 pub const UNKNOWN_FRAMES_MAX: u16 = 200;
 /// Further ones per second.
 pub const UNKNOWN_FRAMES_PER_SECOND: u16 = 20;
@@ -136,20 +138,13 @@ impl Allowances {
     /// If its allowance is used up. Nothing is charged then.
     pub(super) fn charge(&mut self, now: Moment, cost: Cost) -> Result<(), FaultKind> {
         let (max, _, fault) = cost.bounds();
-        let Some(used) = self.used.get_mut(cost as usize) else { return Ok(()) };
-        if *used < max {
-            *used += 1;
-            return Ok(());
-        }
         self.forgive(now);
-        match self.used.get_mut(cost as usize) {
-            Some(used) if *used >= max => Err(fault),
-            Some(used) => {
-                *used += 1;
-                Ok(())
-            }
-            None => Ok(()),
+        let used = &mut self.used[cost as usize];
+        if *used >= max {
+            return Err(fault);
         }
+        *used += 1;
+        Ok(())
     }
 
     /// Gives back `count` events that work has paid for.
@@ -163,10 +158,12 @@ impl Allowances {
         self.used[cost as usize]
     }
 
-    /// Reduces what is used by the time that has passed. Called only if an allowance seems used up.
-    #[cold]
+    /// Reduces what is used by the time that has passed.
     fn forgive(&mut self, now: Moment) {
         let second = now.as_nanos() / 1_000_000_000;
+        if second == self.second {
+            return;
+        }
         let passed = u16::try_from(second.saturating_sub(self.second)).unwrap_or(u16::MAX);
         self.second = second;
         for (used, cost) in self.used.iter_mut().zip(Cost::ALL) {
@@ -193,6 +190,12 @@ mod tests {
                 assert_eq!(allowances.charge(at(1_000), cost), Ok(()));
             }
             assert_eq!(allowances.charge(at(1_000), cost), Err(fault), "{cost:?}");
+            // Time without events earns nothing beyond the bound.
+            let mut idle = Allowances::new(at(1_000));
+            for _ in 0..max {
+                assert_eq!(idle.charge(at(9_000), cost), Ok(()));
+            }
+            assert_eq!(idle.charge(at(9_000), cost), Err(fault), "{cost:?}");
             for _ in 0..per_second {
                 assert_eq!(allowances.charge(at(1_001), cost), Ok(()), "{cost:?}");
             }

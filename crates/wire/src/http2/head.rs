@@ -1,7 +1,7 @@
 //! Heads and trailers: the fields of a header block, judged as a message (RFC 9113 section 8).
 //! In: decoded fields, one by one. Out: `Request`, `ResponseHead`, trailers; or the first fault.
-//! Never: repairs a message. Fields are judged by the functions that judge HTTP/1 (`crate::field`,
-//! `http1::target`, `http1::framing`), so that whatever is accepted here can be forwarded there.
+//! Never: repairs a message. Fields are judged by the functions that judge HTTP/1 (`message::syntax`,
+//! `target`, `length`), so that whatever is accepted here can be forwarded there.
 //! Limits: those of the header block decoder; `HOST_BYTES_MAX`, `PRIORITY_BYTES_MAX`.
 //! Invariant: all cookie fields of a request are joined into one (RFC 9113 section 8.2.3).
 
@@ -10,15 +10,14 @@ use super::connection::Config;
 use super::fault::FaultKind;
 use super::hpack;
 use super::priority::Priority;
-use crate::field::{is_text, is_token_char};
-use crate::http1::field::{FieldTable, Packed, PackedField};
-use crate::http1::framing::content_length;
-use crate::http1::request::expects_continue;
-use crate::http1::target::{Target, parse_host};
-use crate::http1::trailer::is_forbidden;
-use crate::http1::{
+use crate::message::field::{FieldTable, Packed, PackedField};
+use crate::message::length::content_length;
+use crate::message::request::expects_continue;
+use crate::message::syntax::{is_text, is_token_char};
+use crate::message::target::{Target, parse_host};
+use crate::message::{
     BodyLength, FieldName, Fields, Method, RequestHead, RequestKind, ResponseHead, TargetForm,
-    Version,
+    Version, is_trailer_forbidden,
 };
 use core::ops::ControlFlow;
 use core::str::from_utf8;
@@ -27,7 +26,7 @@ use tidegate_base::limits::{HEADER_FIELDS_MAX, HOST_BYTES_MAX, TRAILER_BYTES_MAX
 /// The head of a request.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The head as an HTTP/1 decoder would return it. A body whose length is not stated is `Chunked`.
+    /// The head as an HTTP/1 decoder would return it. A body whose length is not stated is `Streamed`.
     pub head: RequestHead<'a>,
     /// The scheme that the client states: http or https, in any case.
     pub scheme: &'a str,
@@ -224,7 +223,7 @@ impl FieldArena {
             }
             _ => {}
         }
-        if self.kind == BlockKind::Trailers && is_forbidden(name) {
+        if self.kind == BlockKind::Trailers && is_trailer_forbidden(name) {
             return Ok(());
         }
         self.push(id, name, value, is_sensitive);
@@ -417,7 +416,7 @@ const fn body_length(stated: Option<u64>, ends: bool) -> Result<BodyLength, Faul
         (Some(0) | None, true) => Ok(BodyLength::None),
         (Some(_), true) => Err(FaultKind::ContentLengthMismatch),
         (Some(length), false) => Ok(BodyLength::Length(length)),
-        (None, false) => Ok(BodyLength::Chunked),
+        (None, false) => Ok(BodyLength::Streamed),
     }
 }
 
@@ -602,7 +601,7 @@ mod tests {
         };
         use FaultKind as F;
         for (status, length, is_head, ends, wanted) in [
-            ("200", None, false, false, Ok((200, BodyLength::Chunked))),
+            ("200", None, false, false, Ok((200, BodyLength::Streamed))),
             ("200", Some("5"), false, false, Ok((200, BodyLength::Length(5)))),
             ("200", Some("5"), false, true, Err(F::ContentLengthMismatch)),
             ("200", Some("5"), true, true, Ok((200, BodyLength::None))),

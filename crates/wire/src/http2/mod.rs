@@ -13,6 +13,7 @@ mod fault;
 pub mod flood;
 mod flow;
 pub mod frame;
+pub(crate) mod fuzz;
 mod head;
 pub mod hpack;
 mod priority;

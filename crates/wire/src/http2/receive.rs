@@ -14,7 +14,7 @@ use super::frame::{END_STREAM, FrameKind, PREFACE};
 use super::head::{BlockKind, Request, Scratch};
 use super::reader::{Payload, Reading};
 use super::stream::Expected;
-use crate::http1::{Fields, Method, RequestKind, ResponseHead};
+use crate::message::{Fields, Method, RequestKind, ResponseHead};
 use tidegate_base::Moment;
 
 /// What the input of a connection means to its user. `token` is what `Connection::set_token` or
@@ -383,7 +383,7 @@ impl Connection {
         stream.priority = priority;
         if ends {
             stream.expected = Expected::Nothing;
-        } else if let crate::http1::BodyLength::Length(length) = request.head.length {
+        } else if let crate::message::BodyLength::Length(length) = request.head.length {
             stream.set_length(Some(length));
         }
         Ok(Event::Request { stream: id, request, ends })

@@ -162,6 +162,7 @@ impl Connection {
                 stream.send.take(piece.len());
             }
             self.allowances.refund(Cost::WindowUpdate, WINDOW_UPDATES_PER_FRAME);
+            self.allowances.refund(Cost::Ping, 1);
             rest = after;
         }
         if !rest.is_empty() {

@@ -7,7 +7,7 @@ use super::bounds::INTERIMS_MAX;
 use super::fault::FaultKind;
 use super::flow::{ReceiveWindow, SendWindow};
 use super::priority::Priority;
-use crate::http1::{BodyLength, ResponseHead};
+use crate::message::{BodyLength, ResponseHead};
 
 /// The state of a stream (RFC 9113 section 5.1). There are no reserved streams, because push is disabled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

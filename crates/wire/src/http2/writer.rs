@@ -7,7 +7,7 @@
 use super::bounds::FRAME_BYTES_MAX;
 use super::frame::{END_HEADERS, END_STREAM, FRAME_HEAD_BYTES, FrameHead, FrameKind};
 use super::hpack::{BlockEncoder, Encoder, Indexing};
-use crate::http1::{Field, FieldName};
+use crate::message::{Field, FieldName};
 
 /// Names up to this length are converted to lower case without an allocation.
 const NAME_BYTES: usize = 64;

@@ -10,7 +10,8 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use super::extension::{DeflateParameters, DeflateSettings};
 use super::field::{Cursor, Malformed, lists_token};
 use super::origin::Origins;
-use crate::http1::{Method, RequestHead, ResponseHead, Version, encode_field};
+use crate::http1::encode_field;
+use crate::message::{Method, RequestHead, ResponseHead, Version};
 
 /// The version of the protocol (section 4.1).
 pub const WEBSOCKET_VERSION: &str = "13";
@@ -139,30 +140,32 @@ impl Policy {
         if !is_key(key) {
             return Err(Refusal::KeyInvalid);
         }
-        let accept = self.judge_offers(fields)?;
+        let accept = self.judge_offers(fields, head.host)?;
         Ok(Accept { accept_key: Some(accept_key(key)), ..accept })
     }
 
     /// Judges an extended CONNECT with the protocol `websocket` (RFC 8441 section 5), which has no key and no
-    /// Upgrade. The response has the status 200.
+    /// Upgrade; `authority` is its host. The response has the status 200.
     ///
     /// # Errors
     /// Why the request is refused.
     pub fn judge_connect<'f>(
         &self,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
+        authority: Option<&str>,
     ) -> Result<Accept<'_>, Refusal> {
         check_version(fields.clone())?;
-        self.judge_offers(fields)
+        self.judge_offers(fields, authority)
     }
 
     /// Judges the fields that both kinds of request have.
     fn judge_offers<'f>(
         &self,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
+        host: Option<&str>,
     ) -> Result<Accept<'_>, Refusal> {
         let origin = single(fields.clone(), ORIGIN);
-        if all(fields.clone(), ORIGIN).count() > 1 || !self.origins.allows(origin) {
+        if all(fields.clone(), ORIGIN).count() > 1 || !self.origins.allows(origin, host) {
             return Err(Refusal::OriginForbidden);
         }
         let subprotocol = self

@@ -11,6 +11,8 @@ use core::fmt;
 pub struct Origins {
     /// Whether every origin is allowed.
     allows_any: bool,
+    /// Whether pages of the requested host are allowed.
+    allows_same: bool,
     /// The allowed origins, in lower case.
     patterns: Vec<Pattern>,
 }
@@ -27,7 +29,7 @@ impl fmt::Display for OriginInvalid {
         let entry = &self.entry;
         write!(
             f,
-            "{entry:?} is not an origin; help: write \"https://example.com\", \"https://*.example.com\", \"null\" or \"*\""
+            "{entry:?} is not an origin; help: write \"same-origin\", \"https://example.com\", \"https://*.example.com\", \"null\" or \"*\""
         )
     }
 }
@@ -46,7 +48,7 @@ impl Origins {
     /// Allows every origin.
     #[must_use]
     pub const fn any() -> Self {
-        Self { allows_any: true, patterns: Vec::new() }
+        Self { allows_any: true, allows_same: false, patterns: Vec::new() }
     }
 
     /// Reads a list. `https://*.example.com` allows all names below `example.com`, but not that name itself.
@@ -58,6 +60,7 @@ impl Origins {
         for entry in entries {
             match entry {
                 "*" => origins.allows_any = true,
+                "same-origin" => origins.allows_same = true,
                 "null" => origins.patterns.push(Pattern::Null),
                 _ => {
                     let invalid = || OriginInvalid { entry: entry.to_owned() };
@@ -68,15 +71,20 @@ impl Origins {
         Ok(origins)
     }
 
-    /// Whether a request with this Origin field is allowed; `None` if it has none.
+    /// Whether a request with this Origin field is allowed; `None` if it has none. `host` is the host that the
+    /// request names, with its port.
+    ///
+    /// "same-origin" compares host and port, but not the scheme: a proxy in front may have removed the TLS. A host
+    /// without a port has the default port of the origin's scheme.
     #[must_use]
-    pub fn allows(&self, origin: Option<&[u8]>) -> bool {
+    pub fn allows(&self, origin: Option<&[u8]>, host: Option<&str>) -> bool {
         let Some(origin) = origin else { return true };
         if self.allows_any {
             return true;
         }
         let Ok(origin) = core::str::from_utf8(origin) else { return false };
-        self.patterns.iter().any(|pattern| pattern.matches(origin))
+        (self.allows_same && host.is_some_and(|host| is_same(origin, host)))
+            || self.patterns.iter().any(|pattern| pattern.matches(origin))
     }
 }
 
@@ -96,6 +104,24 @@ impl Pattern {
             }
         }
     }
+}
+
+/// Whether the page of `origin` is at `host`.
+fn is_same(origin: &str, host: &str) -> bool {
+    let Some(page) = Parts::of(origin) else { return false };
+    let Some((name, port)) = split_port(host) else { return false };
+    page.host.eq_ignore_ascii_case(name) && page.port == port.or_else(|| default_port(page.scheme))
+}
+
+/// Splits a host from its port. `None` if the port is malformed.
+fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    // The colons of an IPv6 address are within brackets.
+    let name_end = authority.rfind(']').map_or(0, |at| at + 1);
+    let Some(at) = authority[name_end..].rfind(':') else { return Some((authority, None)) };
+    let (host, port) = authority.split_at(name_end + at);
+    let port = &port[1..];
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { Some((host, Some(port.parse().ok()?))) } else { None }
 }
 
 fn pattern_of(entry: &str) -> Option<Pattern> {
@@ -131,19 +157,7 @@ struct Parts<'o> {
 impl<'o> Parts<'o> {
     fn of(origin: &'o str) -> Option<Self> {
         let (scheme, authority) = origin.split_once("://")?;
-        // The colons of an IPv6 address are within brackets.
-        let name_end = authority.rfind(']').map_or(0, |at| at + 1);
-        let (host, port) = match authority[name_end..].rfind(':') {
-            Some(at) => {
-                let (host, port) = authority.split_at(name_end + at);
-                let port = &port[1..];
-                if port.is_empty() || !port.bytes().all(|byte| byte.is_ascii_digit()) {
-                    return None;
-                }
-                (host, Some(port.parse().ok()?))
-            }
-            None => (authority, None),
-        };
+        let (host, port) = split_port(authority)?;
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/?#@\\\"<> ".contains(&byte);
         if scheme.is_empty() || host.is_empty() || !origin[scheme.len() + 3..].bytes().all(is_plain)
         {
@@ -198,12 +212,36 @@ mod tests {
             ("app://page", "app://page", true),
         ] {
             let origins = Origins::parse([list]).unwrap();
-            assert_eq!(origins.allows(Some(origin.as_bytes())), allowed, "{list} {origin}");
-            assert!(origins.allows(None));
+            assert_eq!(origins.allows(Some(origin.as_bytes()), None), allowed, "{list} {origin}");
+            assert!(origins.allows(None, None));
         }
         let both = Origins::parse(["https://a.example", "https://b.example"]).unwrap();
-        assert!(both.allows(Some(b"https://b.example")) && !both.allows(Some(b"\xff")));
-        assert!(!Origins::default().allows(Some(b"https://b.example")));
+        assert!(both.allows(Some(b"https://b.example"), None) && !both.allows(Some(b"\xff"), None));
+        assert!(!Origins::default().allows(Some(b"https://b.example"), None));
+    }
+
+    #[test]
+    fn pages_of_the_requested_host_are_of_the_same_origin() {
+        let origins = Origins::parse(["same-origin"]).unwrap();
+        for (origin, host, allowed) in [
+            ("https://a.example", "a.example", true),
+            ("http://A.example", "a.Example:80", true),
+            ("https://a.example:443", "a.example", true),
+            ("http://127.0.0.1:8080", "127.0.0.1:8080", true),
+            ("http://[::1]:8080", "[::1]:8080", true),
+            ("https://a.example", "a.example:80", false),
+            ("https://a.example:8443", "a.example", false),
+            ("https://a.example.evil", "a.example", false),
+            ("https://b.a.example", "a.example", false),
+            ("https://a.example", "a.example:x", false),
+            ("null", "null", false),
+            ("null", "a.example", false),
+        ] {
+            let found = origins.allows(Some(origin.as_bytes()), Some(host));
+            assert_eq!(found, allowed, "{origin} {host}");
+        }
+        assert!(!origins.allows(Some(b"https://a.example"), None));
+        assert!(origins.allows(None, None));
     }
 
     #[test]

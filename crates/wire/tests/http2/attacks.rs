@@ -313,3 +313,40 @@ fn interim_responses_are_bounded() {
     assert_eq!(watch.events.len(), usize::from(INTERIMS_MAX) + 1);
     assert_eq!(watch.events.last().unwrap(), "reset 1 TooManyInterims");
 }
+
+#[test]
+fn usual_clients_are_not_taken_for_attackers() {
+    // Early responses: the client stops its upload with RST_STREAM when it has the response.
+    let mut watch = begun();
+    for n in 0..2_000_u32 {
+        let stream = 2 * n + 1;
+        assert!(watch.feed(&Frames::new().post(stream).0, 100));
+        assert!(watch.connection.send_response(&mut watch.out, stream, 413, true, |_| {}));
+        assert!(watch.feed(&Frames::new().reset(stream, 8).0, 100));
+        watch.out.clear();
+    }
+    // RST_STREAM that crosses the end of the response.
+    let mut watch = begun();
+    for n in 0..2_000_u32 {
+        let stream = 2 * n + 1;
+        assert!(watch.feed(&Frames::new().get(stream).0, 100));
+        assert!(watch.connection.send_response(&mut watch.out, stream, 200, true, |_| {}));
+        assert!(watch.feed(&Frames::new().reset(stream, 8).0, 100));
+        watch.out.clear();
+    }
+    // A download with a PING and several WINDOW_UPDATE for each frame.
+    let mut watch = begun();
+    assert!(watch.feed(&Frames::new().get(1).0, 100));
+    assert!(watch.connection.send_response(&mut watch.out, 1, 200, false, |_| {}));
+    for _ in 0..5_000 {
+        let sent = watch.connection.send_data(watch.now, &mut watch.out, 1, &[0; 16_000], false);
+        assert_eq!(sent, Some(16_000));
+        let mut frames = Frames::new().ping(0, b"12345678");
+        for _ in 0..4 {
+            frames = frames.window(0, 4_000).window(1, 4_000);
+        }
+        assert!(watch.feed(&frames.0, 1 << 20), "{:?}", watch.events.last());
+        watch.out.clear();
+        watch.connection.output_drained();
+    }
+}

@@ -138,19 +138,57 @@ fn responses_without_a_body_end_with_their_head() {
     }
 }
 
+/// The fields of a browser's request, with a cookie of usual length.
+const BROWSER: [(&str, &str); 10] = [
+    (
+        "user-agent",
+        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36",
+    ),
+    (
+        "accept",
+        "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+    ),
+    ("accept-encoding", "gzip, deflate, br, zstd"),
+    ("accept-language", "en-US,en;q=0.9,de;q=0.8"),
+    ("sec-fetch-dest", "document"),
+    ("sec-fetch-mode", "navigate"),
+    ("sec-fetch-site", "none"),
+    ("sec-fetch-user", "?1"),
+    ("upgrade-insecure-requests", "1"),
+    ("cookie", "session=0123456789abcdef0123456789abcdef; theme=dark"),
+];
+
 #[test]
 fn idle_connection_is_small() {
-    let mut watch = begun();
+    let mut client =
+        Connection::new(Config { encoder_table_bytes: 4096, ..Config::client() }, Moment::ZERO);
+    let mut watch = server();
+    let mut requests = Vec::new();
+    client.start(&mut requests);
+    let line = RequestLine {
+        method: "GET",
+        scheme: "https",
+        authority: "example.com",
+        path: "/",
+        protocol: None,
+    };
     for n in 0..200_u32 {
-        let fields =
-            [&GET[..], &[("user-agent", "something with a usual length"), ("accept", "*/*")]];
-        watch.feed(&Frames::new().headers(2 * n + 1, END_STREAM, &fields.concat()).0, 13);
-        assert!(watch.connection.send_response(&mut watch.out, 2 * n + 1, 200, true, |fields| {
+        let sent = client.send_request(&mut requests, 0, &line, true, |fields| {
+            BROWSER.iter().for_each(|(name, value)| fields.field(name, value.as_bytes()));
+        });
+        let stream = sent.expect("at most one stream is open");
+        assert!(watch.feed(&requests, 13), "{:?}", watch.events.last());
+        assert!(watch.connection.send_response(&mut watch.out, stream, 200, true, |fields| {
             fields.field("Server", b"tidegate");
         }));
+        requests.clear();
         watch.out.clear();
+        client.reset(&mut Vec::new(), stream, ErrorCode::CANCEL);
+        assert_eq!(stream, 2 * n + 1);
     }
     watch.connection.shrink();
-    assert!(watch.connection.held_bytes() <= 2_048, "{}", watch.connection.held_bytes());
+    let held = watch.connection.held_bytes();
+    assert!(held > size_of::<Connection>() + 400, "the table is in use: {held}");
+    assert!(held <= 2_048, "{held}");
     assert!(size_of::<Connection>() <= 768, "{}", size_of::<Connection>());
 }

@@ -1,9 +1,7 @@
 //! The opening handshake (RFC 6455 section 4, RFC 8441): requests, refusals, responses, in tables.
 
-use tidegate_wire::http1::{
-    FieldStorage, HeadDecoder, HeadLimits, RequestHead, RequestKind, ResponseLimits,
-    ResponseStorage,
-};
+use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
+use tidegate_wire::message::{FieldStorage, RequestHead, RequestKind, ResponseStorage};
 use tidegate_wire::websocket::{
     Accept, BadResponse, ClientKey, DeflateSettings, Offer, Origins, Policy, Refusal, Role,
 };
@@ -150,21 +148,24 @@ fn extended_connect_has_no_key() {
         field("sec-websocket-extensions", "permessage-deflate"),
         field("origin", "https://a.example"),
     ];
-    let accept = policy.judge_connect(fields.into_iter()).unwrap();
+    let accept = policy.judge_connect(fields.into_iter(), None).unwrap();
     assert_eq!((accept.accept_key, accept.subprotocol), (None, Some("chat")));
     let mut out = Vec::new();
     accept.encode_fields(&mut out);
     let text = String::from_utf8(out).unwrap().to_ascii_lowercase();
     assert!(!text.contains("upgrade") && !text.contains("accept"), "{text}");
-    assert_eq!(policy.judge_connect(fields[1..].iter().copied()), Err(Refusal::VersionUnsupported));
+    assert_eq!(
+        policy.judge_connect(fields[1..].iter().copied(), None),
+        Err(Refusal::VersionUnsupported)
+    );
     let evil = [fields[0], field("origin", "https://evil.example")];
-    assert_eq!(policy.judge_connect(evil.into_iter()), Err(Refusal::OriginForbidden));
+    assert_eq!(policy.judge_connect(evil.into_iter(), None), Err(Refusal::OriginForbidden));
 }
 
 fn check_response(offer: &Offer, text: &str) -> Result<String, BadResponse> {
     let key = ClientKey::from_random(*b"the sample nonce");
     let mut storage = ResponseStorage::new();
-    let kind = RequestKind::new(&tidegate_wire::http1::Method::Get, true);
+    let kind = RequestKind::new(&tidegate_wire::message::Method::Get, true);
     let (head, _) = HeadDecoder::default()
         .decode_response(text.as_bytes(), &ResponseLimits::default(), kind, &mut storage)
         .unwrap()
@@ -239,7 +240,7 @@ fn server_accepts_the_request_of_the_client_and_the_client_the_response() {
         (response, accept.deflate.unwrap())
     });
     let mut storage = ResponseStorage::new();
-    let kind = RequestKind::new(&tidegate_wire::http1::Method::Get, true);
+    let kind = RequestKind::new(&tidegate_wire::message::Method::Get, true);
     let (head, _) = HeadDecoder::default()
         .decode_response(&response, &ResponseLimits::default(), kind, &mut storage)
         .unwrap()

@@ -32,6 +32,8 @@ impl Worker {
         or_else: Failure,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        debug_assert_eq!(exchange.stage, Stage::Queued, "a request that has a server");
+        debug_assert!(exchange.attempt.up.is_none(), "a request that has a connection");
         let pool_index = exchange.pool;
         let is_new = exchange.is_new();
         if is_new && self.pools[usize::from(pool_index)].unserved {
@@ -84,7 +86,8 @@ impl Worker {
         exchange.tried = Tried::default();
         let (pool, to) = (exchange.pool, exchange.requester);
         self.leave_queue_if_gone(reactor, id);
-        if self.exchanges.get(id).is_none() {
+        // The client may have left.
+        if self.exchanges.find(id).is_none() {
             return;
         }
         self.accounts.counters.retry_pauses.add(1);
@@ -100,7 +103,8 @@ impl Worker {
         let (pool_index, to) = (exchange.pool, exchange.requester);
         exchange.stage = Stage::Queued;
         self.leave_queue_if_gone(reactor, id);
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        // The client may have left.
+        let Some(exchange) = self.exchanges.find(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.is_new();
         let has_place = match is_new {
@@ -121,7 +125,7 @@ impl Worker {
     }
 
     /// As `leave_queue`, if the client has ended its direction while its previous request was in progress, or
-    /// the body of this one arrived.
+    /// the body of this one arrived. Then the exchange has ended.
     pub(crate) fn leave_queue_if_gone<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let to = exchange.requester;
@@ -288,12 +292,15 @@ impl Worker {
         exchange.attempt.up = up;
         exchange.stage = if is_reused { Stage::ExpectResponse } else { Stage::Connecting };
         let (authenticates, is_done) = (exchange.facts.authenticates, exchange.request.is_done());
-        if let Some(conn) = self.conns.upstream(up) {
-            conn.exchange = id;
-            conn.authenticated |= authenticates;
-            conn.requests = conn.requests.saturating_add(1);
-            self.attached += 1;
-        }
+        let Some(conn) = self.conns.upstream(up) else {
+            // Cancels the exchange.
+            self.note_bug(reactor, to.sock);
+            return Ok(());
+        };
+        conn.exchange = id;
+        conn.authenticated |= authenticates;
+        conn.requests = conn.requests.saturating_add(1);
+        self.attached += 1;
         self.send_request(reactor, id);
         if !is_done {
             // The rest of the request body may be waiting for the connection.
@@ -505,9 +512,18 @@ impl Worker {
         id: Id<Exchange>,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        if exchange.stage == Stage::Paused {
-            exchange.stage = Stage::Queued;
-            return self.dispatch(reactor, id, NO_CONNECT);
+        match exchange.stage {
+            Stage::Paused => {
+                exchange.stage = Stage::Queued;
+                return self.dispatch(reactor, id, NO_CONNECT);
+            }
+            Stage::Tunnel => return self.tunnel_due(reactor, id),
+            Stage::Buffering
+            | Stage::Queued
+            | Stage::Connecting
+            | Stage::ExpectResponse
+            | Stage::ExpectBody
+            | Stage::ExpectRequestEnd => {}
         }
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);

@@ -32,7 +32,7 @@ use tidegate_gate::chain::client_address;
 use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_reactor::{Peer, Reactor};
-use tidegate_wire::http1::{FieldName, Method, RequestHead};
+use tidegate_wire::message::{FieldName, Method, RequestHead};
 
 use crate::action::Running;
 use crate::action::intake::Intake;
@@ -173,7 +173,8 @@ impl Worker {
 
     /// The server takes no more of a request whose response is complete. Does nothing in other stages.
     pub(crate) fn give_up_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        // The end of the response may have ended the exchange.
+        let Some(exchange) = self.exchanges.find(id) else { return };
         if exchange.stage != Stage::ExpectRequestEnd {
             return;
         }

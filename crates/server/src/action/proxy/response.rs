@@ -8,7 +8,7 @@ use tidegate_base::Id;
 use tidegate_gate::connection_auth;
 use tidegate_gate::retry::FailurePoint;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
-use tidegate_wire::http1::{BodyLength, ResponseHead};
+use tidegate_wire::message::{BodyLength, ResponseHead};
 
 use crate::action::proxy::Failure;
 use crate::action::proxy::dispatch::NO_CONNECT;
@@ -24,6 +24,7 @@ impl Worker {
     /// The connection to the server is established.
     pub(crate) fn server_connected<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        debug_assert_eq!(exchange.stage, Stage::Connecting, "a connection that was open");
         exchange.stage = Stage::ExpectResponse;
         let (pool, server) = (exchange.pool, exchange.attempt.server);
         self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
@@ -38,6 +39,7 @@ impl Worker {
         head: &ResponseHead<'_>,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "an interim response");
         let to = exchange.requester;
         self.send_interim(reactor, to, head);
         // The deadline of the final head is not extended, so that interim responses cannot defer it forever.
@@ -56,14 +58,16 @@ impl Worker {
         more_follows: bool,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "the head of a response");
         let (to, up) = (exchange.requester, exchange.attempt.up);
         exchange.attempt.keeps =
             exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
         exchange.stage = Stage::ExpectBody;
-        if connection_auth::response_authenticates(head)
-            && let Some(up) = self.conns.upstream(up)
-        {
-            up.authenticated = true;
+        if connection_auth::response_authenticates(head) {
+            match self.conns.upstream(up) {
+                Some(up) => up.authenticated = true,
+                None => self.note_bug(reactor, up),
+            }
         }
         // If the response is early, the rest of the request is still forwarded; but a server that closes will
         // not take it.
@@ -84,6 +88,7 @@ impl Worker {
         data: &[u8],
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        debug_assert_eq!(exchange.stage, Stage::ExpectBody, "a piece of a response");
         let to = exchange.requester;
         self.send_data(reactor, to, data);
         if self.is_client_blocked(reactor, to) {
@@ -103,6 +108,7 @@ impl Worker {
         more_follows: bool,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        debug_assert_eq!(exchange.stage, Stage::ExpectBody, "the end of a response");
         let (to, is_done) = (exchange.requester, exchange.request.is_done());
         if !data.is_empty() {
             self.send_data(reactor, to, data);
@@ -161,7 +167,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, stage) = (exchange.requester, exchange.stage);
         if stage == Stage::Tunnel {
-            reactor.set_receiving(to.sock, true);
+            self.pause_switched(reactor, to, false);
             self.arm_tunnel(reactor, id);
         } else {
             self.arm_upstream(reactor, id);

@@ -36,8 +36,20 @@ impl Worker {
     /// exchange could be sent to it now. The handshake of NTLM takes three requests on one connection.
     pub(crate) fn kept_server(&mut self, id: Id<Exchange>) -> Option<usize> {
         let exchange = self.exchanges.get(id)?;
-        let kept = self.conns.downstream(exchange.requester.sock)?.facts.as_deref()?.kept()?;
-        let up = self.conns.upstream(kept).filter(|up| up.authenticated)?;
+        let client = exchange.requester.sock;
+        let Some(down) = self.conns.downstream(client) else {
+            self.note_absent(client);
+            return None;
+        };
+        // Most clients have no kept connection.
+        let kept = down.facts.as_deref()?.kept()?;
+        let Some(up) = self.conns.upstream(kept) else {
+            self.note_absent(client);
+            return None;
+        };
+        if !up.authenticated {
+            return None;
+        }
         let server = usize::from(up.server);
         let state = &self.pools[usize::from(exchange.pool)].state;
         let usable = up.pool == exchange.pool && !exchange.needs_fresh;
@@ -118,7 +130,7 @@ impl Worker {
     pub(crate) fn lose_idle<R: Reactor>(&mut self, reactor: &R, sock: SockId) {
         let now = reactor.now();
         let Some((pool, server)) = self.conns.upstream(sock).map(|up| (up.pool, up.server)) else {
-            return;
+            return self.note_absent(sock);
         };
         if let Some(age) = self.take_from_idle(sock, now) {
             self.pools[usize::from(pool)].idle.note_lost(usize::from(server), age, now);

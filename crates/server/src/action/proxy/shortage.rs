@@ -48,14 +48,18 @@ impl Worker {
     pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, pool_index) = (exchange.requester, usize::from(exchange.pool));
-        let is_first = self.conns.downstream(to.sock).is_some_and(|conn| conn.requests == 1);
+        let Some(down) = self.conns.downstream(to.sock) else {
+            return self.note_bug(reactor, to.sock);
+        };
+        let is_first = down.requests == 1;
         if !is_first || self.held.is_empty() && self.make_room_for_first_request(reactor) {
             return self.dispatch(reactor, id, NO_SERVER);
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.stage = Stage::Queued;
         self.leave_queue_if_gone(reactor, id);
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        // The client may have left.
+        let Some(exchange) = self.exchanges.find(id) else { return };
         let pool = &mut self.pools[pool_index];
         let has_place = pool.held + pool.queue.len() < pool.queue.length_max();
         if !has_place || !self.held.push(id, exchange.arrival) {
@@ -70,7 +74,7 @@ impl Worker {
         self.set_room_timer(reactor);
     }
 
-    /// Serves the first request of a client that has waited longest.
+    /// Serves the first request of a client that has waited longest, if one waits.
     fn serve_held<R: Reactor>(&mut self, reactor: &mut R) {
         let Some(id) = self.held.front() else { return };
         self.leave_queues(id);

@@ -4,7 +4,7 @@
 //! Limits: `REPLAY_BYTES_MAX`. What goes beyond is forwarded but not kept.
 
 use tidegate_base::limits::{HEAD_BYTES_MAX, READ_BUFFER_BYTES, REQUEST_BUFFER_BYTES_MAX};
-use tidegate_wire::http1::BodyLength;
+use tidegate_wire::message::BodyLength;
 
 use crate::buffers::BufferPool;
 
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn request_beyond_the_limit_is_not_replayable() {
-        let mut request = StoredRequest::new(b"head".to_vec(), BodyLength::Chunked);
+        let mut request = StoredRequest::new(b"head".to_vec(), BodyLength::Streamed);
         request.push(&[b'x'; REPLAY_BYTES_MAX - 4]);
         assert!(request.is_replayable() && !request.has_waiting_room());
         request.push(b"");
@@ -132,7 +132,7 @@ mod tests {
             (BodyLength::None, true),
             (BodyLength::Length(0), true),
             (BodyLength::Length(1), false),
-            (BodyLength::Chunked, false),
+            (BodyLength::Streamed, false),
         ] {
             assert_eq!(StoredRequest::new(Vec::new(), length).is_done(), is_done, "{length:?}");
         }
@@ -145,7 +145,7 @@ mod tests {
             (BodyLength::None, true),
             (BodyLength::Length(most), true),
             (BodyLength::Length(most + 1), false),
-            (BodyLength::Chunked, false),
+            (BodyLength::Streamed, false),
         ] {
             let mut request = StoredRequest::new(b"head".to_vec(), length);
             assert_eq!(request.will_be_replayable(), expected, "{length:?}");

@@ -6,9 +6,11 @@
 
 use tidegate_base::Id;
 use tidegate_reactor::Reactor;
-use tidegate_wire::http1::ResponseHead;
+use tidegate_wire::message::ResponseHead;
 
+use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::answer::Switch;
 use crate::carrier::output::{is_blocked, look_span, next_look};
 use crate::worker::Worker;
 
@@ -30,10 +32,11 @@ impl Worker {
         head: &ResponseHead<'_>,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "a switch of protocols");
         exchange.stage = Stage::Tunnel;
         let to = exchange.requester;
         self.accounts.counters.tunnels.add(1);
-        self.switch_client(reactor, to, head, id);
+        self.switch_client(reactor, to, &Switch::Relayed(head), Running::Proxy(id));
         self.arm_tunnel(reactor, id);
     }
 
@@ -46,13 +49,20 @@ impl Worker {
         bytes: &[u8],
     ) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
-        let (from, to) = match from {
-            Side::Client => (exchange.requester.sock, exchange.attempt.up),
-            Side::Server => (exchange.attempt.up, exchange.requester.sock),
-        };
-        reactor.send(to, bytes);
-        if is_blocked(reactor, to) {
-            reactor.set_receiving(from, false);
+        let (client, up) = (exchange.requester, exchange.attempt.up);
+        match from {
+            Side::Client => {
+                reactor.send(up, bytes);
+                if is_blocked(reactor, up) {
+                    self.pause_switched(reactor, client, true);
+                }
+            }
+            Side::Server => {
+                self.send_switched(reactor, client, bytes);
+                if self.is_client_blocked(reactor, client) {
+                    reactor.set_receiving(up, false);
+                }
+            }
         }
         self.arm_tunnel(reactor, id);
         bytes.len()
@@ -74,27 +84,28 @@ impl Worker {
             }
             Side::Server => {
                 exchange.ended.server = true;
-                reactor.finish(exchange.requester.sock);
+                let to = exchange.requester;
+                self.finish_switched(reactor, to);
             }
         }
+        let Some(exchange) = self.exchanges.get(id) else { return };
         if exchange.ended.client && exchange.ended.server {
-            let (down, up) = (exchange.requester.sock, exchange.attempt.up);
+            let (to, up) = (exchange.requester, exchange.attempt.up);
             self.end_tunnel(id);
             self.drop_upstream(up);
             reactor.close(up);
-            self.close_client(reactor, down);
+            self.end_switched(reactor, to);
         }
     }
 
     /// Resets both connections, because one of them was reset or the tunnel timed out.
     pub(crate) fn reset_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (down, up) = (exchange.requester.sock, exchange.attempt.up);
+        let (to, up) = (exchange.requester, exchange.attempt.up);
         self.end_tunnel(id);
         self.drop_upstream(up);
         reactor.abort(up);
-        self.drop_client(reactor, down);
-        reactor.abort(down);
+        self.abort_switched(reactor, to);
     }
 
     /// The deadline of either connection expired. Unless one of them still takes the output that is pending
@@ -123,12 +134,11 @@ impl Worker {
         reactor.set_deadline(up, at);
     }
 
-    /// Ends the exchange and detaches it from the downstream connection's state.
+    /// Ends the exchange. The caller ends both connections.
     fn end_tunnel(&mut self, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (to, pool, server) = (exchange.requester, exchange.pool, exchange.attempt.server);
+        let (pool, server) = (exchange.pool, exchange.attempt.server);
         self.release_server(pool, server);
         self.forget_exchange(id);
-        self.end_client_tunnel(to);
     }
 }

@@ -9,18 +9,13 @@
 
 use std::rc::Rc;
 
-use tidegate_base::Id;
 use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, Fault, FieldStorage, HeadDecoder, HeadLimits, Method, RequestHead,
-    Version,
-};
+use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
+use tidegate_wire::message::{BodyLength, Fault, FieldStorage, Method, RequestHead, Version};
 
 use crate::action::Running;
-use crate::action::proxy::exchange::Exchange;
-use crate::action::proxy::tunnel::Side;
 use crate::answer::Answer;
 use crate::buffers::Input;
 use crate::carrier::http1::Framing;
@@ -60,8 +55,8 @@ pub(crate) enum Phase {
     Discard { left: u32 },
     /// The rest of the body of the current request, while its action runs.
     Request(Http1Request),
-    /// Bytes for the server at the other end of a tunnel.
-    Tunnel(Id<Exchange>),
+    /// Bytes for the action that the connection belongs to after 101 (Switching Protocols).
+    Switched(Running),
 }
 
 /// The current request of a connection, and how far its response has progressed.
@@ -109,15 +104,13 @@ impl Http1Client {
         }
     }
 
-    /// Whether decoding is suspended until the client reads its responses. The body of a proxied request is
-    /// still forwarded, because a client may read the response only after it has sent the whole request. The
-    /// two directions of a tunnel are independent, too.
+    /// Whether decoding is suspended until the client reads its responses.
     pub(crate) fn is_held(&self) -> bool {
         self.blocked
             && match &self.phase {
                 Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => true,
-                Phase::Request(request) => !matches!(request.action, Running::Proxy(_)),
-                Phase::Tunnel(_) => false,
+                Phase::Request(request) => !request.action.is_duplex(),
+                Phase::Switched(running) => !running.is_duplex(),
             }
     }
 
@@ -125,9 +118,10 @@ impl Http1Client {
     pub(super) fn request(&mut self) -> Option<&mut Http1Request> {
         match &mut self.phase {
             Phase::Request(request) => Some(request),
-            Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } | Phase::Tunnel(_) => {
-                None
-            }
+            Phase::ProxyHeader
+            | Phase::Head { .. }
+            | Phase::Discard { .. }
+            | Phase::Switched(_) => None,
         }
     }
 
@@ -143,7 +137,7 @@ impl Http1Client {
     pub(crate) fn running(&self) -> Running {
         match &self.phase {
             Phase::Request(request) => request.action,
-            Phase::Tunnel(id) => Running::Proxy(*id),
+            Phase::Switched(running) => *running,
             Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => Running::None,
         }
     }
@@ -161,7 +155,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         sock: SockId,
-        bytes: &[u8],
+        bytes: &mut [u8],
     ) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
         let is_held = down.is_held();
@@ -172,6 +166,7 @@ impl Worker {
             return;
         }
         let used = self.decode_client(reactor, sock, bytes);
+        // Decoding may have closed the connection.
         if let Some(down) = self.conns.downstream(sock)
             && used < bytes.len()
         {
@@ -187,7 +182,7 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return };
         if !down.is_held() && !down.http1().input.is_empty() {
             let mut input = core::mem::take(&mut down.http1().input);
-            let used = self.decode_client(reactor, sock, input.as_slice());
+            let used = self.decode_client(reactor, sock, input.as_mut_slice());
             input.consume(used);
             match self.conns.downstream(sock) {
                 Some(down) if !input.is_empty() => down.http1().input = input,
@@ -235,7 +230,9 @@ impl Worker {
                 let by = now.after(timeouts.body);
                 reactor.set_receiving(sock, is_waiting);
                 let expects_body = is_waiting && !is_done && self.expects_body(running);
-                let Some(intake) = self.intake(running) else { return };
+                let Some(intake) = self.intake(running) else {
+                    return self.note_bug(reactor, sock);
+                };
                 if expects_body {
                     intake.by = intake.by.min(by);
                     reactor.set_deadline(sock, intake.by);
@@ -244,7 +241,13 @@ impl Worker {
                 }
                 return;
             }
-            Phase::Tunnel(_) => return,
+            Phase::Switched(running) => {
+                if !running.is_duplex() {
+                    let is_waiting = http1.input.is_empty();
+                    reactor.set_receiving(sock, is_waiting);
+                }
+                return;
+            }
         }
         if finished {
             self.close_client(reactor, sock);
@@ -252,7 +255,12 @@ impl Worker {
     }
 
     /// Decodes `bytes` as far as the connection's phase allows. Returns how many were processed.
-    fn decode_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
+    fn decode_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &mut [u8],
+    ) -> usize {
         let mut used = 0;
         while used < bytes.len() {
             // The last step may have closed the connection.
@@ -260,15 +268,16 @@ impl Worker {
             if down.is_held() {
                 break;
             }
-            let rest = &bytes[used..];
+            let rest = &mut bytes[used..];
             let step = match &down.http1().phase {
                 Phase::ProxyHeader => self.handle_proxy_header(reactor, sock, rest),
                 Phase::Head { .. } => self.decode_request(reactor, sock, rest),
                 Phase::Discard { .. } => self.discard_body(reactor, sock, rest),
                 Phase::Request(_) => self.decode_request_body(reactor, sock, rest),
-                Phase::Tunnel(id) => {
-                    let id = *id;
-                    self.tunnel_received(reactor, id, Side::Client, rest)
+                Phase::Switched(running) => {
+                    let running = *running;
+                    used += self.take_switched_bytes(reactor, running, rest);
+                    break;
                 }
             };
             if step == 0 {
@@ -282,7 +291,10 @@ impl Worker {
     /// Decodes one head and hands its request to an action. Returns 0 if the head is not complete yet.
     fn decode_request<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
         let snapshot = Rc::clone(&self.snapshot);
-        let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
+        let Some(down) = self.conns.downstream(sock) else {
+            self.note_bug(reactor, sock);
+            return bytes.len();
+        };
         let listener = snapshot.listener(down.listener);
         let limits = HeadLimits {
             request_line_bytes_max: listener.limits.request_line_bytes_max,
@@ -309,7 +321,7 @@ impl Worker {
     /// Records what the carrier needs to know of the request until its response has ended.
     fn begin_http1_request(&mut self, sock: SockId, head: &RequestHead<'_>) {
         let stopping = self.stopping;
-        let Some(down) = self.conns.downstream(sock) else { return };
+        let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         let most = self.snapshot.listener(down.listener).requests_per_connection_max;
         let is_last = most.is_some_and(|most| down.requests >= most);
         let http1 = down.http1();
@@ -350,7 +362,10 @@ impl Worker {
                 break;
             }
             let piece = &bytes[used..bytes.len().min(used.saturating_add(room))];
-            let Some(down) = self.conns.downstream(sock) else { break };
+            let Some(down) = self.conns.downstream(sock) else {
+                self.note_bug(reactor, sock);
+                return bytes.len();
+            };
             let http1 = down.http1();
             if let Phase::Request(request) = &mut http1.phase {
                 request.awaits_continue = false;
@@ -377,9 +392,15 @@ impl Worker {
 
     /// Reads and discards an unwanted body.
     fn discard_body<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
-        let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
+        let Some(down) = self.conns.downstream(sock) else {
+            self.note_bug(reactor, sock);
+            return bytes.len();
+        };
         let http1 = down.http1();
-        let Phase::Discard { left } = &mut http1.phase else { return 0 };
+        let Phase::Discard { left } = &mut http1.phase else {
+            self.note_bug(reactor, sock);
+            return bytes.len();
+        };
         match http1.body.decode(bytes) {
             Ok(step) if step.consumed <= *left as usize => {
                 *left -= step.consumed as u32;
@@ -416,9 +437,9 @@ impl Worker {
                     self.client_half_closed(reactor, running);
                 }
             }
-            Phase::Tunnel(id) => {
-                let id = *id;
-                self.tunnel_finished(reactor, id, Side::Client);
+            Phase::Switched(running) => {
+                let running = *running;
+                self.switched_finished(reactor, running);
             }
         }
     }
@@ -442,7 +463,7 @@ impl Worker {
                 self.note_departure(running);
                 self.accounts.counters.client_aborts.add(1);
             }
-            Phase::Discard { .. } | Phase::Tunnel(_) => {
+            Phase::Discard { .. } | Phase::Switched(_) => {
                 self.accounts.counters.client_aborts.add(1);
             }
         }
@@ -464,7 +485,8 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
         let requests = down.requests;
         let http1 = down.http1();
-        if http1.blocked && !matches!(http1.phase, Phase::Tunnel(_)) {
+        let is_duplex = matches!(http1.phase, Phase::Switched(running) if running.is_duplex());
+        if http1.blocked && !is_duplex {
             return self.blocked_client_due(reactor, sock);
         }
         let counters = &self.accounts.counters;
@@ -490,9 +512,9 @@ impl Worker {
                 self.close_client(reactor, sock);
             }
             Phase::Request(_) => self.request_due(reactor, sock),
-            Phase::Tunnel(id) => {
-                let id = *id;
-                self.tunnel_due(reactor, id);
+            Phase::Switched(running) => {
+                let running = *running;
+                self.action_due(reactor, running);
             }
         }
     }
@@ -609,6 +631,6 @@ fn is_cheaper_to_close(head: &RequestHead<'_>) -> bool {
     match head.length {
         BodyLength::None => false,
         BodyLength::Length(length) => head.expect_continue || length > u64::from(DISCARD_BYTES_MAX),
-        BodyLength::Chunked | BodyLength::UntilClose => head.expect_continue,
+        BodyLength::Streamed | BodyLength::UntilClose => head.expect_continue,
     }
 }

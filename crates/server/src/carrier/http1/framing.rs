@@ -4,18 +4,7 @@
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1;
 
-/// How a body is framed when it is sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Framing {
-    /// The message has no body.
-    None,
-    /// Content-Length states the length.
-    Length,
-    /// Chunked transfer coding.
-    Chunked,
-    /// The body ends when the connection closes.
-    UntilClose,
-}
+pub(crate) use tidegate_wire::http1::BodyFraming as Framing;
 
 /// Appends `data` to the output of `to` in the given framing.
 pub(super) fn send_framed<R: Reactor>(reactor: &mut R, to: SockId, framing: Framing, data: &[u8]) {

@@ -5,7 +5,7 @@
 use tidegate_base::Id;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::BodyLength;
+use tidegate_wire::message::BodyLength;
 
 use crate::action::proxy::exchange::Exchange;
 use crate::action::proxy::stored::StoredRequest;
@@ -51,7 +51,7 @@ fn framing_of(request: &StoredRequest) -> Framing {
     match request.length() {
         BodyLength::None => Framing::None,
         BodyLength::Length(_) => Framing::Length,
-        BodyLength::Chunked | BodyLength::UntilClose => Framing::Chunked,
+        BodyLength::Streamed | BodyLength::UntilClose => Framing::Chunked,
     }
 }
 

@@ -4,17 +4,19 @@
 //! Never: knows which action a response comes from.
 //! Invariant: `Http1Request::sent` only advances: `Nothing`, `Head`, `All`.
 
-use tidegate_base::Id;
-use tidegate_gate::forward::{self, BodyFraming, ResponseContext};
+use tidegate_gate::filter::Filtered;
+use tidegate_gate::filter::hsts::Hsts;
+use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::hsts::PolicyId;
-use tidegate_gate::respond::AnswerContext;
-use tidegate_gate::synthetic::{self, SyntheticFraming};
+use tidegate_gate::respond::{self, AnswerContext};
+use tidegate_gate::synthetic;
+use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::{self, BodyLength, ResponseHead, Version};
+use tidegate_wire::http1::{self, ResponseEncoder};
+use tidegate_wire::message::{ResponseHead, Version};
 
 use crate::action::Running;
-use crate::action::proxy::exchange::Exchange;
-use crate::answer::{Answer, Head};
+use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::Framing;
 use crate::carrier::http1::client::{Phase, Sent};
 use crate::carrier::http1::framing::send_framed;
@@ -35,15 +37,17 @@ pub(super) struct AnswerForm {
 impl Worker {
     /// Records which action serves the current request.
     pub(in crate::carrier) fn set_http1_action(&mut self, sock: SockId, action: Running) {
-        if let Some(request) = self.http1_request(sock) {
-            request.action = action;
+        match self.http1_request(sock) {
+            Some(request) => request.action = action,
+            None => self.note_absent(sock),
         }
     }
 
     /// Records the Strict-Transport-Security value of the response.
     pub(in crate::carrier) fn set_http1_hsts(&mut self, sock: SockId, hsts: PolicyId) {
-        if let Some(request) = self.http1_request(sock) {
-            request.hsts = hsts;
+        match self.http1_request(sock) {
+            Some(request) => request.hsts = hsts,
+            None => self.note_absent(sock),
         }
     }
 
@@ -84,12 +88,18 @@ impl Worker {
             date: self.date.as_bytes(),
             server: &self.snapshot.config.server.server_name,
             is_head: form.is_head,
-            version: form.version,
-            close: form.close,
-            hsts: self.snapshot.hsts.value(form.hsts),
         };
+        let hsts = self.snapshot.hsts.value(form.hsts);
+        // The reactor has no output for a connection that failed just now. `Closed` follows.
         if let Some(out) = reactor.output(sock) {
-            let status = answer.encode(out, &context);
+            let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
+            let status = match answer {
+                Answer::Prepared(prepared) if answer.hsts(hsts).is_empty() => {
+                    respond::encode_respond(encoder, prepared, &context);
+                    prepared.status()
+                }
+                _ => answer.encode(encoder, form.version, hsts, &context),
+            };
             self.accounts.counters.count_answer(status);
         }
     }
@@ -136,45 +146,40 @@ impl Worker {
             Rest::Discarded => !request.is_rest_costly,
         };
         request.keep &= is_rest_known && !stopping && !head.closes();
-        let framing = head.framing(request.version, request.is_head);
+        let framing = Framing::of(head.length(request.is_head), request.version);
         request.keep &= framing != Framing::UntilClose;
         request.sent = Sent::Head(framing);
         let (version, is_head, keep) = (request.version, request.is_head, request.keep);
         let hsts = request.hsts;
         let hsts = self.snapshot.hsts.value(hsts);
+        // The reactor has no output for a connection that failed just now. `Closed` follows.
         let Some(out) = reactor.output(sock) else { return };
+        let mut encoder = ResponseEncoder::new(out, version, !keep);
         match head {
             Head::Relayed(head) => {
                 let context = ResponseContext {
-                    client_version: version,
-                    keep_alive: keep,
                     date: self.date.as_bytes(),
                     via: &self.snapshot.config.server.via,
                     request_is_head: is_head,
-                    body: match (framing, head.length) {
-                        (Framing::None, _) => BodyFraming::None,
-                        (Framing::Length, BodyLength::Length(length)) => {
-                            BodyFraming::Length(length)
-                        }
-                        (Framing::UntilClose, _) => BodyFraming::UntilClose,
-                        (Framing::Length | Framing::Chunked, _) => BodyFraming::Chunked,
-                    },
-                    hsts,
                 };
-                forward::encode_downstream_response(out, head, &context);
+                if hsts.is_empty() {
+                    forward::encode_downstream_response(&mut encoder, head, &context);
+                } else {
+                    let sink = &mut Hsts::new(&mut encoder, hsts);
+                    forward::encode_downstream_response(sink, head, &context);
+                }
             }
             Head::Synthetic(order) => {
                 let context = AnswerContext {
                     date: self.date.as_bytes(),
                     server: &self.snapshot.config.server.server_name,
                     is_head,
-                    version,
-                    close: !keep,
-                    hsts,
                 };
-                synthetic::encode_synthetic_head(out, order, &context);
+                let sink = &mut Filtered::new(&mut encoder, hsts);
+                synthetic::encode_synthetic_head(sink, order, version, &context);
             }
         }
+        debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));
         self.accounts.counters.count_answer(head.status());
     }
 
@@ -191,7 +196,8 @@ impl Worker {
         if request.version >= Version::Http11
             && let Some(out) = reactor.output(sock)
         {
-            forward::encode_interim(out, head, &self.snapshot.config.server.via);
+            let encoder = &mut ResponseEncoder::new(out, request.version, false);
+            forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
             self.accounts.counters.count_answer(head.status);
         }
     }
@@ -267,67 +273,77 @@ impl Worker {
 
     /// Whether the final head has been sent.
     pub(in crate::carrier) fn http1_progress(&mut self, sock: SockId) -> Progress {
-        match self.http1_request(sock).map(|request| request.sent) {
-            Some(Sent::Nothing) => Progress::Expected,
-            Some(Sent::Head(_)) => Progress::Begun,
-            Some(Sent::All) | None => Progress::Ended,
+        let Some(request) = self.http1_request(sock) else {
+            self.note_absent(sock);
+            return Progress::Ended;
+        };
+        match request.sent {
+            Sent::Nothing => Progress::Expected,
+            Sent::Head(_) => Progress::Begun,
+            Sent::All => Progress::Ended,
         }
     }
 
     /// Whether the client's body may not come, because it waits for 100 (Continue).
     pub(in crate::carrier) fn http1_awaits_continue(&mut self, sock: SockId) -> bool {
-        self.http1_request(sock).is_some_and(|request| request.awaits_continue)
+        let Some(request) = self.http1_request(sock) else {
+            self.note_absent(sock);
+            return false;
+        };
+        request.awaits_continue
     }
 
     /// Whether the connection stays open after the response.
     pub(in crate::carrier) fn http1_stays_open(&mut self, sock: SockId) -> bool {
-        self.http1_request(sock).is_some_and(|request| request.keep)
+        let Some(request) = self.http1_request(sock) else {
+            self.note_absent(sock);
+            return false;
+        };
+        request.keep
     }
 
-    /// Relays a 101 response; from then on, the connection is a tunnel of `exchange`.
-    pub(in crate::carrier) fn begin_http1_tunnel<R: Reactor>(
+    /// Sends a 101 response; from then on, the connection belongs to the action `running`.
+    pub(in crate::carrier) fn switch_http1<R: Reactor>(
         &mut self,
         reactor: &mut R,
         sock: SockId,
-        head: &ResponseHead<'_>,
-        exchange: Id<Exchange>,
+        switch: &Switch<'_>,
+        running: Running,
     ) {
-        let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        down.http1().phase = Phase::Tunnel(exchange);
+        self.date.update(reactor.unix_seconds());
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        let hsts = http1.request().map_or(0, |request| request.hsts);
+        http1.phase = Phase::Switched(running);
         if let Some(out) = reactor.output(sock) {
-            forward::encode_interim(out, head, &self.snapshot.config.server.via);
+            let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
+            let status = match switch {
+                Switch::Relayed(head) => {
+                    forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
+                    head.status
+                }
+                Switch::WebSocket(accept) => {
+                    let context = AnswerContext {
+                        date: self.date.as_bytes(),
+                        server: &self.snapshot.config.server.server_name,
+                        is_head: false,
+                    };
+                    let hsts = self.snapshot.hsts.value(hsts);
+                    let sink = &mut Filtered::new(encoder, hsts);
+                    websocket::encode_switch(sink, accept, &context);
+                    101
+                }
+            };
+            self.accounts.counters.count_answer(status);
         }
-        self.accounts.counters.count_answer(head.status);
         reactor.set_receiving(sock, true);
         self.work.push(Work::Resume(sock));
     }
 
-    /// The tunnel has ended. The caller closes the connection.
-    pub(in crate::carrier) fn end_http1_tunnel(&mut self, sock: SockId) {
-        if let Some(down) = self.conns.downstream(sock) {
-            down.http1().phase = Phase::NEXT_HEAD;
-        }
-    }
-}
-
-impl Head<'_> {
-    /// How the body is framed for a client of `version`.
-    fn framing(&self, version: Version, is_head: bool) -> Framing {
-        match self {
-            Head::Relayed(head) => match head.length {
-                BodyLength::None => Framing::None,
-                BodyLength::Length(_) => Framing::Length,
-                BodyLength::Chunked | BodyLength::UntilClose if version == Version::Http10 => {
-                    Framing::UntilClose
-                }
-                BodyLength::Chunked | BodyLength::UntilClose => Framing::Chunked,
-            },
-            Head::Synthetic(order) => match order.framing_for(version, is_head) {
-                SyntheticFraming::None => Framing::None,
-                SyntheticFraming::Length => Framing::Length,
-                SyntheticFraming::Chunked => Framing::Chunked,
-                SyntheticFraming::UntilClose => Framing::UntilClose,
-            },
+    /// The action that the connection belongs to has ended. The caller closes the connection.
+    pub(in crate::carrier) fn detach_http1(&mut self, sock: SockId) {
+        match self.conns.downstream(sock) {
+            Some(down) => down.http1().phase = Phase::NEXT_HEAD,
+            None => self.note_absent(sock),
         }
     }
 }

@@ -6,10 +6,8 @@
 use tidegate_base::Id;
 use tidegate_gate::forward;
 use tidegate_reactor::{Reactor, SockId};
-use tidegate_wire::http1::{
-    BodyDecoder, BodyLength, FieldName, HeadDecoder, RequestKind, ResponseHead, ResponseLimits,
-    ResponseStorage,
-};
+use tidegate_wire::http1::{BodyDecoder, HeadDecoder, ResponseLimits};
+use tidegate_wire::message::{BodyLength, FieldName, RequestKind, ResponseHead, ResponseStorage};
 
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
@@ -51,6 +49,7 @@ impl Worker {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         if up.http1().input.is_empty() {
             let used = self.decode_server(reactor, sock, bytes);
+            // Decoding may have closed the connection.
             if let Some(up) = self.conns.upstream(sock)
                 && used < bytes.len()
             {
@@ -75,8 +74,8 @@ impl Worker {
             // The last step may have closed the connection or ended the exchange.
             let Some(up) = self.conns.upstream(sock) else { return bytes.len() };
             let id = up.exchange;
-            let Some(exchange) = self.exchanges.get_mut(id) else {
-                // More bytes follow a complete response.
+            let Some(exchange) = self.exchanges.find_mut(id) else {
+                // More bytes follow a complete response, whose end has ended the exchange.
                 self.accounts.counters.upstream_faults.add(1);
                 self.discard_upstream(reactor, sock);
                 return bytes.len();
@@ -122,7 +121,10 @@ impl Worker {
         };
         let is_strict = self.snapshot.pool(exchange.pool).strict;
         let limits = ResponseLimits { is_strict, ..ResponseLimits::default() };
-        let Some(up) = self.conns.upstream(sock) else { return bytes.len() };
+        let Some(up) = self.conns.upstream(sock) else {
+            self.note_bug(reactor, sock);
+            return bytes.len();
+        };
         let http1 = up.http1();
         let mut storage = ResponseStorage::new();
         let (head, head_bytes) =
@@ -169,7 +171,10 @@ impl Worker {
         id: Id<Exchange>,
         bytes: &[u8],
     ) -> usize {
-        let Some(up) = self.conns.upstream(sock) else { return bytes.len() };
+        let Some(up) = self.conns.upstream(sock) else {
+            self.note_bug(reactor, sock);
+            return bytes.len();
+        };
         let body = &mut up.http1().body;
         let Ok(step) = body.decode(bytes) else {
             self.server_misbehaved(reactor, sock, id, MALFORMED);

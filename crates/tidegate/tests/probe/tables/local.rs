@@ -49,6 +49,20 @@ pub fn vectors() -> Vec<Vector> {
             .client(&[Check::Body("")]),
         local("another method does not match it", "9110 9.1", at("POST", "/get", ""))
             .one_of(&[404, 405]),
+        local("a WebSocket route without Upgrade", "9110 15.5.22 MUST", at("GET", "/echo", ""))
+            .statuses(&[426])
+            .client(&[
+                Check::Has("upgrade", "websocket"),
+                Check::Has("sec-websocket-version", "13"),
+            ]),
+        local("a WebSocket of version 8", "6455 4.4", {
+            at(
+                "GET",
+                "/echo",
+                "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 8\r\n",
+            )
+        })
+        .statuses(&[426]),
         local("a redirect", "9110 15.4", at("GET", "/to/a?b", ""))
             .one_of(&[301, 302, 307, 308])
             .client(&[Check::Has("location", "https://h/to/a?b")]),

@@ -1,5 +1,6 @@
-//! Request targets and hosts: form, path, query and authority (RFC 9112 section 3.2).
-//! In: the second part of a request line, the value of Host. Out: parts that borrow from them.
+//! Request targets and hosts: form, path, query and authority (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
+//! In: the second part of a request line or `:path`, the value of Host or `:authority`. Out: parts that
+//! borrow from them.
 //! Never: decodes percent-encoding, removes dot segments or merges slashes; the router does that.
 //! Limits: those of the request line. Lenient only where browsers are: `[]|{}^` and a grave accent
 //! are allowed in a path, those, a backslash, quotation marks and angle brackets in a query, and a bare

@@ -1,24 +1,6 @@
-//! Methods and versions: the first and the last part of a request line (RFC 9110 section 9).
-//! In: a token that the scanner has accepted. Out: closed enums.
+//! Methods (RFC 9110 section 9).
+//! In: a token that a decoder has accepted. Out: a closed enum.
 //! Never: changes the case of a method; methods are case-sensitive.
-
-/// The version of a message (RFC 9110 section 2.5).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Version {
-    /// HTTP/1.0.
-    Http10,
-    /// HTTP/1.1, or a later minor version, which is treated as 1.1.
-    Http11,
-    /// HTTP/2.
-    Http2,
-}
-
-impl Version {
-    /// The version with this minor number.
-    pub(super) const fn from_minor(minor: u8) -> Self {
-        if minor == 0 { Self::Http10 } else { Self::Http11 }
-    }
-}
 
 /// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

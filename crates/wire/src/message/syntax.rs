@@ -1,6 +1,6 @@
-//! Which bytes the names and values of fields may contain, for every version of HTTP.
-//! In: a byte, or a value. Out: whether RFC 9110 allows it.
-//! Never: differs between versions; a message that one version accepts can be forwarded in another.
+//! The characters of field names and values, the same for every version (RFC 9110 sections 5.5 and 5.6).
+//! In: bytes of a name or a value. Out: whether they are allowed; a value without the whitespace around it.
+//! Never: knows a line end or a length; those belong to the protocols.
 
 /// tchar of RFC 9110 section 5.6.2.
 #[inline]
@@ -23,6 +23,12 @@ pub(crate) const fn is_token_char(byte: u8) -> bool {
                 | b'|'
                 | b'~'
         )
+}
+
+/// Whether `bytes` are a token (RFC 9110 section 5.6.2).
+#[inline]
+pub(crate) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&byte| is_token_char(byte))
 }
 
 /// Whether a byte is allowed in a field value (RFC 9110 section 5.5).

@@ -1,11 +1,12 @@
 //! Header fields: the names that Tidegate acts on, and views of the fields of one head.
-//! In: names and values from the tokenizer. Out: `Field`s, each classified once.
+//! In: names and values from the tokenizer of HTTP/1, or packed by the decoder of another protocol.
+//! Out: `Field`s, each classified once.
 //! Never: copies or changes a name or a value.
 //! Limits: `HEADER_FIELDS_MAX` fields in a request head, `RESPONSE_FIELDS_MAX` in a response head.
 //! Invariant: classifying a name takes one table look-up; no two names share a slot.
 
 use super::claim::is_alike;
-use crate::field::trim_ows;
+use super::syntax::trim_ows;
 use core::mem::MaybeUninit;
 use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 
@@ -23,16 +24,16 @@ pub struct Field<'a> {
     pub is_sensitive: bool,
 }
 
-/// Storage for the fields of one request head, or of any head with at most `FIELDS` fields. Keep it on the
-/// stack; creating it is almost free.
+/// Storage for the fields of one request head, or of any head with at most `FIELDS` fields, which the
+/// tokenizer of HTTP/1 fills. Keep it on the stack; creating it is almost free.
 pub struct FieldStorage<'b, const FIELDS: usize = HEADER_FIELDS_MAX> {
     /// Storage that the tokenizer writes names and values into.
-    pub(super) headers: [MaybeUninit<httparse::Header<'b>>; FIELDS],
+    pub(crate) headers: [MaybeUninit<httparse::Header<'b>>; FIELDS],
     /// The classified names, in the order of the fields.
-    pub(super) ids: [FieldName; FIELDS],
+    pub(crate) ids: [FieldName; FIELDS],
     /// Fields of a head that the tokenizer does not support: one with a minor version above 1.
     /// Otherwise without memory.
-    pub(super) rare: Vec<httparse::Header<'b>>,
+    pub(crate) rare: Vec<httparse::Header<'b>>,
 }
 
 /// Storage for the fields of one response head.
@@ -162,7 +163,7 @@ pub(crate) struct FieldTable<'a> {
 impl<'a> FieldTable<'a> {
     /// Classifies every name in `headers` into `ids`, which must be at least as long.
     #[inline]
-    pub(super) fn new(headers: &'a [httparse::Header<'a>], ids: &'a mut [FieldName]) -> Self {
+    pub(crate) fn new(headers: &'a [httparse::Header<'a>], ids: &'a mut [FieldName]) -> Self {
         let (mut seen, mut repeated) = (0_u64, 0_u64);
         for (header, id) in headers.iter().zip(ids.iter_mut()) {
             *id = FieldName::classify(header.name.as_bytes());
@@ -213,7 +214,7 @@ impl<'a> FieldTable<'a> {
     }
 
     /// The value of the first field named `name_lower`; case is ignored.
-    pub(super) fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
+    pub(crate) fn find_named(&self, name_lower: &str) -> Option<&'a [u8]> {
         self.iter().find(|field| field.name.eq_ignore_ascii_case(name_lower)).map(|f| f.value)
     }
 
@@ -230,7 +231,7 @@ impl<'a> FieldTable<'a> {
     }
 
     /// Whether a Connection field lists `name` (RFC 9110 section 7.6.1).
-    pub(super) fn is_nominated(&self, name: &str) -> bool {
+    pub(crate) fn is_nominated(&self, name: &str) -> bool {
         self.elements(FieldName::Connection).any(|e| e.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
@@ -243,7 +244,7 @@ macro_rules! field_accessors {
             /// The fields, in order.
             #[inline]
             #[must_use]
-            pub fn fields(&self) -> crate::http1::Fields<'a> {
+            pub fn fields(&self) -> crate::message::Fields<'a> {
                 self.fields.iter()
             }
 
@@ -257,14 +258,14 @@ macro_rules! field_accessors {
             /// Whether a field with this name is present. The cost is one bit test.
             #[must_use]
             #[inline]
-            pub fn has(&self, id: crate::http1::FieldName) -> bool {
+            pub fn has(&self, id: crate::message::FieldName) -> bool {
                 self.fields.has(id)
             }
 
             /// The value of the first field with this name.
             #[must_use]
             #[inline]
-            pub fn find(&self, id: crate::http1::FieldName) -> Option<&'a [u8]> {
+            pub fn find(&self, id: crate::message::FieldName) -> Option<&'a [u8]> {
                 self.fields.find(id)
             }
 

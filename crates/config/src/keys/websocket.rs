@@ -1,0 +1,90 @@
+//! The settings of WebSocket connections that Tidegate serves itself.
+//! In: nothing. Out: the section `[websocket]`, which `FILE` and `ROUTE` refer to.
+
+use super::Preset::Value;
+use super::Shape::{Duration, List, NoNumber, OneOf, Size, Text, Word};
+use super::{Section, TIMEOUT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, key};
+use crate::model::Compression;
+use crate::words::Worded as _;
+
+/// Maximum of `message-max` and `frame-max`.
+const BYTES_MAX: u64 = tidegate_base::limits::WEBSOCKET_MESSAGE_BYTES_CEILING as u64;
+
+/// `[websocket]`, and `websocket = { ... }` of a route.
+pub static WEBSOCKET: Section = Section {
+    path: "[websocket]",
+    about: "WebSocket connections that Tidegate serves itself (`echo`). A route changes single settings with \
+             `websocket = { ... }`. Connections that `proxy` passes on to servers are not concerned.",
+    keys: &[
+        key(
+            "origins",
+            List(&Text(
+                "\"same-origin\", \"https://example.com\", \"https://*.example.com\", \"null\" or \"*\"",
+            )),
+            Value("[\"same-origin\"]"),
+            "The web pages that may connect, by the Origin field of the request. \"same-origin\" stands for pages \
+             of the host and port that the request names in Host, \"https://*.example.com\" for every name below \
+             example.com, \"null\" for pages without an origin such as local files, and \"*\" for every page. \
+             Other pages get a 403 response. A request without an Origin field is accepted: browsers always \
+             send one, and other clients could forge it.",
+            "Browsers send cookies with WebSocket requests of any page, so without this check a foreign page could \
+             act in the name of its visitor.",
+        ),
+        key(
+            "subprotocols",
+            List(&Text("a token, such as \"chat\"")),
+            Value("[]"),
+            "The supported subprotocols. The first one in the client's list that is also in this list is used. A \
+             client that offers no supported subprotocol gets a connection without one.",
+            "",
+        ),
+        key(
+            "compression",
+            Word(Compression::WORDS),
+            Value("\"off\""),
+            "Compression of messages (permessage-deflate) with clients that offer it. With \"shared\", each message \
+             is compressed by itself, and a connection needs no memory for it. With \"dedicated\", messages refer \
+             to earlier ones, which makes small messages much shorter but takes up to 300 KiB for each connection.",
+            "Compression costs CPU time, and secrets beside text of an attacker can be guessed from the lengths of \
+             compressed messages.",
+        ),
+        key(
+            "message-max",
+            Size(1, BYTES_MAX),
+            Value("\"1MiB\""),
+            "Maximum size of a message, after decompression. A longer one closes the connection with code 1009.",
+            "A message that does not arrive in one read is kept in memory until it is complete.",
+        ),
+        key(
+            "frame-max",
+            OneOf(&[NoNumber("unlimited"), Size(1, BYTES_MAX)]),
+            Value("\"unlimited\""),
+            "Maximum size of the payload of a frame. A longer one closes the connection with code 1009.",
+            "A frame is a part of a message, which `message-max` limits.",
+        ),
+        key(
+            "idle-timeout",
+            OneOf(&[NoNumber("off"), Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX)]),
+            Value("\"off\""),
+            "Time without a message, after which the connection is closed with code 1001. Pings do not count.",
+            "A client that only waits is no fault, and `ping-every` finds those that are gone.",
+        ),
+        key(
+            "ping-every",
+            OneOf(&[NoNumber("off"), Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX)]),
+            Value("\"30s\""),
+            "Time without a byte from the client, after which it gets a Ping. The time is shortened at random by up \
+             to a quarter, so that the Pings to clients that connected together spread out.",
+            "Proxies and routers between client and server often forget connections that are silent for a minute.",
+        ),
+        key(
+            "pong-timeout",
+            TIMEOUT,
+            Value("\"10s\""),
+            "Time without a byte from the client after a Ping, after which the connection is closed with code 1011, \
+             and time for the client's response to a Close frame.",
+            "A client that is still there responds within a round trip.",
+        ),
+    ],
+    later: &[],
+};

@@ -1,0 +1,102 @@
+//! Filters: they change the heads of responses on their way to the client.
+//! In: the calls of `ResponseSink` for one response. Out: the same calls, changed, on the sink behind.
+//! Never: is part of the path of a response that needs no filter: [`Filtered::Plain`], or no adaptor at all.
+//! Invariant: a filter keeps the order of calls that `wire::message::ResponseSink` requires.
+//!
+//! To add a filter on heads (compression, header rewriting, a script):
+//! - Write `filter/NAME.rs`: a struct with the sink `S` behind it and the settings, and `impl<S:
+//!   ResponseSink> ResponseSink` for it. Pass every call on, and change only what the filter is about.
+//!   [`hsts::Hsts`] is the pattern: it drops a field in `field` and `received`, and adds one in `length`.
+//! - Decide in `begin` whether the response is concerned: interim responses (1xx) also pass filters.
+//! - A filter that changes the body calls `length(BodyLength::Streamed)` behind it unless it knows the new
+//!   length. It decides before `length` arrives, from the fields so far, and withholds the ones that are no
+//!   longer true: Content-Length, Accept-Ranges, a strong ETag. Changing the bytes of the body needs a second
+//!   trait, which does not exist yet.
+//! - Add a variant to [`Filtered`], or put the new filter around or inside another one. The filter that must
+//!   see the final fields is the innermost: `Outer<Inner<Carrier>>`.
+//! - The choice is made for each response where its sink is created (`server/src/answer.rs` and the
+//!   `response.rs` of a carrier), from values prepared at start.
+//! - Test it with the recording sink of `gate/tests/sink/`.
+
+pub mod hsts;
+
+use tidegate_wire::message::{BodyLength, Field, ResponseSink};
+
+use hsts::Hsts;
+
+/// A sink with the filters of one response. Each call costs a branch; where that matters, the caller uses the
+/// sink or the filter itself.
+#[derive(Debug)]
+pub enum Filtered<'a, S> {
+    /// No filter.
+    Plain(S),
+    /// The policy for Strict-Transport-Security.
+    Hsts(Hsts<'a, S>),
+}
+
+impl<'a, S: ResponseSink> Filtered<'a, S> {
+    /// The sink with the filter for `hsts`, or without a filter if that is empty.
+    #[must_use]
+    pub const fn new(sink: S, hsts: &'a str) -> Self {
+        if hsts.is_empty() { Self::Plain(sink) } else { Self::Hsts(Hsts::new(sink, hsts)) }
+    }
+
+    /// The sink behind the filters.
+    pub const fn sink(&self) -> &S {
+        match self {
+            Self::Plain(sink) => sink,
+            Self::Hsts(filter) => filter.sink(),
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $sink:ident => $call:expr) => {
+        match $self {
+            Filtered::Plain($sink) => $call,
+            Filtered::Hsts($sink) => $call,
+        }
+    };
+}
+
+impl<S: ResponseSink> ResponseSink for Filtered<'_, S> {
+    fn begin(&mut self, status: u16, reason: &str) {
+        each!(self, sink => sink.begin(status, reason));
+    }
+
+    fn field(&mut self, name: &str, value: &[u8]) {
+        each!(self, sink => sink.field(name, value));
+    }
+
+    fn received(&mut self, field: &Field<'_>) {
+        each!(self, sink => sink.received(field));
+    }
+
+    fn field_u64(&mut self, name: &str, value: u64) {
+        each!(self, sink => sink.field_u64(name, value));
+    }
+
+    fn field_with(&mut self, name: &str, compose: impl FnOnce(&mut Vec<u8>)) {
+        each!(self, sink => sink.field_with(name, compose));
+    }
+
+    fn length(&mut self, length: BodyLength) {
+        each!(self, sink => sink.length(length));
+    }
+
+    fn takes_trailers(&self) -> bool {
+        each!(self, sink => sink.takes_trailers())
+    }
+
+    fn switch<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>) {
+        each!(self, sink => sink.switch(protocols));
+    }
+
+    fn end(&mut self) {
+        each!(self, sink => sink.end());
+    }
+
+    fn content_with(&mut self, compose: impl FnOnce(&mut Vec<u8>)) {
+        each!(self, sink => sink.content_with(compose));
+    }
+}

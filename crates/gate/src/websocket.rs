@@ -1,0 +1,196 @@
+//! WebSocket connections that Tidegate serves itself: their settings, and the responses of the handshake.
+//! In: the configuration; the judgement of a request. Out: prepared settings; responses, given to the client's sink.
+//! Never: knows the rules of the handshake (`wire::websocket`).
+//! Limits: `WEBSOCKET_SETTINGS_MAX` routes with settings of their own.
+
+use tidegate_base::Span;
+use tidegate_config::model::{Compression, Config, WebSocket};
+use tidegate_wire::message::{RequestHead, ResponseSink};
+use tidegate_wire::websocket::{
+    Accept, DeflateSettings, Limits, Origins, Policy, Refusal, WEBSOCKET_VERSION,
+};
+
+use crate::respond::{AnswerContext, encode_answer_fields, encode_text};
+
+/// The protocol's name in Upgrade.
+const PROTOCOL: &[u8] = b"websocket";
+
+/// The settings of an endpoint, prepared for its connections.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Which requests are accepted.
+    pub policy: Policy,
+    /// What messages may cost.
+    pub limits: Limits,
+    /// Time without a message, after which the connection is closed; `None`: unlimited.
+    pub idle_timeout: Option<Span>,
+    /// Time without a byte from the client, after which it gets a Ping; `None`: no Pings.
+    pub ping_every: Option<Span>,
+    /// Time without a byte from the client after a Ping or a Close frame.
+    pub pong_timeout: Span,
+}
+
+/// Names an endpoint. Small, because each connection holds one.
+pub type EndpointId = u16;
+
+/// The endpoints of a configuration.
+#[derive(Debug)]
+pub struct Endpoints {
+    /// The first one has the settings of `[websocket]`, the others those of single routes.
+    endpoints: Vec<Endpoint>,
+    /// By route.
+    of_routes: Vec<EndpointId>,
+}
+
+impl Endpoints {
+    /// Prepares the settings of `config`.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let mut endpoints = vec![Endpoint::new(&config.websocket)];
+        let mut of_routes = Vec::with_capacity(config.routes.len());
+        for route in &config.routes {
+            of_routes.push(match &route.websocket {
+                // In range: the reader of the configuration checks `WEBSOCKET_SETTINGS_MAX`.
+                Some(settings) => {
+                    endpoints.push(Endpoint::new(settings));
+                    (endpoints.len() - 1) as EndpointId
+                }
+                None => 0,
+            });
+        }
+        Self { endpoints, of_routes }
+    }
+
+    /// The endpoint of `route`.
+    #[must_use]
+    pub fn of_route(&self, route: usize) -> EndpointId {
+        self.of_routes.get(route).copied().unwrap_or_default()
+    }
+
+    /// The settings of an endpoint.
+    #[must_use]
+    pub fn get(&self, id: EndpointId) -> &Endpoint {
+        &self.endpoints[usize::from(id)]
+    }
+}
+
+const _: () = assert!(tidegate_base::limits::WEBSOCKET_SETTINGS_MAX < EndpointId::MAX as usize);
+
+impl Endpoint {
+    fn new(settings: &WebSocket) -> Self {
+        // The reader of the configuration has checked the list; an invalid list would allow no page.
+        let origins = Origins::parse(settings.origins.iter().map(String::as_str));
+        debug_assert!(origins.is_ok(), "{origins:?}");
+        let keeps = match settings.compression {
+            Compression::Off => None,
+            Compression::Shared => Some(false),
+            Compression::Dedicated => Some(true),
+        };
+        let deflate = keeps.map(|keeps| DeflateSettings {
+            keeps_context: keeps,
+            peer_keeps_context: keeps,
+            ..DeflateSettings::default()
+        });
+        Self {
+            policy: Policy {
+                subprotocols: settings.subprotocols.clone(),
+                origins: origins.unwrap_or_default(),
+                deflate,
+            },
+            limits: Limits {
+                // A compressed message may be a little longer than the message.
+                frame_bytes_max: settings.frame_bytes_max.unwrap_or(u32::MAX),
+                message_bytes_max: settings.message_bytes_max,
+                ..Limits::default()
+            },
+            idle_timeout: settings.idle_timeout,
+            ping_every: settings.ping_every,
+            pong_timeout: settings.pong_timeout,
+        }
+    }
+}
+
+/// Judges a request for a WebSocket, whatever its version of HTTP.
+///
+/// # Errors
+/// Why the request is refused.
+pub fn judge<'p>(policy: &'p Policy, head: &RequestHead<'_>) -> Result<Accept<'p>, Refusal> {
+    policy.judge(head)
+}
+
+/// Gives the response to an accepted request to a sink.
+pub fn encode_switch(
+    sink: &mut impl ResponseSink,
+    accept: &Accept<'_>,
+    context: &AnswerContext<'_>,
+) {
+    encode_answer_fields(sink, 101, context);
+    if let Some(key) = &accept.accept_key {
+        sink.field("Sec-WebSocket-Accept", key);
+    }
+    if let Some(subprotocol) = accept.subprotocol {
+        sink.field("Sec-WebSocket-Protocol", subprotocol.as_bytes());
+    }
+    if let Some(value) = accept.extension_value() {
+        sink.field("Sec-WebSocket-Extensions", value.as_bytes());
+    }
+    sink.switch(core::iter::once(PROTOCOL));
+    sink.end();
+}
+
+/// Gives the response to a refused request to a sink. Returns its status.
+pub fn encode_refusal(
+    sink: &mut impl ResponseSink,
+    refusal: Refusal,
+    context: &AnswerContext<'_>,
+) -> u16 {
+    let status = refusal.status();
+    encode_answer_fields(sink, status, context);
+    // RFC 9110 section 15.5.22, RFC 6455 section 4.4.
+    let upgrade = (status == 426).then_some(PROTOCOL);
+    if upgrade.is_some() {
+        sink.field("Sec-WebSocket-Version", WEBSOCKET_VERSION.as_bytes());
+    }
+    encode_text(sink, status, refusal.reason(), upgrade, context);
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Origins have two readers: `config` reports errors at their place, `wire` compares.
+    #[test]
+    fn every_form_of_origin_that_the_configuration_accepts_is_effective() {
+        for (entry, origin, host) in [
+            ("same-origin", "https://a.example", "a.example"),
+            ("*", "https://b.example", "a.example"),
+            ("null", "null", "a.example"),
+            ("https://*.b.example:8443", "https://c.b.example:8443", "a.example"),
+            ("HTTP://[::1]", "http://[::1]", "a.example"),
+            ("app+x://page", "app+x://page", "a.example"),
+        ] {
+            let file = format!(
+                "[websocket]\norigins = [{entry:?}]\n[[listener]]\nbind = \"127.0.0.1:80\"\n"
+            );
+            let config = tidegate_config::parse(&file, "the test").expect("a valid file");
+            let endpoints = Endpoints::new(&config);
+            let origins = &endpoints.get(0).policy.origins;
+            assert!(origins.allows(Some(origin.as_bytes()), Some(host)), "{entry}");
+            assert_eq!(origins.allows(Some(b"https://evil.example"), Some(host)), entry == "*");
+        }
+    }
+
+    #[test]
+    fn routes_have_the_settings_of_their_own_or_the_general_ones() {
+        let file = "[websocket]\nmessage-max = \"2KiB\"\n[[listener]]\nbind = \"127.0.0.1:80\"\n\
+                    [[route]]\npath = \"/a\"\necho = true\nwebsocket = { ping-every = \"off\" }\n\
+                    [[route]]\necho = true\n";
+        let endpoints = Endpoints::new(&tidegate_config::parse(file, "the test").expect("valid"));
+        let (first, second) = (endpoints.of_route(0), endpoints.of_route(1));
+        assert_eq!((first, second), (1, 0));
+        assert_eq!(endpoints.get(first).limits.message_bytes_max, 2048);
+        assert_eq!(endpoints.get(first).ping_every, None);
+        assert_eq!(endpoints.get(second).ping_every, Some(Span::from_secs(30)));
+    }
+}

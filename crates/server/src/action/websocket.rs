@@ -1,0 +1,574 @@
+//! WebSocket connections that an action serves: handshake, frames, pings, timeouts and the close.
+//! In: a request, the bytes of the connection after 101, its deadline. Out: messages for the action (`echo.rs`);
+//! frames.
+//! Never: knows which version of HTTP carries the connection; allocates for a message that arrives in one read.
+//! Limits: those of `[websocket]`; `WEBSOCKET_FRAMES_PER_TURN_MAX` frames of a connection in a turn. A connection whose
+//! client does not read is not read either, so its output holds at most one message beyond `OUTPUT_PAUSE_BYTES`.
+//! Invariant: an idle connection without compression holds 24 bytes here (asserted) and no buffer; what a message
+//! in progress or a compression needs is in `Actives`.
+//!
+//! To add an action over WebSocket, begin it with `begin_websocket`, and pass it its messages where `echo_message` is called.
+
+use std::rc::Rc;
+
+use tidegate_base::limits::WEBSOCKET_FRAMES_PER_TURN_MAX;
+use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::websocket::{Endpoint, EndpointId, judge};
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::RequestHead;
+use tidegate_wire::websocket::{
+    Close, CloseCode, Decoder, DeflateParameters, Deflater, Effort, Fault, FrameHead, FrameRules,
+    Incoming, Inflater, Kind, Opcode, Role, WINDOW_BITS_MAX, encode_close, encode_close_reply,
+    encode_deflated, encode_message, encode_ping, encode_pong,
+};
+
+use crate::action::Running;
+use crate::answer::{Answer, Switch};
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+/// Longer messages are handed to the kernel without a copy, if it takes them.
+const DIRECT_BYTES_MIN: usize = 4096;
+/// A Ping comes up to this part of `ping-every` early.
+const JITTER_PART: u32 = 4;
+
+/// A WebSocket connection.
+pub(crate) struct WebSocket {
+    /// The maker of the request. It is live as long as the connection exists.
+    requester: Requester,
+    /// The place in `Actives`, or `NOT_ACTIVE`.
+    active: u32,
+    /// When the last message was complete, in milliseconds of the reactor's clock, modulo 2^32.
+    message_ms: u32,
+    /// The settings.
+    endpoint: EndpointId,
+    /// What the connection waits for.
+    state: State,
+    /// The connection is in `Worker::yielded`.
+    yielded: bool,
+}
+
+const _: () = assert!(size_of::<WebSocket>() <= 24);
+
+/// What a connection waits for. The connection's deadline belongs to the state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Frames. The deadline is the next Ping, or the end of the idle timeout.
+    Open,
+    /// A sign of life after a Ping. The deadline is the end of the pong timeout, or of the idle timeout.
+    Pinged,
+    /// The client's Close frame, after that of this side. The deadline is the end of the pong timeout. Messages are
+    /// ignored.
+    Closing,
+}
+
+/// What a connection needs only during a message, or for compression.
+struct Active {
+    decoder: Decoder,
+    /// The message in progress, if it arrives in pieces. Without capacity between messages.
+    message: Vec<u8>,
+    /// `None` if compression was not negotiated.
+    compression: Option<Box<Compression>>,
+}
+
+/// The compression of a connection.
+struct Compression {
+    /// Decompresses the client's messages; `None` if the worker's shared one does.
+    inflater: Option<Inflater>,
+    compressor: Compressor,
+}
+
+/// Compresses the messages for a client.
+struct Compressor {
+    parameters: DeflateParameters,
+    /// `None` if the worker's shared one compresses.
+    deflater: Option<Deflater>,
+}
+
+/// The place of a connection that is not in `Actives`.
+const NOT_ACTIVE: u32 = u32::MAX;
+
+/// The connections that need more than a `WebSocket`. Each place belongs to one connection.
+#[derive(Default)]
+pub(crate) struct Actives {
+    places: Vec<Option<Active>>,
+    /// The places that are `None`.
+    free: Vec<u32>,
+}
+
+impl Actives {
+    fn put(&mut self, active: Active) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.places[at as usize] = Some(active);
+                at
+            }
+            None => {
+                self.places.push(Some(active));
+                (self.places.len() - 1) as u32
+            }
+        }
+    }
+
+    fn take(&mut self, at: u32) -> Option<Active> {
+        let active = self.places.get_mut(at as usize)?.take();
+        if active.is_some() {
+            self.free.push(at);
+        }
+        active
+    }
+
+    /// Whether this place belongs to a connection.
+    pub(crate) fn is_taken(&self, at: u32) -> bool {
+        self.places.get(at as usize).is_some_and(Option::is_some)
+    }
+
+    /// The number of connections that need more than a `WebSocket`.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+}
+
+/// The compressors of all connections that keep no context. Created when the first connection uses them.
+#[derive(Default)]
+pub(crate) struct SharedCodecs {
+    inflater: Option<Box<Inflater>>,
+    deflater: Option<Box<Deflater>>,
+}
+
+/// Where an action sends its messages.
+pub(super) struct Outlet<'c> {
+    to: Requester,
+    compressor: Option<&'c mut Compressor>,
+}
+
+/// Why the frames of a read were not handled to their end, or that they were.
+enum Outcome {
+    /// All of them were handled.
+    Done,
+    /// The client does not read; the rest waits until its output has drained.
+    Held,
+    /// The share of the turn is used up; the rest waits for the next turn.
+    Yielded,
+    /// The client has sent its Close frame.
+    Closed,
+    /// The client broke the protocol or a limit.
+    Failed(Fault),
+}
+
+/// Begin and end of a connection.
+impl Worker {
+    /// Judges a request for a WebSocket on `route`: refuses it, or switches its connection.
+    pub(super) fn begin_websocket<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        route: usize,
+    ) {
+        let snapshot = Rc::clone(&self.snapshot);
+        let endpoint = snapshot.websockets.of_route(route);
+        let accept = match judge(&snapshot.websockets.get(endpoint).policy, head) {
+            Ok(accept) => accept,
+            Err(refusal) => {
+                self.accounts.counters.websocket_refusals.add(1);
+                return self.answer(reactor, to, &Answer::WebSocketRefusal(refusal), false);
+            }
+        };
+        if self.stopping {
+            return self.answer_error(reactor, to, 503, "the server is stopping", true);
+        }
+        let message_ms = millis(reactor.now());
+        let state = State::Open;
+        let (active, yielded) = (NOT_ACTIVE, false);
+        let socket = WebSocket { requester: to, active, message_ms, endpoint, state, yielded };
+        let Ok(id) = self.websockets.insert(socket) else {
+            let text = "the proxy is handling too many requests";
+            return self.answer_error(reactor, to, 503, text, true);
+        };
+        if let (Some(parameters), Some(socket)) = (accept.deflate, self.websockets.get_mut(id)) {
+            let compression = Some(Box::new(Compression::new(parameters)));
+            let decoder = new_decoder(true);
+            socket.active = self.actives.put(Active { decoder, message: Vec::new(), compression });
+        }
+        self.accounts.counters.websockets.add(1);
+        self.accounts.counters.websockets_now.add(1);
+        self.switch_client(reactor, to, &Switch::WebSocket(&accept), Running::WebSocket(id));
+        self.arm_websocket(reactor, id);
+    }
+
+    /// Sends a Close frame, and waits for that of the client.
+    fn close_websocket<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        close: Close<'_>,
+    ) {
+        let Some(socket) = self.websockets.get_mut(id) else { return };
+        if socket.state == State::Closing {
+            return;
+        }
+        socket.state = State::Closing;
+        let to = socket.requester;
+        self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
+        if !self.is_client_held(to) {
+            self.arm_websocket(reactor, id);
+        }
+    }
+
+    /// The process stops.
+    pub(super) fn stop_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
+        self.close_websocket(reactor, id, Close::new(CloseCode::GOING_AWAY));
+    }
+
+    /// Ends the connection after what was sent.
+    fn end_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
+        let Some(socket) = self.websockets.get(id) else { return };
+        let to = socket.requester;
+        self.forget_websocket(id);
+        self.end_switched(reactor, to);
+    }
+
+    /// Gives back everything that the connection holds here.
+    pub(super) fn forget_websocket(&mut self, id: Id<WebSocket>) {
+        let Some(socket) = self.websockets.remove(id) else { return };
+        self.accounts.counters.websockets_now.sub(1);
+        if let Some(active) = self.actives.take(socket.active) {
+            self.buffers.put(active.message);
+        }
+    }
+
+    /// The client has ended its direction of the connection, after all that it sent was handled.
+    pub(super) fn websocket_finished<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
+        self.end_websocket(reactor, id);
+    }
+}
+
+/// Frames of the client.
+impl Worker {
+    /// Handles bytes of the client. Returns how many were handled; the others wait for `resume_request`.
+    pub(super) fn websocket_received<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        bytes: &mut [u8],
+    ) -> usize {
+        let Some(socket) = self.websockets.get_mut(id) else { return bytes.len() };
+        let place = core::mem::replace(&mut socket.active, NOT_ACTIVE);
+        let (to, is_closing, endpoint) =
+            (socket.requester, socket.state == State::Closing, socket.endpoint);
+        if socket.state == State::Pinged {
+            socket.state = State::Open;
+        }
+        let snapshot = Rc::clone(&self.snapshot);
+        let endpoint = snapshot.websockets.get(endpoint);
+        let mut active = self.actives.take(place).unwrap_or_else(|| Active {
+            decoder: new_decoder(false),
+            message: Vec::new(),
+            compression: None,
+        });
+        if active.message.capacity() == 0 {
+            active.message = self.buffers.take();
+        }
+        if is_closing {
+            active.decoder.note_close_sent();
+        }
+        let (used, outcome) = self.handle_frames(reactor, id, to, endpoint, &mut active, bytes);
+        self.keep_active(id, active);
+        match outcome {
+            Outcome::Done => {
+                if !is_closing {
+                    self.arm_websocket(reactor, id);
+                }
+            }
+            Outcome::Held => self.hold_client(reactor, to),
+            Outcome::Yielded => {
+                if !is_closing {
+                    self.arm_websocket(reactor, id);
+                }
+                if let Some(socket) = self.websockets.get_mut(id)
+                    && !core::mem::replace(&mut socket.yielded, true)
+                {
+                    self.yielded.push(Running::WebSocket(id));
+                }
+            }
+            Outcome::Closed => self.end_websocket(reactor, id),
+            Outcome::Failed(fault) => {
+                self.accounts.counters.websocket_faults.add(1);
+                if !is_closing {
+                    self.encode_switched(reactor, to, |out| {
+                        encode_close(out, Some(fault.close()), None);
+                    });
+                }
+                self.end_websocket(reactor, id);
+                return bytes.len();
+            }
+        }
+        used
+    }
+
+    /// Handles frames until the end of `bytes`, or until there is a reason to stop.
+    fn handle_frames<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        to: Requester,
+        endpoint: &Endpoint,
+        active: &mut Active,
+        bytes: &mut [u8],
+    ) -> (usize, Outcome) {
+        let Active { decoder, message: buffer, compression } = active;
+        let is_closing = decoder.closing() != tidegate_wire::websocket::Closing::No;
+        let mut shared = None;
+        let (mut inflater, mut compressor) = match compression.as_deref_mut() {
+            None => (None, None),
+            Some(Compression { inflater: Some(own), compressor }) => (Some(own), Some(compressor)),
+            Some(Compression { inflater: None, compressor }) => {
+                let codec = self.codecs.inflater.take();
+                let codec = codec.unwrap_or_else(|| Box::new(Inflater::shared()));
+                (Some(&mut **shared.insert(codec)), Some(compressor))
+            }
+        };
+        let (mut used, mut messages) = (0, 0);
+        let mut outcome = Outcome::Yielded;
+        for _ in 0..WEBSOCKET_FRAMES_PER_TURN_MAX {
+            if used == bytes.len() {
+                outcome = Outcome::Done;
+                break;
+            }
+            let rest = &mut bytes[used..];
+            let decoded =
+                decoder.decode_message(rest, &endpoint.limits, buffer, inflater.as_deref_mut());
+            let step = match decoded {
+                Ok(step) => step,
+                Err(fault) => {
+                    outcome = Outcome::Failed(fault);
+                    break;
+                }
+            };
+            used += step.consumed;
+            match step.incoming {
+                None | Some(Incoming::Pong(_)) => continue,
+                Some(Incoming::Message(_) | Incoming::Ping(_)) if is_closing => continue,
+                Some(Incoming::Message(message)) => {
+                    messages += 1;
+                    let outlet = Outlet { to, compressor: compressor.as_deref_mut() };
+                    self.echo_message(reactor, outlet, &message);
+                }
+                Some(Incoming::Ping(payload)) => {
+                    self.encode_switched(reactor, to, |out| {
+                        let sent = encode_pong(out, payload, None);
+                        debug_assert!(sent.is_ok(), "a Ping that was received fits into a Pong");
+                    });
+                }
+                Some(Incoming::Close(close)) => {
+                    if !is_closing {
+                        self.encode_switched(reactor, to, |out| {
+                            encode_close_reply(out, close, None);
+                        });
+                    }
+                    outcome = Outcome::Closed;
+                    break;
+                }
+            }
+            if self.is_client_blocked(reactor, to) {
+                outcome = Outcome::Held;
+                break;
+            }
+        }
+        if used == bytes.len() && matches!(outcome, Outcome::Yielded) {
+            outcome = Outcome::Done;
+        }
+        if shared.is_some() {
+            self.codecs.inflater = shared;
+        }
+        if messages > 0 {
+            self.accounts.counters.websocket_messages.add(messages);
+            if let Some(socket) = self.websockets.get_mut(id) {
+                socket.message_ms = millis(reactor.now());
+            }
+        }
+        (used, outcome)
+    }
+
+    /// Keeps what the connection needs until its next bytes, and gives back everything else.
+    fn keep_active(&mut self, id: Id<WebSocket>, mut active: Active) {
+        active.decoder.release();
+        if !active.decoder.is_in_message() {
+            self.buffers.put(core::mem::take(&mut active.message));
+        }
+        let Some(socket) = self.websockets.get_mut(id) else { return };
+        if active.compression.is_some() || !active.decoder.is_between_messages() {
+            socket.active = self.actives.put(active);
+        }
+    }
+
+    /// Continues with the bytes that had to wait because the share of the turn was used up.
+    pub(super) fn continue_websocket(&mut self, id: Id<WebSocket>) {
+        // The client may have left since.
+        if let Some(socket) = self.websockets.find_mut(id) {
+            socket.yielded = false;
+            let to = socket.requester;
+            self.resume_request(to);
+        }
+    }
+}
+
+/// Messages of the action.
+impl Worker {
+    /// Sends a message. The action pauses its source while `is_client_blocked`.
+    pub(super) fn send_message<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        outlet: Outlet<'_>,
+        kind: Kind,
+        data: &[u8],
+    ) {
+        let to = outlet.to;
+        if let Some(compressor) = outlet.compressor
+            && self.send_deflated(reactor, to, compressor, kind, data)
+        {
+            return;
+        }
+        if data.len() < DIRECT_BYTES_MIN {
+            return self.encode_switched(reactor, to, |out| encode_message(out, kind, data, None));
+        }
+        let opcode = match kind {
+            Kind::Text => Opcode::Text,
+            Kind::Binary => Opcode::Binary,
+        };
+        let length = data.len() as u64;
+        let head = FrameHead { is_final: true, is_deflated: false, opcode, length, key: None };
+        self.encode_switched(reactor, to, |out| head.encode(out));
+        self.send_switched(reactor, to, data);
+    }
+
+    /// Sends a message compressed. Returns false if that is not possible; then nothing was sent.
+    fn send_deflated<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        compressor: &mut Compressor,
+        kind: Kind,
+        data: &[u8],
+    ) -> bool {
+        let mut shared = None;
+        let deflater = match &mut compressor.deflater {
+            Some(own) => own,
+            None => {
+                let codec =
+                    self.codecs.deflater.take().or_else(|| {
+                        Deflater::shared(WINDOW_BITS_MAX, Effort::default()).map(Box::new)
+                    });
+                let Some(codec) = codec else { return false };
+                &mut **shared.insert(codec)
+            }
+        };
+        let mut is_sent = false;
+        if deflater.fits(&compressor.parameters, Role::Server, data.len()) {
+            self.encode_switched(reactor, to, |out| {
+                is_sent = encode_deflated(out, kind, data, deflater, None).is_ok();
+            });
+            if !is_sent {
+                // The client does not know what the compressor has seen.
+                deflater.forget();
+            }
+        }
+        if shared.is_some() {
+            self.codecs.deflater = shared;
+        }
+        is_sent
+    }
+}
+
+/// Time.
+impl Worker {
+    /// Sets the deadline of the connection's state, as if the last byte had arrived now.
+    pub(super) fn arm_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
+        let Some(socket) = self.websockets.get(id) else { return };
+        let endpoint = self.snapshot.websockets.get(socket.endpoint);
+        let (now, to) = (reactor.now(), socket.requester);
+        let of_state = match socket.state {
+            State::Open => endpoint.ping_every.map(|every| {
+                let jitter = (every / JITTER_PART).as_nanos() as u64;
+                now.after(every - Span::from_nanos(self.prng.below(jitter.max(1))))
+            }),
+            State::Pinged | State::Closing => Some(now.after(endpoint.pong_timeout)),
+        };
+        let of_idle = endpoint
+            .idle_timeout
+            .filter(|_| socket.state != State::Closing)
+            .map(|most| now.after(most.saturating_sub(socket.quiet_span(now))));
+        let at = of_state.into_iter().chain(of_idle).min().unwrap_or(Moment::NEVER);
+        self.set_action_deadline(reactor, to, at);
+    }
+
+    /// The deadline has passed.
+    pub(super) fn websocket_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
+        let Some(socket) = self.websockets.get_mut(id) else { return };
+        let endpoint = self.snapshot.websockets.get(socket.endpoint);
+        let (now, to) = (reactor.now(), socket.requester);
+        let is_idle = endpoint.idle_timeout.is_some_and(|most| socket.quiet_span(now) >= most);
+        match socket.state {
+            State::Open | State::Pinged if is_idle => {
+                self.accounts.counters.websocket_timeouts.add(1);
+                let close = Close { code: CloseCode::GOING_AWAY, reason: "no message in time" };
+                self.close_websocket(reactor, id, close);
+            }
+            State::Open => {
+                socket.state = State::Pinged;
+                self.encode_switched(reactor, to, |out| {
+                    let sent = encode_ping(out, b"", None);
+                    debug_assert!(sent.is_ok(), "an empty Ping fits");
+                });
+                self.arm_websocket(reactor, id);
+            }
+            State::Pinged => {
+                self.accounts.counters.websocket_timeouts.add(1);
+                let close = Close { code: CloseCode::INTERNAL_ERROR, reason: "no Pong in time" };
+                self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
+                self.end_websocket(reactor, id);
+            }
+            State::Closing => {
+                self.accounts.counters.websocket_timeouts.add(1);
+                self.end_websocket(reactor, id);
+            }
+        }
+    }
+}
+
+impl WebSocket {
+    /// The maker of the request.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
+    /// The place in `Actives`, if the connection has one.
+    pub(crate) fn place(&self) -> Option<u32> {
+        (self.active != NOT_ACTIVE).then_some(self.active)
+    }
+
+    /// The time since the last message, in whole milliseconds. Exact within 49 days.
+    fn quiet_span(&self, now: Moment) -> Span {
+        Span::from_millis(u64::from(millis(now).wrapping_sub(self.message_ms)))
+    }
+}
+
+impl Compression {
+    fn new(parameters: DeflateParameters) -> Self {
+        let own = |role| parameters.keeps_context(role).then(|| parameters.window_bits(role));
+        let inflater = own(Role::Client).map(Inflater::for_connection);
+        let deflater =
+            own(Role::Server).and_then(|bits| Deflater::for_connection(bits, Effort::default()));
+        Self { inflater, compressor: Compressor { parameters, deflater } }
+    }
+}
+
+/// The decoder of a connection between two messages.
+fn new_decoder(allows_deflate: bool) -> Decoder {
+    Decoder::new(FrameRules { role: Role::Server, allows_deflate })
+}
+
+fn millis(at: Moment) -> u32 {
+    (at.as_nanos() / 1_000_000) as u32
+}

@@ -1,0 +1,391 @@
+//! What always holds between two turns of a worker, and what happens if it does not.
+//! In: the state of a worker. Out: in tests, a panic that names the broken invariant (`check_invariants`); in
+//! production, a count (`bugs`) and a reset of the connections concerned, at the end of the turn.
+//! Never: checks in production what has not failed already.
+
+use tidegate_base::Id;
+use tidegate_reactor::{Reactor, SockId};
+
+use crate::action::Running;
+use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::worker::Worker;
+
+/// Broken invariants.
+impl Worker {
+    /// Counts a broken invariant of this program. The end of the turn resets the connection that it concerns.
+    /// Absence that a peer or an earlier step can cause is not such a case.
+    #[cold]
+    pub(crate) fn note_bug<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        if !self.conns.contains(sock) {
+            reactor.abort(sock);
+        }
+        self.note_absent(sock);
+    }
+
+    /// As `note_bug`, without a reactor: state is missing that must exist as long as `sock` is open.
+    #[cold]
+    pub(crate) fn note_absent(&mut self, sock: SockId) {
+        self.accounts.counters.bugs.add(1);
+        self.broken.push(sock);
+        debug_assert!(false, "an invariant is broken at connection {sock:?}");
+    }
+
+    /// Whether an invariant was broken in this turn.
+    pub(crate) fn has_broken(&self) -> bool {
+        !self.broken.is_empty()
+            || self.exchanges.has_missed()
+            || self.synthetics.has_missed()
+            || self.websockets.has_missed()
+    }
+
+    /// Counts the missing state that was noted in this turn, and resets the connections that name it.
+    #[cold]
+    pub(crate) fn repair<R: Reactor>(&mut self, reactor: &mut R) {
+        for id in self.exchanges.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::Proxy(id));
+        }
+        for id in self.synthetics.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::Synthetic(id));
+        }
+        for id in self.websockets.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::WebSocket(id));
+        }
+        while let Some(sock) = self.broken.pop() {
+            self.reset_broken(reactor, sock);
+        }
+        self.settle(reactor);
+    }
+
+    /// Adds the connections that name a missing action to `broken`.
+    fn find_users(&mut self, running: Running) {
+        for sock in self.conns.downstream_ids() {
+            if self.conns.downstream(sock).is_some_and(|down| down.running() == running) {
+                self.broken.push(sock);
+            }
+        }
+        for sock in self.conns.upstream_ids() {
+            let exchange = self.conns.upstream(sock).map_or(Id::NONE, |up| up.exchange);
+            if !exchange.is_none() && Running::Proxy(exchange) == running {
+                self.broken.push(sock);
+            }
+        }
+    }
+
+    /// Resets a connection whose state cannot be trusted, and the connection on the other side of its exchange.
+    fn reset_broken<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        if let Some(up) = self.conns.upstream(sock) {
+            let (id, pool, server) = (up.exchange, up.pool, up.server);
+            let client = self.exchanges.find(id).map(|exchange| exchange.requester.sock);
+            match client.filter(|client| self.conns.contains(*client)) {
+                // Cancels the exchange, which resets this connection, too.
+                Some(client) => self.reset_broken(reactor, client),
+                None if !id.is_none() => self.release_server(pool, server),
+                None => {}
+            }
+            if self.conns.contains(sock) {
+                self.discard_upstream(reactor, sock);
+            }
+        }
+        if let Some(down) = self.conns.downstream(sock) {
+            let is_known = match down.running() {
+                Running::None => true,
+                Running::Proxy(id) => self.exchanges.find(id).is_some(),
+                Running::Synthetic(id) => self.synthetics.find(id).is_some(),
+                Running::WebSocket(id) => self.websockets.find(id).is_some(),
+            };
+            if !is_known {
+                down.forget_action();
+            }
+            self.drop_client(reactor, sock);
+        }
+        reactor.abort(sock);
+    }
+}
+
+/// Everything that a worker knows twice must agree.
+impl Worker {
+    /// Panics if an invariant is broken. For tests, between two turns: it looks at everything.
+    pub fn check_invariants<R: Reactor>(&mut self, reactor: &R) {
+        assert!(self.work.is_empty(), "work is left after a turn");
+        assert!(self.sampling.is_none(), "a handler call is still being timed");
+        assert!(!self.has_broken(), "an invariant is broken and was not repaired");
+        self.check_exchanges();
+        self.check_websockets();
+        self.check_clients();
+        self.check_servers();
+        self.check_pools();
+        let counters = &self.accounts.counters;
+        let gauges = [
+            &counters.exchanges_now,
+            &counters.downstream_now,
+            &counters.upstream_now,
+            &counters.websockets_now,
+        ];
+        let (clients, servers) = (self.conns.downstream_count(), self.conns.upstream_count());
+        let counts = [self.exchanges.len(), clients, servers, self.websockets.len()];
+        assert_eq!(gauges.map(|gauge| gauge.load()), counts.map(|count| count as u64), "gauges");
+        assert!(clients + servers <= reactor.sock_count(), "a connection without a socket");
+    }
+
+    /// Each exchange and its requester name each other, and so do the exchange and its server's connection.
+    fn check_exchanges(&mut self) {
+        let queued: Vec<Id<Exchange>> = self
+            .pools
+            .iter()
+            .map(|pool| &pool.queue)
+            .chain([&self.held])
+            .flat_map(|queue| core::iter::successors(queue.front(), |id| queue.after(*id)))
+            .collect();
+        for (id, exchange) in self.exchanges.iter() {
+            let (stage, up) = (exchange.stage, exchange.attempt.up);
+            let running = self.conns.downstream(exchange.requester.sock).map(|down| down.running());
+            assert_eq!(running, Some(Running::Proxy(id)), "the requester of a {stage:?} exchange");
+            let places = queued.iter().filter(|other| **other == id).count();
+            assert_eq!(places, usize::from(stage == Stage::Queued), "{stage:?} in queues");
+            let request = &exchange.request;
+            match stage {
+                Stage::Buffering | Stage::Queued | Stage::Paused => {
+                    assert!(up.is_none(), "a {stage:?} exchange has a connection");
+                    assert!(request.is_replayable(), "a {stage:?} request is not kept");
+                }
+                Stage::Connecting
+                | Stage::ExpectResponse
+                | Stage::ExpectBody
+                | Stage::ExpectRequestEnd
+                | Stage::Tunnel => {
+                    let conn = self.conns.upstream(up).map(|up| (up.exchange, up.pool, up.server));
+                    let expected = (id, exchange.pool, exchange.attempt.server);
+                    assert_eq!(conn, Some(expected), "the connection of a {stage:?} exchange");
+                }
+            }
+            match stage {
+                Stage::Buffering => assert!(exchange.is_new() && !request.is_done()),
+                Stage::Queued => {}
+                Stage::Paused => assert!(exchange.needs_fresh && exchange.tried.is_empty()),
+                Stage::Connecting => assert!(!exchange.attempt.has_response),
+                Stage::ExpectResponse => {}
+                Stage::ExpectBody | Stage::Tunnel => assert!(exchange.attempt.has_response),
+                Stage::ExpectRequestEnd => {
+                    assert!(exchange.attempt.has_response && !request.is_done());
+                }
+            }
+        }
+        for id in queued {
+            assert!(self.exchanges.find(id).is_some(), "{id:?} is queued and does not exist");
+        }
+        for (id, response) in self.synthetics.iter() {
+            let running = self.conns.downstream(response.requester().sock).map(|d| d.running());
+            assert_eq!(running, Some(Running::Synthetic(id)), "the requester of a response");
+        }
+    }
+
+    /// Each WebSocket and its requester name each other. Each place in `actives` belongs to one of them.
+    fn check_websockets(&mut self) {
+        let mut places = Vec::new();
+        for (id, socket) in self.websockets.iter() {
+            let running = self.conns.downstream(socket.requester().sock).map(|d| d.running());
+            assert_eq!(running, Some(Running::WebSocket(id)), "the requester of a WebSocket");
+            places.extend(socket.place());
+        }
+        assert!(places.iter().all(|place| self.actives.is_taken(*place)), "a place that is free");
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), self.actives.len(), "places of WebSockets");
+    }
+
+    /// What a client names exists and names the client.
+    fn check_clients(&mut self) {
+        for sock in self.conns.downstream_ids() {
+            let Some(down) = self.conns.downstream(sock) else { panic!("{sock:?} is listed") };
+            let kept = down.facts.as_deref().and_then(|facts| facts.kept());
+            let requester = match down.running() {
+                Running::None => sock,
+                Running::Proxy(id) => match self.exchanges.find(id) {
+                    Some(exchange) => exchange.requester.sock,
+                    None => panic!("{sock:?} names an exchange that does not exist"),
+                },
+                Running::Synthetic(id) => match self.synthetics.find(id) {
+                    Some(response) => response.requester().sock,
+                    None => panic!("{sock:?} names a response that does not exist"),
+                },
+                Running::WebSocket(id) => match self.websockets.find(id) {
+                    Some(socket) => socket.requester().sock,
+                    None => panic!("{sock:?} names a WebSocket that does not exist"),
+                },
+            };
+            assert_eq!(requester, sock, "the action of a client serves another one");
+            if let Some(kept) = kept {
+                let owner = self.conns.upstream(kept).map(|up| up.owner);
+                assert_eq!(owner, Some(sock), "the owner of the connection kept for a client");
+            }
+        }
+    }
+
+    /// Each connection to a server has an exchange, an owner, or a place in the pool's idle list.
+    fn check_servers(&mut self) {
+        let mut attached = 0;
+        let mut idle = self.pools.iter().map(|pool| pool.idle.len()).sum::<usize>();
+        let mut kept: Vec<Vec<u32>> = self.pools.iter().map(|pool| pool.kept.clone()).collect();
+        for sock in self.conns.upstream_ids() {
+            let Some(up) = self.conns.upstream(sock) else { panic!("{sock:?} is listed") };
+            let (pool, server) = (usize::from(up.pool), usize::from(up.server));
+            let (id, owner, input) = (up.exchange, up.owner, up.held_input_bytes());
+            if !id.is_none() {
+                attached += 1;
+                assert!(owner.is_none(), "a connection in use has an owner");
+                let used = self.exchanges.find(id).map(|exchange| exchange.attempt.up);
+                assert_eq!(used, Some(sock), "the exchange of a connection to a server");
+                continue;
+            }
+            assert_eq!(input, 0, "an idle connection to a server holds input");
+            let lists = self.pools[pool].idle.ids(server).filter(|other| *other == sock).count();
+            if owner.is_none() {
+                assert_eq!(lists, 1, "an idle connection is in the list of its server");
+                idle -= 1;
+                continue;
+            }
+            assert_eq!(lists, 0, "a kept connection is in no list");
+            let facts = self.conns.downstream(owner).and_then(|down| down.facts.as_deref());
+            assert_eq!(facts.and_then(|facts| facts.kept()), Some(sock), "the owner's connection");
+            kept[pool][server] -= 1;
+        }
+        assert_eq!(attached, self.attached, "connections to servers in use");
+        assert_eq!(idle, 0, "idle lists name connections that do not exist");
+        assert!(kept.iter().flatten().all(|count| *count == 0), "kept connections: {kept:?}");
+    }
+
+    /// What the pools count agrees with the exchanges and the lists.
+    fn check_pools(&self) {
+        let mut in_use: Vec<Vec<u32>> =
+            self.pools.iter().map(|pool| vec![0; pool.state.len()]).collect();
+        let mut held = vec![0; self.pools.len()];
+        for (_, exchange) in self.exchanges.iter().filter(|(_, exchange)| exchange.has_server()) {
+            in_use[usize::from(exchange.pool)][usize::from(exchange.attempt.server)] += 1;
+        }
+        for id in core::iter::successors(self.held.front(), |id| self.held.after(*id)) {
+            if let Some(exchange) = self.exchanges.find(id) {
+                held[usize::from(exchange.pool)] += 1;
+            }
+        }
+        for (at, pool) in self.pools.iter().enumerate() {
+            assert!(!pool.unserved, "a queue was not served");
+            assert_eq!(pool.held, held[at], "first requests of pool {at} that wait");
+            let entries =
+                self.short_pools.iter().filter(|other| usize::from(**other) == at).count();
+            assert_eq!(entries, usize::from(pool.is_short), "pool {at} in short_pools");
+            let waits = pool.is_short || pool.found_no_room || pool.held > 0;
+            assert!(self.room_timer_set || !waits, "pool {at} waits for room without a timer");
+            for (server, counted) in in_use[at].iter().enumerate() {
+                assert_eq!(pool.state.in_use(server), *counted, "server {server} of pool {at}");
+                let connections = *counted as usize + pool.idle.count(server);
+                let has_permits = connections <= pool.state.permits(server) as usize;
+                assert!(has_permits || !pool.state.is_limited_at(server), "permits of {server}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::{Ipv4Addr, SocketAddr};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use tidegate_base::{Address, Span};
+    use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor, SimServer};
+
+    use super::*;
+    use crate::counters::Accounts;
+    use crate::{Leftovers, Snapshot, WorkerLimits};
+
+    const CONFIG: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\npath = \"/s\"\n\
+        synthetic = true\n[[route]]\nproxy = \"p\"\n[pool.p]\nservers = [\"10.0.0.2:80\"]\n";
+
+    struct Setup {
+        worker: Worker,
+        reactor: SimReactor,
+        net: SimNet,
+        server: SimServer,
+        client: SimPeer,
+    }
+
+    /// A worker that serves the request `GET {target}`.
+    fn serve(target: &str) -> Setup {
+        let at = |last| Address::Tcp(SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), 80)));
+        let net = SimNet::new(1, Faults::none());
+        let server = net.serve(&at(2)).expect("the address is free");
+        let config = tidegate_config::parse(CONFIG, "the test").expect("it is valid");
+        let snapshot = Rc::new(Snapshot::new(config, vec![vec![vec![at(2)]]]));
+        let limits = WorkerLimits { exchanges_max: 16, workers: 1, steer_by_cpu: false };
+        let mut worker = Worker::new(snapshot, Arc::new(Accounts::default()), limits, 1);
+        let mut reactor = SimReactor::new(&net, 32);
+        assert!(worker.listen(&mut reactor).is_ok());
+        let client = net.dial(&at(1)).expect("the worker listens");
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        let mut setup = Setup { worker, reactor, net, server, client };
+        setup.turns();
+        setup
+    }
+
+    impl Setup {
+        fn turns(&mut self) {
+            for _ in 0..10 {
+                self.worker.turn(&mut self.reactor, Span::ZERO);
+                self.worker.check_invariants(&self.reactor);
+                self.net.advance_by(Span::from_millis(1));
+            }
+        }
+
+        fn bugs(&self) -> u64 {
+            self.worker.accounts.counters.bugs.load()
+        }
+    }
+
+    /// Calls `misuse`, which panics in debug builds.
+    fn misuse<T>(misuse: impl FnOnce() -> T) {
+        let _ = catch_unwind(AssertUnwindSafe(misuse));
+    }
+
+    #[test]
+    fn connections_of_a_missing_exchange_are_counted_and_reset() {
+        let mut setup = serve("/");
+        let upstream = setup.server.accept().expect("the request was sent");
+        assert_eq!((setup.worker.leftovers().connections, setup.bugs()), (2, 0));
+        let (id, _) = setup.worker.exchanges.iter().next().expect("an exchange");
+        setup.worker.forget_exchange(id);
+        assert!(setup.worker.exchanges.find(id).is_none() && !setup.worker.has_broken());
+        misuse(|| setup.worker.exchanges.get_mut(id).is_none());
+        setup.turns();
+        assert_eq!((setup.worker.leftovers(), setup.bugs()), (Leftovers::default(), 1));
+        assert!(setup.client.was_reset() && upstream.was_reset());
+    }
+
+    #[test]
+    fn client_of_a_missing_response_is_counted_and_reset() {
+        let mut setup = serve("/s?t=10000");
+        let (id, _) = setup.worker.synthetics.iter().next().expect("a response");
+        setup.worker.synthetics.remove(id);
+        misuse(|| setup.worker.synthetics.remove(id).is_none());
+        setup.turns();
+        assert_eq!((setup.worker.leftovers(), setup.bugs()), (Leftovers::default(), 1));
+        assert!(setup.client.was_reset());
+    }
+
+    #[test]
+    fn both_sides_of_a_broken_connection_are_reset() {
+        for is_upstream in [false, true] {
+            let mut setup = serve("/");
+            let upstream = setup.server.accept().expect("the request was sent");
+            let conns = &mut setup.worker.conns;
+            let socks = if is_upstream { conns.upstream_ids() } else { conns.downstream_ids() };
+            misuse(|| setup.worker.note_bug(&mut setup.reactor, socks[0]));
+            setup.turns();
+            assert_eq!((setup.worker.leftovers(), setup.bugs()), (Leftovers::default(), 1));
+            assert!(setup.client.was_reset() && upstream.was_reset(), "{is_upstream}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Messages without a protocol: heads, fields, methods, targets, lengths, and where the head of a response
+//! goes.
+//! In: the parts of a message from the decoder of a carrier (`http1`, `http2`). Out: `RequestHead`,
+//! `ResponseHead`, `Fault`; calls of a `ResponseSink`.
+//! Never: reads or writes the bytes of a protocol; knows a connection.
+//! Invariant: what is judged here (names, values, targets, hosts, lengths) has one judgement for all
+//! versions.
+
+pub(crate) mod claim;
+mod date;
+mod fault;
+pub(crate) mod field;
+pub(crate) mod length;
+mod method;
+pub(crate) mod request;
+mod response;
+mod sink;
+mod status;
+pub(crate) mod syntax;
+pub(crate) mod target;
+mod trailer;
+mod version;
+
+pub use claim::{CERTIFICATE_CLAIM, FORWARDING_CLAIM, fold, is_alike, is_claim};
+pub use date::DateField;
+pub use fault::{Fault, FaultKind};
+pub use field::{Field, FieldName, FieldStorage, Fields, ResponseStorage};
+pub use length::{BodyLength, RequestKind};
+pub use method::Method;
+pub use request::RequestHead;
+pub use response::ResponseHead;
+pub use sink::ResponseSink;
+pub use status::reason_phrase;
+pub use target::TargetForm;
+pub use trailer::is_trailer_forbidden;
+pub use version::Version;
