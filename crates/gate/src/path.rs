@@ -3,8 +3,9 @@
 //! or an error; and each way in which servers may read an ambiguous path.
 //! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in the path that is matched first.
 //! Invariant: an accepted path with dot segments contains nothing else that servers read differently.
-//! Limits: work is linear in the length of the path. A reading is written only as far as a pattern can see
-//! (`Reach`), so that twelve readings of a long path cost little more than one look at each of its bytes.
+//! Limits: one pass over the path; a few operations for each byte. What follows from a part that no pattern can
+//! see (`Reach`) is found out but not kept, so that a reading costs as much as the table's patterns are long, not
+//! as the path is. A reading that equals a simpler one is not looked up.
 //!
 //! The rule: a path is forwarded as it was received, so the server parses it again. Routes are reliable only
 //! if the server cannot read the path as that of another route. A path is ambiguous if it contains any of
@@ -73,14 +74,21 @@ const NOT_ASCII: &str = "the path contains a character that is not ASCII";
 /// (section 6.2.2.1). The result is in `scratch`, whose contents are overwritten. It is complete as far as
 /// `reach`: patterns within that reach match it exactly if they match the complete one.
 pub fn normalize_path<'s>(path: &str, reach: Reach, scratch: &'s mut Vec<u8>) -> Normalized<'s> {
-    if is_plain(path.as_bytes()) {
+    if plain_length(path.as_bytes(), 0) == path.len() {
         return Normalized::Same;
     }
-    scratch.clear();
-    let kinds = match write_tokens(path.as_bytes(), reach.run(), scratch) {
-        Ok(kinds) => kinds,
-        Err(text) => return Normalized::Refused(text),
-    };
+    // One byte may become three tokens (`%` becomes `%25`), and a token as many bytes of a reading as it had.
+    // What earlier calls left there is overwritten, never read.
+    let tokens_max = 3 * path.len();
+    if scratch.len() < 2 * tokens_max + 1 {
+        scratch.resize(2 * tokens_max + 1, 0);
+    }
+    let (tokens, out) = scratch.split_at_mut(tokens_max);
+    let Written { length, kinds, readings } =
+        match write_tokens(path.as_bytes(), reach.run(), tokens) {
+            Ok(written) => written,
+            Err(text) => return Normalized::Refused(text),
+        };
     let has = |kind: u8| kinds & kind != 0;
     if has(DOTS) && has(AMBIGUOUS) {
         return Normalized::Refused(AMBIGUOUS_DOTS);
@@ -88,19 +96,20 @@ pub fn normalize_path<'s>(path: &str, reach: Reach, scratch: &'s mut Vec<u8>) ->
     if has(SLASHES) && has(BACKSLASHES) {
         return Normalized::Refused(BOTH_SLASHES);
     }
+    let tokens = tokens.get(..length).unwrap_or_default();
     if has(AMBIGUOUS) {
-        return Normalized::Ambiguous(Readings::new(scratch, kinds, reach));
+        return Normalized::Ambiguous(Readings { tokens, out, kinds, reach, left: readings });
     }
-    let end = scratch.len();
-    if has(DOTS) && !resolve_dots(scratch) {
+    let resolved = if has(DOTS) { resolve_dots(tokens, out) } else { Some(0) };
+    let Some(resolved) = resolved.and_then(|length| out.get(..length)) else {
         return Normalized::Refused(ABOVE_ROOT);
-    }
+    };
     // All tokens of a path that is not ambiguous are text.
-    match core::str::from_utf8(scratch).map(|text| text.split_at(end)) {
-        Ok((literal, resolved)) if has(DOTS) => Normalized::Changed { resolved, literal },
-        Ok((normal, _)) if normal == path => Normalized::Same,
-        Ok((normal, _)) => Normalized::Equivalent(normal),
-        Err(_) => Normalized::Refused(NOT_ASCII),
+    match (core::str::from_utf8(tokens), core::str::from_utf8(resolved)) {
+        (Ok(literal), Ok(resolved)) if has(DOTS) => Normalized::Changed { resolved, literal },
+        (Ok(normal), Ok(_)) if normal == path => Normalized::Same,
+        (Ok(normal), Ok(_)) => Normalized::Equivalent(normal),
+        _ => Normalized::Refused(NOT_ASCII),
     }
 }
 
@@ -120,35 +129,37 @@ const EMPTY_SEGMENTS: u8 = 16;
 const DOTS: u8 = 32;
 const AMBIGUOUS: u8 = SLASHES | BACKSLASHES | SEMICOLONS | ENCODED_SEMICOLONS | EMPTY_SEGMENTS;
 
-/// Writes the tokens of `path` and returns what it contains. Of more than `run` equal delimiters, or of more
-/// text between two delimiters, only the start is written.
-fn write_tokens(path: &[u8], run: usize, tokens: &mut Vec<u8>) -> Result<u8, &'static str> {
-    let mut writer =
-        TokenWriter { tokens, run, last: 0, repeated: 0, segment: Segment::Dots(0), kinds: 0 };
+/// What `write_tokens` found.
+struct Written {
+    /// The number of tokens.
+    length: usize,
+    /// What the path contains.
+    kinds: u8,
+    /// The readings that may differ from all simpler ones.
+    readings: ReadingSet,
+}
+
+/// Writes the tokens of `path`, as far as `run` equal delimiters, or bytes of text, make a difference.
+fn write_tokens(path: &[u8], run: usize, tokens: &mut [u8]) -> Result<Written, &'static str> {
+    let mut writer = TokenWriter::new(tokens, run);
     let mut rest = path;
     while let [first, after @ ..] = rest {
         rest = match CLASSES[usize::from(*first)] {
             Class::Text => {
-                let is_text = |&&byte: &&u8| matches!(CLASSES[usize::from(byte)], Class::Text);
-                let length = rest.iter().take_while(is_text).count();
-                let (text, after) = rest.split_at(length);
-                writer.push_text(text);
-                after
-            }
-            Class::Dot => {
-                writer.push_dot();
-                after
+                let length = writer.push_text(rest);
+                rest.get(length..).unwrap_or_default()
             }
             Class::Slash => {
-                writer.push_delimiter(b'/');
-                after
+                writer.push_slash();
+                let length = writer.push_whole_segments(after);
+                after.get(length..).unwrap_or_default()
             }
             Class::Backslash => {
-                writer.push_delimiter(b'\\');
+                writer.push_lenient_slash(b'\\', BACKSLASHES);
                 after
             }
             Class::Semicolon => {
-                writer.push_delimiter(b';');
+                writer.push_semicolon(b';', SEMICOLONS);
                 after
             }
             Class::Percent => match decode_byte(rest) {
@@ -159,119 +170,512 @@ fn write_tokens(path: &[u8], run: usize, tokens: &mut Vec<u8>) -> Result<u8, &'s
                 _ if forms_encoding(after) => return Err(FORMED_ENCODING),
                 // Written as `%25`, a stray percent sign cannot form an encoding with what follows it.
                 _ => {
-                    writer.push_text(b"%25");
+                    writer.write_text(b"%25".iter().copied());
                     after
                 }
             },
             Class::Other => return Err(NOT_ASCII),
         };
     }
-    writer.end_segment();
-    Ok(writer.kinds)
+    writer.end_name();
+    let readings = if writer.is_ambiguous { writer.followed.distinct_readings() } else { 1 };
+    Ok(Written { length: writer.length, kinds: writer.kinds, readings })
 }
 
-/// Writes tokens and finds out what they contain.
+/// Writes tokens, and finds out what they contain and which readings of them differ.
+///
+/// Of each part between delimiters, no more is written than a pattern can tell from others, unless many plain
+/// segments are copied at once. In an ambiguous path, whole parts are left out, too: see `Followed`.
 struct TokenWriter<'t> {
-    tokens: &'t mut Vec<u8>,
-    /// How many equal delimiters, or bytes of text, are written in sequence.
+    tokens: &'t mut [u8],
+    /// The number of tokens.
+    length: usize,
+    /// How many bytes of a segment, and how many slashes of a path, make a difference.
     run: usize,
-    /// The last delimiter; 0 after text.
-    last: u8,
-    /// How many of `last`, or bytes of text, have been written since something else was.
-    repeated: usize,
-    /// What the current segment is if everything that may be a slash is one, and parameters are stripped.
-    segment: Segment,
     /// What has been found.
     kinds: u8,
+    /// The first token of the current part after its slash.
+    part: usize,
+    /// Whether the parameters of the part have begun, in the most lenient reading.
+    in_parameters: bool,
+    /// The number of slashes until the path became ambiguous.
+    slashes: usize,
+    is_ambiguous: bool,
+    /// What servers make of the tokens, once the path is ambiguous.
+    followed: Followed,
 }
 
-/// The part of a segment before its parameters.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Segment {
-    /// Only dots, up to two.
-    Dots(u8),
-    /// Something else, or its parameters have begun.
-    Other,
-}
-
-impl TokenWriter<'_> {
-    #[inline]
-    fn push_text(&mut self, text: &[u8]) {
-        self.segment = Segment::Other;
-        self.write_text(text);
-    }
-
-    #[inline]
-    fn push_dot(&mut self) {
-        self.segment = match self.segment {
-            Segment::Dots(count @ 0..=1) => Segment::Dots(count + 1),
-            Segment::Dots(_) | Segment::Other => Segment::Other,
-        };
-        self.write_text(b".");
-    }
-
-    #[inline]
-    fn write_text(&mut self, text: &[u8]) {
-        if self.last != 0 {
-            self.last = 0;
-            self.repeated = 0;
+impl<'t> TokenWriter<'t> {
+    fn new(tokens: &'t mut [u8], run: usize) -> Self {
+        Self {
+            tokens,
+            length: 0,
+            run,
+            kinds: 0,
+            part: 0,
+            in_parameters: false,
+            slashes: 0,
+            is_ambiguous: false,
+            followed: Followed::new(0, 0, run, false),
         }
-        let left = self.run.saturating_sub(self.repeated);
-        match text {
-            [byte] if left > 0 => self.tokens.push(*byte),
-            _ => self.tokens.extend_from_slice(text.get(..left).unwrap_or(text)),
-        }
-        self.repeated = self.repeated.saturating_add(text.len());
     }
 
-    #[inline]
-    fn push_delimiter(&mut self, token: u8) {
-        let is_repeated = self.last == token;
-        self.kinds |= match token {
-            b'/' if is_repeated => EMPTY_SEGMENTS,
-            ENCODED_SLASH => SLASHES,
-            ENCODED_BACKSLASH | b'\\' => BACKSLASHES,
-            b';' => SEMICOLONS,
-            ENCODED_SEMICOLON => ENCODED_SEMICOLONS,
-            _ => 0,
-        };
-        self.end_segment();
-        let begins_parameters = matches!(token, b';' | ENCODED_SEMICOLON);
-        self.segment = if begins_parameters { Segment::Other } else { Segment::Dots(0) };
-        self.repeated = if is_repeated { self.repeated.saturating_add(1) } else { 1 };
-        self.last = token;
-        if self.repeated <= self.run {
-            self.tokens.push(token);
+    /// Writes the text that `rest` begins with, and returns its length.
+    #[inline(always)]
+    fn push_text(&mut self, rest: &[u8]) -> usize {
+        let is_text = |byte: u8| matches!(CLASSES[usize::from(byte)], Class::Text);
+        self.write_text(rest.iter().copied().take_while(|byte| is_text(*byte)))
+    }
+
+    /// Writes `text` as far as it makes a difference, and returns its length.
+    #[inline(always)]
+    fn write_text(&mut self, text: impl Iterator<Item = u8>) -> usize {
+        if self.is_ambiguous {
+            self.followed.add_text(ALL, self.length);
+        }
+        let length_max = self.length_max();
+        let mut length = 0;
+        let places = self.tokens.get_mut(self.length..).unwrap_or_default();
+        for (place, byte) in places.iter_mut().zip(text) {
+            *place = byte;
+            length += 1;
+        }
+        self.length = (self.length + length).min(length_max);
+        length
+    }
+
+    /// The length of the tokens after more text in this part.
+    fn length_max(&self) -> usize {
+        self.part.saturating_add(self.run).max(self.length)
+    }
+
+    #[inline(always)]
+    fn push_slash(&mut self) {
+        let is_repeated = self.last() == b'/';
+        if is_repeated && self.is_ambiguous && self.followed.segment.changed == 0 {
+            return;
+        }
+        self.end_name();
+        if is_repeated {
+            self.kinds |= EMPTY_SEGMENTS;
+            self.follow();
+        }
+        if self.is_complete() {
+            self.restart_part();
+            return;
+        }
+        if self.is_ambiguous {
+            self.length = self.followed.end_segment(self.length);
+        } else {
+            self.slashes += 1;
+        }
+        self.begin_part(b'/');
+    }
+
+    /// Handles as much of what follows a slash as needs no look at each part, and returns its length.
+    #[inline(always)]
+    fn push_whole_segments(&mut self, after: &[u8]) -> usize {
+        if !self.is_ambiguous {
+            self.push_plain(after)
+        } else if self.is_complete() {
+            self.pass_plain(after)
+        } else if self.followed.drops_parameters() {
+            self.followed.note(PLAIN_SEMICOLON);
+            parameters_length(after)
+        } else {
+            0
+        }
+    }
+
+    /// Writes plain and dot segments of a path that is not ambiguous so far.
+    #[inline(always)]
+    fn push_plain(&mut self, after: &[u8]) -> usize {
+        let start = self.length;
+        loop {
+            let rest = after.get(self.length - start..).unwrap_or_default();
+            let (length, last) = match rest {
+                [b'.', b'/', ..] => (2, 0),
+                [b'.', b'.', b'/', ..] => (3, 0),
+                _ => {
+                    let plain = rest.get(..plain_length(rest, b'/')).unwrap_or_default();
+                    if plain.is_empty() || !plain.is_ascii() {
+                        return self.length - start;
+                    }
+                    (plain.len(), plain.iter().rev().take_while(|byte| **byte != b'/').count())
+                }
+            };
+            if rest.first() == Some(&b'.') {
+                self.kinds |= DOTS;
+            }
+            copy_start(rest, self.tokens.get_mut(self.length..).unwrap_or_default(), length);
+            self.length += length;
+            self.part = self.length - last;
+            if last > 0 {
+                return self.length - start;
+            }
+        }
+    }
+
+    /// Passes plain segments that no pattern sees.
+    #[inline(always)]
+    fn pass_plain(&mut self, after: &[u8]) -> usize {
+        let length = plain_length(after, b'/');
+        let plain = after.get(..length).unwrap_or_default();
+        if !plain.is_ascii() {
+            return 0;
+        }
+        // What matters is whether it has begun a segment, which then is not one of dots.
+        self.in_parameters = plain.last().is_some_and(|byte| *byte != b'/');
+        length
+    }
+
+    /// Handles a character that some servers take for a slash.
+    #[inline(always)]
+    fn push_lenient_slash(&mut self, token: u8, kind: u8) {
+        self.kinds |= kind;
+        if self.last() == token && self.followed.part.changed == 0 {
+            return;
+        }
+        self.end_name();
+        self.follow();
+        if self.is_complete() {
+            self.restart_part();
+            return;
+        }
+        self.length = self.followed.end_part(self.length);
+        self.begin_part(token);
+    }
+
+    /// Whether no pattern sees what follows. It is still looked at, because it may be a reason to refuse the path.
+    #[inline(always)]
+    fn is_complete(&self) -> bool {
+        self.is_ambiguous && self.followed.open == 0
+    }
+
+    #[inline(always)]
+    fn restart_part(&mut self) {
+        self.length = self.part;
+        self.in_parameters = false;
+    }
+
+    /// The delimiter that the tokens end with; 0 if they end with something else.
+    #[inline(always)]
+    fn last(&self) -> u8 {
+        if self.part == self.length && self.length > 0 { self.tokens[self.length - 1] } else { 0 }
+    }
+
+    fn begin_part(&mut self, token: u8) {
+        self.push(token);
+        self.part = self.length;
+        self.in_parameters = false;
+    }
+
+    #[inline(always)]
+    fn push_semicolon(&mut self, token: u8, kind: u8) {
+        self.end_name();
+        self.in_parameters = true;
+        self.kinds |= kind;
+        self.follow();
+        if self.is_complete() {
+            return;
+        }
+        let is_first = self.followed.semicolons & kind == 0;
+        if is_first {
+            self.followed.add_semicolon(kind, self.length);
+        }
+        if is_first || self.length < self.length_max() {
+            self.push(token);
         }
     }
 
     /// Handles `byte`, which was percent-encoded.
-    #[inline]
+    #[inline(always)]
     fn push_encoded(&mut self, byte: u8) -> Result<(), &'static str> {
         match byte {
             0 => return Err(ENCODED_NUL),
-            b'/' => self.push_delimiter(ENCODED_SLASH),
-            b'\\' => self.push_delimiter(ENCODED_BACKSLASH),
-            b';' => self.push_delimiter(ENCODED_SEMICOLON),
-            b'.' => self.push_dot(),
-            _ if decodes_to_itself(byte) => self.push_text(&[byte]),
-            _ => self.push_text(&percent_encoded(byte)),
+            b'/' => self.push_lenient_slash(ENCODED_SLASH, SLASHES),
+            b'\\' => self.push_lenient_slash(ENCODED_BACKSLASH, BACKSLASHES),
+            b';' => self.push_semicolon(ENCODED_SEMICOLON, ENCODED_SEMICOLONS),
+            _ if decodes_to_itself(byte) => {
+                self.write_text([byte].into_iter());
+            }
+            _ => {
+                self.write_text(percent_encoded(byte).into_iter());
+            }
         }
         Ok(())
     }
 
-    fn end_segment(&mut self) {
-        if matches!(self.segment, Segment::Dots(1 | 2)) {
+    fn push(&mut self, token: u8) {
+        if let Some(place) = self.tokens.get_mut(self.length) {
+            *place = token;
+            self.length += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn end_name(&mut self) {
+        if !self.in_parameters
+            && matches!(self.tokens.get(self.part..self.length), Some(b"." | b".."))
+        {
             self.kinds |= DOTS;
+        }
+    }
+
+    /// From now on, the path is ambiguous.
+    #[inline(always)]
+    fn follow(&mut self) {
+        if !self.is_ambiguous {
+            self.is_ambiguous = true;
+            let start = self.part.saturating_sub(1);
+            self.followed = Followed::new(start, self.slashes, self.run, self.last() != 0);
         }
     }
 }
 
-/// What a byte of a path is for `write_tokens`.
+/// All readings of an ambiguous path at once, each as one bit of a set: what each of them makes of the tokens so
+/// far. It shows which readings differ, and which parts of the path need no tokens.
+///
+/// A reading is complete after `run` slashes, because no pattern sees more. A part that changes no incomplete
+/// reading needs no tokens. Each part that has some adds text or a slash to an incomplete reading, so that their
+/// number depends on the patterns only, not on the path.
+struct Followed {
+    /// How many slashes of a reading make a difference.
+    run: usize,
+    /// The readings that are not complete.
+    open: ReadingSet,
+    /// The number of slashes of each reading.
+    slashes: [usize; READINGS.len()],
+    /// The readings that are in parameters that they strip.
+    cutting: ReadingSet,
+    /// The readings that end with a slash.
+    empty: ReadingSet,
+    /// The readings that have merged slashes.
+    merged: ReadingSet,
+    /// What else sets readings apart.
+    differences: u8,
+    /// Since the last plain slash.
+    segment: Part,
+    /// Since the last slash of any kind.
+    part: Part,
+    /// The readings in whose parameters the part began.
+    part_began_in: ReadingSet,
+    /// The kinds of semicolons in the part.
+    semicolons: u8,
+}
+
+/// A part of the tokens that begins with a slash.
+struct Part {
+    /// Its first token.
+    start: usize,
+    /// The open readings to which it has added something.
+    changed: ReadingSet,
+}
+
+// What sets readings apart.
+const PLAIN_SEMICOLON: u8 = 1;
+const ENCODED: u8 = 2;
+/// Outside of parameters of a plain semicolon.
+const ENCODED_OUTSIDE: u8 = 4;
+/// Outside of parameters of a plain semicolon.
+const ENCODED_SEMICOLON_OUTSIDE: u8 = 8;
+/// Or a backslash.
+const LENIENT_SLASH: u8 = 16;
+/// In parameters of a plain semicolon.
+const LENIENT_SLASH_INSIDE: u8 = 32;
+
+impl Followed {
+    /// The readings of unambiguous tokens with so many `slashes`, of which the last segment begins at `start`.
+    #[inline(always)]
+    fn new(start: usize, slashes: usize, run: usize, ends_with_slash: bool) -> Self {
+        Self {
+            run,
+            open: if slashes < run { ALL } else { 0 },
+            slashes: [slashes; READINGS.len()],
+            cutting: 0,
+            empty: if ends_with_slash { ALL } else { 0 },
+            merged: 0,
+            differences: 0,
+            segment: Part { start, changed: ALL },
+            part: Part { start, changed: ALL },
+            part_began_in: 0,
+            semicolons: 0,
+        }
+    }
+
+    /// Whether a segment that consists of parameters of a plain semicolon, without encodings, changes no open
+    /// reading after a plain slash.
+    #[inline(always)]
+    fn drops_parameters(&self) -> bool {
+        let cutting = CUTTING_PLAIN | CUTTING_DECODED | CUTTING_LAST;
+        self.open & !(cutting & MERGING & self.empty) == 0
+    }
+
+    /// Adds text after tokens of this `length` to those of `readings` that do not cut it. Returns those to which
+    /// it adds something.
+    #[inline(always)]
+    fn add_text(&mut self, readings: ReadingSet, length: usize) -> ReadingSet {
+        let readings = readings & !self.cutting;
+        self.empty &= !readings;
+        // A reading whose segment is this long needs no more of it.
+        let is_short = length.saturating_sub(self.segment.start) <= self.run;
+        let changed = readings & self.open & if is_short { ALL } else { DECODING };
+        self.segment.changed |= changed;
+        self.part.changed |= changed;
+        changed
+    }
+
+    /// Adds a semicolon, the first of its kind in the part.
+    #[inline(always)]
+    fn add_semicolon(&mut self, kind: u8, length: usize) {
+        let (cutting, difference) = match kind {
+            SEMICOLONS => (CUTTING_PLAIN | CUTTING_DECODED | CUTTING_LAST, PLAIN_SEMICOLON),
+            _ if self.cutting & CUTTING_PLAIN != 0 => (CUTTING_DECODED | CUTTING_LAST, ENCODED),
+            _ => (
+                CUTTING_DECODED | CUTTING_LAST,
+                ENCODED | ENCODED_OUTSIDE | ENCODED_SEMICOLON_OUTSIDE,
+            ),
+        };
+        self.note(difference);
+        self.add_text(!cutting & ALL, length);
+        self.cutting |= cutting;
+        self.semicolons |= kind;
+    }
+
+    /// Adds a plain slash after tokens of this `length`. Returns how many of them are needed.
+    #[inline(always)]
+    fn end_segment(&mut self, length: usize) -> usize {
+        let length = match (self.segment.changed, self.part.changed) {
+            (0, _) => self.segment.start,
+            (_, 0) => self.part.start,
+            _ => length,
+        };
+        self.cutting = 0;
+        let changed = self.add_slash(ALL);
+        self.segment = Part { start: length, changed };
+        self.begin_part(length, changed);
+        length
+    }
+
+    /// Adds what some servers take for a slash after tokens of this `length`. Returns how many of them are
+    /// needed.
+    #[inline(always)]
+    fn end_part(&mut self, length: usize) -> usize {
+        let is_inside = self.cutting & CUTTING_PLAIN != 0;
+        // A plain slash ends all parameters. Those that nothing else ends continue in the next part.
+        let is_needed = self.part.changed != 0
+            || self.part.start == self.segment.start
+            || self.cutting & !CUTTING_LAST != self.part_began_in;
+        let length = if is_needed { length } else { self.part.start };
+        self.note(ENCODED | LENIENT_SLASH);
+        self.note(if is_inside { LENIENT_SLASH_INSIDE } else { ENCODED_OUTSIDE });
+        self.cutting &= !CUTTING_LAST;
+        let with_slash = self.add_slash(DECODING & !self.cutting);
+        let changed = with_slash | self.add_text(ALL & !DECODING, length);
+        self.segment.changed |= changed;
+        self.begin_part(length, changed);
+        length
+    }
+
+    #[inline(always)]
+    fn begin_part(&mut self, start: usize, changed: ReadingSet) {
+        self.part = Part { start, changed };
+        self.part_began_in = self.cutting & !CUTTING_LAST;
+        self.semicolons = 0;
+    }
+
+    /// Adds a slash to `readings`. Returns those to which it adds something.
+    #[inline(always)]
+    fn add_slash(&mut self, readings: ReadingSet) -> ReadingSet {
+        let merged = readings & MERGING & self.empty;
+        self.merged |= merged & self.open;
+        self.empty |= readings;
+        let changed = readings & !merged & self.open;
+        if changed != 0 {
+            self.open &= !count_slashes(changed, &mut self.slashes, self.run);
+        }
+        changed
+    }
+
+    /// Notes what sets readings apart, unless no pattern can see it.
+    #[inline(always)]
+    fn note(&mut self, difference: u8) {
+        if self.open != 0 {
+            self.differences |= difference;
+        }
+    }
+
+    /// The readings that may differ from all simpler ones.
+    fn distinct_readings(&self) -> ReadingSet {
+        let has = |differences: u8| self.differences & differences == differences;
+        let lenient_parameters = has(ENCODED_SEMICOLON_OUTSIDE) || has(LENIENT_SLASH_INSIDE);
+        let conditions = [
+            true,
+            has(ENCODED),
+            has(PLAIN_SEMICOLON),
+            has(PLAIN_SEMICOLON | ENCODED_OUTSIDE),
+            has(ENCODED_SEMICOLON_OUTSIDE),
+            has(LENIENT_SLASH) && lenient_parameters,
+        ];
+        let bits = conditions.iter().enumerate();
+        let unmerged = bits.fold(0, |set, (at, &bit)| set | ReadingSet::from(bit) << (2 * at));
+        // Each reading is followed by the one that merges its slashes.
+        unmerged | unmerged << 1 & self.merged
+    }
+}
+
+/// Counts a slash of each of `readings`, and returns those that are complete. At most `run` times for each
+/// reading of a path.
+#[inline(never)]
+fn count_slashes(readings: ReadingSet, counts: &mut [usize], run: usize) -> ReadingSet {
+    let mut complete = 0;
+    for (index, count) in counts.iter_mut().enumerate() {
+        let reading = 1 << index;
+        if readings & reading != 0 {
+            *count += 1;
+            if *count >= run {
+                complete |= reading;
+            }
+        }
+    }
+    complete
+}
+
+/// The readings with these indexes in `READINGS`.
+type ReadingSet = u16;
+
+const ALL: ReadingSet = (1 << READINGS.len()) - 1;
+const DECODING: ReadingSet = reading_set(true, false, Cuts::Nothing);
+const MERGING: ReadingSet = reading_set(false, true, Cuts::Nothing);
+const CUTTING_PLAIN: ReadingSet = reading_set(false, false, Cuts::Plain);
+const CUTTING_DECODED: ReadingSet = reading_set(false, false, Cuts::Decoded);
+const CUTTING_LAST: ReadingSet = reading_set(false, false, Cuts::Last);
+
+/// The readings that decode or merge, if that is asked for; otherwise those with these `cuts`.
+const fn reading_set(decodes: bool, merges: bool, cuts: Cuts) -> ReadingSet {
+    let mut set = 0;
+    let mut index = 0;
+    while index < READINGS.len() {
+        let reading = &READINGS[index];
+        let is_in = if decodes {
+            reading.decodes
+        } else if merges {
+            reading.merges
+        } else {
+            reading.cuts as u8 == cuts as u8
+        };
+        if is_in {
+            set |= 1 << index;
+        }
+        index += 1;
+    }
+    set
+}
+
+/// What a byte of a path is for `write_path`.
 #[derive(Clone, Copy)]
 enum Class {
     Text,
-    Dot,
     Slash,
     Backslash,
     Semicolon,
@@ -286,7 +690,6 @@ static CLASSES: [Class; 256] = {
         classes[byte] = Class::Other;
         byte += 1;
     }
-    classes[b'.' as usize] = Class::Dot;
     classes[b'/' as usize] = Class::Slash;
     classes[b'\\' as usize] = Class::Backslash;
     classes[b';' as usize] = Class::Semicolon;
@@ -294,47 +697,78 @@ static CLASSES: [Class; 256] = {
     classes
 };
 
-/// Appends to the canonical path in `text` the same path with its dot segments resolved. Returns false if a
-/// ".." climbs above the root.
-fn resolve_dots(text: &mut Vec<u8>) -> bool {
-    let end = text.len();
-    text.resize(2 * end + 1, 0);
-    let (canonical, out) = text.split_at_mut(end);
+/// The length of the segments at the start of `path` that consist of parameters of a plain semicolon, without
+/// encodings, each with the slash after it.
+fn parameters_length(path: &[u8]) -> usize {
+    let mut end = 0;
+    while let [b';', parameters @ ..] = path.get(end..).unwrap_or_default() {
+        let is_part =
+            |byte: u8| matches!(CLASSES[usize::from(byte)], Class::Text | Class::Semicolon);
+        match parameters.iter().position(|&byte| !is_part(byte)) {
+            Some(length) if parameters.get(length) == Some(&b'/') => end += length + 2,
+            _ => break,
+        }
+    }
+    end
+}
+
+/// Copies the first `length` bytes, and perhaps some after them, which is faster for a few bytes.
+#[inline(always)]
+fn copy_start(from: &[u8], to: &mut [u8], length: usize) {
+    const FEW: usize = 16;
+    match (from.first_chunk::<FEW>(), to.first_chunk_mut::<FEW>()) {
+        (Some(from), Some(to)) if length <= FEW => *to = *from,
+        _ => {
+            if let (Some(from), Some(to)) = (from.get(..length), to.get_mut(..length)) {
+                to.copy_from_slice(from);
+            }
+        }
+    }
+}
+
+/// Writes the `canonical` path with its dot segments resolved to `out`, which must have one byte more, and
+/// returns its length; `None` if a ".." climbs above the root.
+fn resolve_dots(canonical: &[u8], out: &mut [u8]) -> Option<usize> {
+    let mut rest = canonical.strip_prefix(b"/").unwrap_or(canonical);
     let mut length = 0;
-    let first = usize::from(canonical.starts_with(b"/"));
-    let mut start = first;
-    for at in first..=end {
-        if at < end && canonical[at] != b'/' {
+    loop {
+        let (dots, ends) = match rest {
+            [b'.', b'.', b'/', ..] => (2, false),
+            b".." => (2, true),
+            [b'.', b'/', ..] => (1, false),
+            b"." => (1, true),
+            _ => (0, false),
+        };
+        if dots == 2 {
+            length = out.get(..length)?.iter().rposition(|&byte| byte == b'/')?;
+        }
+        if dots > 0 {
+            if ends {
+                *out.get_mut(length)? = b'/';
+                return Some(length + 1);
+            }
+            rest = rest.get(dots + 1..)?;
             continue;
         }
-        let is_last = at == end;
-        match &canonical[start..at] {
-            b"." => {}
-            b".." if length == 0 => return false,
-            b".." => {
+        *out.get_mut(length)? = b'/';
+        // Whole segments: up to one that begins with a dot, or at least this one.
+        let mut copied = plain_length(rest, b'/');
+        if !rest.get(..copied)?.ends_with(b"/") {
+            let left = rest.get(copied..)?;
+            copied += memchr::memchr(b'/', left).unwrap_or(left.len());
+        }
+        copy_start(rest, out.get_mut(length + 1..)?, copied);
+        length += 1 + copied;
+        let after = rest.get(copied..)?;
+        rest = match after {
+            [] => return Some(length),
+            [b'/', after @ ..] => after,
+            _ => {
                 length -= 1;
-                while out[length] != b'/' {
-                    length -= 1;
-                }
+                after
             }
-            segment => {
-                out[length] = b'/';
-                for (place, &byte) in out[length + 1..].iter_mut().zip(segment) {
-                    *place = byte;
-                }
-                length += 1 + segment.len();
-                start = at + 1;
-                continue;
-            }
-        }
-        if is_last {
-            out[length] = b'/';
-            length += 1;
-        }
-        start = at + 1;
+        };
     }
-    text.truncate(end + length);
-    true
 }
 
 /// A way in which servers read an ambiguous path.
@@ -393,20 +827,6 @@ enum Role {
 }
 
 impl Reading {
-    /// Whether the reading may differ from all simpler ones for a path with `kinds`.
-    const fn applies(&self, kinds: u8) -> bool {
-        let encoded = SLASHES | BACKSLASHES | ENCODED_SEMICOLONS;
-        let decodes = !self.decodes || kinds & encoded != 0;
-        let cuts = match self.cuts {
-            Cuts::Nothing => true,
-            Cuts::Plain => kinds & SEMICOLONS != 0,
-            Cuts::Decoded => kinds & ENCODED_SEMICOLONS != 0,
-            Cuts::Last => kinds & (SEMICOLONS | ENCODED_SEMICOLONS) != 0,
-        };
-        let is_plain_merge = self.merges && !self.decodes && matches!(self.cuts, Cuts::Nothing);
-        decodes && cuts && (!is_plain_merge || kinds & EMPTY_SEGMENTS != 0)
-    }
-
     const fn role(&self, token: u8) -> Role {
         match token {
             b'/' => Role::Slash,
@@ -495,7 +915,7 @@ impl Reading {
 }
 
 /// The position of the first slash in `tokens`, or their number; `decoded` includes what decodes to one.
-#[inline]
+#[inline(always)]
 fn slash_in(tokens: &[u8], decoded: bool, kinds: u8) -> usize {
     // No path has both encoded slashes and backslashes.
     let found = match decoded {
@@ -519,40 +939,27 @@ static ROLES: [[Role; 256]; READINGS.len()] = {
 /// The readings of an ambiguous path without dot segments, in the spelling of patterns.
 #[derive(Debug)]
 pub struct Readings<'s> {
-    /// The tokens, followed by space for a reading.
-    scratch: &'s mut Vec<u8>,
-    /// The number of tokens.
-    token_count: usize,
+    tokens: &'s [u8],
+    /// Space for a reading.
+    out: &'s mut [u8],
     /// What the path contains.
     kinds: u8,
     /// How much of a reading is written.
     reach: Reach,
-    /// The index of the next reading.
-    next: usize,
+    /// The readings that are still to come.
+    left: ReadingSet,
 }
 
-impl<'s> Readings<'s> {
-    fn new(scratch: &'s mut Vec<u8>, kinds: u8, reach: Reach) -> Self {
-        let token_count = scratch.len();
-        scratch.resize(4 * token_count, 0);
-        Self { scratch, token_count, kinds, reach, next: 0 }
-    }
-
+impl Readings<'_> {
     /// The next reading: first the canonical path unchanged, then each other reading that may differ from it.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend its items")]
     pub fn next(&mut self) -> Option<&str> {
-        let (reading, roles) = loop {
-            let index = self.next;
-            self.next += 1;
-            let reading = READINGS.get(index)?;
-            if reading.applies(self.kinds) {
-                break (reading, &ROLES[index]);
-            }
-        };
-        let (tokens, out) = self.scratch.split_at_mut(self.token_count);
-        let length = reading.write(tokens, self.kinds, roles, self.reach, out);
+        let index = self.left.trailing_zeros() as usize;
+        let (reading, roles) = (READINGS.get(index)?, ROLES.get(index)?);
+        self.left &= self.left - 1;
+        let length = reading.write(self.tokens, self.kinds, roles, self.reach, self.out);
         // Tokens are ASCII and codes, which are written as ASCII.
-        Some(core::str::from_utf8(&out[..length]).unwrap_or_default())
+        Some(core::str::from_utf8(&self.out[..length]).unwrap_or_default())
     }
 }
 
@@ -583,18 +990,19 @@ pub(crate) fn canonical_pattern(pattern: &str) -> String {
     String::from_utf8(canonical).unwrap_or_else(|_| pattern.to_owned())
 }
 
-/// Whether a path is certainly in its canonical spelling and read in the same way by all servers: nothing is
-/// encoded, and there is no backslash, no parameter, and no segment that is empty or begins with a dot.
-fn is_plain(path: &[u8]) -> bool {
-    let mut before = b'/';
+/// The length of the start of `path` that certainly is in its canonical spelling and read in the same way by all
+/// servers, if it follows the byte `before`: nothing is encoded, and there is no backslash, no parameter, and no
+/// segment that is empty or begins with a dot.
+#[inline(never)]
+fn plain_length(path: &[u8], mut before: u8) -> usize {
     for (at, &byte) in path.iter().enumerate() {
-        let starts_segment = before == b'/' && at > 0;
+        let starts_segment = before == b'/';
         if matches!(byte, b'%' | b'\\' | b';') || (matches!(byte, b'.' | b'/') && starts_segment) {
-            return false;
+            return at;
         }
         before = byte;
     }
-    true
+    path.len()
 }
 
 /// Whether a stray percent sign before `after` forms an encoding with the characters that the encodings after
@@ -651,4 +1059,30 @@ const fn hex_digit(byte: u8) -> Option<u8> {
 
 const fn upper_hex(digit: u8) -> u8 {
     if digit < 10 { b'0' + digit } else { b'A' + digit - 10 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token_count(path: &str) -> usize {
+        let mut tokens = vec![0; 3 * path.len()];
+        let written = write_tokens(path.as_bytes(), 9, &mut tokens);
+        written.map(|written| written.length).unwrap_or_default()
+    }
+
+    #[test]
+    fn number_of_tokens_does_not_grow_with_an_ambiguous_path() {
+        const PIECES: [&str; 5] = ["/", "%2F", ";", "%3B", "a"];
+        for number in 0..PIECES.len().pow(4) {
+            let digits = [1, 5, 25, 125].map(|place| number / place % PIECES.len());
+            for pieces in 1..=digits.len() {
+                let unit: String = digits[..pieces].iter().map(|digit| PIECES[*digit]).collect();
+                let [few, many] =
+                    [60, 120].map(|count| token_count(&format!("//{}", unit.repeat(count))));
+                // The last part is written before it is known to be unneeded.
+                assert!(many <= few + 3 * unit.len(), "{unit}: {few}, then {many}");
+            }
+        }
+    }
 }

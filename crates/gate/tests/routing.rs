@@ -651,9 +651,35 @@ fn odd_path() -> impl Strategy<Value = String> {
         "/..", "%2F", "%2f", "%5C", "%5c", ";", ";x", "%3B", "%3b", "%2e", "%2E", "%61", "%20",
         "%zz", "%", "%2", "%25", "%2%65", "%00", "%C3%A9", "//", "@", "%40",
     ]);
-    let long = (pieces.clone(), 1..90_usize).prop_map(|(piece, times)| piece.repeat(times));
-    let part = prop_oneof![8 => pieces.prop_map(str::to_owned), 1 => long];
-    prop::collection::vec(part, 0..9).prop_map(|parts| format!("/{}", parts.concat()))
+    let long = (prop::collection::vec(pieces.clone(), 1..5), 1..90_usize)
+        .prop_map(|(unit, times)| unit.concat().repeat(times));
+    let part = prop_oneof![8 => pieces.clone().prop_map(str::to_owned), 1 => long];
+    let any = prop::collection::vec(part, 0..9);
+    // Mostly refused, if dots and both kinds of slashes are among the pieces.
+    let delimiters = prop::sample::select(vec!["/", "/", "%2F", ";", "%3B", "a", "b"]);
+    let unit = prop::collection::vec(delimiters, 1..6);
+    let repeated = (unit, 1..20_usize).prop_map(|(unit, times)| unit.concat().repeat(times));
+    let ambiguous = prop::collection::vec(repeated, 0..6);
+    prop_oneof![any, ambiguous].prop_map(|parts| format!("/{}", parts.concat()))
+}
+
+#[test]
+fn parts_that_no_pattern_sees_do_not_change_the_readings_of_others() {
+    let config = config(["/", "/{n}/*"].map(|at| Route { path: path(at), ..any_route() }).into());
+    let router = Router::new(&config);
+    for given in [
+        "/%3B/%3B/%3B/%2Fa",
+        "/%3B/%3B/%3B/%2F",
+        "//////;/;/;a%2Fb",
+        "/;a/;a/;a/;a%2Fa/b",
+        "/;%2F;%2F;%2F;%2F/a",
+    ] {
+        assert_eq!(
+            get(&router, "a.x", given),
+            route_by_reference(&config.routes, "a.x", given),
+            "{given}"
+        );
+    }
 }
 
 /// Whether the route matches a GET of `path` at `host`, by the definition of its patterns.
