@@ -5,6 +5,7 @@
 #
 #   TLSFUZZER=DIR scripts/tlsfuzzer.sh               run all scripts; about ten minutes
 #   TLSFUZZER=DIR scripts/tlsfuzzer.sh tls13-ccs     run the scripts whose names contain a word
+#   ALL=1 TLSFUZZER=DIR scripts/tlsfuzzer.sh         run all conversations, about 44,000, instead of a selection
 #
 # DIR is a checkout of tlsfuzzer, which is not on PyPI. Its libraries are installed into target/peers/tlsfuzzer.
 # BINARY (default: the debug build, which is made first) is the Tidegate to test.

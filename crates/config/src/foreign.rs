@@ -16,7 +16,7 @@ const CLIENT_CA_HELP: &str =
     "write client-auth = \"required\" and client-ca = \"clients-ca.pem\" for client certificates";
 const MIDDLEWARE_HELP: &str = "not in this version: fields of forwarded messages are not changed, except Host \
                                (proxy = { pool = \"NAME\", host = \"app.internal\" })";
-const HTTP2_HELP: &str = "not in this version: clients and servers speak HTTP/1.1";
+const HTTP2_HELP: &str = "not in this version: servers speak HTTP/1.1";
 const HEALTH_HELP: &str = "not in this version: servers are not probed; if a connection fails, another server is tried \
                            (`retries`)";
 const BALANCE_HELP: &str =
@@ -110,7 +110,12 @@ const ENTRIES: &[Entry] = &[
         ],
         "write tls = { certificates = [{ cert = \"site.pem\", key = \"site.key\" }] }",
     ),
-    ("[[listener]]", &["http2", "h2", "http3", "quic"], HTTP2_HELP),
+    (
+        "[[listener]]",
+        &["http2", "h2"],
+        "with tls, HTTP/2 is on by default (alpn); without tls write h2c = true",
+    ),
+    ("[[listener]]", &["http3", "quic"], "not in this version: clients speak HTTP/1.1 or HTTP/2"),
     (
         "[[listener]]",
         &["default-backend", "use-backend", "proxy", "proxy-pass", "upstream", "backend", "pool"],

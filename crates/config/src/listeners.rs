@@ -109,7 +109,13 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
         redirect_to_https: None,
         hsts: None,
         tls: tls::read_listener(table, notes),
+        h2c: table.is_true("h2c", notes).unwrap_or(false),
     };
+    if listener.h2c && listener.tls.is_some() {
+        let what = "`h2c` is for a listener without TLS";
+        let note = Note::new(Kind::Conflict, table.key_place("h2c"), what);
+        notes.error(note.help("remove it; with `tls`, `alpn` offers \"h2\" by default"));
+    }
     https::read_listener(table, &mut listener, notes);
     table.set_number("backlog", &mut listener.backlog, notes);
     let requests = &mut listener.requests_per_connection_max;

@@ -135,6 +135,8 @@ pub struct Listener {
     pub hsts: Option<Hsts>,
     /// TLS settings; `None`: plain HTTP.
     pub tls: Option<ListenerTls>,
+    /// Whether clients may begin with HTTP/2 on a plain connection.
+    pub h2c: bool,
 }
 
 /// The default of `client-address-headers`.
@@ -732,7 +734,7 @@ impl Default for ListenerTls {
             version_min: TlsVersion::Tls12,
             ciphers: Vec::new(),
             curves: Vec::new(),
-            alpn: vec!["http/1.1".to_owned(), "http/1.0".to_owned()],
+            alpn: ["h2", "http/1.1", "http/1.0"].map(str::to_owned).to_vec(),
             client_auth: ClientAuth::Off,
             client_ca: None,
             client_crl: None,

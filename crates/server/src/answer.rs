@@ -4,6 +4,8 @@
 
 use tidegate_config::model::{HttpsRedirect, Redirect};
 use tidegate_gate::filter::Filtered;
+use tidegate_gate::filter::hsts::Hsts;
+use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::synthetic::{self, Synthetic};
@@ -123,6 +125,30 @@ impl Head<'_> {
         match self {
             Head::Relayed(head) => head.status,
             Head::Synthetic(order) => order.status,
+        }
+    }
+
+    /// Gives the head to the sink of a carrier, with its filters. `version` is that of the request; `hsts` is the
+    /// value of Strict-Transport-Security, empty if the field is not sent.
+    pub(crate) fn encode(
+        &self,
+        sink: &mut impl ResponseSink,
+        version: Version,
+        hsts: &str,
+        context: &AnswerContext<'_>,
+        forwarding: &ResponseContext<'_>,
+    ) {
+        match self {
+            Head::Relayed(head) if hsts.is_empty() => {
+                forward::encode_downstream_response(sink, head, forwarding);
+            }
+            Head::Relayed(head) => {
+                forward::encode_downstream_response(&mut Hsts::new(sink, hsts), head, forwarding);
+            }
+            Head::Synthetic(order) => {
+                let sink = &mut Filtered::new(sink, hsts);
+                synthetic::encode_synthetic_head(sink, order, version, context);
+            }
         }
     }
 

@@ -179,9 +179,8 @@ impl Worker {
         match self.decode_proxy_header(sock, bytes) {
             Ok(None) => 0,
             Ok(Some(header_bytes)) => {
-                match self.conns.downstream(sock) {
-                    Some(down) => down.http1().phase = Phase::NEXT_HEAD,
-                    None => self.note_absent(sock),
+                if let Some(http1) = self.http1_client(sock) {
+                    http1.phase = Phase::NEXT_HEAD;
                 }
                 header_bytes
             }
@@ -248,6 +247,11 @@ impl Worker {
         let sends_headers = self.snapshot.sends_proxy_headers;
         // Sessions with servers have no client.
         let Some(down) = self.conns.downstream(sock) else { return };
+        if session.facts().is_some_and(|facts| facts.alpn == Some(b"h2"))
+            && let Some(http1) = down.http1()
+        {
+            http1.phase = Phase::Http2;
+        }
         if down.facts.as_deref().is_some_and(|facts| facts.secured_in_front) {
             return;
         }

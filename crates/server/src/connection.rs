@@ -14,6 +14,7 @@ use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
 use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::http1::server::Http1Server;
+use crate::carrier::http2::client::Http2Client;
 use crate::client::ClientFacts;
 
 /// A connection towards a client.
@@ -44,6 +45,17 @@ pub(crate) struct Downstream {
 pub(crate) enum ClientCarrier {
     /// HTTP/1.0 and HTTP/1.1.
     Http1(Http1Client),
+    /// HTTP/2.
+    Http2(Box<Http2Client>),
+}
+
+/// The protocol of a client connection, without its state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ClientProtocol {
+    /// HTTP/1.0 and HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
 }
 
 /// The protocol of a connection to a server.
@@ -79,64 +91,69 @@ impl Downstream {
         Span::from_micros(u64::from(micros(now).wrapping_sub(self.accepted_us)))
     }
 
-    /// The HTTP/1 state.
-    pub(crate) fn http1(&mut self) -> &mut Http1Client {
-        let ClientCarrier::Http1(http1) = &mut self.carrier;
-        http1
-    }
-
-    /// Whether decoding is suspended until the client reads its responses.
-    pub(crate) fn is_held(&self) -> bool {
-        let ClientCarrier::Http1(http1) = &self.carrier;
-        http1.is_held()
+    /// The HTTP/1 state; `None` if the client speaks another protocol.
+    pub(crate) fn http1(&mut self) -> Option<&mut Http1Client> {
+        match &mut self.carrier {
+            ClientCarrier::Http1(http1) => Some(http1),
+            ClientCarrier::Http2(_) => None,
+        }
     }
 
     /// Whether the client has received all its responses, at least one, and has not sent another complete
     /// head.
     pub(crate) fn is_idle(&self) -> bool {
-        let ClientCarrier::Http1(http1) = &self.carrier;
-        matches!(http1.phase, Phase::Head { .. }) && self.requests > 0 && !http1.blocked
+        self.requests > 0
+            && match &self.carrier {
+                ClientCarrier::Http1(http1) => http1.is_idle(),
+                ClientCarrier::Http2(http2) => http2.is_idle(),
+            }
     }
 
     /// Whether the client has sent nothing of a request.
     pub(crate) fn has_nothing_under_way(&self) -> bool {
-        let ClientCarrier::Http1(http1) = &self.carrier;
-        matches!(http1.phase, Phase::ProxyHeader | Phase::Head { .. }) && http1.input.is_empty()
-    }
-
-    /// The action that the connection belongs to after 101 (Switching Protocols).
-    pub(crate) fn switched_to(&self) -> Option<Running> {
-        let ClientCarrier::Http1(http1) = &self.carrier;
-        match http1.phase {
-            Phase::Switched(running) => Some(running),
-            Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } | Phase::Request(_) => {
-                None
-            }
+        match &self.carrier {
+            ClientCarrier::Http1(http1) => http1.has_nothing_under_way(),
+            ClientCarrier::Http2(http2) => http2.is_idle(),
         }
     }
 
     /// Whether a part of the next head has arrived.
     pub(crate) fn has_started_head(&self) -> bool {
-        let ClientCarrier::Http1(http1) = &self.carrier;
-        matches!(http1.phase, Phase::Head { is_started: true })
+        match &self.carrier {
+            ClientCarrier::Http1(http1) => http1.has_started_head(),
+            ClientCarrier::Http2(_) => false,
+        }
     }
 
-    /// The action that serves the current request.
+    /// Whether the client has ended its direction of the connection.
+    pub(crate) fn has_finished(&self) -> bool {
+        match &self.carrier {
+            ClientCarrier::Http1(http1) => http1.finished,
+            ClientCarrier::Http2(http2) => http2.has_finished(),
+        }
+    }
+
+    /// The action that serves the current request of a connection without streams.
     pub(crate) fn running(&self) -> Running {
-        let ClientCarrier::Http1(http1) = &self.carrier;
-        http1.running()
+        match &self.carrier {
+            ClientCarrier::Http1(http1) => http1.running(),
+            ClientCarrier::Http2(_) => Running::None,
+        }
     }
 
-    /// Detaches the current request from its action.
+    /// Detaches the current request of a connection without streams from its action.
     pub(crate) fn forget_action(&mut self) {
-        let ClientCarrier::Http1(http1) = &mut self.carrier;
-        http1.phase = Phase::NEXT_HEAD;
+        if let ClientCarrier::Http1(http1) = &mut self.carrier {
+            http1.phase = Phase::NEXT_HEAD;
+        }
     }
 
-    /// Bytes received but not processed yet.
+    /// Bytes received but not processed yet, except those of streams.
     pub(crate) fn held_input_bytes(&self) -> usize {
-        let ClientCarrier::Http1(http1) = &self.carrier;
-        http1.input.len()
+        match &self.carrier {
+            ClientCarrier::Http1(http1) => http1.input.len(),
+            ClientCarrier::Http2(_) => 0,
+        }
     }
 }
 
@@ -298,6 +315,14 @@ impl Connections {
             }
             _ => None,
         }
+    }
+
+    /// The protocol of a client connection; `None` if `sock` is no client connection.
+    pub(crate) fn client_protocol(&mut self, sock: SockId) -> Option<ClientProtocol> {
+        Some(match self.downstream(sock)?.carrier {
+            ClientCarrier::Http1(_) => ClientProtocol::Http1,
+            ClientCarrier::Http2(_) => ClientProtocol::Http2,
+        })
     }
 
     pub(crate) fn upstream(&mut self, sock: SockId) -> Option<&mut Upstream> {
@@ -512,6 +537,7 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+
     use proptest::prelude::*;
 
     use super::*;

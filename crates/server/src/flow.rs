@@ -44,7 +44,7 @@ impl<R: Reactor> Handler<R> for Worker {
                 if self.conns.is_upstream(sock) {
                     self.upstream_received(reactor, sock, bytes);
                 } else {
-                    self.http1_client_received(reactor, sock, bytes);
+                    self.client_received(reactor, sock, bytes);
                 }
             }
             Completion::Connected { sock } => self.upstream_connected(reactor, sock),
@@ -52,34 +52,34 @@ impl<R: Reactor> Handler<R> for Worker {
                 if self.conns.is_upstream(sock) {
                     self.upstream_finished(reactor, sock);
                 } else {
-                    self.http1_client_finished(reactor, sock);
+                    self.client_finished(reactor, sock);
                 }
             }
             Completion::HungUp { sock } => {
                 // A server's response is still relayed to its end.
                 if !self.conns.is_upstream(sock) {
-                    self.http1_client_hung_up(reactor, sock);
+                    self.client_hung_up(reactor, sock);
                 }
             }
             Completion::Drained { sock } => {
                 if self.conns.is_upstream(sock) {
                     self.upstream_drained(reactor, sock);
                 } else {
-                    self.http1_client_drained(reactor, sock);
+                    self.client_output_drained(reactor, sock);
                 }
             }
             Completion::Closed { sock, reason } => {
                 if self.conns.is_upstream(sock) {
                     self.upstream_closed(reactor, sock, reason);
                 } else {
-                    self.http1_client_closed(reactor, sock);
+                    self.client_closed(reactor, sock);
                 }
             }
             Completion::Due { sock } => {
                 if self.conns.is_upstream(sock) {
                     self.upstream_due(reactor, sock);
                 } else {
-                    self.http1_client_due(reactor, sock);
+                    self.client_due(reactor, sock);
                 }
             }
             Completion::Timer { timer: TIMER_GRACE } => self.abort_all(reactor),
@@ -114,7 +114,9 @@ impl Worker {
         loop {
             while let Some(work) = self.work.pop() {
                 match work {
-                    Work::Resume(sock) => self.resume_http1_client(reactor, sock),
+                    Work::Resume(to) => self.resume_client(reactor, to),
+                    Work::Drained(to) => self.stream_drained(reactor, to),
+                    Work::Settle(sock) => self.settle_http2(reactor, sock),
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }

@@ -3,11 +3,14 @@
 //! production, a count (`bugs`) and a reset of the connections concerned, at the end of the turn.
 //! Never: checks in production what has not failed already.
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Slab};
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::carrier::http2::stream::Http2Stream;
+use crate::connection::{ClientCarrier, Connections};
+use crate::requester::Requester;
 use crate::worker::Worker;
 
 /// Broken invariants.
@@ -62,7 +65,15 @@ impl Worker {
     /// Adds the connections that name a missing action to `broken`.
     fn find_users(&mut self, running: Running) {
         for sock in self.conns.downstream_ids() {
-            if self.conns.downstream(sock).is_some_and(|down| down.running() == running) {
+            let Some(down) = self.conns.downstream(sock) else { continue };
+            let names = match &down.carrier {
+                ClientCarrier::Http1(http1) => http1.running() == running,
+                ClientCarrier::Http2(http2) => http2
+                    .streams()
+                    .iter()
+                    .any(|id| self.streams.get(*id).is_some_and(|s| s.running() == running)),
+            };
+            if names {
                 self.broken.push(sock);
             }
         }
@@ -99,9 +110,30 @@ impl Worker {
             if !is_known {
                 down.forget_action();
             }
+            if let ClientCarrier::Http2(http2) = &down.carrier {
+                for id in http2.streams().to_vec() {
+                    self.forget_missing_action(id);
+                }
+            }
             self.drop_client(reactor, sock);
         }
         reactor.abort(sock);
+    }
+}
+
+impl Worker {
+    /// Detaches a stream from its action if that does not exist.
+    fn forget_missing_action(&mut self, id: Id<Http2Stream>) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        let is_known = match stream.running() {
+            Running::None => true,
+            Running::Proxy(id) => self.exchanges.find(id).is_some(),
+            Running::Synthetic(id) => self.synthetics.find(id).is_some(),
+            Running::WebSocket(id) => self.websockets.find(id).is_some(),
+        };
+        if !is_known {
+            stream.set_action(Running::None);
+        }
     }
 }
 
@@ -115,6 +147,7 @@ impl Worker {
         self.check_exchanges();
         self.check_websockets();
         self.check_clients();
+        self.check_streams();
         self.check_servers();
         self.check_pools();
         let counters = &self.accounts.counters;
@@ -141,7 +174,7 @@ impl Worker {
             .collect();
         for (id, exchange) in self.exchanges.iter() {
             let (stage, up) = (exchange.stage, exchange.attempt.up);
-            let running = self.conns.downstream(exchange.requester.sock).map(|down| down.running());
+            let running = running_of(&mut self.conns, &self.streams, exchange.requester);
             assert_eq!(running, Some(Running::Proxy(id)), "the requester of a {stage:?} exchange");
             let places = queued.iter().filter(|other| **other == id).count();
             assert_eq!(places, usize::from(stage == Stage::Queued), "{stage:?} in queues");
@@ -177,9 +210,37 @@ impl Worker {
             assert!(self.exchanges.find(id).is_some(), "{id:?} is queued and does not exist");
         }
         for (id, response) in self.synthetics.iter() {
-            let running = self.conns.downstream(response.requester().sock).map(|d| d.running());
+            let running = running_of(&mut self.conns, &self.streams, response.requester());
             assert_eq!(running, Some(Running::Synthetic(id)), "the requester of a response");
         }
+    }
+
+    /// Each stream belongs to a connection that lists it, and what it names exists and names the stream.
+    fn check_streams(&mut self) {
+        let mut listed = 0;
+        for sock in self.conns.downstream_ids() {
+            let Some(down) = self.conns.downstream(sock) else { panic!("{sock:?} is listed") };
+            let ClientCarrier::Http2(http2) = &down.carrier else { continue };
+            listed += http2.streams().len();
+            for &id in http2.streams() {
+                let Some(stream) = self.streams.get(id) else { panic!("{id:?} does not exist") };
+                let to = Requester { sock, stream: id };
+                let requester = match stream.running() {
+                    Running::None => to,
+                    Running::Proxy(id) => match self.exchanges.find(id) {
+                        Some(exchange) => exchange.requester,
+                        None => panic!("{to:?} names an exchange that does not exist"),
+                    },
+                    Running::Synthetic(id) => match self.synthetics.find(id) {
+                        Some(response) => response.requester(),
+                        None => panic!("{to:?} names a response that does not exist"),
+                    },
+                    Running::WebSocket(_) => panic!("{to:?} names a WebSocket"),
+                };
+                assert_eq!(requester, to, "the action of a stream serves another one");
+            }
+        }
+        assert_eq!(listed, self.streams.len(), "streams without a connection");
     }
 
     /// Each WebSocket and its requester name each other. Each place in `actives` belongs to one of them.
@@ -285,6 +346,18 @@ impl Worker {
                 assert!(has_permits || !pool.state.is_limited_at(server), "permits of {server}");
             }
         }
+    }
+}
+
+/// The action that the carrier of a requester names.
+fn running_of(
+    conns: &mut Connections,
+    streams: &Slab<Http2Stream>,
+    to: Requester,
+) -> Option<Running> {
+    match to.is_stream() {
+        true => streams.get(to.stream).map(Http2Stream::running),
+        false => conns.downstream(to.sock).map(|down| down.running()),
     }
 }
 

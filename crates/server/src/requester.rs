@@ -2,25 +2,30 @@
 //! In: the carrier that decoded the request. Out: the id by which an action addresses its response.
 //! Never: outlives the request. A stale requester finds nothing.
 
+use tidegate_base::Id;
 use tidegate_reactor::SockId;
+
+use crate::carrier::http2::stream::Http2Stream;
 
 /// The maker of one request. Actions send responses to it and never ask which protocol it speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Requester {
     /// The client's connection.
     pub(crate) sock: SockId,
-    /// The stream of the connection; `WHOLE` if the protocol has no streams.
-    pub(crate) stream: u32,
+    /// The stream of the connection; `Id::NONE` if the protocol has no streams.
+    pub(crate) stream: Id<Http2Stream>,
 }
 
 impl Requester {
-    /// The stream number of a connection without streams.
-    pub(crate) const WHOLE: u32 = 0;
-
     /// The requester of a connection that carries one exchange at a time.
     pub(crate) const fn connection(sock: SockId) -> Self {
-        Self { sock, stream: Self::WHOLE }
+        Self { sock, stream: Id::NONE }
+    }
+
+    /// Whether the requester is a stream.
+    pub(crate) const fn is_stream(self) -> bool {
+        !self.stream.is_none()
     }
 }
 
-const _: () = assert!(size_of::<Requester>() <= 12);
+const _: () = assert!(size_of::<Requester>() <= 16);

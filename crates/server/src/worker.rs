@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_base::{Moment, Prng, Span};
+use tidegate_base::{Moment, Prng, Slab, Span};
 use tidegate_config::model;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
@@ -28,12 +28,15 @@ use crate::action::proxy::exchange::Exchange;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::buffers::BufferPool;
+use crate::carrier::http2::HeadBuffer;
+use crate::carrier::http2::stream::Http2Stream;
 use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
 use crate::permits::PermitPost;
+use crate::requester::Requester;
 use crate::snapshot::Snapshot;
 
 /// The timer that ends the grace period of a stop.
@@ -78,6 +81,14 @@ pub struct Worker {
     pub(crate) exchanges: Live<Exchange>,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
     pub(crate) synthetics: Live<SyntheticResponse>,
+    /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
+    pub(crate) streams: Slab<Http2Stream>,
+    /// Scratch space for a list of the streams of one connection.
+    pub(crate) stream_list: Vec<tidegate_base::Id<Http2Stream>>,
+    /// Scratch space for header blocks of HTTP/2. Its contents are meaningless between two events.
+    pub(crate) http2_scratch: tidegate_wire::http2::Scratch,
+    /// Scratch space for the head of one response over HTTP/2.
+    pub(crate) http2_head: HeadBuffer,
     /// The WebSocket connections that an action serves. Each one belongs to exactly one downstream connection.
     pub(crate) websockets: Live<WebSocket>,
     /// What WebSocket connections need during a message, or for compression.
@@ -178,8 +189,12 @@ pub(crate) struct WorkerPool {
 
 /// Work that a handler leaves for later, so that handlers do not call each other recursively.
 pub(crate) enum Work {
-    /// Process the input that is waiting on this downstream connection.
-    Resume(SockId),
+    /// Process the input that is waiting for this requester.
+    Resume(Requester),
+    /// The client has taken what was sent on this stream: its action may go on.
+    Drained(Requester),
+    /// Send what waits on this HTTP/2 connection, and set its deadline.
+    Settle(SockId),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),
 }
@@ -193,6 +208,8 @@ pub struct Leftovers {
     pub exchanges: usize,
     /// Synthetic responses in progress.
     pub synthetics: usize,
+    /// Streams of HTTP/2 clients.
+    pub streams: usize,
     /// WebSocket connections that an action serves.
     pub websockets: usize,
     /// Those of them that hold more than an idle one.
@@ -239,6 +256,10 @@ impl Worker {
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(limits.exchanges_max),
             synthetics: Live::new(limits.exchanges_max),
+            streams: Slab::new(limits.exchanges_max),
+            stream_list: Vec::new(),
+            http2_scratch: tidegate_wire::http2::Scratch::new(),
+            http2_head: HeadBuffer::default(),
             websockets: Live::new(limits.exchanges_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
@@ -417,6 +438,7 @@ impl Worker {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
             synthetics: self.synthetics.len(),
+            streams: self.streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),

@@ -22,6 +22,7 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
 // SAFETY: every call is passed to the system's allocator unchanged. The counter is a thread-local cell
@@ -29,11 +30,13 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        LIVE_BYTES.with(|bytes| bytes.set(bytes.get() + layout.size() as i64));
         // SAFETY: as the caller promised.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE_BYTES.with(|bytes| bytes.set(bytes.get() - layout.size() as i64));
         // SAFETY: as the caller promised.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -69,20 +72,25 @@ struct Bench {
 
 impl Bench {
     fn new(answer: &[u8], mark: &'static [u8]) -> Self {
+        Self::with_slots(answer, mark, 100)
+    }
+
+    fn with_slots(answer: &[u8], mark: &'static [u8], socks_max: usize) -> Self {
         let origin = TcpListener::bind("127.0.0.1:0").expect("a free port");
         origin.set_nonblocking(true).expect("a listener can be non-blocking");
         let config = format!(
             "[[listener]]\nbind = \"127.0.0.1:0\"\n\
              [[route]]\npath = \"/hello\"\nrespond = {{ body = \"hello\" }}\n\
+             [[route]]\npath = \"/echo\"\necho = true\n\
              [[route]]\nproxy = \"p\"\n\
              [pool.p]\nservers = [\"{}\"]\n",
             origin.local_addr().expect("the origin is bound")
         );
         let config = tidegate_config::parse(&config, "the test").expect("a valid configuration");
         let waker = make_wakers(1).expect("an eventfd").remove(0);
-        let reactor = EpollReactor::new(100, waker).expect("an epoll instance");
+        let reactor = EpollReactor::new(socks_max, waker).expect("an epoll instance");
         Self {
-            harness: Harness::new(reactor, &config, 100, 1),
+            harness: Harness::new(reactor, &config, socks_max, 1),
             origin,
             upstreams: Vec::new(),
             answer: answer.to_vec(),
@@ -149,7 +157,12 @@ impl Bench {
 
     /// Runs all rounds. After the warm-up rounds no turn may allocate.
     fn check(&mut self, request: &[u8], ends_with: &[u8]) {
-        let mut clients: Vec<TcpStream> = (0..8).map(|_| self.dial()).collect();
+        let clients = (0..8).map(|_| self.dial()).collect();
+        self.check_with(clients, request, ends_with);
+    }
+
+    /// As `check`, with connections that are open.
+    fn check_with(&mut self, mut clients: Vec<TcpStream>, request: &[u8], ends_with: &[u8]) {
         for _ in 0..WARM_ROUNDS {
             self.round(&mut clients, request, ends_with);
         }
@@ -221,4 +234,67 @@ fn proxied_response_of_64_kib_allocates_nothing() {
     answer.extend(b"end");
     let mut bench = Bench::new(&answer, b"\r\n\r\n");
     bench.check(b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n", b"end");
+}
+
+const UPGRADE: &[u8] = b"GET /echo HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+    Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+/// Opens WebSocket connections.
+fn open_websockets(bench: &mut Bench, count: usize) -> Vec<TcpStream> {
+    let mut clients: Vec<TcpStream> = (0..count).map(|_| bench.dial()).collect();
+    bench.round(&mut clients, UPGRADE, b"\r\n\r\n");
+    clients
+}
+
+/// A masked frame whose first byte is `first`; the mask is 0.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![first, 0x80 | 126];
+    bytes.extend((payload.len() as u16).to_be_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(payload);
+    bytes
+}
+
+#[test]
+fn echo_of_a_message_allocates_nothing() {
+    let mut bench = Bench::new(b"", b"\r\n\r\n");
+    let clients = open_websockets(&mut bench, 8);
+    bench.check_with(clients, &frame(0x81, &[b'x'; 200]), &[b'x'; 200]);
+}
+
+#[test]
+fn echo_of_a_fragmented_message_allocates_nothing() {
+    let mut bench = Bench::new(b"", b"\r\n\r\n");
+    let clients = open_websockets(&mut bench, 8);
+    let message = [frame(0x02, &[1; 5000]), frame(0x80, &[2; 3000])].concat();
+    bench.check_with(clients, &message, &[2; 3000]);
+}
+
+/// The most bytes of an idle WebSocket connection, everything included: 160 of the worker's table of connections, which
+/// are reserved at the start, 64 of the reactor and 32 of the WebSocket.
+const IDLE_WEBSOCKET_BYTES_MAX: i64 = 256;
+/// Bytes of a connection that are reserved at the start.
+const RESERVED_BYTES: i64 = 160;
+
+/// The allocated bytes of a worker with `count` idle WebSocket connections.
+fn bytes_with_websockets(count: usize) -> i64 {
+    let before = LIVE_BYTES.with(Cell::get);
+    let mut bench = Bench::with_slots(b"", b"\r\n\r\n", 1024);
+    let clients = open_websockets(&mut bench, count);
+    for _ in 0..10 {
+        bench.turn();
+    }
+    let bytes = LIVE_BYTES.with(Cell::get) - before;
+    drop(clients);
+    bytes
+}
+
+#[test]
+fn idle_websocket_takes_no_more_than_its_bytes() {
+    // Powers of two: tables that double their capacity are full. The difference leaves out everything fixed.
+    let (few, many) = (128, 256);
+    let bytes = bytes_with_websockets(many) - bytes_with_websockets(few);
+    let each = RESERVED_BYTES + bytes / (many - few) as i64;
+    assert!(each <= IDLE_WEBSOCKET_BYTES_MAX, "{each} bytes for each idle WebSocket connection");
 }

@@ -4,7 +4,7 @@
 use tidegate_base::limits;
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{List, NoNumber, Number, OneOf, Size, Table, Text, True, Word};
+use super::Shape::{Boolean, List, NoNumber, Number, OneOf, Size, Table, Text, True, Word};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE, HTTPS_REDIRECT};
 use super::{COUNT_OR_UNLIMITED, LISTENER_TLS, Section, TIMEOUT, key};
 use crate::words::{TlsWord, Worded as _};
@@ -104,6 +104,14 @@ pub static LISTENER: Section = Section {
             "Speaks TLS. \"self-signed\" creates a certificate at start, for development. Without this \
              setting, the listener speaks plain HTTP.",
             "",
+        ),
+        key(
+            "h2c",
+            Boolean,
+            Value("false"),
+            "Accepts HTTP/2 without TLS from clients that begin with it (prior knowledge). Other clients are \
+             served by HTTP/1.1. Only for a listener without `tls`, where `alpn` decides.",
+            "Only proxies and gRPC clients in a private network use it; browsers do not.",
         ),
     ],
     later: &[],

@@ -10,7 +10,7 @@ use crate::model::{ClientAuth, TlsVersion};
 use crate::words::Worded as _;
 
 /// Application protocols (ALPN) that a listener may accept.
-pub(crate) const CLIENT_PROTOCOLS: &[&str] = &["http/1.1", "http/1.0"];
+pub(crate) const CLIENT_PROTOCOLS: &[&str] = &["h2", "http/1.1", "http/1.0"];
 
 /// Application protocols that a pool may offer to its servers: requests are sent as HTTP/1.1.
 pub(crate) const SERVER_PROTOCOLS: &[&str] = &["http/1.1"];
@@ -65,10 +65,11 @@ pub static LISTENER_TLS: Section = Section {
         key(
             "alpn",
             List(&Name(CLIENT_PROTOCOLS)),
-            Value("[\"http/1.1\", \"http/1.0\"]"),
+            Value("[\"h2\", \"http/1.1\", \"http/1.0\"]"),
             "Application protocols (ALPN), in order of preference. A client that offers protocols, \
-             but none of these, is rejected.",
-            "Clients that only know HTTP/1.0 are served like those without ALPN.",
+             but none of these, is rejected. \"h2\" is HTTP/2.",
+            "Browsers send many requests at a time over one HTTP/2 connection. Clients that only know \
+             HTTP/1.0 are served like those without ALPN.",
         ),
         key(
             "client-auth",

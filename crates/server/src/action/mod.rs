@@ -206,7 +206,9 @@ impl Worker {
         match running {
             Running::None => {}
             Running::Proxy(id) => self.resume_server(reactor, id),
-            Running::Synthetic(id) => self.pump(reactor, id),
+            // It goes on after the turn, so that a client which takes everything at once gets no more than its
+            // share of a turn.
+            Running::Synthetic(_) => self.yielded.push(running),
             Running::WebSocket(id) => self.arm_websocket(reactor, id),
         }
     }

@@ -170,7 +170,7 @@ impl Worker {
             let to = response.requester;
             if response.is_whole() {
                 response.phase = Phase::Pause(reactor.now().after(response.order.pause));
-                self.end_response(reactor, to, b"");
+                self.end_response(reactor, to, b"", b"");
                 self.pump(reactor, id);
                 break;
             }

@@ -8,15 +8,16 @@ use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
+use tidegate_wire::http2::ErrorCode;
 use tidegate_wire::message::ResponseHead;
 
 use crate::action::Running;
 use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::client::{Http1Client, Phase};
-use crate::carrier::output::{is_blocked, look_span};
+use crate::carrier::output::is_blocked;
 use crate::carrier::{Progress, Rest};
 use crate::client::begins_with_header;
-use crate::connection::{ClientCarrier, Downstream};
+use crate::connection::{ClientCarrier, ClientProtocol, Downstream};
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
@@ -68,6 +69,11 @@ impl Worker {
                 http1.input.release(&mut self.buffers);
                 self.cancel(reactor, running);
             }
+            ClientCarrier::Http2(http2) => {
+                for &id in http2.streams() {
+                    self.drop_stream(reactor, id);
+                }
+            }
         }
     }
 
@@ -76,10 +82,16 @@ impl Worker {
         // Closing one connection may close another.
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };
-            if down.has_nothing_under_way() {
-                self.close_client(reactor, sock);
-            } else if let Some(running) = down.switched_to() {
-                self.stop_switched(reactor, running);
+            match &down.carrier {
+                ClientCarrier::Http2(_) => self.stop_http2_client(reactor, sock),
+                ClientCarrier::Http1(_) if down.has_nothing_under_way() => {
+                    self.close_client(reactor, sock);
+                }
+                ClientCarrier::Http1(http1) => {
+                    if let Some(running) = http1.switched_to() {
+                        self.stop_switched(reactor, running);
+                    }
+                }
             }
         }
         for sock in self.conns.upstream_ids() {
@@ -90,16 +102,92 @@ impl Worker {
     }
 }
 
+/// Events of client connections, handed to the protocol of the connection.
+impl Worker {
+    /// A client sent bytes.
+    pub(crate) fn client_received<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &mut [u8],
+    ) {
+        match self.conns.client_protocol(sock) {
+            Some(ClientProtocol::Http1) => self.http1_client_received(reactor, sock, bytes),
+            Some(ClientProtocol::Http2) => self.http2_client_received(reactor, sock, bytes),
+            None => self.note_bug(reactor, sock),
+        }
+    }
+
+    /// A client ended its direction of the connection.
+    pub(crate) fn client_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        match self.conns.client_protocol(sock) {
+            Some(ClientProtocol::Http1) => self.http1_client_finished(reactor, sock),
+            Some(ClientProtocol::Http2) => self.http2_client_finished(reactor, sock),
+            None => self.note_bug(reactor, sock),
+        }
+    }
+
+    /// A client ended its direction of the connection; bytes before the end are still unread.
+    pub(crate) fn client_hung_up<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        match self.conns.client_protocol(sock) {
+            Some(ClientProtocol::Http1) => self.http1_client_hung_up(reactor, sock),
+            Some(ClientProtocol::Http2) => self.http2_client_hung_up(reactor, sock),
+            None => self.note_bug(reactor, sock),
+        }
+    }
+
+    /// A client connection was reset or ended.
+    pub(crate) fn client_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        match self.conns.client_protocol(sock) {
+            Some(ClientProtocol::Http1) => self.http1_client_closed(reactor, sock),
+            Some(ClientProtocol::Http2) => self.http2_client_closed(reactor, sock),
+            None => self.note_bug(reactor, sock),
+        }
+    }
+
+    /// The output to a client that was blocked has drained.
+    pub(crate) fn client_output_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        match self.conns.client_protocol(sock) {
+            Some(ClientProtocol::Http1) => self.http1_client_drained(reactor, sock),
+            Some(ClientProtocol::Http2) => self.http2_client_drained(reactor, sock),
+            None => self.note_bug(reactor, sock),
+        }
+    }
+
+    /// The deadline of a client connection expired.
+    pub(crate) fn client_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        match self.conns.client_protocol(sock) {
+            Some(ClientProtocol::Http1) => self.http1_client_due(reactor, sock),
+            Some(ClientProtocol::Http2) => self.http2_client_due(reactor, sock),
+            None => self.note_bug(reactor, sock),
+        }
+    }
+
+    /// Hands the action of a requester more of the request body, or decodes the next request.
+    pub(crate) fn resume_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        match to.is_stream() {
+            true => self.resume_http2_stream(reactor, to),
+            false => self.resume_http1_client(reactor, to.sock),
+        }
+    }
+}
+
 /// Messages for requesters. An action calls these; each works for every protocol.
 impl Worker {
     /// Records which action serves the request, so that the carrier can hand it the body and cancel it.
     pub(crate) fn set_running(&mut self, to: Requester, action: Running) {
-        self.set_http1_action(to.sock, action);
+        match self.streams.get_mut(to.stream) {
+            Some(stream) => stream.set_action(action),
+            None => self.set_http1_action(to.sock, action),
+        }
     }
 
     /// Records the Strict-Transport-Security value for the response.
     pub(crate) fn set_hsts(&mut self, to: Requester, hsts: PolicyId) {
-        self.set_http1_hsts(to.sock, hsts);
+        match self.streams.get_mut(to.stream) {
+            Some(stream) => stream.set_hsts(hsts),
+            None => self.set_http1_hsts(to.sock, hsts),
+        }
     }
 
     /// Sends a complete response. The action has ended: it holds nothing for the request any more. `closes`:
@@ -111,7 +199,10 @@ impl Worker {
         answer: &Answer<'_>,
         closes: bool,
     ) {
-        self.answer_http1(reactor, to.sock, answer, closes);
+        match to.is_stream() {
+            true => self.answer_http2(reactor, to, answer),
+            false => self.answer_http1(reactor, to.sock, answer, closes),
+        }
     }
 
     /// Sends an error response with a short text.
@@ -134,7 +225,10 @@ impl Worker {
         head: &Head<'_>,
         rest: Rest,
     ) {
-        self.begin_http1_response(reactor, to.sock, head, rest);
+        match to.is_stream() {
+            true => self.begin_http2_response(reactor, to, head),
+            false => self.begin_http1_response(reactor, to.sock, head, rest),
+        }
     }
 
     /// Relays an interim response.
@@ -144,85 +238,109 @@ impl Worker {
         to: Requester,
         head: &ResponseHead<'_>,
     ) {
-        self.send_http1_interim(reactor, to.sock, head);
+        match to.is_stream() {
+            true => self.send_http2_interim(reactor, to, head),
+            false => self.send_http1_interim(reactor, to.sock, head),
+        }
     }
 
     /// Asks for the body of a request that expects 100 (Continue).
     pub(crate) fn send_continue<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        self.send_http1_continue(reactor, to.sock);
+        match to.is_stream() {
+            true => self.send_http2_continue(reactor, to),
+            false => self.send_http1_continue(reactor, to.sock),
+        }
     }
 
     /// Sends a piece of the response body. The caller pauses its source while `is_client_blocked`.
     pub(crate) fn send_data<R: Reactor>(&mut self, reactor: &mut R, to: Requester, data: &[u8]) {
-        self.send_http1_data(reactor, to.sock, data);
+        match to.is_stream() {
+            true => self.send_http2_data(reactor, to, data),
+            false => self.send_http1_data(reactor, to.sock, data),
+        }
     }
 
-    /// Ends the response body. The action may still take the rest of the request.
+    /// Sends the last piece of the response body, which may be empty, and ends the response. The action may still
+    /// take the rest of the request.
     pub(crate) fn end_response<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
+        data: &[u8],
         trailers: &[u8],
     ) {
-        self.end_http1_response(reactor, to.sock, trailers);
+        match to.is_stream() {
+            true => self.end_http2_response(reactor, to, data, trailers),
+            false => self.end_http1_response(reactor, to.sock, data, trailers),
+        }
     }
 
     /// The action has ended, after the end of its response.
     pub(crate) fn release_requester<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        self.release_http1(reactor, to.sock);
+        match to.is_stream() {
+            true => self.release_http2(reactor, to),
+            false => self.release_http1(reactor, to.sock),
+        }
     }
 
     /// Cuts off a response that cannot be completed. The action has ended.
     pub(crate) fn cut_response<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        self.cut_http1_response(reactor, to.sock);
+        match to.is_stream() {
+            true => self.cut_http2_response(reactor, to),
+            false => self.cut_http1_response(reactor, to.sock),
+        }
     }
 
     /// How far the response to the requester has progressed.
     pub(crate) fn progress(&mut self, to: Requester) -> Progress {
-        self.http1_progress(to.sock)
+        match self.streams.get(to.stream) {
+            Some(stream) => stream.progress(),
+            None => self.http1_progress(to.sock),
+        }
     }
 
     /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
     pub(crate) fn awaits_continue(&mut self, to: Requester) -> bool {
-        self.http1_awaits_continue(to.sock)
+        match self.streams.get(to.stream) {
+            Some(stream) => stream.awaits_continue(),
+            None => self.http1_awaits_continue(to.sock),
+        }
     }
 
     /// Whether the client's connection stays open after the response.
     pub(crate) fn stays_open(&mut self, to: Requester) -> bool {
-        self.http1_stays_open(to.sock)
+        to.is_stream() || self.http1_stays_open(to.sock)
     }
 
     /// Whether the client does not read its response fast enough.
     pub(crate) fn is_client_blocked<R: Reactor>(&self, reactor: &mut R, to: Requester) -> bool {
-        is_blocked(reactor, to.sock)
+        match to.is_stream() {
+            true => self.is_http2_blocked(reactor, to),
+            false => is_blocked(reactor, to.sock),
+        }
     }
 
     /// Suspends a response until the client's output has drained; then the action's `client_drained` is called.
     pub(crate) fn hold_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let Some(down) = self.conns.downstream(to.sock) else {
-            return self.note_bug(reactor, to.sock);
-        };
-        down.http1().blocked = true;
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
-        reactor.set_deadline(to.sock, reactor.now().after(look_span(timeout)));
+        match to.is_stream() {
+            true => self.hold_http2(reactor, to),
+            false => self.hold_http1(reactor, to.sock),
+        }
     }
 
     /// Whether the response is suspended.
     pub(crate) fn is_client_held(&mut self, to: Requester) -> bool {
-        let Some(down) = self.conns.downstream(to.sock) else {
-            self.note_absent(to.sock);
-            return false;
-        };
-        down.http1().blocked
+        match self.streams.get(to.stream) {
+            Some(stream) => stream.is_held(),
+            None => self.is_http1_held(to.sock),
+        }
     }
 
     /// Whether the client has ended its direction of the connection.
     pub(crate) fn has_client_finished<R: Reactor>(&mut self, reactor: &R, to: Requester) -> bool {
-        let Some(down) = self.conns.downstream(to.sock) else {
-            self.note_absent(to.sock);
-            return true;
-        };
-        down.http1().finished || reactor.has_hung_up(to.sock)
+        let down = self.conns.downstream(to.sock);
+        let finished = down.is_some_and(|down| down.has_finished());
+        finished || reactor.has_hung_up(to.sock)
     }
 
     /// Sets when `action_due` is called, for an action that does not wait for the request body.
@@ -232,17 +350,23 @@ impl Worker {
         to: Requester,
         at: Moment,
     ) {
-        reactor.set_deadline(to.sock, at);
+        match to.is_stream() {
+            true => self.set_stream_deadline(reactor, to, at),
+            false => reactor.set_deadline(to.sock, at),
+        }
     }
 
     /// Makes the carrier hand over more of the request body, as far as the action has room for it.
     pub(crate) fn resume_request(&mut self, to: Requester) {
-        self.work.push(Work::Resume(to.sock));
+        self.work.push(Work::Resume(to));
     }
 
-    /// Closes the connection of a requester whose action has not ended: the action is cancelled.
+    /// Ends a requester whose action has not ended: the action is cancelled.
     pub(crate) fn abandon_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        self.close_client(reactor, to.sock);
+        match to.is_stream() {
+            true => self.reset_http2_stream(reactor, to, ErrorCode::CANCEL),
+            false => self.close_client(reactor, to.sock),
+        }
     }
 }
 

@@ -19,6 +19,7 @@
 
 pub(crate) mod client;
 pub(crate) mod http1;
+pub(crate) mod http2;
 pub(crate) mod output;
 pub(crate) mod server;
 

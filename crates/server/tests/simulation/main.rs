@@ -23,6 +23,7 @@ mod secured;
 mod slow;
 mod stage;
 mod unsolicited;
+mod websocket;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

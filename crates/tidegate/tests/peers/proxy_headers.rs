@@ -203,7 +203,7 @@ fn servers_receive_the_tls_parameters_and_the_certificate_name_of_the_client() {
     };
     let (bob, bob_key) = (folder.join("bob.pem"), folder.join("bob.key"));
     let proven = ["--cert", &bob, "--key", &bob_key];
-    let suite = ["--tls13-ciphers", "TLS_CHACHA20_POLY1305_SHA256"];
+    let suite = ["--http1.1", "--tls13-ciphers", "TLS_CHACHA20_POLY1305_SHA256"];
     // 1: PP2_CLIENT_SSL, 2: PP2_CLIENT_CERT_CONN, 4: PP2_CLIENT_CERT_SESS.
     assert_eq!(
         get("localhost", &[&proven[..], &suite].concat()),

@@ -27,6 +27,7 @@ mod table;
 mod writer;
 
 pub use connection::{Config, Connection, Role};
+pub use frame::PREFACE;
 pub use fault::{Blame, ErrorCode, Fault, FaultKind, Scope};
 pub use head::{Request, Scratch};
 pub use priority::Priority;

@@ -81,6 +81,10 @@ impl SplitChar {
 
     /// Checks a piece whose text is not needed; it may begin within a character.
     pub(super) fn check_all(&mut self, piece: &[u8]) -> Result<(), FaultKind> {
+        if piece.is_empty() {
+            // A piece of compressed data may add nothing to the text. The split character stays.
+            return Ok(());
+        }
         let (rest_of_char, piece) = piece.split_at(self.missing().min(piece.len()));
         if !rest_of_char.is_empty() && self.complete(rest_of_char)?.is_none() {
             return Ok(());
@@ -125,6 +129,15 @@ mod tests {
         (1..=bytes.len()).find(|&end| {
             core::str::from_utf8(&bytes[..end]).is_err_and(|error| error.error_len().is_some())
         })
+    }
+
+    #[test]
+    fn empty_piece_within_a_character_changes_nothing() {
+        let mut split = SplitChar::EMPTY;
+        for piece in [&b"a\xe2"[..], b"", b"\x82", b"", b"\xac", b"", b"b"] {
+            assert_eq!(split.check_all(piece), Ok(()), "{piece:x?}");
+        }
+        assert_eq!(split.missing(), 0);
     }
 
     #[test]

@@ -110,10 +110,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectBody, "the end of a response");
         let (to, is_done) = (exchange.requester, exchange.request.is_done());
-        if !data.is_empty() {
-            self.send_data(reactor, to, data);
-        }
-        self.end_response(reactor, to, trailers);
+        self.end_response(reactor, to, data, trailers);
         if more_follows {
             self.accounts.counters.upstream_faults.add(1);
         }

@@ -13,6 +13,7 @@ use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
+use tidegate_wire::http2::PREFACE;
 use tidegate_wire::message::{BodyLength, Fault, FieldStorage, Method, RequestHead, Version};
 
 use crate::action::Running;
@@ -21,6 +22,7 @@ use crate::buffers::Input;
 use crate::carrier::http1::Framing;
 use crate::carrier::http1::response::AnswerForm;
 use crate::carrier::output::{look_span, next_look};
+use crate::connection::Downstream;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -49,6 +51,8 @@ pub(crate) struct Http1Client {
 pub(crate) enum Phase {
     /// The PROXY header, before anything else.
     ProxyHeader,
+    /// The preface of HTTP/2, which the TLS handshake has chosen.
+    Http2,
     /// The head of the next request. `is_started`: part of it is in `input`, and the head timeout is running.
     Head { is_started: bool },
     /// The rest of an unwanted body, up to `left` bytes of it, and then the next head.
@@ -80,6 +84,19 @@ pub(crate) struct Http1Request {
     pub(super) sent: Sent,
 }
 
+/// What the first bytes of a connection begin with.
+enum Preface {
+    /// A request of HTTP/1.
+    None,
+    /// Bytes that could be either.
+    Part,
+    /// HTTP/2 (RFC 9113 section 3.4).
+    Http2,
+}
+
+/// After this many bytes of the preface of HTTP/2, the connection is not one of HTTP/1: its method would be PRI.
+const PREFACE_BYTES_MIN: usize = 4;
+
 /// How far a response has progressed on the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sent {
@@ -108,10 +125,40 @@ impl Http1Client {
     pub(crate) fn is_held(&self) -> bool {
         self.blocked
             && match &self.phase {
-                Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => true,
+                Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } | Phase::Discard { .. } => {
+                    true
+                }
                 Phase::Request(request) => !request.action.is_duplex(),
                 Phase::Switched(running) => !running.is_duplex(),
             }
+    }
+
+    /// Whether the client has received all its responses, and has not sent another complete head.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Head { .. }) && !self.blocked
+    }
+
+    /// Whether the client has sent nothing of a request.
+    pub(crate) fn has_nothing_under_way(&self) -> bool {
+        matches!(self.phase, Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. })
+            && self.input.is_empty()
+    }
+
+    /// Whether a part of the next head has arrived.
+    pub(crate) fn has_started_head(&self) -> bool {
+        matches!(self.phase, Phase::Head { is_started: true })
+    }
+
+    /// The action that the connection belongs to after 101 (Switching Protocols).
+    pub(crate) fn switched_to(&self) -> Option<Running> {
+        match self.phase {
+            Phase::Switched(running) => Some(running),
+            Phase::ProxyHeader
+            | Phase::Http2
+            | Phase::Head { .. }
+            | Phase::Discard { .. }
+            | Phase::Request(_) => None,
+        }
     }
 
     /// The current request.
@@ -119,6 +166,7 @@ impl Http1Client {
         match &mut self.phase {
             Phase::Request(request) => Some(request),
             Phase::ProxyHeader
+            | Phase::Http2
             | Phase::Head { .. }
             | Phase::Discard { .. }
             | Phase::Switched(_) => None,
@@ -138,7 +186,9 @@ impl Http1Client {
         match &self.phase {
             Phase::Request(request) => request.action,
             Phase::Switched(running) => *running,
-            Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => Running::None,
+            Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } | Phase::Discard { .. } => {
+                Running::None
+            }
         }
     }
 }
@@ -158,19 +208,17 @@ impl Worker {
         bytes: &mut [u8],
     ) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let is_held = down.is_held();
-        let http1 = down.http1();
-        if !http1.input.is_empty() || is_held {
+        let Some(http1) = down.http1() else { return self.note_bug(reactor, sock) };
+        if !http1.input.is_empty() || http1.is_held() {
             http1.input.push(bytes, &mut self.buffers);
             self.resume_http1_client(reactor, sock);
             return;
         }
         let used = self.decode_client(reactor, sock, bytes);
-        // Decoding may have closed the connection.
-        if let Some(down) = self.conns.downstream(sock)
+        if let Some(http1) = self.conns.downstream(sock).and_then(Downstream::http1)
             && used < bytes.len()
         {
-            down.http1().input.push(&bytes[used..], &mut self.buffers);
+            http1.input.push(&bytes[used..], &mut self.buffers);
         }
         self.conns.note_bytes(sock);
         self.settle_client(reactor, sock);
@@ -179,13 +227,13 @@ impl Worker {
     /// Decodes the bytes in the connection's input, as far as its phase allows.
     pub(crate) fn resume_http1_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         // The connection may have been closed after the work was queued.
-        let Some(down) = self.conns.downstream(sock) else { return };
-        if !down.is_held() && !down.http1().input.is_empty() {
-            let mut input = core::mem::take(&mut down.http1().input);
+        let Some(http1) = self.http1_client(sock) else { return };
+        if !http1.is_held() && !http1.input.is_empty() {
+            let mut input = core::mem::take(&mut http1.input);
             let used = self.decode_client(reactor, sock, input.as_mut_slice());
             input.consume(used);
-            match self.conns.downstream(sock) {
-                Some(down) if !input.is_empty() => down.http1().input = input,
+            match self.http1_client(sock) {
+                Some(http1) if !input.is_empty() => http1.input = input,
                 _ => input.release(&mut self.buffers),
             }
         }
@@ -198,17 +246,17 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return };
         let timeouts = &self.snapshot.listener(down.listener).timeouts;
         let now = reactor.now();
-        if down.is_held() {
+        let requests = down.requests;
+        let Some(http1) = down.http1() else { return };
+        if http1.is_held() {
             reactor.set_receiving(sock, false);
             reactor.set_deadline(sock, now.after(look_span(timeouts.body)));
             return;
         }
-        let requests = down.requests;
-        let http1 = down.http1();
         let finished = http1.finished;
         match &mut http1.phase {
             // The deadline was set at accept. Receiving single bytes does not extend it.
-            Phase::ProxyHeader => reactor.set_receiving(sock, true),
+            Phase::ProxyHeader | Phase::Http2 => reactor.set_receiving(sock, true),
             Phase::Head { is_started } => {
                 reactor.set_receiving(sock, true);
                 if http1.input.is_empty() {
@@ -264,14 +312,19 @@ impl Worker {
         let mut used = 0;
         while used < bytes.len() {
             // The last step may have closed the connection.
-            let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
-            if down.is_held() {
+            let Some(http1) = self.http1_client(sock) else { return bytes.len() };
+            if http1.is_held() {
                 break;
             }
             let rest = &mut bytes[used..];
-            let step = match &down.http1().phase {
+            let step = match &http1.phase {
                 Phase::ProxyHeader => self.handle_proxy_header(reactor, sock, rest),
-                Phase::Head { .. } => self.decode_request(reactor, sock, rest),
+                Phase::Http2 => return self.continue_as_http2(reactor, sock, rest) + used,
+                Phase::Head { .. } => match self.judge_preface(sock, rest) {
+                    Preface::None => self.decode_request(reactor, sock, rest),
+                    Preface::Part => 0,
+                    Preface::Http2 => return self.continue_as_http2(reactor, sock, rest) + used,
+                },
                 Phase::Discard { .. } => self.discard_body(reactor, sock, rest),
                 Phase::Request(_) => self.decode_request_body(reactor, sock, rest),
                 Phase::Switched(running) => {
@@ -288,6 +341,33 @@ impl Worker {
         used
     }
 
+    /// Whether the client begins with HTTP/2 where the listener allows that.
+    fn judge_preface(&mut self, sock: SockId, bytes: &[u8]) -> Preface {
+        let Some(down) = self.conns.downstream(sock) else { return Preface::None };
+        if down.requests > 0 || !self.snapshot.listener(down.listener).h2c {
+            return Preface::None;
+        }
+        let count = bytes.len().min(PREFACE.len());
+        match bytes[..count] == PREFACE[..count] {
+            // No method of HTTP/1 begins with these bytes.
+            true if count >= PREFACE_BYTES_MIN => Preface::Http2,
+            true => Preface::Part,
+            false => Preface::None,
+        }
+    }
+
+    /// Hands the connection and its first bytes to HTTP/2. Returns how many were processed, which is all.
+    fn continue_as_http2<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) -> usize {
+        self.become_http2(reactor, sock);
+        self.http2_client_received(reactor, sock, bytes);
+        bytes.len()
+    }
+
     /// Decodes one head and hands its request to an action. Returns 0 if the head is not complete yet.
     fn decode_request<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
         let snapshot = Rc::clone(&self.snapshot);
@@ -301,8 +381,9 @@ impl Worker {
             head_bytes_max: listener.limits.head_bytes_max,
             header_fields_max: listener.limits.header_fields_max,
         };
+        let Some(http1) = down.http1() else { return bytes.len() };
         let mut storage = FieldStorage::new();
-        match down.http1().decoder.decode_request(bytes, &limits, &mut storage) {
+        match http1.decoder.decode_request(bytes, &limits, &mut storage) {
             Ok(None) => 0,
             Ok(Some((head, head_bytes))) => {
                 self.conns.note_request(sock);
@@ -324,7 +405,7 @@ impl Worker {
         let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         let most = self.snapshot.listener(down.listener).requests_per_connection_max;
         let is_last = most.is_some_and(|most| down.requests >= most);
-        let http1 = down.http1();
+        let Some(http1) = down.http1() else { return };
         http1.decoder = HeadDecoder::default();
         http1.body = BodyDecoder::new(head.length);
         http1.phase = Phase::Request(Http1Request {
@@ -351,7 +432,7 @@ impl Worker {
         while used < bytes.len() {
             // The action may have released the connection, which then expects something else.
             let Some(down) = self.conns.downstream(sock) else { break };
-            let http1 = down.http1();
+            let Some(http1) = down.http1() else { break };
             let Phase::Request(request) = &http1.phase else { break };
             if http1.body.is_done() {
                 break;
@@ -362,11 +443,8 @@ impl Worker {
                 break;
             }
             let piece = &bytes[used..bytes.len().min(used.saturating_add(room))];
-            let Some(down) = self.conns.downstream(sock) else {
-                self.note_bug(reactor, sock);
-                return bytes.len();
-            };
-            let http1 = down.http1();
+            let Some(down) = self.conns.downstream(sock) else { break };
+            let Some(http1) = down.http1() else { break };
             if let Phase::Request(request) = &mut http1.phase {
                 request.awaits_continue = false;
             }
@@ -392,15 +470,9 @@ impl Worker {
 
     /// Reads and discards an unwanted body.
     fn discard_body<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
-        let Some(down) = self.conns.downstream(sock) else {
-            self.note_bug(reactor, sock);
-            return bytes.len();
-        };
-        let http1 = down.http1();
-        let Phase::Discard { left } = &mut http1.phase else {
-            self.note_bug(reactor, sock);
-            return bytes.len();
-        };
+        let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
+        let Some(http1) = down.http1() else { return bytes.len() };
+        let Phase::Discard { left } = &mut http1.phase else { return 0 };
         match http1.body.decode(bytes) {
             Ok(step) if step.consumed <= *left as usize => {
                 *left -= step.consumed as u32;
@@ -420,10 +492,10 @@ impl Worker {
     /// A client ended its direction of the connection.
     pub(crate) fn http1_client_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let http1 = down.http1();
+        let Some(http1) = down.http1() else { return self.note_bug(reactor, sock) };
         http1.finished = true;
         match &http1.phase {
-            Phase::ProxyHeader | Phase::Head { .. } | Phase::Discard { .. } => {
+            Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } | Phase::Discard { .. } => {
                 self.close_client(reactor, sock);
             }
             Phase::Request(request) => {
@@ -446,8 +518,8 @@ impl Worker {
 
     /// A client ended its direction of the connection; bytes before the end are still unread.
     pub(crate) fn http1_client_hung_up<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        if let Phase::Request(request) = &down.http1().phase {
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        if let Phase::Request(request) = &http1.phase {
             let running = request.action;
             self.client_half_closed(reactor, running);
         }
@@ -455,9 +527,9 @@ impl Worker {
 
     /// A client connection was reset or ended.
     pub(crate) fn http1_client_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        match &down.http1().phase {
-            Phase::ProxyHeader | Phase::Head { .. } => {}
+        let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
+        match &http1.phase {
+            Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } => {}
             Phase::Request(request) => {
                 let running = request.action;
                 self.note_departure(running);
@@ -473,7 +545,7 @@ impl Worker {
     /// The blocked output to a client has drained.
     pub(crate) fn http1_client_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let http1 = down.http1();
+        let Some(http1) = down.http1() else { return self.note_bug(reactor, sock) };
         http1.blocked = false;
         let running = http1.running();
         self.client_drained(reactor, running);
@@ -484,14 +556,14 @@ impl Worker {
     pub(crate) fn http1_client_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
         let requests = down.requests;
-        let http1 = down.http1();
+        let Some(http1) = down.http1() else { return self.note_bug(reactor, sock) };
         let is_duplex = matches!(http1.phase, Phase::Switched(running) if running.is_duplex());
         if http1.blocked && !is_duplex {
             return self.blocked_client_due(reactor, sock);
         }
         let counters = &self.accounts.counters;
         match &http1.phase {
-            Phase::ProxyHeader => {
+            Phase::ProxyHeader | Phase::Http2 => {
                 counters.head_timeouts.add(1);
                 self.close_client(reactor, sock);
             }
@@ -538,7 +610,7 @@ impl Worker {
     /// The deadline of a client expired while an action serves its request.
     fn request_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let http1 = down.http1();
+        let Some(http1) = down.http1() else { return self.note_bug(reactor, sock) };
         let is_input_empty = http1.input.is_empty();
         let (running, is_done) = (http1.running(), http1.body.is_done());
         if !self.expects_body(running) {
@@ -610,13 +682,13 @@ impl Worker {
     }
 
     /// The HTTP/1 state of the connection; `None` if the connection has been closed.
-    pub(super) fn http1_client(&mut self, sock: SockId) -> Option<&mut Http1Client> {
-        self.conns.downstream(sock).map(|down| down.http1())
+    pub(crate) fn http1_client(&mut self, sock: SockId) -> Option<&mut Http1Client> {
+        self.conns.downstream(sock)?.http1()
     }
 
     /// The current request of the connection; `None` if the connection or its request has ended.
     pub(super) fn http1_request(&mut self, sock: SockId) -> Option<&mut Http1Request> {
-        self.conns.downstream(sock)?.http1().request()
+        self.http1_client(sock)?.request()
     }
 }
 

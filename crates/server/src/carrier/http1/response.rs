@@ -5,11 +5,9 @@
 //! Invariant: `Http1Request::sent` only advances: `Nothing`, `Head`, `All`.
 
 use tidegate_gate::filter::Filtered;
-use tidegate_gate::filter::hsts::Hsts;
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::respond::{self, AnswerContext};
-use tidegate_gate::synthetic;
 use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{self, ResponseEncoder};
@@ -20,8 +18,9 @@ use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::Framing;
 use crate::carrier::http1::client::{Phase, Sent};
 use crate::carrier::http1::framing::send_framed;
-use crate::carrier::output::is_blocked;
+use crate::carrier::output::{is_blocked, look_span};
 use crate::carrier::{Progress, Rest};
+use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
 /// How the carrier encodes a complete response.
@@ -90,7 +89,6 @@ impl Worker {
             is_head: form.is_head,
         };
         let hsts = self.snapshot.hsts.value(form.hsts);
-        // The reactor has no output for a connection that failed just now. `Closed` follows.
         if let Some(out) = reactor.output(sock) {
             let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
             let status = match answer {
@@ -118,7 +116,7 @@ impl Worker {
         http1.end_request();
         // Without an action that lasted, the loop that decoded the request goes on.
         if was_running {
-            self.work.push(Work::Resume(sock));
+            self.work.push(Work::Resume(Requester::connection(sock)));
         }
     }
 }
@@ -155,30 +153,17 @@ impl Worker {
         // The reactor has no output for a connection that failed just now. `Closed` follows.
         let Some(out) = reactor.output(sock) else { return };
         let mut encoder = ResponseEncoder::new(out, version, !keep);
-        match head {
-            Head::Relayed(head) => {
-                let context = ResponseContext {
-                    date: self.date.as_bytes(),
-                    via: &self.snapshot.config.server.via,
-                    request_is_head: is_head,
-                };
-                if hsts.is_empty() {
-                    forward::encode_downstream_response(&mut encoder, head, &context);
-                } else {
-                    let sink = &mut Hsts::new(&mut encoder, hsts);
-                    forward::encode_downstream_response(sink, head, &context);
-                }
-            }
-            Head::Synthetic(order) => {
-                let context = AnswerContext {
-                    date: self.date.as_bytes(),
-                    server: &self.snapshot.config.server.server_name,
-                    is_head,
-                };
-                let sink = &mut Filtered::new(&mut encoder, hsts);
-                synthetic::encode_synthetic_head(sink, order, version, &context);
-            }
-        }
+        let context = AnswerContext {
+            date: self.date.as_bytes(),
+            server: &self.snapshot.config.server.server_name,
+            is_head,
+        };
+        let forwarding = ResponseContext {
+            date: self.date.as_bytes(),
+            via: &self.snapshot.config.server.via,
+            request_is_head: is_head,
+        };
+        head.encode(&mut encoder, version, hsts, &context, &forwarding);
         debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));
         self.accounts.counters.count_answer(head.status());
     }
@@ -228,8 +213,10 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         sock: SockId,
+        data: &[u8],
         trailers: &[u8],
     ) {
+        self.send_http1_data(reactor, sock, data);
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         let sent = core::mem::replace(&mut request.sent, Sent::All);
         if sent == Sent::Head(Framing::Chunked)
@@ -269,6 +256,21 @@ impl Worker {
                 reactor.abort(sock);
             }
         }
+    }
+
+    /// Suspends the response until the client's output has drained.
+    pub(in crate::carrier) fn hold_http1<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        if let Some(http1) = down.http1() {
+            http1.blocked = true;
+        }
+        reactor.set_deadline(sock, reactor.now().after(look_span(timeout)));
+    }
+
+    /// Whether the response is suspended.
+    pub(in crate::carrier) fn is_http1_held(&mut self, sock: SockId) -> bool {
+        self.http1_client(sock).is_some_and(|http1| http1.blocked)
     }
 
     /// Whether the final head has been sent.
@@ -336,13 +338,13 @@ impl Worker {
             self.accounts.counters.count_answer(status);
         }
         reactor.set_receiving(sock, true);
-        self.work.push(Work::Resume(sock));
+        self.work.push(Work::Resume(Requester::connection(sock)));
     }
 
     /// The action that the connection belongs to has ended. The caller closes the connection.
     pub(in crate::carrier) fn detach_http1(&mut self, sock: SockId) {
-        match self.conns.downstream(sock) {
-            Some(down) => down.http1().phase = Phase::NEXT_HEAD,
+        match self.http1_client(sock) {
+            Some(http1) => http1.phase = Phase::NEXT_HEAD,
             None => self.note_absent(sock),
         }
     }

@@ -1,0 +1,639 @@
+//! HTTP/2 towards clients: requests on streams, their deadlines, the graceful stop.
+//! In: bytes and events of client connections. Out: requests for actions; credit for what they take.
+//! Never: lets one stream that its action or its client holds up stop the others.
+//! Limits: `wire::http2::Config`; the listener's limits and timeouts.
+//! Invariant: each open stream's token names its `Http2Stream`. The connection's deadline is at most the earliest
+//! of its streams.
+
+use tidegate_base::{Id, Moment, Span};
+use tidegate_reactor::{Reactor, SockId};
+use tidegate_wire::http2::{self, Connection, ErrorCode, Event, Request, Scratch};
+use tidegate_wire::message::{Fields, Method};
+
+use crate::action::Running;
+use crate::answer::Answer;
+use crate::carrier::Progress;
+use crate::carrier::http2::stream::Http2Stream;
+use crate::carrier::output::{look_span, next_look};
+use crate::connection::ClientCarrier;
+use crate::requester::Requester;
+use crate::worker::{Work, Worker};
+
+/// How long a connection without streams keeps its compression tables and buffers.
+const SHRINK_SPAN: Span = Span::from_secs(1);
+/// How long a stop waits for the reply that fixes the last stream.
+const STOP_REPLY_SPAN: Span = Span::from_secs(1);
+/// A slow client must take this much of a response within `timeouts.body`, or all of what is pending. Window
+/// updates of single bytes do not keep a response in memory (CVE-2026-49975).
+const PROGRESS_BYTES_MIN: usize = 1024;
+
+/// The HTTP/2 state of a client connection.
+pub(crate) struct Http2Client {
+    /// The protocol.
+    pub(super) connection: Connection,
+    /// The streams whose actions run or whose responses are not sent completely. `connection` may have forgotten
+    /// some of them already.
+    streams: Vec<Id<Http2Stream>>,
+    /// The deadline of the connection: `timeouts.head` before the first request, `timeouts.idle` without streams,
+    /// the earliest deadline of its streams otherwise.
+    due_at: Moment,
+    /// Since when the connection has had no stream. `NEVER` while it has one.
+    idle_since: Moment,
+    /// The client does not take the connection's output. The next look at it is at `due_at` or before.
+    pub(super) is_blocked: bool,
+    /// The client has ended its direction of the connection.
+    has_finished: bool,
+    /// `settle_http2` will be called for the connection.
+    pub(super) is_settling: bool,
+}
+
+impl Http2Client {
+    /// A connection whose preface is still to come. `due_at`: when the first request must have arrived.
+    pub(crate) fn new(config: http2::Config, now: Moment, due_at: Moment) -> Self {
+        Self {
+            connection: Connection::new(config, now),
+            streams: Vec::new(),
+            due_at,
+            idle_since: Moment::NEVER,
+            is_blocked: false,
+            has_finished: false,
+            is_settling: false,
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.streams.is_empty() && self.connection.open_streams() == 0
+    }
+
+    /// Whether the client has ended its direction of the connection.
+    pub(crate) fn has_finished(&self) -> bool {
+        self.has_finished
+    }
+
+    /// The streams whose actions run or whose responses are not sent completely.
+    pub(crate) fn streams(&self) -> &[Id<Http2Stream>] {
+        &self.streams
+    }
+}
+
+/// The token of a stream in `Connection`.
+fn token_of(id: Id<Http2Stream>) -> u64 {
+    u64::from(id.index) << 32 | u64::from(id.generation)
+}
+
+/// The stream of a token.
+pub(super) fn id_of(token: u64) -> Id<Http2Stream> {
+    Id::new((token >> 32) as u32, token as u32)
+}
+
+/// Bytes and events of a client connection.
+impl Worker {
+    /// Makes an accepted connection one of HTTP/2, before its first byte is decoded.
+    pub(crate) fn become_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let now = reactor.now();
+        let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
+        let listener = self.snapshot.listener(down.listener);
+        let config = http2::Config {
+            header_fields_max: listener.limits.header_fields_max as u16,
+            // `response.rs` watches the output.
+            output_pause_bytes: u32::MAX,
+            ..http2::Config::server()
+        };
+        let mut http2 = Box::new(Http2Client::new(config, now, reactor.deadline(sock)));
+        if let Some(out) = reactor.output(sock) {
+            http2.connection.start(out);
+        }
+        down.carrier = ClientCarrier::Http2(http2);
+    }
+
+    /// A client sent bytes.
+    pub(crate) fn http2_client_received<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) {
+        self.conns.note_bytes(sock);
+        let mut scratch = core::mem::take(&mut self.http2_scratch);
+        self.receive_http2(reactor, sock, bytes, &mut scratch);
+        self.http2_scratch = scratch;
+        self.settle_http2(reactor, sock);
+    }
+
+    fn receive_http2<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+    ) {
+        let now = reactor.now();
+        let mut input = bytes;
+        if let Some(http2) = self.http2_client(sock) {
+            http2.is_settling = true;
+        }
+        loop {
+            // An event may have closed the connection.
+            let Some(http2) = self.http2_client(sock) else { return };
+            let Some(out) = reactor.output(sock) else { return };
+            match http2.connection.receive(now, &mut input, scratch, out) {
+                Ok(None) => return,
+                Ok(Some(event)) => self.handle_http2_event(reactor, sock, event),
+                Err(_) => {
+                    self.accounts.counters.requests_refused.add(1);
+                    return self.close_client(reactor, sock);
+                }
+            }
+        }
+    }
+
+    fn handle_http2_event<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, event: Event<'_>) {
+        match event {
+            Event::Request { stream, request, ends } => {
+                self.begin_http2_request(reactor, sock, stream, &request, ends);
+            }
+            Event::RequestTooLarge { stream, status } => {
+                self.accounts.counters.requests_refused.add(1);
+                if let Some(to) = self.add_stream(reactor, sock, stream, false, false) {
+                    let text = "the request head exceeds this listener's limits";
+                    self.answer(reactor, to, &Answer::Error { status, text }, true);
+                }
+            }
+            Event::Data { token, bytes, ends, .. } => {
+                self.take_http2_data(reactor, id_of(token), bytes, ends);
+            }
+            Event::Trailers { token, fields, .. } => {
+                self.take_http2_trailers(reactor, id_of(token), fields);
+            }
+            Event::Reset { token, .. } => {
+                self.accounts.counters.client_aborts.add(1);
+                self.drop_stream(reactor, id_of(token));
+            }
+            Event::Rejected { .. } => self.accounts.counters.requests_refused.add(1),
+            // A server sees no responses, and learns nothing from these that it acts on.
+            Event::Response { .. }
+            | Event::GoAway { .. }
+            | Event::Settings
+            | Event::Pong { .. } => {}
+        }
+    }
+
+    /// Begins the action of a request.
+    fn begin_http2_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        number: u32,
+        request: &Request<'_>,
+        ends: bool,
+    ) {
+        self.conns.note_request(sock);
+        self.accounts.counters.requests.add(1);
+        let is_head = matches!(request.head.method, Method::Head);
+        let Some(to) = self.add_stream(reactor, sock, number, is_head, ends) else { return };
+        if let Some(stream) = self.streams.get_mut(to.stream) {
+            stream.awaits_continue = request.head.expect_continue;
+        }
+        self.limit_http2_requests(reactor, sock);
+        self.begin_request(reactor, to, &request.head);
+        self.settle_stream(reactor, to);
+    }
+
+    /// Begins to stop a connection that has had as many requests as the listener allows.
+    fn limit_http2_requests<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let most = self.snapshot.listener(down.listener).requests_per_connection_max;
+        if most.is_some_and(|most| down.requests >= most)
+            && let ClientCarrier::Http2(http2) = &mut down.carrier
+            && let Some(out) = reactor.output(sock)
+        {
+            http2.connection.stop(out);
+        }
+    }
+
+    /// Creates the state of a stream. If there is no room for it, the stream is refused, and the client may retry.
+    fn add_stream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        number: u32,
+        is_head: bool,
+        ends: bool,
+    ) -> Option<Requester> {
+        let added = self.streams.insert(Http2Stream::new(sock, number, is_head, ends));
+        let http2 = self.http2_client(sock)?;
+        let out = reactor.output(sock)?;
+        match added {
+            Ok(id) => {
+                http2.connection.set_token(number, token_of(id));
+                http2.streams.push(id);
+                http2.idle_since = Moment::NEVER;
+                Some(Requester { sock, stream: id })
+            }
+            Err(_) => {
+                http2.connection.reset(out, number, ErrorCode::REFUSED_STREAM);
+                None
+            }
+        }
+    }
+
+    /// Bytes of a request body arrived.
+    fn take_http2_data<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Http2Stream>,
+        bytes: &[u8],
+        ends: bool,
+    ) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        let to = Requester { sock: stream.sock, stream: id };
+        stream.awaits_continue = false;
+        stream.has_request_ended |= ends;
+        if stream.is_request_done {
+            // The action does not take the body.
+            return self.release_window(reactor, to, bytes.len());
+        }
+        stream.input.push(bytes, &mut self.buffers);
+        self.resume_http2_stream(reactor, to);
+    }
+
+    /// The trailers of a request arrived, which ends with them.
+    fn take_http2_trailers<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Http2Stream>,
+        fields: Fields<'_>,
+    ) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        stream.has_request_ended = true;
+        for field in fields {
+            tidegate_wire::http1::encode_field(
+                &mut stream.request_trailers,
+                field.name,
+                field.value,
+            );
+        }
+        let to = Requester { sock: stream.sock, stream: id };
+        self.resume_http2_stream(reactor, to);
+    }
+
+    /// Hands the action as much of the request body as it takes.
+    pub(crate) fn resume_http2_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        // The stream may have ended after the work was queued, or in one of the steps.
+        while let Some(stream) = self.streams.get(to.stream) {
+            let running = stream.action;
+            if stream.is_request_done || (stream.input.is_empty() && !stream.has_request_ended) {
+                break;
+            }
+            let room = self.body_room(reactor, running);
+            if room == 0 {
+                break;
+            }
+            self.hand_over_body(reactor, to, running, room);
+        }
+        self.settle_stream(reactor, to);
+    }
+
+    /// Hands the action up to `room` bytes of the request body, and its end if that has come.
+    fn hand_over_body<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        running: Running,
+        room: usize,
+    ) {
+        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        let mut input = core::mem::take(&mut stream.input);
+        let count = input.len().min(room);
+        let is_end = stream.has_request_ended && count == input.len();
+        let trailers = if is_end {
+            stream.is_request_done = true;
+            core::mem::take(&mut stream.request_trailers)
+        } else {
+            Vec::new()
+        };
+        if self.admit_body(to, running, count, count) {
+            let end = is_end.then_some(trailers.as_slice());
+            self.take_body(reactor, running, &input.as_slice()[..count], end);
+            self.release_window(reactor, to, count);
+        } else {
+            let text = "the request body exceeds this listener's limit";
+            self.reject_http2_request(reactor, to, 413, text);
+        }
+        input.consume(count);
+        match self.streams.get_mut(to.stream) {
+            Some(stream) if !input.is_empty() => stream.input = input,
+            _ => input.release(&mut self.buffers),
+        }
+    }
+
+    /// Lets the client send more on the stream.
+    pub(super) fn release_window<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        bytes: usize,
+    ) {
+        let Some(stream) = self.streams.get(to.stream) else { return };
+        let number = stream.number;
+        if let Some(http2) = self.http2_client(to.sock)
+            && let Some(out) = reactor.output(to.sock)
+        {
+            http2.connection.release(out, number, bytes);
+        }
+    }
+
+    /// Rejects a request whose body is too long, late or incomplete.
+    fn reject_http2_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        status: u16,
+        text: &str,
+    ) {
+        self.accounts.counters.requests_refused.add(1);
+        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        stream.is_request_done = true;
+        let running = core::mem::replace(&mut stream.action, Running::None);
+        let progress = stream.progress;
+        self.cancel(reactor, running);
+        match progress {
+            Progress::Expected => self.answer_error(reactor, to, status, text, true),
+            Progress::Begun => self.cut_response(reactor, to),
+            Progress::Ended => self.release_requester(reactor, to),
+        }
+    }
+
+    /// The connection's streams, in the worker's scratch list. The caller puts the list back.
+    fn list_streams(&mut self, sock: SockId) -> Vec<Id<Http2Stream>> {
+        let mut list = core::mem::take(&mut self.stream_list);
+        list.clear();
+        if let Some(http2) = self.http2_client(sock) {
+            list.extend_from_slice(http2.streams());
+        }
+        list
+    }
+
+    /// Forgets a stream and cancels its action.
+    pub(crate) fn drop_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Http2Stream>) {
+        let Some(mut stream) = self.streams.remove(id) else { return };
+        if let Some(http2) = self.http2_client(stream.sock)
+            && let Some(at) = http2.streams.iter().position(|other| *other == id)
+        {
+            http2.streams.swap_remove(at);
+        }
+        stream.input.release(&mut self.buffers);
+        stream.output.release(&mut self.buffers);
+        self.note_departure(stream.action);
+        self.cancel(reactor, stream.action);
+    }
+
+    /// A client ended its direction of the connection. Streams whose requests are complete still get their
+    /// responses.
+    pub(crate) fn http2_client_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
+        http2.has_finished = true;
+        let list = self.list_streams(sock);
+        for &id in &list {
+            let Some(stream) = self.streams.get(id) else { continue };
+            let running = stream.action;
+            if stream.has_request_ended || !self.needs_whole_body(running) {
+                self.client_half_closed(reactor, running);
+            } else {
+                self.accounts.counters.client_aborts.add(1);
+                self.drop_stream(reactor, id);
+            }
+        }
+        self.stream_list = list;
+        self.settle_http2(reactor, sock);
+    }
+
+    /// A client ended its direction of the connection; bytes before the end are still unread.
+    pub(crate) fn http2_client_hung_up<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let list = self.list_streams(sock);
+        for &id in &list {
+            if let Some(stream) = self.streams.get(id) {
+                let running = stream.action;
+                self.client_half_closed(reactor, running);
+            }
+        }
+        self.stream_list = list;
+    }
+
+    /// A client connection was reset or ended.
+    pub(crate) fn http2_client_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
+        let aborted = http2.connection.open_streams() as u64;
+        self.accounts.counters.client_aborts.add(aborted);
+        self.drop_client(reactor, sock);
+    }
+
+    /// The blocked output to a client has drained.
+    pub(crate) fn http2_client_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
+        http2.is_blocked = false;
+        http2.connection.output_drained();
+        let list = self.list_streams(sock);
+        for &id in &list {
+            self.note_stream_drained(Requester { sock, stream: id });
+        }
+        self.stream_list = list;
+        self.settle_http2(reactor, sock);
+    }
+
+    /// Resumes the action of a stream that has caught up, if it was told to pause.
+    pub(super) fn note_stream_drained(&mut self, to: Requester) {
+        if let Some(stream) = self.streams.get_mut(to.stream)
+            && !stream.is_behind()
+            && core::mem::take(&mut stream.is_held)
+        {
+            self.work.push(Work::Drained(to));
+        }
+    }
+
+    /// Sends what windows and output admit, and sets the deadline of the connection. Called after anything has
+    /// happened on it.
+    pub(crate) fn settle_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        self.send_admitted(reactor, sock);
+        let stopping = self.stopping;
+        // The connection may have been closed by what happened on it.
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let requests = down.requests;
+        let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
+        http2.is_settling = false;
+        let is_idle = http2.is_idle();
+        if http2.connection.is_finished() || (http2.has_finished && is_idle) {
+            return self.close_client(reactor, sock);
+        }
+        let now = reactor.now();
+        if is_idle && requests > 0 && http2.idle_since == Moment::NEVER {
+            http2.idle_since = now;
+            let wait = if stopping { STOP_REPLY_SPAN } else { SHRINK_SPAN.min(timeouts.idle) };
+            http2.due_at = now.after(wait);
+        }
+        if reactor.output_pending(sock) > 0 && !http2.is_blocked {
+            reactor.flush(sock);
+            if reactor.output_pending(sock) > 0 {
+                http2.is_blocked = true;
+                http2.due_at = http2.due_at.min(now.after(look_span(timeouts.body)));
+            }
+        }
+        reactor.set_deadline(sock, http2.due_at);
+    }
+
+    /// Sets the deadline of a stream after its request has progressed.
+    fn settle_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        let Some(stream) = self.streams.get(to.stream) else { return };
+        let (running, is_waiting) = (stream.action, stream.input.is_empty());
+        let expects_body = is_waiting && !stream.is_request_done && self.expects_body(running);
+        let Some(down) = self.conns.downstream(to.sock) else { return };
+        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let by = reactor.now().after(timeout);
+        let Some(intake) = self.intake(running) else { return };
+        if !expects_body {
+            intake.by = Moment::NEVER;
+            return;
+        }
+        intake.by = intake.by.min(by);
+        let at = intake.by;
+        self.set_stream_deadline(reactor, to, at);
+    }
+
+    /// Sets the deadline of a stream.
+    pub(in crate::carrier) fn set_stream_deadline<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        at: Moment,
+    ) {
+        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        stream.due_at = at;
+        if let Some(http2) = self.http2_client(to.sock)
+            && at < http2.due_at
+        {
+            http2.due_at = at;
+            reactor.set_deadline(to.sock, at);
+        }
+    }
+
+    /// The deadline of a client connection expired: that of the connection, or of some of its streams.
+    pub(crate) fn http2_client_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let now = reactor.now();
+        let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
+        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
+        if http2.is_blocked && reactor.output_pending(sock) > 0 {
+            match next_look(reactor, sock, timeouts.body) {
+                Some(at) => http2.due_at = at,
+                None => {
+                    self.accounts.counters.body_timeouts.add(1);
+                    self.drop_client(reactor, sock);
+                    return reactor.abort(sock);
+                }
+            }
+        } else {
+            http2.due_at = Moment::NEVER;
+        }
+        if http2.is_idle() {
+            return self.idle_http2_due(reactor, sock);
+        }
+        let list = self.list_streams(sock);
+        for &id in &list {
+            if self.streams.get(id).is_some_and(|stream| stream.due_at <= now) {
+                self.stream_due(reactor, Requester { sock, stream: id });
+            }
+            let due_at = self.streams.get(id).map_or(Moment::NEVER, |stream| stream.due_at);
+            if let Some(http2) = self.http2_client(sock) {
+                http2.due_at = http2.due_at.min(due_at);
+            }
+        }
+        self.stream_list = list;
+        self.settle_http2(reactor, sock);
+    }
+
+    /// The deadline of a connection without streams expired.
+    fn idle_http2_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let (now, stopping) = (reactor.now(), self.stopping);
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let requests = down.requests;
+        let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
+        let idle_until = match requests {
+            0 => now,
+            _ => http2.idle_since.after(timeouts.idle),
+        };
+        if now < idle_until && !stopping && !http2.connection.is_stopping() {
+            http2.connection.shrink();
+            http2.due_at = idle_until;
+            return reactor.set_deadline(sock, idle_until);
+        }
+        let counters = &self.accounts.counters;
+        let counter = if requests == 0 { &counters.head_timeouts } else { &counters.idle_timeouts };
+        counter.add(1);
+        if let Some(out) = reactor.output(sock) {
+            http2.connection.stop_now(out);
+        }
+        self.close_client(reactor, sock);
+    }
+
+    /// The deadline of a stream expired.
+    fn stream_due<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        stream.due_at = Moment::NEVER;
+        let (running, is_behind, is_held) = (stream.action, stream.is_behind(), stream.is_held);
+        if is_behind || is_held {
+            return self.slow_stream_due(reactor, to);
+        }
+        let (is_done, is_input_empty) = (stream.is_request_done, stream.input.is_empty());
+        if !self.expects_body(running) {
+            return self.action_due(reactor, running);
+        }
+        if is_done {
+            return;
+        }
+        if !is_input_empty || self.is_body_stuck(reactor, running) {
+            // The action does not take the body. A deadline of the action covers that.
+            if let Some(intake) = self.intake(running) {
+                intake.by = Moment::NEVER;
+            }
+            return;
+        }
+        self.accounts.counters.body_timeouts.add(1);
+        self.reject_http2_request(reactor, to, 408, "timed out reading the request body");
+    }
+
+    /// The client has not taken all of a response in time.
+    fn slow_stream_due<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        let Some(down) = self.conns.downstream(to.sock) else { return };
+        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        let is_progress = core::mem::take(&mut stream.admitted_bytes) >= PROGRESS_BYTES_MIN;
+        // While the client does not read at all, the connection's own deadline decides.
+        if is_progress || !stream.is_behind() {
+            let at = reactor.now().after(timeout);
+            return self.set_stream_deadline(reactor, to, at);
+        }
+        self.accounts.counters.body_timeouts.add(1);
+        self.reset_http2_stream(reactor, to, ErrorCode::CANCEL);
+    }
+
+    /// Begins the graceful stop of a connection.
+    pub(crate) fn stop_http2_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(http2) = self.http2_client(sock) else { return };
+        if let Some(out) = reactor.output(sock) {
+            http2.connection.stop(out);
+        }
+        http2.due_at = http2.due_at.min(reactor.now().after(STOP_REPLY_SPAN));
+        self.settle_http2(reactor, sock);
+    }
+
+    /// The HTTP/2 state of the connection; `None` if the connection has been closed.
+    pub(super) fn http2_client(&mut self, sock: SockId) -> Option<&mut Http2Client> {
+        match &mut self.conns.downstream(sock)?.carrier {
+            ClientCarrier::Http2(http2) => Some(http2),
+            ClientCarrier::Http1(_) => None,
+        }
+    }
+}

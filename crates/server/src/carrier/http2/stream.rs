@@ -1,0 +1,112 @@
+//! One stream of a client connection: what its request and its response still have to do.
+//! In: what `client.rs` and `response.rs` record. Out: the same state.
+//! Never: outlives its connection; holds a buffer unless its action or its client is slow.
+//! Limits: `input` holds at most the stream's receive window; `output` at most one piece above the pause.
+
+use tidegate_base::Moment;
+use tidegate_gate::hsts::PolicyId;
+use tidegate_reactor::SockId;
+
+use crate::action::Running;
+use crate::buffers::Input;
+use crate::carrier::Progress;
+
+/// One stream. `Worker::streams` holds it from its request until its action has ended and the client's windows have
+/// admitted the whole response.
+pub(crate) struct Http2Stream {
+    /// The connection.
+    pub(super) sock: SockId,
+    /// The number of the stream on the connection.
+    pub(super) number: u32,
+    /// The action that serves the request; `Running::None` before it has begun something that lasts, and after
+    /// it has ended.
+    pub(super) action: Running,
+    /// The Strict-Transport-Security value of the response.
+    pub(super) hsts: PolicyId,
+    /// The method is HEAD, so the response has no body.
+    pub(super) is_head: bool,
+    /// The client waits for 100 (Continue), and neither that nor a byte of the body has come.
+    pub(super) awaits_continue: bool,
+    /// The request has ended, although its end may be behind `input`.
+    pub(super) has_request_ended: bool,
+    /// The action has been told the end of the request, or does not take it.
+    pub(super) is_request_done: bool,
+    /// How far the action has sent the response.
+    pub(super) progress: Progress,
+    /// The action has been told to pause, and is resumed once `output` is empty.
+    pub(super) is_held: bool,
+    /// The action has ended.
+    pub(super) is_released: bool,
+    /// Bytes of the request body that the action does not take yet.
+    pub(super) input: Input,
+    /// The trailers of the request, as lines; behind `input`.
+    pub(super) request_trailers: Vec<u8>,
+    /// Bytes of the response body that the client's windows do not admit yet.
+    pub(super) output: Input,
+    /// The trailers of the response, as lines; behind `output`.
+    pub(super) response_trailers: Vec<u8>,
+    /// Bytes admitted since the deadline of a slow client was last put off.
+    pub(super) admitted_bytes: usize,
+    /// When something must have happened: the body's deadline, the action's, or the end of the client's patience.
+    pub(super) due_at: Moment,
+}
+
+impl Http2Stream {
+    /// A stream whose head has just arrived. `ends`: the request has no body.
+    pub(super) fn new(sock: SockId, number: u32, is_head: bool, ends: bool) -> Self {
+        Self {
+            sock,
+            number,
+            action: Running::None,
+            hsts: 0,
+            is_head,
+            awaits_continue: false,
+            has_request_ended: ends,
+            is_request_done: ends,
+            progress: Progress::Expected,
+            is_held: false,
+            is_released: false,
+            input: Input::default(),
+            request_trailers: Vec::new(),
+            output: Input::default(),
+            response_trailers: Vec::new(),
+            admitted_bytes: 0,
+            due_at: Moment::NEVER,
+        }
+    }
+
+    /// Whether the client has not taken all that was sent.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.output.is_empty() || !self.response_trailers.is_empty()
+    }
+
+    /// Records which action serves the request.
+    pub(crate) fn set_action(&mut self, action: Running) {
+        self.action = action;
+    }
+
+    /// The action that serves the request.
+    pub(crate) fn running(&self) -> Running {
+        self.action
+    }
+
+    /// Records the Strict-Transport-Security value of the response.
+    pub(crate) fn set_hsts(&mut self, hsts: PolicyId) {
+        self.hsts = hsts;
+    }
+
+    /// How far the action has sent the response.
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
+    pub(crate) fn awaits_continue(&self) -> bool {
+        self.awaits_continue
+    }
+
+    /// Whether the response is suspended.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
+    }
+}
