@@ -35,6 +35,8 @@ inside() {
   # shellcheck disable=SC2016
   unshare --mount --pid --fork --kill-child -- bash -c '
     root=$1; jobs=$2; toolchain=$3; shift 3
+    # A mount of its own: programs that make mounts, such as tests, need one as their "/".
+    mount --rbind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount -t tmpfs tmpfs "$root/dev/shm"
