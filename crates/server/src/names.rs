@@ -8,7 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use tidegate_base::Address;
+use tidegate_base::{Address, loopback_addresses};
 use tidegate_config::model::{Config, ServerAddress};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
@@ -116,8 +116,9 @@ fn check_with(
 fn resolve((name, port): &Server) -> Result<Vec<SocketAddr>, String> {
     let found: Vec<SocketAddr> = (name.as_str(), *port)
         .to_socket_addrs()
-        .map_err(|error| format!("the name cannot be resolved: {error}"))?
-        .collect();
+        .map(Iterator::collect)
+        .or_else(|error| loopback_addresses(name, *port).map(Vec::from).ok_or(error))
+        .map_err(|error| format!("the name cannot be resolved: {error}"))?;
     if found.is_empty() { Err("the name has no address".to_owned()) } else { Ok(found) }
 }
 

@@ -191,7 +191,7 @@ pub(crate) struct WorkerPool {
 pub(crate) enum Work {
     /// Process the input that is waiting for this requester.
     Resume(Requester),
-    /// The client has taken what was sent on this stream: its action may go on.
+    /// The client has taken the output of this stream: its action may continue.
     Drained(Requester),
     /// Send what waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
