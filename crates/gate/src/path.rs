@@ -3,9 +3,9 @@
 //! or an error; and each way in which servers may read an ambiguous path.
 //! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in the path that is matched first.
 //! Invariant: an accepted path with dot segments contains nothing else that servers read differently.
-//! Limits: one pass over the path; a few operations for each byte. What follows from a part that no pattern can
-//! see (`Reach`) is found out but not kept, so that a reading costs as much as the table's patterns are long, not
-//! as the path is. A reading that equals a simpler one is not looked up.
+//! Limits: one pass over the path; a few operations for each byte. A part of the path that cannot affect
+//! whether a pattern matches (`Reach`) is examined but not stored, so that the cost of a reading depends on the
+//! length of the table's patterns, not on that of the path. A reading that equals a simpler one is not looked up.
 //!
 //! The rule: a path is forwarded as it was received, so the server parses it again. Routes are reliable only
 //! if the server cannot read the path as that of another route. A path is ambiguous if it contains any of
@@ -40,22 +40,22 @@ pub enum Normalized<'s> {
     Refused(&'static str),
 }
 
-/// How much of a path the patterns of a table can see.
+/// How much of a path can affect whether a pattern of a table matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reach {
-    /// More bytes than the longest literal part of a pattern has: a path that is longer than all of them, or
-    /// a segment that is, differs from each of them no matter how it goes on.
+    /// More bytes than the longest literal part of a pattern has. A path or a segment with this many bytes differs
+    /// from every literal part, however it continues.
     pub bytes: usize,
     /// The most segments of a pattern with a variable segment.
     pub segments: usize,
 }
 
 impl Reach {
-    /// Paths are written completely.
+    /// Whole paths.
     pub const UNLIMITED: Self = Self { bytes: usize::MAX, segments: usize::MAX };
 
-    /// How many equal delimiters, or bytes of text, in sequence make a difference. Three at least: what is
-    /// longer than ".." is no dot segment.
+    /// The most slashes of a path, or bytes of a segment, that can affect whether a pattern matches. At least
+    /// three, because a segment longer than ".." is not a dot segment.
     fn run(self) -> usize {
         self.bytes.max(self.segments.saturating_add(2)).max(3)
     }
@@ -71,14 +71,14 @@ const NOT_ASCII: &str = "the path contains a character that is not ASCII";
 
 /// Normalises `path`: removes dot segments (RFC 3986 section 5.2.4), decodes percent-encoded characters that
 /// are not delimiters (section 6.2.2.2; also `%40` as `@`), and writes the other encodings in upper case
-/// (section 6.2.2.1). The result is in `scratch`, whose contents are overwritten. It is complete as far as
-/// `reach`: patterns within that reach match it exactly if they match the complete one.
+/// (section 6.2.2.1). The result is in `scratch`, whose contents are overwritten. It may end
+/// after `reach`: a pattern within that reach matches it exactly if it matches the whole path.
 pub fn normalize_path<'s>(path: &str, reach: Reach, scratch: &'s mut Vec<u8>) -> Normalized<'s> {
     if plain_length(path.as_bytes(), 0) == path.len() {
         return Normalized::Same;
     }
     // One byte may become three tokens (`%` becomes `%25`), and a token as many bytes of a reading as it had.
-    // What earlier calls left there is overwritten, never read.
+    // The bytes that earlier calls left there are overwritten before they are read.
     let tokens_max = 3 * path.len();
     if scratch.len() < 2 * tokens_max + 1 {
         scratch.resize(2 * tokens_max + 1, 0);
@@ -139,7 +139,7 @@ struct Written {
     readings: ReadingSet,
 }
 
-/// Writes the tokens of `path`, as far as `run` equal delimiters, or bytes of text, make a difference.
+/// Writes the tokens of `path`. `run` is the result of `Reach::run`; tokens beyond it may be left out.
 fn write_tokens(path: &[u8], run: usize, tokens: &mut [u8]) -> Result<Written, &'static str> {
     let mut writer = TokenWriter::new(tokens, run);
     let mut rest = path;
@@ -184,15 +184,15 @@ fn write_tokens(path: &[u8], run: usize, tokens: &mut [u8]) -> Result<Written, &
 
 /// Writes tokens, and finds out what they contain and which readings of them differ.
 ///
-/// Of each part between delimiters, no more is written than a pattern can tell from others, unless many plain
-/// segments are copied at once. In an ambiguous path, whole parts are left out, too: see `Followed`.
+/// Of each part between delimiters, only the start that can affect whether a pattern matches is written, except
+/// where many plain segments are copied at once. In an ambiguous path, whole parts are also left out: see `Followed`.
 struct TokenWriter<'t> {
     tokens: &'t mut [u8],
     /// The number of tokens.
     length: usize,
-    /// How many bytes of a segment, and how many slashes of a path, make a difference.
+    /// The result of `Reach::run`.
     run: usize,
-    /// What has been found.
+    /// What the path contains so far.
     kinds: u8,
     /// The first token of the current part after its slash.
     part: usize,
@@ -201,7 +201,7 @@ struct TokenWriter<'t> {
     /// The number of slashes until the path became ambiguous.
     slashes: usize,
     is_ambiguous: bool,
-    /// What servers make of the tokens, once the path is ambiguous.
+    /// How servers read the tokens. In use once the path is ambiguous.
     followed: Followed,
 }
 
@@ -227,7 +227,7 @@ impl<'t> TokenWriter<'t> {
         self.write_text(rest.iter().copied().take_while(|byte| is_text(*byte)))
     }
 
-    /// Writes `text` as far as it makes a difference, and returns its length.
+    /// Writes as much of `text` as can affect whether a pattern matches, and returns the length of `text`.
     #[inline(always)]
     fn write_text(&mut self, text: impl Iterator<Item = u8>) -> usize {
         if self.is_ambiguous {
@@ -272,7 +272,7 @@ impl<'t> TokenWriter<'t> {
         self.begin_part(b'/');
     }
 
-    /// Handles as much of what follows a slash as needs no look at each part, and returns its length.
+    /// Handles the bytes after a slash that can be handled several segments at a time, and returns their number.
     #[inline(always)]
     fn push_whole_segments(&mut self, after: &[u8]) -> usize {
         if !self.is_ambiguous {
@@ -316,7 +316,7 @@ impl<'t> TokenWriter<'t> {
         }
     }
 
-    /// Passes plain segments that no pattern sees.
+    /// Skips plain segments that cannot affect whether a pattern matches.
     #[inline(always)]
     fn pass_plain(&mut self, after: &[u8]) -> usize {
         let length = plain_length(after, b'/');
@@ -324,7 +324,7 @@ impl<'t> TokenWriter<'t> {
         if !plain.is_ascii() {
             return 0;
         }
-        // What matters is whether it has begun a segment, which then is not one of dots.
+        // If the plain text has begun a segment, that segment cannot be a dot segment any more.
         self.in_parameters = plain.last().is_some_and(|byte| *byte != b'/');
         length
     }
@@ -346,7 +346,8 @@ impl<'t> TokenWriter<'t> {
         self.begin_part(token);
     }
 
-    /// Whether no pattern sees what follows. It is still looked at, because it may be a reason to refuse the path.
+    /// Whether the rest of the path cannot affect any match. It is still examined, because it may contain a reason to
+    /// refuse the path.
     #[inline(always)]
     fn is_complete(&self) -> bool {
         self.is_ambiguous && self.followed.open == 0
@@ -433,30 +434,30 @@ impl<'t> TokenWriter<'t> {
     }
 }
 
-/// All readings of an ambiguous path at once, each as one bit of a set: what each of them makes of the tokens so
-/// far. It shows which readings differ, and which parts of the path need no tokens.
+/// The state of all readings of an ambiguous path after the tokens so far. Each reading is one bit of a set. The
+/// state shows which readings differ, and which parts of the path need no tokens.
 ///
-/// A reading is complete after `run` slashes, because no pattern sees more. A part that changes no incomplete
-/// reading needs no tokens. Each part that has some adds text or a slash to an incomplete reading, so that their
-/// number depends on the patterns only, not on the path.
+/// A reading is complete after `run` slashes, because later ones cannot affect whether a pattern matches. A part
+/// that changes no incomplete reading gets no tokens. Every other part adds text or a slash to an incomplete reading,
+/// so that the number of tokens depends only on the patterns, not on the path.
 struct Followed {
-    /// How many slashes of a reading make a difference.
+    /// The number of slashes after which a reading is complete.
     run: usize,
     /// The readings that are not complete.
     open: ReadingSet,
     /// The number of slashes of each reading.
     slashes: [usize; READINGS.len()],
-    /// The readings that are in parameters that they strip.
+    /// The readings that are within parameters, which they strip.
     cutting: ReadingSet,
     /// The readings that end with a slash.
     empty: ReadingSet,
     /// The readings that have merged slashes.
     merged: ReadingSet,
-    /// What else sets readings apart.
+    /// What the tokens contain that makes some readings differ (`PLAIN_SEMICOLON` and the constants after it).
     differences: u8,
-    /// Since the last plain slash.
+    /// The tokens since the last plain slash.
     segment: Part,
-    /// Since the last slash of any kind.
+    /// The tokens since the last slash of any kind.
     part: Part,
     /// The readings in whose parameters the part began.
     part_began_in: ReadingSet,
@@ -472,20 +473,22 @@ struct Part {
     changed: ReadingSet,
 }
 
-// What sets readings apart.
+// What makes some readings differ.
+/// A plain semicolon.
 const PLAIN_SEMICOLON: u8 = 1;
+/// An encoded delimiter, or a backslash.
 const ENCODED: u8 = 2;
-/// Outside of parameters of a plain semicolon.
+/// As `ENCODED`, outside of the parameters of a plain semicolon.
 const ENCODED_OUTSIDE: u8 = 4;
-/// Outside of parameters of a plain semicolon.
+/// An encoded semicolon outside of the parameters of a plain semicolon.
 const ENCODED_SEMICOLON_OUTSIDE: u8 = 8;
-/// Or a backslash.
+/// An encoded slash, or a backslash.
 const LENIENT_SLASH: u8 = 16;
-/// In parameters of a plain semicolon.
+/// As `LENIENT_SLASH`, in the parameters of a plain semicolon.
 const LENIENT_SLASH_INSIDE: u8 = 32;
 
 impl Followed {
-    /// The readings of unambiguous tokens with so many `slashes`, of which the last segment begins at `start`.
+    /// The readings of unambiguous tokens that have this number of `slashes`. Their last segment begins at `start`.
     #[inline(always)]
     fn new(start: usize, slashes: usize, run: usize, ends_with_slash: bool) -> Self {
         Self {
@@ -511,13 +514,13 @@ impl Followed {
         self.open & !(cutting & MERGING & self.empty) == 0
     }
 
-    /// Adds text after tokens of this `length` to those of `readings` that do not cut it. Returns those to which
-    /// it adds something.
+    /// Adds text after the first `length` tokens to those of `readings` that do not strip it. Returns the readings
+    /// that change.
     #[inline(always)]
     fn add_text(&mut self, readings: ReadingSet, length: usize) -> ReadingSet {
         let readings = readings & !self.cutting;
         self.empty &= !readings;
-        // A reading whose segment is this long needs no more of it.
+        // More text cannot affect a match in a reading whose segment is this long already.
         let is_short = length.saturating_sub(self.segment.start) <= self.run;
         let changed = readings & self.open & if is_short { ALL } else { DECODING };
         self.segment.changed |= changed;
@@ -542,7 +545,7 @@ impl Followed {
         self.semicolons |= kind;
     }
 
-    /// Adds a plain slash after tokens of this `length`. Returns how many of them are needed.
+    /// Adds a plain slash after the first `length` tokens. Returns how many of these tokens are needed.
     #[inline(always)]
     fn end_segment(&mut self, length: usize) -> usize {
         let length = match (self.segment.changed, self.part.changed) {
@@ -557,12 +560,12 @@ impl Followed {
         length
     }
 
-    /// Adds what some servers take for a slash after tokens of this `length`. Returns how many of them are
-    /// needed.
+    /// Adds a character that some servers take for a slash after the first `length` tokens. Returns how many of
+    /// these tokens are needed.
     #[inline(always)]
     fn end_part(&mut self, length: usize) -> usize {
         let is_inside = self.cutting & CUTTING_PLAIN != 0;
-        // A plain slash ends all parameters. Those that nothing else ends continue in the next part.
+        // A plain slash ends all parameters. Parameters that only a plain slash ends continue in the next part.
         let is_needed = self.part.changed != 0
             || self.part.start == self.segment.start
             || self.cutting & !CUTTING_LAST != self.part_began_in;
@@ -584,7 +587,7 @@ impl Followed {
         self.semicolons = 0;
     }
 
-    /// Adds a slash to `readings`. Returns those to which it adds something.
+    /// Adds a slash to `readings`. Returns the readings that change.
     #[inline(always)]
     fn add_slash(&mut self, readings: ReadingSet) -> ReadingSet {
         let merged = readings & MERGING & self.empty;
@@ -597,7 +600,7 @@ impl Followed {
         changed
     }
 
-    /// Notes what sets readings apart, unless no pattern can see it.
+    /// Notes something that makes readings differ, unless it cannot affect any match.
     #[inline(always)]
     fn note(&mut self, difference: u8) {
         if self.open != 0 {
@@ -624,8 +627,8 @@ impl Followed {
     }
 }
 
-/// Counts a slash of each of `readings`, and returns those that are complete. At most `run` times for each
-/// reading of a path.
+/// Counts a slash of each of `readings`, and returns the readings that are now complete. Called at most `run` times
+/// for each reading of a path.
 #[inline(never)]
 fn count_slashes(readings: ReadingSet, counts: &mut [usize], run: usize) -> ReadingSet {
     let mut complete = 0;
@@ -651,7 +654,7 @@ const CUTTING_PLAIN: ReadingSet = reading_set(false, false, Cuts::Plain);
 const CUTTING_DECODED: ReadingSet = reading_set(false, false, Cuts::Decoded);
 const CUTTING_LAST: ReadingSet = reading_set(false, false, Cuts::Last);
 
-/// The readings that decode or merge, if that is asked for; otherwise those with these `cuts`.
+/// The readings that decode (if `decodes`), that merge (if `merges`), or else that have these `cuts`.
 const fn reading_set(decodes: bool, merges: bool, cuts: Cuts) -> ReadingSet {
     let mut set = 0;
     let mut index = 0;
@@ -672,7 +675,7 @@ const fn reading_set(decodes: bool, merges: bool, cuts: Cuts) -> ReadingSet {
     set
 }
 
-/// What a byte of a path is for `write_path`.
+/// How `write_tokens` treats a byte of a path.
 #[derive(Clone, Copy)]
 enum Class {
     Text,
@@ -859,8 +862,7 @@ impl Reading {
     }
 
     /// Writes the reading of `tokens` to `out`, which must have three bytes for each token, and returns its
-    /// length. Of a segment, only the part within `reach` is written, and nothing of what follows the part of
-    /// the path within `reach`.
+    /// length. Segments are cut after `reach`, and so is the path.
     fn write(
         &self,
         tokens: &[u8],
@@ -887,7 +889,7 @@ impl Reading {
                     segment_bytes = 0;
                 }
                 Role::Semicolon => {
-                    // A branch, not a sum: the processor then looks ahead over thousands of empty parameters.
+                    // A branch instead of a sum, so that the processor can speculate over thousands of empty parameters.
                     if tokens.get(at) != Some(&b'/') {
                         at += slash_in(&tokens[at..], matches!(self.cuts, Cuts::Last), kinds);
                     }
