@@ -38,17 +38,8 @@ use crate::live::Live;
 use crate::permits::PermitPost;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
+use crate::timers::WorkerTimer;
 
-/// The timer that ends the grace period of a stop.
-pub(crate) const TIMER_GRACE: u32 = 0;
-/// The timer at which a stop closes idle connections.
-pub(crate) const TIMER_IDLE: u32 = 1;
-/// The timer at which a stop closes the listeners.
-pub(crate) const TIMER_LISTENERS: u32 = 2;
-/// The timer at which messages about permits that a full mailbox refused are sent again.
-pub(crate) const TIMER_PERMITS: u32 = 3;
-/// The timer at which requests look for room again.
-pub(crate) const TIMER_ROOM: u32 = 4;
 /// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
 /// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
 const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
@@ -112,11 +103,12 @@ pub struct Worker {
     /// First requests of connections that wait until there is room for more of them; in order of arrival. Each
     /// of them is in `Stage::Queued`.
     pub(crate) held: WaitQueue<tidegate_base::Id<Exchange>>,
-    /// `TIMER_ROOM` is set.
+    /// `WorkerTimer::Room` is set.
     pub(crate) room_timer_set: bool,
     /// Connections to servers that have an exchange.
     pub(crate) attached: usize,
-    /// A shortage of something other than slots prevented the last connect, which is tried again at `TIMER_ROOM`.
+    /// A shortage of something other than slots prevented the last connect, which is tried again at
+    /// `WorkerTimer::Room`.
     pub(crate) short_of_others: bool,
     /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
     pub(crate) broken: Vec<SockId>,
@@ -170,7 +162,7 @@ pub(crate) struct WorkerPool {
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
     /// The pool is in `Worker::short_pools`.
     pub(crate) is_short: bool,
-    /// A request of the pool found no room for a connection since `TIMER_ROOM` last expired or a slot was free.
+    /// A request of the pool found no room for a connection since `WorkerTimer::Room` last expired or a slot was free.
     /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
     /// send a permit back and forth without end.
     pub(crate) found_no_room: bool,
@@ -380,8 +372,8 @@ impl Worker {
         }
         self.stopping = true;
         let now = reactor.now();
-        reactor.set_timer(TIMER_GRACE, now.after(grace));
-        reactor.set_timer(TIMER_IDLE, now.after(STOP_IDLE_SPAN.min(grace)));
+        WorkerTimer::Grace.set(reactor, now.after(grace));
+        WorkerTimer::Idle.set(reactor, now.after(STOP_IDLE_SPAN.min(grace)));
         if self.leaving.iter().all(Option::is_none) {
             return self.close_listeners(reactor);
         }
@@ -390,7 +382,7 @@ impl Worker {
                 reactor.steer_away(*listener, own);
             }
         }
-        reactor.set_timer(TIMER_LISTENERS, now.after(STOP_LISTENERS_SPAN.min(grace)));
+        WorkerTimer::Listeners.set(reactor, now.after(STOP_LISTENERS_SPAN.min(grace)));
     }
 
     /// Closes the listeners after accepting the connections in their backlogs.

@@ -5,7 +5,7 @@
 //! Never: picks the connection to close (eviction.rs); keeps a request longer than `timeouts.queue`.
 //! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). The queue of first requests takes one
 //! only if fewer than `queue-max` of its pool wait in both; it takes no place from clients that return.
-//! Invariant: a pool whose `is_short` is set is in `short_pools` once. `TIMER_ROOM` is set while anything waits
+//! Invariant: a pool whose `is_short` is set is in `short_pools` once. `WorkerTimer::Room` is set while anything waits
 //! here, or `found_no_room` of a pool is set.
 
 use tidegate_base::{Id, Span};
@@ -13,7 +13,8 @@ use tidegate_reactor::{Reactor, Shortage};
 
 use crate::action::proxy::dispatch::{NO_SERVER, SHORTAGE};
 use crate::action::proxy::exchange::{Exchange, Stage};
-use crate::worker::{TIMER_ROOM, Worker};
+use crate::timers::WorkerTimer;
+use crate::worker::Worker;
 
 /// How often queued requests look for room for a connection if no slot becomes free.
 const ROOM_RETRY: Span = Span::from_millis(20);
@@ -151,7 +152,8 @@ impl Worker {
 
     fn set_room_timer<R: Reactor>(&mut self, reactor: &mut R) {
         if !core::mem::replace(&mut self.room_timer_set, true) {
-            reactor.set_timer(TIMER_ROOM, reactor.now().after(ROOM_RETRY));
+            let at = reactor.now().after(ROOM_RETRY);
+            WorkerTimer::Room.set(reactor, at);
         }
     }
 }
