@@ -3,9 +3,9 @@
 //! or an error; and each way in which servers may read an ambiguous path.
 //! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in the path that is matched first.
 //! Invariant: an accepted path with dot segments contains nothing else that servers read differently.
-//! Limits: one pass over the path; a few operations for each byte. What follows from a part that no pattern can
-//! see (`Reach`) is found out but not kept, so that a reading costs as much as the table's patterns are long, not
-//! as the path is. A reading that equals a simpler one is not looked up.
+//! Limits: one pass over the path; a few operations for each byte. A part of the path that cannot affect
+//! whether a pattern matches (`Reach`) is examined but not stored, so that the cost of a reading depends on the
+//! length of the table's patterns, not on that of the path. A reading that equals a simpler one is not looked up.
 //!
 //! The rule: a path is forwarded as it was received, so the server parses it again. Routes are reliable only
 //! if the server cannot read the path as that of another route. A path is ambiguous if it contains any of
@@ -44,22 +44,22 @@ pub enum Normalized<'s> {
     Refused(&'static str),
 }
 
-/// How much of a path the patterns of a table can see.
+/// How much of a path can affect whether a pattern of a table matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reach {
-    /// More bytes than the longest literal part of a pattern has: a path that is longer than all of them, or
-    /// a segment that is, differs from each of them no matter how it goes on.
+    /// More bytes than the longest literal part of a pattern has. A path or a segment with this many bytes differs
+    /// from every literal part, however it continues.
     pub bytes: usize,
     /// The most segments of a pattern with a variable segment.
     pub segments: usize,
 }
 
 impl Reach {
-    /// Paths are written completely.
+    /// Whole paths.
     pub const UNLIMITED: Self = Self { bytes: usize::MAX, segments: usize::MAX };
 
-    /// How many equal delimiters, or bytes of text, in sequence make a difference. Three at least: what is
-    /// longer than ".." is no dot segment.
+    /// The most slashes of a path, or bytes of a segment, that can affect whether a pattern matches. At least
+    /// three, because a segment longer than ".." is not a dot segment.
     fn run(self) -> usize {
         self.bytes.max(self.segments.saturating_add(2)).max(3)
     }
@@ -75,14 +75,14 @@ const NOT_ASCII: &str = "the path contains a character that is not ASCII";
 
 /// Normalises `path`: removes dot segments (RFC 3986 section 5.2.4), decodes percent-encoded characters that
 /// are not delimiters (section 6.2.2.2; also `%40` as `@`), and writes the other encodings in upper case
-/// (section 6.2.2.1). The result is in `scratch`, whose contents are overwritten. It is complete as far as
-/// `reach`: patterns within that reach match it exactly if they match the complete one.
+/// (section 6.2.2.1). The result is in `scratch`, whose contents are overwritten. It may end
+/// after `reach`: a pattern within that reach matches it exactly if it matches the whole path.
 pub fn normalize_path<'s>(path: &str, reach: Reach, scratch: &'s mut Vec<u8>) -> Normalized<'s> {
     if plain_length(path.as_bytes(), 0) == path.len() {
         return Normalized::Same;
     }
     // One byte may become three tokens (`%` becomes `%25`), and a token as many bytes of a reading as it had.
-    // What earlier calls left there is overwritten, never read.
+    // The bytes that earlier calls left there are overwritten before they are read.
     let tokens_max = 3 * path.len();
     if scratch.len() < 2 * tokens_max + 1 {
         scratch.resize(2 * tokens_max + 1, 0);
@@ -143,7 +143,7 @@ struct Written {
     readings: ReadingSet,
 }
 
-/// Writes the tokens of `path`, as far as `run` equal delimiters, or bytes of text, make a difference.
+/// Writes the tokens of `path`. `run` is the result of `Reach::run`; tokens beyond it may be left out.
 fn write_tokens(path: &[u8], run: usize, tokens: &mut [u8]) -> Result<Written, &'static str> {
     let mut writer = TokenWriter::new(tokens, run);
     let mut rest = path;
@@ -188,15 +188,15 @@ fn write_tokens(path: &[u8], run: usize, tokens: &mut [u8]) -> Result<Written, &
 
 /// Writes tokens, and finds out what they contain and which readings of them differ.
 ///
-/// Of each part between delimiters, no more is written than a pattern can tell from others, unless many plain
-/// segments are copied at once. In an ambiguous path, whole parts are left out, too: see `Followed`.
+/// Of each part between delimiters, only the start that can affect whether a pattern matches is written, except
+/// where many plain segments are copied at once. In an ambiguous path, whole parts are also left out: see `Followed`.
 struct TokenWriter<'t> {
     tokens: &'t mut [u8],
     /// The number of tokens.
     length: usize,
-    /// How many bytes of a segment, and how many slashes of a path, make a difference.
+    /// The result of `Reach::run`.
     run: usize,
-    /// What has been found.
+    /// What the path contains so far.
     kinds: u8,
     /// The first token of the current part after its slash.
     part: usize,
@@ -205,7 +205,7 @@ struct TokenWriter<'t> {
     /// The number of slashes until the path became ambiguous.
     slashes: usize,
     is_ambiguous: bool,
-    /// What servers make of the tokens, once the path is ambiguous.
+    /// How servers read the tokens. In use once the path is ambiguous.
     followed: Followed,
 }
 
@@ -231,7 +231,7 @@ impl<'t> TokenWriter<'t> {
         self.write_text(rest.iter().copied().take_while(|byte| is_text(*byte)))
     }
 
-    /// Writes `text` as far as it makes a difference, and returns its length.
+    /// Writes as much of `text` as can affect whether a pattern matches, and returns the length of `text`.
     #[inline(always)]
     fn write_text(&mut self, text: impl Iterator<Item = u8>) -> usize {
         if self.is_ambiguous {
@@ -276,7 +276,7 @@ impl<'t> TokenWriter<'t> {
         self.begin_part(b'/');
     }
 
-    /// Handles as much of what follows a slash as needs no look at each part, and returns its length.
+    /// Handles the bytes after a slash that can be handled several segments at a time, and returns their number.
     #[inline(always)]
     fn push_whole_segments(&mut self, after: &[u8]) -> usize {
         if !self.is_ambiguous {
@@ -320,7 +320,7 @@ impl<'t> TokenWriter<'t> {
         }
     }
 
-    /// Passes plain segments that no pattern sees.
+    /// Skips plain segments that cannot affect whether a pattern matches.
     #[inline(always)]
     fn pass_plain(&mut self, after: &[u8]) -> usize {
         let length = plain_length(after, b'/');
@@ -328,7 +328,7 @@ impl<'t> TokenWriter<'t> {
         if !plain.is_ascii() {
             return 0;
         }
-        // What matters is whether it has begun a segment, which then is not one of dots.
+        // If the plain text has begun a segment, that segment cannot be a dot segment any more.
         self.in_parameters = plain.last().is_some_and(|byte| *byte != b'/');
         length
     }
@@ -350,7 +350,8 @@ impl<'t> TokenWriter<'t> {
         self.begin_part(token);
     }
 
-    /// Whether no pattern sees what follows. It is still looked at, because it may be a reason to refuse the path.
+    /// Whether the rest of the path cannot affect any match. It is still examined, because it may contain a reason to
+    /// refuse the path.
     #[inline(always)]
     fn is_complete(&self) -> bool {
         self.is_ambiguous && self.followed.open == 0
@@ -437,7 +438,7 @@ impl<'t> TokenWriter<'t> {
     }
 }
 
-/// What a byte of a path is for `write_path`.
+/// How `write_tokens` treats a byte of a path.
 #[derive(Clone, Copy)]
 enum Class {
     Text,
@@ -624,8 +625,7 @@ impl Reading {
     }
 
     /// Writes the reading of `tokens` to `out`, which must have three bytes for each token, and returns its
-    /// length. Of a segment, only the part within `reach` is written, and nothing of what follows the part of
-    /// the path within `reach`.
+    /// length. Segments are cut after `reach`, and so is the path.
     fn write(
         &self,
         tokens: &[u8],
@@ -652,7 +652,7 @@ impl Reading {
                     segment_bytes = 0;
                 }
                 Role::Semicolon => {
-                    // A branch, not a sum: the processor then looks ahead over thousands of empty parameters.
+                    // A branch instead of a sum, so that the processor can speculate over thousands of empty parameters.
                     if tokens.get(at) != Some(&b'/') {
                         at += slash_in(&tokens[at..], matches!(self.cuts, Cuts::Last), kinds);
                     }

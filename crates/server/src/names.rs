@@ -1,6 +1,6 @@
 //! Resolves the names of servers: all of them at start, or as a check within a given time (`tidegate check`).
 //! In: a configuration, the longest wait of a check. Out: addresses; a finding for each name that has no address.
-//! Never: waits longer than a check was told to, whatever the resolver does.
+//! Never: waits longer than the given time in a check, whatever the resolver does.
 //! Limits: `THREADS_MAX` names are resolved at once.
 
 use std::collections::BTreeMap;

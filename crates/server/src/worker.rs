@@ -56,7 +56,7 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 ///
 /// - Dispatch of completions to the methods below, and accounting: `flow.rs`
 /// - Connections, their protocols, and the messages that they carry: `carrier/`
-/// - What a request gets: `action/`
+/// - How requests are answered: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
 /// - What always holds between two turns, and repair if it does not: `invariants.rs`, `live.rs`
@@ -107,7 +107,8 @@ pub struct Worker {
     pub(crate) room_timer_set: bool,
     /// Connections to servers that have an exchange.
     pub(crate) attached: usize,
-    /// Another shortage than of slots prevented the last connect. It is tried again at `WorkerTimer::Room`.
+    /// A shortage of something other than slots prevented the last connect, which is tried again at
+    /// `WorkerTimer::Room`.
     pub(crate) short_of_others: bool,
     /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
     pub(crate) broken: Vec<SockId>,
@@ -163,7 +164,7 @@ pub(crate) struct WorkerPool {
     pub(crate) is_short: bool,
     /// A request of the pool found no room for a connection since `WorkerTimer::Room` last expired or a slot was free.
     /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
-    /// send a permit to and fro without end.
+    /// send a permit back and forth without end.
     pub(crate) found_no_room: bool,
     /// The requests for this pool in `Worker::held`. `held` takes one only if they and those in `queue` are fewer
     /// than `queue-max`.
@@ -182,7 +183,7 @@ pub(crate) struct WorkerPool {
 pub(crate) enum Work {
     /// Process the input that is waiting for this requester.
     Resume(Requester),
-    /// The client has taken what was sent on this stream: its action may go on.
+    /// The client has taken the output of this stream: its action may continue.
     Drained(Requester),
     /// Send what waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
@@ -203,7 +204,7 @@ pub struct Leftovers {
     pub streams: usize,
     /// WebSocket connections that an action serves.
     pub websockets: usize,
-    /// Those of them that hold more than an idle one.
+    /// WebSocket connections that hold more memory than an idle one.
     pub active_websockets: usize,
     /// Requests that wait for a server.
     pub queued: usize,
@@ -329,7 +330,7 @@ impl Worker {
         if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
     }
 
-    /// Does what is left until the end of a turn.
+    /// Does the work that belongs to the end of a turn.
     fn end_turn<R: Reactor>(&mut self, reactor: &mut R) {
         self.conns.end_turn();
         self.retry_after_turn(reactor);

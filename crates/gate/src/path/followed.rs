@@ -1,33 +1,33 @@
-//! All readings of an ambiguous path at once: what sets them apart, and which parts of the path need no tokens.
+//! All readings of an ambiguous path at once: which of them differ, and which parts of the path need no tokens.
 //! In: the tokens of a path, one by one. Out: the readings that differ, the parts that can be left out.
-//! Never: looks a reading up.
+//! Never: looks up the route of a reading.
 
 use super::{Cuts, READINGS, SEMICOLONS};
 
-/// All readings of an ambiguous path at once, each as one bit of a set: what each of them makes of the tokens so
-/// far. It shows which readings differ, and which parts of the path need no tokens.
+/// The state of all readings of an ambiguous path after the tokens so far. Each reading is one bit of a set. The
+/// state shows which readings differ, and which parts of the path need no tokens.
 ///
-/// A reading is complete after `run` slashes, because no pattern sees more. A part that changes no incomplete
-/// reading needs no tokens. Each part that has some adds text or a slash to an incomplete reading, so that their
-/// number depends on the patterns only, not on the path.
+/// A reading is complete after `run` slashes, because later ones cannot affect whether a pattern matches. A part
+/// that changes no incomplete reading gets no tokens. Every other part adds text or a slash to an incomplete reading,
+/// so that the number of tokens depends only on the patterns, not on the path.
 pub(super) struct Followed {
-    /// How many slashes of a reading make a difference.
+    /// The number of slashes after which a reading is complete.
     pub(super) run: usize,
     /// The readings that are not complete.
     pub(super) open: ReadingSet,
     /// The number of slashes of each reading.
     pub(super) slashes: [usize; READINGS.len()],
-    /// The readings that are in parameters that they strip.
+    /// The readings that are within parameters, which they strip.
     pub(super) cutting: ReadingSet,
     /// The readings that end with a slash.
     pub(super) empty: ReadingSet,
     /// The readings that have merged slashes.
     pub(super) merged: ReadingSet,
-    /// What else sets readings apart.
+    /// What the tokens contain that makes some readings differ (`PLAIN_SEMICOLON` and the constants after it).
     pub(super) differences: u8,
-    /// Since the last plain slash.
+    /// The tokens since the last plain slash.
     pub(super) segment: Part,
-    /// Since the last slash of any kind.
+    /// The tokens since the last slash of any kind.
     pub(super) part: Part,
     /// The readings in whose parameters the part began.
     pub(super) part_began_in: ReadingSet,
@@ -43,20 +43,22 @@ pub(super) struct Part {
     pub(super) changed: ReadingSet,
 }
 
-// What sets readings apart.
+// What makes some readings differ.
+/// A plain semicolon.
 pub(super) const PLAIN_SEMICOLON: u8 = 1;
+/// An encoded delimiter, or a backslash.
 pub(super) const ENCODED: u8 = 2;
-/// Outside of parameters of a plain semicolon.
+/// As `ENCODED`, outside of the parameters of a plain semicolon.
 pub(super) const ENCODED_OUTSIDE: u8 = 4;
-/// Outside of parameters of a plain semicolon.
+/// An encoded semicolon outside of the parameters of a plain semicolon.
 pub(super) const ENCODED_SEMICOLON_OUTSIDE: u8 = 8;
-/// Or a backslash.
+/// An encoded slash, or a backslash.
 pub(super) const LENIENT_SLASH: u8 = 16;
-/// In parameters of a plain semicolon.
+/// As `LENIENT_SLASH`, in the parameters of a plain semicolon.
 pub(super) const LENIENT_SLASH_INSIDE: u8 = 32;
 
 impl Followed {
-    /// The readings of unambiguous tokens with so many `slashes`, of which the last segment begins at `start`.
+    /// The readings of unambiguous tokens that have this number of `slashes`. Their last segment begins at `start`.
     #[inline(always)]
     pub(super) fn new(start: usize, slashes: usize, run: usize, ends_with_slash: bool) -> Self {
         Self {
@@ -82,13 +84,13 @@ impl Followed {
         self.open & !(cutting & MERGING & self.empty) == 0
     }
 
-    /// Adds text after tokens of this `length` to those of `readings` that do not cut it. Returns those to which
-    /// it adds something.
+    /// Adds text after the first `length` tokens to those of `readings` that do not strip it. Returns the readings
+    /// that change.
     #[inline(always)]
     pub(super) fn add_text(&mut self, readings: ReadingSet, length: usize) -> ReadingSet {
         let readings = readings & !self.cutting;
         self.empty &= !readings;
-        // A reading whose segment is this long needs no more of it.
+        // More text cannot affect a match in a reading whose segment is this long already.
         let is_short = length.saturating_sub(self.segment.start) <= self.run;
         let changed = readings & self.open & if is_short { ALL } else { DECODING };
         self.segment.changed |= changed;
@@ -113,7 +115,7 @@ impl Followed {
         self.semicolons |= kind;
     }
 
-    /// Adds a plain slash after tokens of this `length`. Returns how many of them are needed.
+    /// Adds a plain slash after the first `length` tokens. Returns how many of these tokens are needed.
     #[inline(always)]
     pub(super) fn end_segment(&mut self, length: usize) -> usize {
         let length = match (self.segment.changed, self.part.changed) {
@@ -128,12 +130,12 @@ impl Followed {
         length
     }
 
-    /// Adds what some servers take for a slash after tokens of this `length`. Returns how many of them are
-    /// needed.
+    /// Adds a character that some servers take for a slash after the first `length` tokens. Returns how many of
+    /// these tokens are needed.
     #[inline(always)]
     pub(super) fn end_part(&mut self, length: usize) -> usize {
         let is_inside = self.cutting & CUTTING_PLAIN != 0;
-        // A plain slash ends all parameters. Those that nothing else ends continue in the next part.
+        // A plain slash ends all parameters. Parameters that only a plain slash ends continue in the next part.
         let is_needed = self.part.changed != 0
             || self.part.start == self.segment.start
             || self.cutting & !CUTTING_LAST != self.part_began_in;
@@ -155,7 +157,7 @@ impl Followed {
         self.semicolons = 0;
     }
 
-    /// Adds a slash to `readings`. Returns those to which it adds something.
+    /// Adds a slash to `readings`. Returns the readings that change.
     #[inline(always)]
     pub(super) fn add_slash(&mut self, readings: ReadingSet) -> ReadingSet {
         let merged = readings & MERGING & self.empty;
@@ -168,7 +170,7 @@ impl Followed {
         changed
     }
 
-    /// Notes what sets readings apart, unless no pattern can see it.
+    /// Notes something that makes readings differ, unless it cannot affect any match.
     #[inline(always)]
     pub(super) fn note(&mut self, difference: u8) {
         if self.open != 0 {
@@ -195,8 +197,8 @@ impl Followed {
     }
 }
 
-/// Counts a slash of each of `readings`, and returns those that are complete. At most `run` times for each
-/// reading of a path.
+/// Counts a slash of each of `readings`, and returns the readings that are now complete. Called at most `run` times
+/// for each reading of a path.
 #[inline(never)]
 pub(super) fn count_slashes(readings: ReadingSet, counts: &mut [usize], run: usize) -> ReadingSet {
     let mut complete = 0;
@@ -222,7 +224,7 @@ pub(super) const CUTTING_PLAIN: ReadingSet = reading_set(false, false, Cuts::Pla
 pub(super) const CUTTING_DECODED: ReadingSet = reading_set(false, false, Cuts::Decoded);
 pub(super) const CUTTING_LAST: ReadingSet = reading_set(false, false, Cuts::Last);
 
-/// The readings that decode or merge, if that is asked for; otherwise those with these `cuts`.
+/// The readings that decode (if `decodes`), that merge (if `merges`), or else that have these `cuts`.
 pub(super) const fn reading_set(decodes: bool, merges: bool, cuts: Cuts) -> ReadingSet {
     let mut set = 0;
     let mut index = 0;
