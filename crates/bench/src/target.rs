@@ -5,7 +5,7 @@
 
 use core::fmt::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use tidegate_base::{Address, Prng};
+use tidegate_base::{Address, Prng, loopback_addresses};
 
 /// Largest number of different requests in a mix.
 pub const MIX_MAX: usize = 10_000;
@@ -77,8 +77,9 @@ impl Url {
         let host = self.host_name();
         let mut found: Vec<SocketAddr> = (host, self.port)
             .to_socket_addrs()
-            .map_err(|error| format!("cannot resolve host `{host}`: {error}"))?
-            .collect();
+            .map(Iterator::collect)
+            .or_else(|error| loopback_addresses(host, self.port).map(Vec::from).ok_or(error))
+            .map_err(|error| format!("cannot resolve host `{host}`: {error}"))?;
         // Names such as localhost often give ::1 first although the server listens on 127.0.0.1 only.
         found.sort_by_key(SocketAddr::is_ipv6);
         let first = found.first().ok_or_else(|| format!("host `{host}` has no address"))?;

@@ -63,13 +63,15 @@ pub struct HttpArgs {
     #[arg(short = 'T', long, value_parser = parse_duration, default_value = "0s")]
     think: Duration,
     /// Number of requests in flight on each connection (HTTP/1.1 pipelining)
-    #[arg(long, default_value_t = 1, conflicts_with = "http2", value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
+    #[arg(long, default_value_t = 1, conflicts_with = "http2",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
     pipeline: u16,
     /// Use HTTP/2: https:// requires that the server negotiates h2, http:// assumes it (prior knowledge)
     #[arg(long)]
     pub(super) http2: bool,
     /// Number of requests in flight on each HTTP/2 connection, as h2load -m
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "http2", value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "http2",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
     streams: u16,
     /// Time limit for a request and for a connection attempt
     #[arg(short = 'w', long, value_parser = parse_duration, default_value = "10s")]

@@ -38,9 +38,9 @@ const SEEDS_DEFAULT: u64 = 800;
 const REGRESSION_SEEDS: [u64; 3] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
-    // A client that reads 4 bytes every 66 ms: the run was failed after 1200 s, before the response was complete.
+    // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
     8_001_739,
-    // Two workers without room for a connection sent a permit to and fro thousands of times in a second.
+    // Two workers without room for a connection sent a permit back and forth thousands of times in a second.
     2677,
 ];
 /// A long run prints how far it is after this many seeds.
