@@ -135,7 +135,7 @@ impl Worker {
         self.conns.upstream_count() - self.attached
     }
 
-    /// Whether another client may be accepted: a slot is free besides those left for connections to servers.
+    /// Whether another client may be accepted: a slot is free in addition to those left for connections to servers.
     pub(crate) fn has_room_for_client<R: Reactor>(&self, reactor: &R) -> bool {
         let for_servers = self.server_slots().saturating_sub(self.conns.upstream_count());
         let for_returning = self.returning_slots().saturating_sub(self.idle_servers());

@@ -46,7 +46,7 @@ pub enum Op {
     Reset,
 }
 
-/// The properties of one client besides its script.
+/// The properties of one client, except for its script.
 pub struct Habits {
     /// When the client connects.
     pub start_at: Moment,

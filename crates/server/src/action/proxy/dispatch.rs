@@ -135,7 +135,7 @@ impl Worker {
     }
 
     /// Called when the client has ended its direction of the connection: closes the connection if its request
-    /// waits for a server, in the queue or in a pause. The client has probably left, and a server would work in vain.
+    /// waits for a server, in the queue or in a pause. The client has probably left, so a server's work would be wasted.
     pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = self.snapshot.pool(exchange.pool);
