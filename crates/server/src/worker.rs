@@ -20,6 +20,7 @@ use tidegate_reactor::{
     Reactor, Room, Shortage, SockId,
 };
 use tidegate_secure::{LayerHandler, Refused};
+use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
 use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
@@ -256,7 +257,8 @@ impl Worker {
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(limits.exchanges_max),
             synthetics: Live::new(limits.exchanges_max),
-            streams: Slab::new(limits.exchanges_max),
+            // As many as all connections may open: a client with many streams takes none from the others.
+            streams: Slab::new(limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize)),
             stream_list: Vec::new(),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
             http2_head: HeadBuffer::default(),

@@ -27,8 +27,8 @@ mod table;
 mod writer;
 
 pub use connection::{Config, Connection, Role};
-pub use frame::PREFACE;
 pub use fault::{Blame, ErrorCode, Fault, FaultKind, Scope};
+pub use frame::PREFACE;
 pub use head::{Request, Scratch};
 pub use priority::Priority;
 pub use receive::{Event, ResetCause};
