@@ -2,12 +2,12 @@
 """Compares how Tidegate and HAProxy serve their clients while others waste all connection slots.
 
 For each flood and number of slots, both proxies run with one thread, the same limit of connections and the same origin.
-20 kept clients ask 10 times a second each, alternately a response of the proxy's route to the origin; 5 new clients a
-second connect, ask once and leave. After a second of calm the flood begins: one process opens connections as fast as the
-system allows, with 3000 open, and wastes them in its own way (FLOODS). The table has the latencies of kept and new clients
-during the flood (a request counts from the time when it was due, a reconnect included), what failed, and how many
-connections a second the flood began. On a busy machine, `chrt -r 1 scripts/floods.py` (as root) runs all but the flood
-before other programs.
+20 clients keep their connections and send 10 requests a second each; all requests are forwarded to the origin. 5 new
+clients a second connect, send one request and leave. After a calm second the flood begins: one process opens connections
+as fast as the system allows, up to 3000 at a time, and wastes them in one of the ways in FLOODS. The table has the
+latencies of kept and new clients during the flood (from the time when a request was due, reconnects included), the
+failures, and the number of connections that the flood opened in a second. On a busy machine, `chrt -r 1
+scripts/floods.py` (as root) gives everything except the flood priority over other programs.
 
     scripts/floods.py [--tidegate PATH] [--slots 64,1000] [--floods silent,half,...] [--seconds 5]
 

@@ -10,12 +10,15 @@
 # The commit that is checked out is cloned into the root; changes that are not committed are not tested. Packages
 # that a run installs stay in the root: begin with `clean` to see whether the tests install all that they need.
 # ROOT (default target/fresh-machine) is the folder of the root, SUITE (default bookworm) the release of Debian,
-# JOBS (default: all CPUs) the number of compilers that run at once.
+# JOBS (default: all CPUs) the number of compilers that run at once. Nothing is built there twice, so builds keep
+# no incremental state, which would double the disk space.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$(realpath -m "${ROOT:-target/fresh-machine}")
 suite=${SUITE:-bookworm}
 jobs=${JOBS:-$(nproc)}
+# The toolchain that is used here stands for the one that rustup installs.
+toolchain=$(rustc --print sysroot)
 # Exists once the root is complete. A folder without it is neither used nor removed.
 mark=$root/etc/tidegate-fresh-machine
 log=$root.log
@@ -31,23 +34,26 @@ inside() {
   # The user's shell expands nothing here: the script is that of the inner shell.
   # shellcheck disable=SC2016
   unshare --mount --pid --fork --kill-child -- bash -c '
-    root=$1; jobs=$2; shift 2
+    root=$1; jobs=$2; toolchain=$3; shift 3
+    # A mount of its own: programs that make mounts, such as tests, need one as their "/".
+    mount --rbind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount -t tmpfs tmpfs "$root/dev/shm"
+    mount -o bind,ro "$toolchain" "$root/usr/local/rust"
     # This shell stays the first process of the namespace: another one could not be ended by a signal.
-    chroot "$root" /usr/bin/env -i HOME=/root TERM="${TERM:-dumb}" LANG=C.UTF-8 CARGO_BUILD_JOBS="$jobs" \
+    chroot "$root" /usr/bin/env -i HOME=/root TERM="${TERM:-dumb}" LANG=C.UTF-8 \
+      CARGO_BUILD_JOBS="$jobs" CARGO_INCREMENTAL=0 \
       PATH=/usr/local/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
     exit "$?"
-  ' inside "$root" "$jobs" "$@"
+  ' inside "$root" "$jobs" "$toolchain" "$@"
 }
 
 make_root() {
   [ ! -e "$mark" ] || return 0
   [ ! -e "$root" ] || [ -z "$(ls -A "$root")" ] || fail "$root exists and is no complete root; remove it or set ROOT"
   command -v debootstrap >/dev/null || fail "debootstrap is missing: apt-get install debootstrap"
-  local toolchain packages=build-essential,git,curl,ca-certificates
-  toolchain=$(rustc --print sysroot)
+  local packages=build-essential,git,curl,ca-certificates
   mkdir -p "$root"
   debootstrap --variant=minbase --include="$packages" "$suite" "$root" >"$log" 2>&1 || { tail -20 "$log" >&2; exit 1; }
   # Security updates, and the resolver and authorities of this host, as on a machine that its owner set up.
@@ -59,8 +65,6 @@ make_root() {
   for device in null zero full random urandom tty; do
     [ -c "$root/dev/$device" ] || cp -a "/dev/$device" "$root/dev/$device"
   done
-  # The toolchain that is used here stands for the one that rustup installs.
-  cp -a "$toolchain/." "$root/usr/local/rust/"
   git rev-parse HEAD >"$mark"
 }
 
@@ -78,10 +82,15 @@ try_run() {
   inside bash -c '
     cd /root/tidegate
     make run >/tmp/run.log 2>&1 &
-    for second in $(seq '"$READY_MAX_SECONDS"'); do
+    while [ "$SECONDS" -lt '"$READY_MAX_SECONDS"' ]; do
       url=$(sed -n "s/^tidegate: listening on \(http:[^ ]*\).*/\1/p" /tmp/run.log | head -1)
       if [ -n "$url" ] && curl -fsS -o /tmp/page "$url"; then
-        echo "make run: $url answers after $second s; the page has $(wc -c </tmp/page) bytes"
+        echo "make run: $url answers after $SECONDS s; the page has $(wc -c </tmp/page) bytes"
+        # Other programs of this machine lengthen the wall time, but hardly the CPU time.
+        kill -TERM $!
+        wait $!
+        times >/tmp/times
+        echo "make run: CPU time (user, system): $(tail -1 /tmp/times)"
         exit 0
       fi
       kill -0 $! 2>/dev/null || break

@@ -16,7 +16,7 @@ pub mod time;
 pub mod tls_names;
 pub mod wheel;
 
-pub use address::Address;
+pub use address::{Address, loopback_addresses};
 pub use prng::Prng;
 pub use slab::{Id, Slab};
 pub use time::{Moment, Span};

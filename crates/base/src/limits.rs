@@ -1,6 +1,6 @@
-//! Every bound of the data path in one table, with the relations between them.
+//! The bounds of the data path in one table, with the relations between them. `wire::http2::bounds` has those of
+//! HTTP/2 alone.
 //! Out: the defaults of settings that the configuration can change, and hard ceilings that it cannot.
-//! Never: leaves a bound of the data path without a name.
 
 /// The most bytes that a worker reads from a socket in one call: the size of its only read buffer.
 pub const READ_BUFFER_BYTES: usize = 64 * 1024;
@@ -44,7 +44,7 @@ pub const CHUNK_EXTENSION_EXCESS_BYTES_MAX: usize = 16 * 1024;
 /// Limit of a trailer section.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
-/// The most bytes of a request body that a pool may be told to wait for before the request takes a server.
+/// The most bytes of a request body that a pool may be configured to wait for before the request takes a server.
 pub const REQUEST_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// Default limit of a WebSocket message after decompression; a longer one closes the connection with 1009.

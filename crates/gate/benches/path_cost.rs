@@ -1,8 +1,8 @@
 //! Measures what routing one request costs by the kind of its path: plain, with one unusual part, and the
 //! worst ambiguous ones.
-//! In: optionally a part of the names of the rows to measure. Out: a table of nanoseconds for each request, the
-//! least of many short rounds, which other programs of the machine do not lengthen; and how many times as much
-//! that is as the plain path of the same length above it.
+//! In: optionally a part of the names of the rows to measure. Out: a table of nanoseconds for each request, and
+//! their ratio to the plain path of the same length above. Each figure is the least of many short rounds, because
+//! other programs on the machine can only lengthen a round.
 //! Run: `cargo bench -p tidegate-gate --bench path_cost [-- NAME]`.
 
 use std::hint::black_box;

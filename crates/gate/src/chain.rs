@@ -1,10 +1,10 @@
 //! The chain of clients and proxies that a request has passed, as X-Forwarded-For and Forwarded state it.
-//! In: a head from a trusted proxy. Out: the nodes of the chain; the client's address; which field to believe.
+//! In: a head from a trusted proxy. Out: the nodes of the chain; the client's address; which field counts.
 //! Source: RFC 7239 sections 4 to 6 and 7.4, and the practice for X-Forwarded-For.
-//! Never: trusts a field by itself: the caller says whether its sender is trusted.
+//! Never: trusts a field by itself: the caller states whether its sender is trusted.
 //!
-//! X-Forwarded-For is believed if both fields are there, because nearly every proxy manages it, and a proxy
-//! that knows only one of the two passes the other one on as any client wrote it.
+//! If both fields are present and differ, X-Forwarded-For counts: nearly every proxy manages it, and a proxy that
+//! knows only one of the two passes the other one on as the client wrote it.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::str::from_utf8;
@@ -54,8 +54,8 @@ impl Stated {
 }
 
 /// The address of the client of `head`, received from `peer`: `peer` itself, unless it is in `trusted`. Then it
-/// is the last address of the chain that is not in `trusted`, or the first one if all are. What is before an
-/// unknown node does not count.
+/// is the last address of the chain that is not in `trusted`, or the first one if all are. Nodes before an
+/// unknown node do not count.
 #[must_use]
 pub fn client_address(
     head: &RequestHead<'_>,
@@ -102,7 +102,7 @@ pub(crate) fn first_parameter<'a>(head: &RequestHead<'a>, name: &'static [u8]) -
     elements(head).find_map(|element| parameter(element, name))
 }
 
-/// The value of the first parameter `name` in Forwarded, if that is to be believed.
+/// The value of the first parameter `name` in Forwarded, if that field counts.
 pub(crate) fn believed_parameter<'a>(
     head: &RequestHead<'a>,
     name: &'static [u8],

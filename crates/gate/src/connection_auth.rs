@@ -1,8 +1,9 @@
 //! Authentication of connections: schemes (NTLM, Negotiate, Kerberos) with which a server authenticates the
 //! connection instead of the request, against RFC 9110 section 3.3. RFC 4559 describes Negotiate.
 //! In: heads of requests and responses. Out: whether the connection to the server belongs to one client.
-//! Never: looks into credentials. Invariant: a false alarm costs a shared connection, a miss an identity; so
-//! every scheme name in a field counts, wherever it is.
+//! Never: looks into credentials.
+//! Invariant: every scheme name in a field counts, wherever it is: a false alarm only prevents that a connection is
+//! shared, but a missed scheme could let one client act as another.
 
 use tidegate_wire::message::{FieldName, Fields, RequestHead, ResponseHead};
 

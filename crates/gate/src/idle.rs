@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 
 use tidegate_base::{Moment, Span};
 
-/// How long a request may take to the server, as far as a proof is concerned. A server that closes at an idle age
-/// may do so while a request of this much lower age is under way.
+/// How long a request is assumed to travel to the server. A server that closes connections at some idle age may
+/// close one while a request that was sent this much earlier is on its way.
 const FLIGHT: Span = Span::from_millis(1);
-/// How long a connection that its server closed counts at least. It counts up to three times as long. A restart
-/// closes connections of every age; later requests must not pay for it forever.
+/// The shortest time for which a loss is remembered; the longest is three times as long. A restart closes
+/// connections of every age, and must not affect later requests forever.
 const LOSS_REMEMBERED: Span = Span::from_secs(5);
 
 struct Idle<T> {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_forgotten_and_the_proof_is_gained_anew() {
+    fn loss_is_forgotten_and_the_proof_is_gained_again() {
         let mut idle = idle_since(at(0));
         idle.note_open(0, Span::from_secs(30));
         assert!(idle.is_proven(0, at(1)));

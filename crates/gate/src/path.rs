@@ -3,9 +3,9 @@
 //! or an error; and each way in which servers may read an ambiguous path.
 //! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in the path that is matched first.
 //! Invariant: an accepted path with dot segments contains nothing else that servers read differently.
-//! Limits: one pass over the path; a few operations for each byte. What follows from a part that no pattern can
-//! see (`Reach`) is found out but not kept, so that a reading costs as much as the table's patterns are long, not
-//! as the path is. A reading that equals a simpler one is not looked up.
+//! Limits: one pass over the path; a few operations for each byte. A part of the path that cannot affect
+//! whether a pattern matches (`Reach`) is examined but not stored, so that the cost of a reading depends on the
+//! length of the table's patterns, not on that of the path. A reading that equals a simpler one is not looked up.
 //!
 //! The rule: a path is forwarded as it was received, so the server parses it again. Routes are reliable only
 //! if the server cannot read the path as that of another route. A path is ambiguous if it contains any of
@@ -17,6 +17,10 @@
 //! other ambiguous path is also looked up in each of the `READINGS`, and rejected if one of them matches an
 //! earlier route. The most lenient reading alone would not suffice: `//a/b%2Fc` matches `/a/{id}` on servers
 //! that merge slashes only if they do not decode `%2F`.
+
+mod followed;
+
+use followed::{ALL, Followed, PLAIN_SEMICOLON, ReadingSet};
 
 /// The result of normalising a path.
 #[derive(Debug)]
@@ -40,22 +44,22 @@ pub enum Normalized<'s> {
     Refused(&'static str),
 }
 
-/// How much of a path the patterns of a table can see.
+/// How much of a path can affect whether a pattern of a table matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reach {
-    /// More bytes than the longest literal part of a pattern has: a path that is longer than all of them, or
-    /// a segment that is, differs from each of them no matter how it goes on.
+    /// More bytes than the longest literal part of a pattern has. A path or a segment with this many bytes differs
+    /// from every literal part, however it continues.
     pub bytes: usize,
     /// The most segments of a pattern with a variable segment.
     pub segments: usize,
 }
 
 impl Reach {
-    /// Paths are written completely.
+    /// Whole paths.
     pub const UNLIMITED: Self = Self { bytes: usize::MAX, segments: usize::MAX };
 
-    /// How many equal delimiters, or bytes of text, in sequence make a difference. Three at least: what is
-    /// longer than ".." is no dot segment.
+    /// The most slashes of a path, or bytes of a segment, that can affect whether a pattern matches. At least
+    /// three, because a segment longer than ".." is not a dot segment.
     fn run(self) -> usize {
         self.bytes.max(self.segments.saturating_add(2)).max(3)
     }
@@ -71,14 +75,14 @@ const NOT_ASCII: &str = "the path contains a character that is not ASCII";
 
 /// Normalises `path`: removes dot segments (RFC 3986 section 5.2.4), decodes percent-encoded characters that
 /// are not delimiters (section 6.2.2.2; also `%40` as `@`), and writes the other encodings in upper case
-/// (section 6.2.2.1). The result is in `scratch`, whose contents are overwritten. It is complete as far as
-/// `reach`: patterns within that reach match it exactly if they match the complete one.
+/// (section 6.2.2.1). The result is in `scratch`, whose contents are overwritten. It may end
+/// after `reach`: a pattern within that reach matches it exactly if it matches the whole path.
 pub fn normalize_path<'s>(path: &str, reach: Reach, scratch: &'s mut Vec<u8>) -> Normalized<'s> {
     if plain_length(path.as_bytes(), 0) == path.len() {
         return Normalized::Same;
     }
     // One byte may become three tokens (`%` becomes `%25`), and a token as many bytes of a reading as it had.
-    // What earlier calls left there is overwritten, never read.
+    // The bytes that earlier calls left there are overwritten before they are read.
     let tokens_max = 3 * path.len();
     if scratch.len() < 2 * tokens_max + 1 {
         scratch.resize(2 * tokens_max + 1, 0);
@@ -139,7 +143,7 @@ struct Written {
     readings: ReadingSet,
 }
 
-/// Writes the tokens of `path`, as far as `run` equal delimiters, or bytes of text, make a difference.
+/// Writes the tokens of `path`. `run` is the result of `Reach::run`; tokens beyond it may be left out.
 fn write_tokens(path: &[u8], run: usize, tokens: &mut [u8]) -> Result<Written, &'static str> {
     let mut writer = TokenWriter::new(tokens, run);
     let mut rest = path;
@@ -184,15 +188,15 @@ fn write_tokens(path: &[u8], run: usize, tokens: &mut [u8]) -> Result<Written, &
 
 /// Writes tokens, and finds out what they contain and which readings of them differ.
 ///
-/// Of each part between delimiters, no more is written than a pattern can tell from others, unless many plain
-/// segments are copied at once. In an ambiguous path, whole parts are left out, too: see `Followed`.
+/// Of each part between delimiters, only the start that can affect whether a pattern matches is written, except
+/// where many plain segments are copied at once. In an ambiguous path, whole parts are also left out: see `Followed`.
 struct TokenWriter<'t> {
     tokens: &'t mut [u8],
     /// The number of tokens.
     length: usize,
-    /// How many bytes of a segment, and how many slashes of a path, make a difference.
+    /// The result of `Reach::run`.
     run: usize,
-    /// What has been found.
+    /// What the path contains so far.
     kinds: u8,
     /// The first token of the current part after its slash.
     part: usize,
@@ -201,7 +205,7 @@ struct TokenWriter<'t> {
     /// The number of slashes until the path became ambiguous.
     slashes: usize,
     is_ambiguous: bool,
-    /// What servers make of the tokens, once the path is ambiguous.
+    /// How servers read the tokens. In use once the path is ambiguous.
     followed: Followed,
 }
 
@@ -227,7 +231,7 @@ impl<'t> TokenWriter<'t> {
         self.write_text(rest.iter().copied().take_while(|byte| is_text(*byte)))
     }
 
-    /// Writes `text` as far as it makes a difference, and returns its length.
+    /// Writes as much of `text` as can affect whether a pattern matches, and returns the length of `text`.
     #[inline(always)]
     fn write_text(&mut self, text: impl Iterator<Item = u8>) -> usize {
         if self.is_ambiguous {
@@ -272,7 +276,7 @@ impl<'t> TokenWriter<'t> {
         self.begin_part(b'/');
     }
 
-    /// Handles as much of what follows a slash as needs no look at each part, and returns its length.
+    /// Handles the bytes after a slash that can be handled several segments at a time, and returns their number.
     #[inline(always)]
     fn push_whole_segments(&mut self, after: &[u8]) -> usize {
         if !self.is_ambiguous {
@@ -316,7 +320,7 @@ impl<'t> TokenWriter<'t> {
         }
     }
 
-    /// Passes plain segments that no pattern sees.
+    /// Skips plain segments that cannot affect whether a pattern matches.
     #[inline(always)]
     fn pass_plain(&mut self, after: &[u8]) -> usize {
         let length = plain_length(after, b'/');
@@ -324,7 +328,7 @@ impl<'t> TokenWriter<'t> {
         if !plain.is_ascii() {
             return 0;
         }
-        // What matters is whether it has begun a segment, which then is not one of dots.
+        // If the plain text has begun a segment, that segment cannot be a dot segment any more.
         self.in_parameters = plain.last().is_some_and(|byte| *byte != b'/');
         length
     }
@@ -346,7 +350,8 @@ impl<'t> TokenWriter<'t> {
         self.begin_part(token);
     }
 
-    /// Whether no pattern sees what follows. It is still looked at, because it may be a reason to refuse the path.
+    /// Whether the rest of the path cannot affect any match. It is still examined, because it may contain a reason to
+    /// refuse the path.
     #[inline(always)]
     fn is_complete(&self) -> bool {
         self.is_ambiguous && self.followed.open == 0
@@ -433,246 +438,7 @@ impl<'t> TokenWriter<'t> {
     }
 }
 
-/// All readings of an ambiguous path at once, each as one bit of a set: what each of them makes of the tokens so
-/// far. It shows which readings differ, and which parts of the path need no tokens.
-///
-/// A reading is complete after `run` slashes, because no pattern sees more. A part that changes no incomplete
-/// reading needs no tokens. Each part that has some adds text or a slash to an incomplete reading, so that their
-/// number depends on the patterns only, not on the path.
-struct Followed {
-    /// How many slashes of a reading make a difference.
-    run: usize,
-    /// The readings that are not complete.
-    open: ReadingSet,
-    /// The number of slashes of each reading.
-    slashes: [usize; READINGS.len()],
-    /// The readings that are in parameters that they strip.
-    cutting: ReadingSet,
-    /// The readings that end with a slash.
-    empty: ReadingSet,
-    /// The readings that have merged slashes.
-    merged: ReadingSet,
-    /// What else sets readings apart.
-    differences: u8,
-    /// Since the last plain slash.
-    segment: Part,
-    /// Since the last slash of any kind.
-    part: Part,
-    /// The readings in whose parameters the part began.
-    part_began_in: ReadingSet,
-    /// The kinds of semicolons in the part.
-    semicolons: u8,
-}
-
-/// A part of the tokens that begins with a slash.
-struct Part {
-    /// Its first token.
-    start: usize,
-    /// The open readings to which it has added something.
-    changed: ReadingSet,
-}
-
-// What sets readings apart.
-const PLAIN_SEMICOLON: u8 = 1;
-const ENCODED: u8 = 2;
-/// Outside of parameters of a plain semicolon.
-const ENCODED_OUTSIDE: u8 = 4;
-/// Outside of parameters of a plain semicolon.
-const ENCODED_SEMICOLON_OUTSIDE: u8 = 8;
-/// Or a backslash.
-const LENIENT_SLASH: u8 = 16;
-/// In parameters of a plain semicolon.
-const LENIENT_SLASH_INSIDE: u8 = 32;
-
-impl Followed {
-    /// The readings of unambiguous tokens with so many `slashes`, of which the last segment begins at `start`.
-    #[inline(always)]
-    fn new(start: usize, slashes: usize, run: usize, ends_with_slash: bool) -> Self {
-        Self {
-            run,
-            open: if slashes < run { ALL } else { 0 },
-            slashes: [slashes; READINGS.len()],
-            cutting: 0,
-            empty: if ends_with_slash { ALL } else { 0 },
-            merged: 0,
-            differences: 0,
-            segment: Part { start, changed: ALL },
-            part: Part { start, changed: ALL },
-            part_began_in: 0,
-            semicolons: 0,
-        }
-    }
-
-    /// Whether a segment that consists of parameters of a plain semicolon, without encodings, changes no open
-    /// reading after a plain slash.
-    #[inline(always)]
-    fn drops_parameters(&self) -> bool {
-        let cutting = CUTTING_PLAIN | CUTTING_DECODED | CUTTING_LAST;
-        self.open & !(cutting & MERGING & self.empty) == 0
-    }
-
-    /// Adds text after tokens of this `length` to those of `readings` that do not cut it. Returns those to which
-    /// it adds something.
-    #[inline(always)]
-    fn add_text(&mut self, readings: ReadingSet, length: usize) -> ReadingSet {
-        let readings = readings & !self.cutting;
-        self.empty &= !readings;
-        // A reading whose segment is this long needs no more of it.
-        let is_short = length.saturating_sub(self.segment.start) <= self.run;
-        let changed = readings & self.open & if is_short { ALL } else { DECODING };
-        self.segment.changed |= changed;
-        self.part.changed |= changed;
-        changed
-    }
-
-    /// Adds a semicolon, the first of its kind in the part.
-    #[inline(always)]
-    fn add_semicolon(&mut self, kind: u8, length: usize) {
-        let (cutting, difference) = match kind {
-            SEMICOLONS => (CUTTING_PLAIN | CUTTING_DECODED | CUTTING_LAST, PLAIN_SEMICOLON),
-            _ if self.cutting & CUTTING_PLAIN != 0 => (CUTTING_DECODED | CUTTING_LAST, ENCODED),
-            _ => (
-                CUTTING_DECODED | CUTTING_LAST,
-                ENCODED | ENCODED_OUTSIDE | ENCODED_SEMICOLON_OUTSIDE,
-            ),
-        };
-        self.note(difference);
-        self.add_text(!cutting & ALL, length);
-        self.cutting |= cutting;
-        self.semicolons |= kind;
-    }
-
-    /// Adds a plain slash after tokens of this `length`. Returns how many of them are needed.
-    #[inline(always)]
-    fn end_segment(&mut self, length: usize) -> usize {
-        let length = match (self.segment.changed, self.part.changed) {
-            (0, _) => self.segment.start,
-            (_, 0) => self.part.start,
-            _ => length,
-        };
-        self.cutting = 0;
-        let changed = self.add_slash(ALL);
-        self.segment = Part { start: length, changed };
-        self.begin_part(length, changed);
-        length
-    }
-
-    /// Adds what some servers take for a slash after tokens of this `length`. Returns how many of them are
-    /// needed.
-    #[inline(always)]
-    fn end_part(&mut self, length: usize) -> usize {
-        let is_inside = self.cutting & CUTTING_PLAIN != 0;
-        // A plain slash ends all parameters. Those that nothing else ends continue in the next part.
-        let is_needed = self.part.changed != 0
-            || self.part.start == self.segment.start
-            || self.cutting & !CUTTING_LAST != self.part_began_in;
-        let length = if is_needed { length } else { self.part.start };
-        self.note(ENCODED | LENIENT_SLASH);
-        self.note(if is_inside { LENIENT_SLASH_INSIDE } else { ENCODED_OUTSIDE });
-        self.cutting &= !CUTTING_LAST;
-        let with_slash = self.add_slash(DECODING & !self.cutting);
-        let changed = with_slash | self.add_text(ALL & !DECODING, length);
-        self.segment.changed |= changed;
-        self.begin_part(length, changed);
-        length
-    }
-
-    #[inline(always)]
-    fn begin_part(&mut self, start: usize, changed: ReadingSet) {
-        self.part = Part { start, changed };
-        self.part_began_in = self.cutting & !CUTTING_LAST;
-        self.semicolons = 0;
-    }
-
-    /// Adds a slash to `readings`. Returns those to which it adds something.
-    #[inline(always)]
-    fn add_slash(&mut self, readings: ReadingSet) -> ReadingSet {
-        let merged = readings & MERGING & self.empty;
-        self.merged |= merged & self.open;
-        self.empty |= readings;
-        let changed = readings & !merged & self.open;
-        if changed != 0 {
-            self.open &= !count_slashes(changed, &mut self.slashes, self.run);
-        }
-        changed
-    }
-
-    /// Notes what sets readings apart, unless no pattern can see it.
-    #[inline(always)]
-    fn note(&mut self, difference: u8) {
-        if self.open != 0 {
-            self.differences |= difference;
-        }
-    }
-
-    /// The readings that may differ from all simpler ones.
-    fn distinct_readings(&self) -> ReadingSet {
-        let has = |differences: u8| self.differences & differences == differences;
-        let lenient_parameters = has(ENCODED_SEMICOLON_OUTSIDE) || has(LENIENT_SLASH_INSIDE);
-        let conditions = [
-            true,
-            has(ENCODED),
-            has(PLAIN_SEMICOLON),
-            has(PLAIN_SEMICOLON | ENCODED_OUTSIDE),
-            has(ENCODED_SEMICOLON_OUTSIDE),
-            has(LENIENT_SLASH) && lenient_parameters,
-        ];
-        let bits = conditions.iter().enumerate();
-        let unmerged = bits.fold(0, |set, (at, &bit)| set | ReadingSet::from(bit) << (2 * at));
-        // Each reading is followed by the one that merges its slashes.
-        unmerged | unmerged << 1 & self.merged
-    }
-}
-
-/// Counts a slash of each of `readings`, and returns those that are complete. At most `run` times for each
-/// reading of a path.
-#[inline(never)]
-fn count_slashes(readings: ReadingSet, counts: &mut [usize], run: usize) -> ReadingSet {
-    let mut complete = 0;
-    for (index, count) in counts.iter_mut().enumerate() {
-        let reading = 1 << index;
-        if readings & reading != 0 {
-            *count += 1;
-            if *count >= run {
-                complete |= reading;
-            }
-        }
-    }
-    complete
-}
-
-/// The readings with these indexes in `READINGS`.
-type ReadingSet = u16;
-
-const ALL: ReadingSet = (1 << READINGS.len()) - 1;
-const DECODING: ReadingSet = reading_set(true, false, Cuts::Nothing);
-const MERGING: ReadingSet = reading_set(false, true, Cuts::Nothing);
-const CUTTING_PLAIN: ReadingSet = reading_set(false, false, Cuts::Plain);
-const CUTTING_DECODED: ReadingSet = reading_set(false, false, Cuts::Decoded);
-const CUTTING_LAST: ReadingSet = reading_set(false, false, Cuts::Last);
-
-/// The readings that decode or merge, if that is asked for; otherwise those with these `cuts`.
-const fn reading_set(decodes: bool, merges: bool, cuts: Cuts) -> ReadingSet {
-    let mut set = 0;
-    let mut index = 0;
-    while index < READINGS.len() {
-        let reading = &READINGS[index];
-        let is_in = if decodes {
-            reading.decodes
-        } else if merges {
-            reading.merges
-        } else {
-            reading.cuts as u8 == cuts as u8
-        };
-        if is_in {
-            set |= 1 << index;
-        }
-        index += 1;
-    }
-    set
-}
-
-/// What a byte of a path is for `write_path`.
+/// How `write_tokens` treats a byte of a path.
 #[derive(Clone, Copy)]
 enum Class {
     Text,
@@ -859,8 +625,7 @@ impl Reading {
     }
 
     /// Writes the reading of `tokens` to `out`, which must have three bytes for each token, and returns its
-    /// length. Of a segment, only the part within `reach` is written, and nothing of what follows the part of
-    /// the path within `reach`.
+    /// length. Segments are cut after `reach`, and so is the path.
     fn write(
         &self,
         tokens: &[u8],
@@ -887,7 +652,7 @@ impl Reading {
                     segment_bytes = 0;
                 }
                 Role::Semicolon => {
-                    // A branch, not a sum: the processor then looks ahead over thousands of empty parameters.
+                    // A branch instead of a sum, so that the processor can speculate over thousands of empty parameters.
                     if tokens.get(at) != Some(&b'/') {
                         at += slash_in(&tokens[at..], matches!(self.cuts, Cuts::Last), kinds);
                     }

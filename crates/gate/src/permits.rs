@@ -8,9 +8,9 @@
 //!
 //! A worker begins with its share of the permits. If a request waits although the worker's permits are in use,
 //! the worker asks all others. Each of them gives an unused permit at once; a worker whose permits are
-//! in use remembers the ask and gives the next permit that becomes free, alternating with its own queue. Asks that
-//! were served by another worker in the meantime cause a grant too many: the permit stays where it went
-//! until a worker asks for it. Each worker serves the workers that asked in cyclic order, so no worker starves.
+//! in use remembers the ask and gives the next permit that becomes free, alternating with its own queue. An ask
+//! that another worker has already served causes a superfluous grant: the permit stays with its receiver until
+//! another worker asks for it. Each worker serves the workers that asked in cyclic order, so no worker starves.
 
 use crate::balance::PoolState;
 
@@ -63,7 +63,7 @@ pub struct Permits {
     asking: usize,
     /// The worker that is served first; advanced after each grant.
     cursor: usize,
-    /// By server: the last permit that fell free went to another worker, or the last permit came from one, so
+    /// By server: the last permit that became free went to another worker, or the last permit came from one, so
     /// this worker's queue is next.
     gave_last: Vec<bool>,
     /// What this worker has asked for since it received the last grant.

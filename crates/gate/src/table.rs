@@ -57,7 +57,7 @@ pub(crate) struct Table {
     hosts: HostKinds,
     /// The kinds of path keys that the rules have.
     paths: PathKinds,
-    /// How much of a path the rules' patterns can see.
+    /// How much of a path can affect whether the rules' patterns match.
     reach: Reach,
 }
 
@@ -211,7 +211,7 @@ fn certificate_matches(
     }
 }
 
-/// How much of a path `patterns` can see.
+/// How much of a path can affect whether `patterns` match.
 fn reach_of<'a>(patterns: impl Iterator<Item = &'a PathPattern>) -> Reach {
     let (mut literal_bytes_max, mut segments_max) = (0, 0);
     for pattern in patterns {

@@ -1,5 +1,5 @@
 //! WebSocket connections that Tidegate serves itself: their settings, and the responses of the handshake.
-//! In: the configuration; the judgement of a request. Out: prepared settings; responses, given to the client's sink.
+//! In: the configuration; requests. Out: prepared settings; responses, given to the client's sink.
 //! Never: knows the rules of the handshake (`wire::websocket`).
 //! Limits: `WEBSOCKET_SETTINGS_MAX` routes with settings of their own.
 
@@ -110,7 +110,7 @@ impl Endpoint {
     }
 }
 
-/// Judges a request for a WebSocket, whatever its version of HTTP.
+/// Checks a request for a WebSocket, whatever its version of HTTP.
 ///
 /// # Errors
 /// Why the request is refused.
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_have_the_settings_of_their_own_or_the_general_ones() {
+    fn routes_use_their_own_settings_or_the_general_ones() {
         let file = "[websocket]\nmessage-max = \"2KiB\"\n[[listener]]\nbind = \"127.0.0.1:80\"\n\
                     [[route]]\npath = \"/a\"\necho = true\nwebsocket = { ping-every = \"off\" }\n\
                     [[route]]\necho = true\n";

@@ -28,6 +28,7 @@ fn listener(name: &str) -> Listener {
         redirect_to_https: None,
         hsts: None,
         tls: None,
+        h2c: false,
     }
 }
 

@@ -84,7 +84,7 @@ pub enum Event {
     HandshakeLeft,
     /// A handshake exceeded its timeout.
     HandshakeTimedOut,
-    /// A handshake was put off to a later turn because this turn's budget for handshakes was used up.
+    /// A handshake was postponed to a later turn because this turn's budget for handshakes was used up.
     HandshakePutOff,
     /// A connection ended without close_notify, so its last message may be truncated.
     Truncated,

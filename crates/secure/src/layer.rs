@@ -59,7 +59,7 @@ pub struct TlsLayer<O> {
     ended: Vec<SockId>,
     /// Connections that were flushed during the handshake: `Drained` is due for each whose output has left.
     drained: Vec<SockId>,
-    /// Connections whose handshake was put off to a later turn, in the order of arrival.
+    /// Connections whose handshake was postponed to a later turn, in the order of arrival.
     waiting: VecDeque<SockId>,
     /// Handshake steps that this turn may still perform; at most `HANDSHAKES_PER_TURN_MAX`.
     handshakes_left: u32,
@@ -98,7 +98,7 @@ struct Conn {
     peer_end: PeerEnd,
     /// The handler flushed output before the handshake was done, so `Drained` is owed.
     owes_drained: bool,
-    /// The handshake was put off to a later turn; the connection is in `TlsLayer::waiting`.
+    /// The handshake was postponed to a later turn; the connection is in `TlsLayer::waiting`.
     waits_for_turn: bool,
     /// The handler ended the sending side.
     write_ended: bool,
@@ -722,7 +722,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         }
     }
 
-    /// Continues the handshakes that earlier turns put off.
+    /// Continues the handshakes that earlier turns postponed.
     fn continue_handshakes<R: Reactor>(&mut self, inner: &mut R) {
         while self.layer.handshakes_left > 0 {
             let Some(sock) = self.layer.waiting.pop_front() else { return };

@@ -21,7 +21,7 @@ pub(crate) enum Answer<'a> {
     Redirect { redirect: &'a Redirect, head: &'a RequestHead<'a>, scheme: Scheme },
     /// A redirect of a plain request to the same URL by https.
     HttpsRedirect { redirect: HttpsRedirect, head: &'a RequestHead<'a> },
-    /// The response of a final recipient, to OPTIONS or TRACE whose Max-Forwards is 0.
+    /// The response to OPTIONS or TRACE with Max-Forwards 0, whose final recipient is Tidegate.
     Recipient(&'a RequestHead<'a>),
     /// A status with a short text; without content if the text is empty.
     Error { status: u16, text: &'a str },
@@ -86,7 +86,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Whether the response orders the connection to close.
+    /// Whether the connection must close after the response.
     pub(crate) fn closes(&self) -> bool {
         matches!(self, Answer::Synthetic { order, .. } if order.asks_to_close())
     }
@@ -152,7 +152,7 @@ impl Head<'_> {
         }
     }
 
-    /// Whether the response orders the connection to close.
+    /// Whether the connection must close after the response.
     pub(crate) fn closes(&self) -> bool {
         match self {
             Head::Relayed(_) => false,

@@ -28,11 +28,11 @@
 //! class. Never: closes a connection that has a request or a response in progress; closes anything for a client
 //! that does not exist; closes a silent client before the reactor has looked at it in the turn after its accept,
 //! because its request may be in the kernel already; closes one for another client within `FIRST_BYTE_SPAN` of
-//! its accept, because its request may be on the way. If there is no other to close, accepting goes on a moment
-//! later.
+//! its accept, because its request may be on the way. If nothing else can be closed, accepting continues a
+//! moment later.
 //! Limits: one search looks at up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
 //! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all newcomers up to `BURST_MAX` in `BURST_SPAN` (as many again
-//! for their first requests), so that a flood does not take the time of clients that are served.
+//! for their first requests), so that a flood does not use up the CPU time of clients that are being served.
 //! If nothing can be closed, accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
 
 use tidegate_base::{Moment, Span};
@@ -73,8 +73,8 @@ const POOLS_LOOKED_AT_MAX: usize = 64;
 /// servers ended, whose slots are left for other connections to servers.
 const EVICTIONS_PER_ACCEPT_MAX: usize = 4;
 
-/// How often a connection to close is looked for in `BURST_SPAN` at most: for new clients, and as often for
-/// first requests. Further clients wait in the backlog, where they cost nothing.
+/// The most searches for a connection to close in `BURST_SPAN` for new clients, and as many again for first
+/// requests. Further clients wait in the backlog, where they cost nothing.
 const BURST_MAX: u32 = 8;
 const BURST_SPAN: Span = Span::from_millis(1);
 /// How long a client has for its first byte before it is closed for another client. The bytes follow the end of
@@ -135,7 +135,7 @@ impl Worker {
         self.conns.upstream_count() - self.attached
     }
 
-    /// Whether another client may be accepted: a slot is free besides those left for connections to servers.
+    /// Whether another client may be accepted: a slot is free in addition to those left for connections to servers.
     pub(crate) fn has_room_for_client<R: Reactor>(&self, reactor: &R) -> bool {
         let for_servers = self.server_slots().saturating_sub(self.conns.upstream_count());
         let for_returning = self.returning_slots().saturating_sub(self.idle_servers());
@@ -233,7 +233,7 @@ impl Worker {
             self.accounts.counters.evicted_lingering.add(1);
             return Room::Made;
         }
-        // Most clients that arrived just now will turn out silent, in a flood of those.
+        // In a flood of silent clients, most clients that have just arrived will stay silent.
         let has_silent = self.conns.has_silent();
         let requests_max = if has_silent { BRIEF_REQUESTS_MAX } else { u32::MAX };
         match self.evict_idle_client(reactor, takes_servers, requests_max) {
@@ -268,8 +268,8 @@ impl Worker {
     }
 
     /// Closes an idle client that has sent up to `requests_max`: the next one with a single request, or else
-    /// the one with the fewest requests in sight, and of several the one that has been quiet longest. On the way
-    /// also an idle server connection that is kept for one client, if `takes_servers`.
+    /// the one with the fewest requests in sight, and of several the one that has been quiet longest. If
+    /// `takes_servers`, closes instead the first idle server connection on the way that is kept for one client.
     fn evict_idle_client<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -11,7 +11,7 @@
 //!        action/synthetic.rs              a response generated in pieces
 //!        action/websocket.rs, echo.rs     101; the bytes after it belong to the action (take_switched_bytes)
 //!        action/proxy/                    pick a server, connect or reuse a connection, send the request
-//!   -> carrier/client.rs: the messages of the response, for whoever made the request
+//!   -> carrier/client.rs: the messages of the response, for the requester
 //!   -> carrier/http1/response.rs: encode them into the client's output
 //!
 //! bytes of a server (Received)
@@ -29,9 +29,8 @@ use tidegate_base::handlers::SAMPLE_EVERY;
 use tidegate_reactor::{Completion, Handler, Reactor, Room, Shortage};
 
 use crate::counters::HandlerKind;
-use crate::worker::{
-    Sample, TIMER_GRACE, TIMER_IDLE, TIMER_LISTENERS, TIMER_PERMITS, TIMER_ROOM, Work, Worker,
-};
+use crate::timers::WorkerTimer;
+use crate::worker::{Sample, Work, Worker};
 
 impl<R: Reactor> Handler<R> for Worker {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
@@ -82,12 +81,7 @@ impl<R: Reactor> Handler<R> for Worker {
                     self.client_due(reactor, sock);
                 }
             }
-            Completion::Timer { timer: TIMER_GRACE } => self.abort_all(reactor),
-            Completion::Timer { timer: TIMER_LISTENERS } => self.close_listeners(reactor),
-            Completion::Timer { timer: TIMER_IDLE } => self.close_idle(reactor),
-            Completion::Timer { timer: TIMER_ROOM } => self.retry_short_pools(reactor),
-            Completion::Timer { timer: TIMER_PERMITS } => self.send_permits_again(reactor),
-            Completion::Timer { .. } => {}
+            Completion::Timer { timer } => self.handle_timer(reactor, timer),
             Completion::Woken => self.receive_permits(reactor),
             Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
         }
@@ -109,6 +103,19 @@ impl<R: Reactor> Handler<R> for Worker {
 }
 
 impl Worker {
+    /// A timer of the worker has expired.
+    fn handle_timer<R: Reactor>(&mut self, reactor: &mut R, number: u32) {
+        match WorkerTimer::of(number) {
+            Some(WorkerTimer::Grace) => self.abort_all(reactor),
+            Some(WorkerTimer::Idle) => self.close_idle(reactor),
+            Some(WorkerTimer::Listeners) => self.close_listeners(reactor),
+            Some(WorkerTimer::Permits) => self.send_permits_again(reactor),
+            Some(WorkerTimer::Room) => self.retry_short_pools(reactor),
+            // Timers of a layer between the reactor and the worker.
+            None => {}
+        }
+    }
+
     /// Does the work that handlers queued, until the queue is empty.
     pub(crate) fn settle<R: Reactor>(&mut self, reactor: &mut R) {
         loop {

@@ -1,7 +1,7 @@
 //! What always holds between two turns of a worker, and what happens if it does not.
 //! In: the state of a worker. Out: in tests, a panic that names the broken invariant (`check_invariants`); in
 //! production, a count (`bugs`) and a reset of the connections concerned, at the end of the turn.
-//! Never: checks in production what has not failed already.
+//! Never: searches for broken invariants in production; the code reports those that it meets.
 
 use tidegate_base::{Id, Slab};
 use tidegate_reactor::{Reactor, SockId};
@@ -16,7 +16,7 @@ use crate::worker::Worker;
 /// Broken invariants.
 impl Worker {
     /// Counts a broken invariant of this program. The end of the turn resets the connection that it concerns.
-    /// Absence that a peer or an earlier step can cause is not such a case.
+    /// State that is missing because of a peer or an earlier step is not a broken invariant.
     #[cold]
     pub(crate) fn note_bug<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         if !self.conns.contains(sock) {
@@ -122,7 +122,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// Detaches a stream from its action if that does not exist.
+    /// Detaches a stream from its action if the action does not exist.
     fn forget_missing_action(&mut self, id: Id<Http2Stream>) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         let is_known = match stream.running() {
@@ -137,7 +137,7 @@ impl Worker {
     }
 }
 
-/// Everything that a worker knows twice must agree.
+/// Whatever a worker records in two places must agree.
 impl Worker {
     /// Panics if an invariant is broken. For tests, between two turns: it looks at everything.
     pub fn check_invariants<R: Reactor>(&mut self, reactor: &R) {
@@ -215,7 +215,7 @@ impl Worker {
         }
     }
 
-    /// Each stream belongs to a connection that lists it, and what it names exists and names the stream.
+    /// Each stream is listed by its connection. The action that it names exists and names the stream.
     fn check_streams(&mut self) {
         let mut listed = 0;
         for sock in self.conns.downstream_ids() {
@@ -251,13 +251,16 @@ impl Worker {
             assert_eq!(running, Some(Running::WebSocket(id)), "the requester of a WebSocket");
             places.extend(socket.place());
         }
-        assert!(places.iter().all(|place| self.actives.is_taken(*place)), "a place that is free");
+        assert!(
+            places.iter().all(|place| self.actives.is_taken(*place)),
+            "a WebSocket has a free place"
+        );
         places.sort_unstable();
         places.dedup();
         assert_eq!(places.len(), self.actives.len(), "places of WebSockets");
     }
 
-    /// What a client names exists and names the client.
+    /// The action that a client names exists and names the client.
     fn check_clients(&mut self) {
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { panic!("{sock:?} is listed") };

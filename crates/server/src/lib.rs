@@ -33,6 +33,7 @@ pub mod snapshot;
 pub mod start;
 
 mod threads;
+mod timers;
 
 pub mod worker;
 

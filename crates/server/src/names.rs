@@ -1,6 +1,6 @@
 //! Resolves the names of servers: all of them at start, or as a check within a given time (`tidegate check`).
 //! In: a configuration, the longest wait of a check. Out: addresses; a finding for each name that has no address.
-//! Never: waits longer than a check was told to, whatever the resolver does.
+//! Never: waits longer than the given time in a check, whatever the resolver does.
 //! Limits: `THREADS_MAX` names are resolved at once.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use tidegate_base::Address;
+use tidegate_base::{Address, loopback_addresses};
 use tidegate_config::model::{Config, ServerAddress};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
@@ -116,8 +116,9 @@ fn check_with(
 fn resolve((name, port): &Server) -> Result<Vec<SocketAddr>, String> {
     let found: Vec<SocketAddr> = (name.as_str(), *port)
         .to_socket_addrs()
-        .map_err(|error| format!("the name cannot be resolved: {error}"))?
-        .collect();
+        .map(Iterator::collect)
+        .or_else(|error| loopback_addresses(name, *port).map(Vec::from).ok_or(error))
+        .map_err(|error| format!("the name cannot be resolved: {error}"))?;
     if found.is_empty() { Err("the name has no address".to_owned()) } else { Ok(found) }
 }
 

@@ -12,7 +12,8 @@ use tidegate_base::limits::MAILS_PER_TURN_MAX;
 use tidegate_gate::permits::{Ask, PermitMessage, bit};
 use tidegate_reactor::{Mailbox, Reactor, Sender, SockId};
 
-use crate::worker::{TIMER_PERMITS, Worker};
+use crate::timers::WorkerTimer;
+use crate::worker::Worker;
 
 /// The most messages about permits that a worker's mailbox holds.
 pub const PERMIT_MAILS_MAX: usize = 1024;
@@ -127,7 +128,8 @@ impl Worker {
             let sent = post.workers.get(to).map_or(Ok(()), |worker| worker.send(mail));
             if let Err(mail) = sent {
                 pool.permits.keep(to, mail.message);
-                reactor.set_timer(TIMER_PERMITS, reactor.now().after(RETRY_SPAN));
+                let at = reactor.now().after(RETRY_SPAN);
+                WorkerTimer::Permits.set(reactor, at);
                 break;
             }
         }

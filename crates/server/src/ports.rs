@@ -1,6 +1,6 @@
 //! Finds out whether another process listens on an address, and which one.
 //! In: addresses. Out: whether they are taken, the process that holds them, the next free port.
-//! Never: listens itself, so no client connects to a socket that is only a question.
+//! Never: listens itself, so no client connects to a socket that exists only for the check.
 //! Limits: `SEARCH_SPAN` for the search of the process; without the right to look into a process it is not found.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Who made a request: a connection of HTTP/1, or a stream of a connection.
+//! Requesters: what a request belongs to, which is a connection of HTTP/1 or a stream of HTTP/2.
 //! In: the carrier that decoded the request. Out: the id by which an action addresses its response.
 //! Never: outlives the request. A stale requester finds nothing.
 
@@ -7,7 +7,7 @@ use tidegate_reactor::SockId;
 
 use crate::carrier::http2::stream::Http2Stream;
 
-/// The maker of one request. Actions send responses to it and never ask which protocol it speaks.
+/// Where one request came from. Actions send responses to it and never ask which protocol it speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Requester {
     /// The client's connection.

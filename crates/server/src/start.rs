@@ -37,14 +37,15 @@ use crate::snapshot::Snapshot;
 use crate::threads::{self, Ended};
 use crate::worker::{Leaving, Worker, WorkerLimits};
 
-/// Settings that the command line may override, and what it has to say.
+/// The options of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// `--workers`: the number of worker threads, in place of the configured one.
     pub workers: Option<u16>,
     /// `--takeover`: listen on addresses on which a process of the same user listens already.
     pub takeover: bool,
-    /// Lines to print before those of the start: a stderr that is not read delays them, not the start.
+    /// Lines to print before those of the start. The log's thread prints them, so that a stderr that is not read does
+    /// not delay the start.
     pub notes: String,
 }
 
@@ -393,7 +394,6 @@ fn connections_max(plan: &Plan, index: usize) -> usize {
     usize::try_from(most.min(configured)).unwrap_or(usize::MAX)
 }
 
-/// Whether connections are steered to the worker of the CPU that received them.
 /// The CPUs for the workers: those of the configuration, which this process must be allowed to use.
 fn worker_cpus(allowed: Vec<usize>, wanted: Option<&[usize]>) -> Result<Vec<usize>, StartError> {
     let Some(wanted) = wanted else { return Ok(allowed) };
@@ -408,6 +408,7 @@ fn worker_cpus(allowed: Vec<usize>, wanted: Option<&[usize]>) -> Result<Vec<usiz
     }
 }
 
+/// Whether connections are steered to the worker of the CPU that received them.
 fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
     // The program returns the CPU's number modulo the number of workers. That is the right worker only if the
     // workers run on exactly the CPUs 0..count.

@@ -1,7 +1,6 @@
-//! The threads of a serving process: each is started here, and the process ends with the first of them that ends
-//! without being told to.
+//! The threads of a serving process. Each is started here. If one of them ends unexpectedly, the process ends.
 //! In: a name and the work. Out: a thread under guard; if it ends unexpectedly, one log line and exit status 1.
-//! Never: lets the process go on with a part of its threads. The allocator's own threads (`jemalloc_bg_thd`, which give
+//! Never: lets the process continue with only some of its threads. The allocator's own threads (`jemalloc_bg_thd`, which give
 //! memory back) run no code of this program; they block all signals, and inherit no pinning, because the first
 //! of them starts before the workers and starts the others.
 //! Invariant: no other file of this crate starts a thread (`cargo xtask tidy` checks this).
@@ -15,9 +14,9 @@ use crate::log;
 /// How the work of a thread ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// As its owner told it to.
+    /// Its owner asked it to end.
     AsPlanned,
-    /// It cannot go on, for this reason.
+    /// It cannot continue, for this reason.
     Failed(&'static str),
 }
 
@@ -89,7 +88,7 @@ mod tests {
         assert!(ends(|| panic!("on purpose")));
     }
 
-    /// In the child process: a thread ends by the wish of the test, while the main thread waits forever.
+    /// In the child process: a thread ends as the test demands, while the main thread waits forever.
     #[test]
     fn thread_that_ends() {
         let Ok(how) = std::env::var(AS_CHILD) else { return };

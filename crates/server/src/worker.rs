@@ -39,17 +39,8 @@ use crate::live::Live;
 use crate::permits::PermitPost;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
+use crate::timers::WorkerTimer;
 
-/// The timer that ends the grace period of a stop.
-pub(crate) const TIMER_GRACE: u32 = 0;
-/// The timer at which a stop closes idle connections.
-pub(crate) const TIMER_IDLE: u32 = 1;
-/// The timer at which a stop closes the listeners.
-pub(crate) const TIMER_LISTENERS: u32 = 2;
-/// The timer at which messages about permits that a full mailbox refused are sent again.
-pub(crate) const TIMER_PERMITS: u32 = 3;
-/// The timer at which requests look for room again.
-pub(crate) const TIMER_ROOM: u32 = 4;
 /// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
 /// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
 const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
@@ -66,7 +57,7 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 ///
 /// - Dispatch of completions to the methods below, and accounting: `flow.rs`
 /// - Connections, their protocols, and the messages that they carry: `carrier/`
-/// - What a request gets: `action/`
+/// - How requests are answered: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
 /// - What always holds between two turns, and repair if it does not: `invariants.rs`, `live.rs`
@@ -113,11 +104,12 @@ pub struct Worker {
     /// First requests of connections that wait until there is room for more of them; in order of arrival. Each
     /// of them is in `Stage::Queued`.
     pub(crate) held: WaitQueue<tidegate_base::Id<Exchange>>,
-    /// `TIMER_ROOM` is set.
+    /// `WorkerTimer::Room` is set.
     pub(crate) room_timer_set: bool,
     /// Connections to servers that have an exchange.
     pub(crate) attached: usize,
-    /// Another shortage than of slots prevented the last connect. It is tried again at `TIMER_ROOM`.
+    /// A shortage of something other than slots prevented the last connect, which is tried again at
+    /// `WorkerTimer::Room`.
     pub(crate) short_of_others: bool,
     /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
     pub(crate) broken: Vec<SockId>,
@@ -171,9 +163,9 @@ pub(crate) struct WorkerPool {
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
     /// The pool is in `Worker::short_pools`.
     pub(crate) is_short: bool,
-    /// A request of the pool found no room for a connection since `TIMER_ROOM` last expired or a slot was free.
+    /// A request of the pool found no room for a connection since `WorkerTimer::Room` last expired or a slot was free.
     /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
-    /// send a permit to and fro without end.
+    /// send a permit back and forth without end.
     pub(crate) found_no_room: bool,
     /// The requests for this pool in `Worker::held`. `held` takes one only if they and those in `queue` are fewer
     /// than `queue-max`.
@@ -192,7 +184,7 @@ pub(crate) struct WorkerPool {
 pub(crate) enum Work {
     /// Process the input that is waiting for this requester.
     Resume(Requester),
-    /// The client has taken what was sent on this stream: its action may go on.
+    /// The client has taken the output of this stream: its action may continue.
     Drained(Requester),
     /// Send what waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
@@ -213,7 +205,7 @@ pub struct Leftovers {
     pub streams: usize,
     /// WebSocket connections that an action serves.
     pub websockets: usize,
-    /// Those of them that hold more than an idle one.
+    /// WebSocket connections that hold more memory than an idle one.
     pub active_websockets: usize,
     /// Requests that wait for a server.
     pub queued: usize,
@@ -340,7 +332,7 @@ impl Worker {
         if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
     }
 
-    /// Does what is left until the end of a turn.
+    /// Does the work that belongs to the end of a turn.
     fn end_turn<R: Reactor>(&mut self, reactor: &mut R) {
         self.conns.end_turn();
         self.retry_after_turn(reactor);
@@ -382,8 +374,8 @@ impl Worker {
         }
         self.stopping = true;
         let now = reactor.now();
-        reactor.set_timer(TIMER_GRACE, now.after(grace));
-        reactor.set_timer(TIMER_IDLE, now.after(STOP_IDLE_SPAN.min(grace)));
+        WorkerTimer::Grace.set(reactor, now.after(grace));
+        WorkerTimer::Idle.set(reactor, now.after(STOP_IDLE_SPAN.min(grace)));
         if self.leaving.iter().all(Option::is_none) {
             return self.close_listeners(reactor);
         }
@@ -392,7 +384,7 @@ impl Worker {
                 reactor.steer_away(*listener, own);
             }
         }
-        reactor.set_timer(TIMER_LISTENERS, now.after(STOP_LISTENERS_SPAN.min(grace)));
+        WorkerTimer::Listeners.set(reactor, now.after(STOP_LISTENERS_SPAN.min(grace)));
     }
 
     /// Closes the listeners after accepting the connections in their backlogs.

@@ -68,7 +68,7 @@ fn run(text: &str, has_marks: bool) -> (usize, usize) {
     (stories, blocks)
 }
 
-/// Encoders may mark more fields than they were told to.
+/// Encoders may mark more fields than the caller requested.
 fn has_all_marks(list: &List, expected: &List) -> bool {
     list.iter().zip(expected).all(|(field, wanted)| field.2 || !wanted.2)
 }

@@ -67,7 +67,7 @@ pub static WEBSOCKET: Section = Section {
             OneOf(&[NoNumber("off"), Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX)]),
             Value("\"off\""),
             "Time without a message, after which the connection is closed with code 1001. Pings do not count.",
-            "A client that only waits is no fault, and `ping-every` finds those that are gone.",
+            "A client that only waits does nothing wrong, and `ping-every` finds clients that are gone.",
         ),
         key(
             "ping-every",

@@ -1,4 +1,4 @@
-//! The filter that makes Strict-Transport-Security say what the policy says (RFC 6797).
+//! The filter that sets Strict-Transport-Security to the value of the policy (RFC 6797).
 //! In: the head of a response, and a value of `crate::hsts`. Out: the same head with exactly this value.
 //! Never: changes an interim response. Used only if the policy has a value; otherwise the server's field
 //! passes.

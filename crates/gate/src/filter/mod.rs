@@ -1,4 +1,4 @@
-//! Filters: they change the heads of responses on their way to the client.
+//! Filters change the heads of responses on their way to the client.
 //! In: the calls of `ResponseSink` for one response. Out: the same calls, changed, on the sink behind.
 //! Never: is part of the path of a response that needs no filter: [`Filtered::Plain`], or no adaptor at all.
 //! Invariant: a filter keeps the order of calls that `wire::message::ResponseSink` requires.
@@ -7,7 +7,7 @@
 //! - Write `filter/NAME.rs`: a struct with the sink `S` behind it and the settings, and `impl<S:
 //!   ResponseSink> ResponseSink` for it. Pass every call on, and change only what the filter is about.
 //!   [`hsts::Hsts`] is the pattern: it drops a field in `field` and `received`, and adds one in `length`.
-//! - Decide in `begin` whether the response is concerned: interim responses (1xx) also pass filters.
+//! - Decide in `begin` whether the filter applies to the response: interim responses (1xx) also pass filters.
 //! - A filter that changes the body calls `length(BodyLength::Streamed)` behind it unless it knows the new
 //!   length. It decides before `length` arrives, from the fields so far, and withholds the ones that are no
 //!   longer true: Content-Length, Accept-Ranges, a strong ETag. Changing the bytes of the body needs a second

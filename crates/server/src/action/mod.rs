@@ -5,8 +5,8 @@
 //! - `echo.rs`: WebSocket messages sent back; `websocket.rs`: what every action over WebSocket needs
 //! - `proxy/`: responses of a server
 //!
-//! This file is the port between carriers and actions: it finds the action of a request, and hands a running
-//! action what happens to its requester. To add an action that lasts, add a variant to [`Running`]; the
+//! This file is the port between carriers and actions: it finds the action of a request, and passes the
+//! events of a requester to its running action. To add an action that lasts, add a variant to [`Running`]; the
 //! compiler then names each decision that the action has to make.
 //!
 //! In: requests, pieces of their bodies, bytes of switched connections, events of requesters. Out: calls of actions.
@@ -54,9 +54,9 @@ pub(crate) enum Running {
 }
 
 impl Running {
-    /// Whether the action takes what the client sends while the client does not read: a client may read the response
+    /// Whether the action takes bytes from a client that does not read its response. A client may read the response
     /// only after it has sent the whole request, and the two directions of a tunnel are independent. Such an action
-    /// pauses the client by itself.
+    /// itself decides when to pause the client.
     pub(crate) const fn is_duplex(self) -> bool {
         match self {
             Self::None | Self::Synthetic(_) | Self::WebSocket(_) => false,
@@ -65,7 +65,7 @@ impl Running {
     }
 }
 
-/// What a request gets.
+/// How a request is answered.
 enum Decision {
     /// An error response. `closes`: the rest of the connection cannot be trusted.
     Refused { status: u16, text: &'static str, closes: bool },
@@ -206,7 +206,7 @@ impl Worker {
         match running {
             Running::None => {}
             Running::Proxy(id) => self.resume_server(reactor, id),
-            // It goes on after the turn, so that a client which takes everything at once gets no more than its
+            // The response continues after the turn: a client that takes everything at once gets no more than its
             // share of a turn.
             Running::Synthetic(_) => self.yielded.push(running),
             Running::WebSocket(id) => self.arm_websocket(reactor, id),
@@ -259,8 +259,8 @@ impl Worker {
 
 /// A switched connection: its bytes belong to the action (`switch_client`).
 impl Worker {
-    /// Hands over bytes of the client, which the action may change in place. Returns how many it has taken. It takes
-    /// the others once it calls `resume_request`, or after the output of the client has drained.
+    /// Hands over bytes of the client, which the action may change in place. Returns how many it has taken. The
+    /// action gets the others again after it has called `resume_request`, or after the client's output has drained.
     pub(crate) fn take_switched_bytes<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -293,7 +293,7 @@ impl Worker {
     }
 }
 
-/// Decides what a request gets, and the Strict-Transport-Security value of its response.
+/// Decides how a request is answered, and the Strict-Transport-Security value of its response.
 fn decide(
     snapshot: &Snapshot,
     down: &Downstream,

@@ -1,8 +1,8 @@
 //! Synthetic responses: status, size, delays and chunks as the URL orders, holding at most one piece at a
 //! time.
 //! In: a request on a synthetic route. Out: its response, as fast as the client reads it.
-//! Never: keeps a body; waits in any other way than by the connection's deadline (for the order's delays, or
-//! for the request body).
+//! Never: keeps a body; uses a timer other than the connection's deadline (for the order's delays, and for the
+//! request body).
 //! Limits: each response sends up to `SHARE_BYTES` a turn, so that other connections get their share.
 
 use tidegate_base::{Id, Moment};
@@ -19,14 +19,14 @@ use crate::worker::Worker;
 
 /// Bytes that are collected before they are handed to the reactor.
 const PIECE_BYTES: usize = 64 * 1024;
-/// What a piece costs of the share of a turn, besides its bytes.
+/// How many bytes of the share of a turn each piece uses up in addition to its own.
 const PIECE_COST_BYTES: usize = 64;
 /// Bytes one response may send in a turn.
 const SHARE_BYTES: usize = 4 * PIECE_BYTES;
 
 /// A synthetic response in progress.
 pub(crate) struct SyntheticResponse {
-    /// The maker of the request. It is live as long as the response exists, and its carrier names this response.
+    /// The requester. It exists as long as the response, and its carrier refers to this response.
     requester: Requester,
     /// The response as the URL orders it.
     order: Synthetic,
@@ -193,7 +193,7 @@ impl Worker {
 }
 
 impl SyntheticResponse {
-    /// The maker of the request.
+    /// The requester of the response.
     pub(crate) fn requester(&self) -> Requester {
         self.requester
     }

@@ -2,8 +2,8 @@
 //! In: a request, the bytes of the connection after 101, its deadline. Out: messages for the action (`echo.rs`);
 //! frames.
 //! Never: knows which version of HTTP carries the connection; allocates for a message that arrives in one read.
-//! Limits: those of `[websocket]`; `WEBSOCKET_FRAMES_PER_TURN_MAX` frames of a connection in a turn. A connection whose
-//! client does not read is not read either, so its output holds at most one message beyond `OUTPUT_PAUSE_BYTES`.
+//! Limits: those of `[websocket]`; `WEBSOCKET_FRAMES_PER_TURN_MAX` frames of a connection in a turn. While a
+//! client does not read, nothing is read from it, so its output holds at most one message beyond `OUTPUT_PAUSE_BYTES`.
 //! Invariant: an idle connection without compression holds 28 bytes here (asserted) and no buffer; what a message
 //! in progress or a compression needs is in `Actives`.
 //!
@@ -29,12 +29,12 @@ use crate::worker::Worker;
 
 /// Longer messages are handed to the kernel without a copy, if it takes them.
 const DIRECT_BYTES_MIN: usize = 4096;
-/// A Ping comes up to this part of `ping-every` early.
+/// The interval to a Ping is shortened at random, by up to `ping-every` divided by this.
 const JITTER_PART: u32 = 4;
 
 /// A WebSocket connection.
 pub(crate) struct WebSocket {
-    /// The maker of the request. It is live as long as the connection exists.
+    /// The requester. It exists as long as the connection.
     requester: Requester,
     /// The place in `Actives`, or `NOT_ACTIVE`.
     active: u32,
@@ -50,12 +50,12 @@ pub(crate) struct WebSocket {
 
 const _: () = assert!(size_of::<WebSocket>() <= 28);
 
-/// What a connection waits for. The connection's deadline belongs to the state.
+/// What a connection waits for. The meaning of its deadline depends on this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Frames. The deadline is the next Ping, or the end of the idle timeout.
     Open,
-    /// A sign of life after a Ping. The deadline is the end of the pong timeout, or of the idle timeout.
+    /// Any byte after a Ping. The deadline is the end of the pong timeout, or of the idle timeout.
     Pinged,
     /// The client's Close frame, after that of this side. The deadline is the end of the pong timeout. Messages are
     /// ignored.
@@ -73,7 +73,7 @@ struct Active {
 
 /// The compression of a connection.
 struct Compression {
-    /// Decompresses the client's messages; `None` if the worker's shared one does.
+    /// Decompresses the client's messages; `None` if the worker's shared decompressor does.
     inflater: Option<Inflater>,
     compressor: Compressor,
 }
@@ -81,7 +81,7 @@ struct Compression {
 /// Compresses the messages for a client.
 struct Compressor {
     parameters: DeflateParameters,
-    /// `None` if the worker's shared one compresses.
+    /// `None` if the worker's shared compressor is used.
     deflater: Option<Deflater>,
 }
 
@@ -142,7 +142,7 @@ pub(super) struct Outlet<'c> {
     compressor: Option<&'c mut Compressor>,
 }
 
-/// Why the frames of a read were not handled to their end, or that they were.
+/// How far the frames of a read were handled, and why no further.
 enum Outcome {
     /// All of them were handled.
     Done,
@@ -158,7 +158,7 @@ enum Outcome {
 
 /// Begin and end of a connection.
 impl Worker {
-    /// Judges a request for a WebSocket on `route`: refuses it, or switches its connection.
+    /// Checks a request for a WebSocket on `route`: refuses it, or switches its connection.
     pub(super) fn begin_websocket<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -470,7 +470,7 @@ impl Worker {
                 is_sent = encode_deflated(out, kind, data, deflater, None).is_ok();
             });
             if !is_sent {
-                // The client does not know what the compressor has seen.
+                // The message was not sent, so later messages must not refer to it.
                 deflater.forget();
             }
         }
@@ -481,7 +481,7 @@ impl Worker {
     }
 }
 
-/// Time.
+/// Deadlines.
 impl Worker {
     /// Sets the deadline of the connection's state, as if the last byte had arrived now.
     pub(super) fn arm_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
@@ -538,7 +538,7 @@ impl Worker {
 }
 
 impl WebSocket {
-    /// The maker of the request.
+    /// The requester of the connection.
     pub(crate) fn requester(&self) -> Requester {
         self.requester
     }

@@ -1,8 +1,8 @@
 //! The port towards clients: connections accepted, served and closed; messages for requesters.
 //! In: completions of client connections; responses of actions. Out: calls of the connection's carrier.
 //! Never: encodes or decodes a byte of a protocol.
-//! Invariant: a response is answered whole (`answer`), or begun, ended and released, or cut; one of these for
-//! each request whose connection lasts.
+//! Invariant: each request whose connection lasts gets exactly one response. It is sent whole (`answer`); begun,
+//! ended and released; or cut.
 
 use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;

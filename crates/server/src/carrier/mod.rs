@@ -4,7 +4,7 @@
 //! socket. Carriers and actions meet at two ports only:
 //!
 //! - `client.rs`: what actions send to a requester; what happens to client connections.
-//! - `server.rs`: what the action `proxy` sends over connections to servers; what happens to these.
+//! - `server.rs`: what the action `proxy` sends over connections to servers; what happens to those connections.
 //!
 //! Towards actions, carriers call `action/mod.rs` (requests) and `action/proxy/response.rs` (responses of
 //! servers). Backpressure: a receiver states how much it takes (`body_room`), or that its output is blocked
@@ -23,14 +23,14 @@ pub(crate) mod http2;
 pub(crate) mod output;
 pub(crate) mod server;
 
-/// What becomes of the rest of a request whose response begins before the request is complete.
+/// What happens to the rest of a request whose response begins before the request is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rest {
-    /// The action takes it until its end.
+    /// The action takes the rest.
     Taken,
-    /// The action does not take it, and the carrier may discard it to keep the connection.
+    /// The action does not take the rest. The carrier may discard it to keep the connection.
     Discarded,
-    /// The action does not take it, and its end cannot be waited for.
+    /// The action does not take the rest, and the carrier must not wait for its end.
     Unwanted,
 }
 

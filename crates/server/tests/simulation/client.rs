@@ -46,7 +46,7 @@ pub enum Op {
     Reset,
 }
 
-/// The properties of one client besides its script.
+/// The properties of one client, except for its script.
 pub struct Habits {
     /// When the client connects.
     pub start_at: Moment,
@@ -76,7 +76,7 @@ pub struct Client {
     answer: Option<Answer>,
     /// Ids of the requests begun and not yet answered, in order.
     waiting: VecDeque<u64>,
-    /// The script does not go on before.
+    /// The script waits until this moment.
     write_at: Moment,
     /// A client that reads slowly does not read before.
     read_at: Moment,

@@ -343,7 +343,7 @@ fn request_without_a_slot_waits_for_a_free_connection() {
 }
 
 #[test]
-fn request_without_a_slot_is_sent_when_one_falls_free() {
+fn request_without_a_slot_is_sent_when_one_becomes_free() {
     scene().socks_max(3).run(|stage| {
         let (first, second) = (stage.dial(), stage.dial());
         let origin = stage.forward(&first, GET);

@@ -42,9 +42,9 @@ const SEEDS_DEFAULT: u64 = 800;
 const REGRESSION_SEEDS: [u64; 4] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
-    // A client that reads 4 bytes every 66 ms: the run was failed after 1200 s, before the response was complete.
+    // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
     8_001_739,
-    // Two workers without room for a connection sent a permit to and fro thousands of times in a second.
+    // Two workers without room for a connection sent a permit back and forth thousands of times in a second.
     2677,
     // A client of HTTP/2 that ended in the middle of an upload left its connection without a deadline.
     18_862,

@@ -101,7 +101,7 @@ struct Conn {
     request: Option<Arrived>,
     /// What is left to do for the response, in order.
     out: VecDeque<Out>,
-    /// `out` does not go on before.
+    /// Nothing more of `out` is sent before this moment.
     out_at: Moment,
     /// The origin reads from this connection.
     reading: bool,

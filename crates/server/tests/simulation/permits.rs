@@ -62,7 +62,7 @@ impl Process {
     }
 
     /// Turns the workers for `span`, as long as there is mail or an event. Calls `step` after each turn. Mail is on
-    /// its way for `MAIL_SPAN`, so that the clock advances even if mail goes to and fro without end.
+    /// its way for `MAIL_SPAN`, so that the clock advances even if mail goes back and forth without end.
     fn pass(&mut self, span: Span, mut step: impl FnMut()) {
         let end: Moment = self.net.now().after(span);
         loop {
@@ -88,7 +88,7 @@ impl Process {
 }
 
 #[test]
-fn workers_without_room_do_not_send_permits_to_and_fro() {
+fn workers_without_room_do_not_send_permits_back_and_forth() {
     for (connections_max, shortage) in
         [1, 2, 3, 1000].into_iter().flat_map(|most| [(most, false), (most, true)])
     {

@@ -1,4 +1,4 @@
-//! Decides whether a run is stuck: bytes must go on moving, and there is an end to what can move.
+//! Decides whether a run is stuck: bytes must continue to move, and their number is limited.
 //! In: after each step the virtual time, and the number of bytes that clients and origins have moved so far.
 //! Out: the reason why the run will not end.
 //! Never: limits the time or the turns of a run whose bytes move. A client that reads slowly keeps its response,

@@ -188,7 +188,7 @@ impl Stage {
     }
 }
 
-/// What is special to one scene. Everything else is the same in all of them: one worker with 100 slots for
+/// The settings that differ between scenes. Everything else is the same in all scenes: one worker with 100 slots for
 /// connections, one origin, the routes of `Stage::new`, and a network without faults.
 pub struct Scene<'a> {
     /// Further lines of the listener's configuration.

@@ -14,7 +14,7 @@ use crate::secured::Keys;
 
 const STEPS: u32 = 400;
 const SEEDS: u64 = 12;
-/// They connect at the same moments, so that with TLS some of their handshakes are put off.
+/// They connect at the same moments, so that with TLS some of their handshakes are postponed.
 const CLIENTS: usize = 14;
 /// Requests of one client connection.
 const REQUESTS_MAX: u32 = 3;
@@ -167,7 +167,7 @@ fn unsolicited_response_over_tls_answers_no_request() {
     play_all(false, true);
 }
 
-/// Handshakes of clients that were put off are continued before the worker looks at its sockets.
+/// Handshakes of clients that were postponed are continued before the worker looks at its sockets.
 #[test]
 fn unsolicited_response_answers_no_request_of_a_tls_client() {
     play_all(true, false);

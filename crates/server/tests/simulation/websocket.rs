@@ -330,7 +330,7 @@ fn turns(net: &SimNet, harness: &mut Harness<SimReactor>, count: usize) {
 }
 
 #[test]
-fn client_that_does_not_read_is_not_read() {
+fn nothing_is_read_from_a_client_that_does_not_read() {
     let (net, mut harness, client) = open("ping-every = \"off\"");
     client.set_window_bytes(1);
     let (data, mut sent, mut frame) = (vec![b'x'; 1000], 0, Vec::new());

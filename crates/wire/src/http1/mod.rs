@@ -1,6 +1,6 @@
 //! HTTP/1.1 for both roles: decodes heads and bodies, encodes them in canonical form (RFC 9110, RFC 9112).
 //! In: the bytes of a message from its first on. Out: `RequestHead`, `ResponseHead`, `BodyStep`, `Fault`; the
-//! bytes of messages. What is no matter of the version is in `message`.
+//! bytes of messages. Whatever does not depend on the version is in `message`.
 //! Never: guesses. A message that two implementations could read differently is rejected, and its connection
 //! must be closed.
 //! Limits: `HeadLimits`, `ResponseLimits`; `base::limits` for chunk extensions and trailers.

@@ -1,4 +1,4 @@
-//! Judges request heads of HTTP/1: target, host, body length, persistence (RFC 9112 sections 3, 6 and 9).
+//! Checks request heads of HTTP/1: target, host, body length, persistence (RFC 9112 sections 3, 6 and 9).
 //! In: syntactically valid tokens. Out: `RequestHead`, or the semantic fault.
 //! Never: repairs a request; it is accepted or rejected as a whole.
 

@@ -1,4 +1,4 @@
-//! Judges response heads of HTTP/1: body length, persistence, upgrades (RFC 9112 sections 4, 6 and 9).
+//! Checks response heads of HTTP/1: body length, persistence, upgrades (RFC 9112 sections 4, 6 and 9).
 //! In: syntactically valid tokens and the kind of the request. Out: `ResponseHead`, or a fault.
 //! Never: accepts a 101 that the request did not ask for, or a 101 that names no protocol.
 

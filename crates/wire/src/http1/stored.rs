@@ -2,7 +2,7 @@
 //! it in another form.
 //! In: bytes that begin with a head in the canonical form of HTTP/1.1. Out: method, target, fields; the
 //! length.
-//! Never: judges the parts: they were judged when the request was decoded.
+//! Never: checks the parts again; they were checked when the request was decoded.
 
 use crate::message::{Field, FieldName};
 use core::str::from_utf8;

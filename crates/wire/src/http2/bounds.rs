@@ -1,6 +1,5 @@
 //! Every bound of an HTTP/2 connection that is not a setting of `Config`, with the attack that it stops.
 //! Out: constants. `flood.rs` has the rates; `hpack` has the bounds of a header block's decoding.
-//! Never: leaves a bound of this module without a name.
 
 use super::hpack::TABLE_BYTES_INITIAL;
 

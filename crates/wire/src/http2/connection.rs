@@ -166,7 +166,7 @@ pub struct Connection {
     pub(super) receive: ReceiveWindow,
     /// Bytes by which the windows of streams may still grow.
     pub(super) window_pool: u32,
-    /// What the peer may do without serving a request.
+    /// The allowances for what the peer does without a request being served.
     pub(super) allowances: Allowances,
     /// Bytes of replies appended since `output_drained`.
     pub(super) reply_bytes: u32,
@@ -313,7 +313,7 @@ impl Connection {
         self.streams.iter().map(|stream| (stream.id, stream.token))
     }
 
-    /// Tells that the peer's side of the transport has taken all output. Call it whenever nothing is
+    /// Records that the transport has taken all output. Call it whenever nothing is
     /// pending; replies that the peer does not read are bounded by it.
     pub const fn output_drained(&mut self) {
         self.reply_bytes = 0;
@@ -394,7 +394,7 @@ impl Connection {
         self.phase == Phase::Failed || (is_stopped && self.streams.len() == 0)
     }
 
-    /// Whether the end of the input now is in order: no stream is open and no frame is incomplete.
+    /// Whether the input may end now: no stream is open and no frame is incomplete.
     #[must_use]
     pub const fn may_end(&self) -> bool {
         self.streams.len() == 0 && self.open_block.is_none() && !self.reader.is_inside_frame()

@@ -1,7 +1,7 @@
 //! The type of each frame against the state of its stream (RFC 9113 sections 5.1 and 6).
 //! In: frame heads, whole payloads. Out: how to read a payload, events, replies, or the fault that ends the
 //! connection.
-//! Never: decides about a frame in two places: `check_frame` judges the head, one `take_` function the payload.
+//! Never: decides about a frame in two places: `check_frame` checks the head, one `take_` function the payload.
 //! Limits: `bounds`, `flood`.
 
 use super::bounds::{CONTINUATIONS_MAX, FRAME_BYTES_MAX, RESET_STREAMS_REMEMBERED, WINDOW_INITIAL};
@@ -23,7 +23,7 @@ use tidegate_base::Moment;
 type Checked<'a> = Result<(Reading, Option<Step<'a>>), FaultKind>;
 
 impl Connection {
-    /// Judges the head of a frame: whether it is allowed now, and how to read its payload.
+    /// Checks the head of a frame: whether it is allowed now, and how to read its payload.
     pub(super) fn check_frame<'a>(
         &mut self,
         now: Moment,
@@ -88,7 +88,7 @@ impl Connection {
         }
     }
 
-    /// Judges a frame that must name a stream that was opened.
+    /// Checks a frame that must name a stream that was opened.
     fn check_stream_frame(&self, head: FrameHead, length: u32) -> Result<Reading, FaultKind> {
         match head.stream {
             0 => Err(FaultKind::StreamIdMissing),
@@ -155,7 +155,7 @@ impl Connection {
         Ok((Reading::Skipped, Some(event)))
     }
 
-    /// Judges the stream of HEADERS (RFC 9113 sections 5.1 and 5.1.1).
+    /// Checks the stream of HEADERS (RFC 9113 sections 5.1 and 5.1.1).
     fn check_headers(&self, head: FrameHead) -> Result<(), FaultKind> {
         let id = head.stream;
         if id == 0 {
@@ -450,7 +450,7 @@ impl Connection {
     }
 }
 
-/// Judges a frame that must not name a stream.
+/// Checks a frame that must not name a stream.
 const fn check_connection_frame(head: FrameHead, fits: bool) -> Result<Reading, FaultKind> {
     if head.stream != 0 {
         return Err(FaultKind::StreamIdUnexpected);

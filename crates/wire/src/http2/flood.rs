@@ -71,7 +71,7 @@ impl Cost {
     }
 }
 
-/// Streams reset at once, beyond those that streams in order pay for (CVE-2023-44487, CVE-2025-8671). A
+/// Resets of streams at once; each stream that ends in order allows one more (CVE-2023-44487, CVE-2025-8671). A
 /// browser that leaves a page resets all its streams: `STREAMS_DEFAULT`.
 pub const RESETS_MAX: u16 = 200;
 /// Further resets per second.
@@ -109,7 +109,7 @@ pub const UNKNOWN_FRAMES_MAX: u16 = 200;
 pub const UNKNOWN_FRAMES_PER_SECOND: u16 = 20;
 /// Harmless violations at once; more end the connection.
 pub const GLITCHES_MAX: u16 = 200;
-/// Harmless violations at once from which on the connection ends gracefully.
+/// The number of harmless violations at once that begins a graceful stop of the connection.
 pub const GLITCHES_GRACEFUL: u16 = 150;
 /// Harmless violations forgiven per second.
 pub const GLITCHES_PER_SECOND: u16 = 2;

@@ -1,6 +1,6 @@
-//! Heads and trailers: the fields of a header block, judged as a message (RFC 9113 section 8).
+//! Heads and trailers: the fields of a header block, checked as a message (RFC 9113 section 8).
 //! In: decoded fields, one by one. Out: `Request`, `ResponseHead`, trailers; or the first fault.
-//! Never: repairs a message. Fields are judged by the functions that judge HTTP/1 (`message::syntax`,
+//! Never: repairs a message. Fields are checked by the same functions as in HTTP/1 (`message::syntax`,
 //! `target`, `length`), so that whatever is accepted here can be forwarded there.
 //! Limits: those of the header block decoder; `HOST_BYTES_MAX`, `PRIORITY_BYTES_MAX`.
 //! Invariant: all cookie fields of a request are joined into one (RFC 9113 section 8.2.3).
@@ -43,7 +43,7 @@ pub(super) enum BlockKind {
     Response,
     /// Trailers.
     Trailers,
-    /// Anything, for a stream that is gone: decoded to keep the compression in step.
+    /// A block of any kind for a stream that is gone. It is decoded only to keep the compression in step.
     Discarded,
 }
 
@@ -292,7 +292,7 @@ fn check_value(value: &[u8]) -> Result<(), FaultKind> {
 }
 
 impl FieldArena {
-    /// The block as a request head. `ends` tells whether the request ends with it.
+    /// The block as a request head. `ends` states whether the request ends with it.
     pub(super) fn request(&self, config: &Config, ends: bool) -> Result<Request<'_>, FaultKind> {
         let fields = self.table();
         let token = self.pseudo(Pseudo::Method).ok_or(FaultKind::PseudoFieldMissing)?;
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_judged_by_status_and_request() {
+    fn responses_are_checked_by_status_and_request() {
         let judge = |status, length: Option<&str>, is_head, ends| {
             let mut fields = vec![(":status", status)];
             fields.extend(length.map(|length| ("content-length", length)));

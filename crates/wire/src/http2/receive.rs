@@ -293,7 +293,7 @@ impl Connection {
             stream.receive.release(bytes.len());
             bytes = &[];
         }
-        // A frame is judged as a whole, so that it does not matter in which pieces it arrives.
+        // A frame is checked as a whole, so that it does not matter in which pieces it arrives.
         if let Some(length) = piece.frame_bytes.filter(|_| !is_ignored)
             && let Err(fault) = stream.take_data(length, ends_stream)
         {
@@ -334,7 +334,7 @@ impl Connection {
         Ok(step)
     }
 
-    /// Turns a step into an event; judges the fields of a complete block.
+    /// Turns a step into an event; checks the fields of a complete block.
     fn take_step<'a>(
         &mut self,
         now: Moment,

@@ -223,7 +223,7 @@ impl Connection {
         self.reset_stream(out, id, code).map(|stream| stream.token)
     }
 
-    /// Tells that the consumer of a stream has taken `bytes` of its data, so that the peer may send more.
+    /// Records that the consumer of a stream has taken `bytes` of its data, so that the peer may send more.
     /// Without effect if the stream is gone.
     pub fn release(&mut self, out: &mut Vec<u8>, id: u32, bytes: usize) {
         if let Some(stream) = self.streams.get_mut(id) {

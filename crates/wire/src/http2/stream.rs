@@ -35,7 +35,7 @@ pub(super) enum Expected {
     Nothing,
 }
 
-/// The stated length of a body that is not stated.
+/// Stands for the length of a body whose message does not state it.
 const UNSTATED: u64 = u64::MAX;
 
 /// One stream.

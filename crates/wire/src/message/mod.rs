@@ -3,8 +3,7 @@
 //! In: the parts of a message from the decoder of a carrier (`http1`, `http2`). Out: `RequestHead`,
 //! `ResponseHead`, `Fault`; calls of a `ResponseSink`.
 //! Never: reads or writes the bytes of a protocol; knows a connection.
-//! Invariant: what is judged here (names, values, targets, hosts, lengths) has one judgement for all
-//! versions.
+//! Invariant: names, values, targets, hosts and lengths are checked here, by the same rules for all versions.
 
 pub(crate) mod claim;
 mod date;

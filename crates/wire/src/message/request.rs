@@ -1,4 +1,4 @@
-//! The head of a request, and what decoders judge in the same way for every version.
+//! The head of a request, and the checks that are the same for every version.
 //! In: the parts of a request, from the decoder of a protocol. Out: `RequestHead`.
 //! Invariant: `host` is safe to route by: the authority of the target takes precedence over the Host field.
 

@@ -1,6 +1,6 @@
 //! Where the head of a response goes: the encoder of a carrier, or a filter in front of one.
 //! In: the parts of a response, in order. Out: bytes or frames of the carrier.
-//! Never: states a framing other than by `length`; names a field that concerns the connection.
+//! Never: states a framing other than by `length`; gets a field that concerns the connection.
 //!
 //! The calls for one response, in this order:
 //! 1. `begin`;
@@ -19,7 +19,7 @@ pub trait ResponseSink {
     /// of the status, if it has reason phrases at all.
     fn begin(&mut self, status: u16, reason: &str);
 
-    /// Adds a field. Its name is a token, and its value has been judged.
+    /// Adds a field. Its name is a token, and its value has been checked.
     fn field(&mut self, name: &str, value: &[u8]);
 
     /// Adds a field of another message. A carrier that compresses fields obeys `is_sensitive`.

@@ -31,7 +31,7 @@ pub struct DeflateSettings {
     pub peer_keeps_context: bool,
     /// The largest window of this endpoint's compressor, in bits.
     pub window_bits: u8,
-    /// The largest window that the peer may use, in bits, if the peer can be told.
+    /// The largest window that the peer may use, in bits. A client that did not offer a limit cannot be limited.
     pub peer_window_bits: u8,
 }
 
@@ -51,7 +51,7 @@ impl Default for DeflateSettings {
 pub struct DeflateParameters {
     /// Whether the server keeps the context of its compressor between messages.
     pub server_keeps_context: bool,
-    /// Whether the client does.
+    /// Whether the client keeps the context of its compressor between messages.
     pub client_keeps_context: bool,
     /// Bits of the server's largest window.
     pub server_window_bits: u8,

@@ -116,7 +116,7 @@ impl Refusal {
 }
 
 impl Policy {
-    /// Judges a request of HTTP/1.1 (section 4.2.1). The decoder of the head has checked Host.
+    /// Checks a request of HTTP/1.1 (section 4.2.1). The decoder of the head has checked Host.
     ///
     /// # Errors
     /// Why the request is refused.
@@ -144,7 +144,7 @@ impl Policy {
         Ok(Accept { accept_key: Some(accept_key(key)), ..accept })
     }
 
-    /// Judges an extended CONNECT with the protocol `websocket` (RFC 8441 section 5), which has no key and no
+    /// Checks an extended CONNECT with the protocol `websocket` (RFC 8441 section 5), which has no key and no
     /// Upgrade; `authority` is its host. The response has the status 200.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Policy {
         self.judge_offers(fields, authority)
     }
 
-    /// Judges the fields that both kinds of request have.
+    /// Checks the fields that both kinds of request have.
     fn judge_offers<'f>(
         &self,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,

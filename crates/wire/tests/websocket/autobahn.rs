@@ -166,7 +166,7 @@ fn group_6_utf8_in_one_frame_and_in_every_fragmentation() {
                 Ok(text) => format!("text({text})"),
                 Err(_) => "TextInvalid".to_owned(),
             };
-            // Within a longer text a lonely start byte is invalid too.
+            // Within a longer text a start byte alone is invalid too.
             assert_eq!(wanted != "TextInvalid", *is_valid, "{text:x?}");
             check(&masked(0x81, text), &wanted);
             for cut in 0..=text.len() {

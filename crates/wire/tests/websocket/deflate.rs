@@ -36,7 +36,7 @@ fn examples_of_section_7_2_3() {
         (b"\xc1\x08\xf3\x48\xcd\xc9\xc9\x07\x00\x00", "text(Hello)"),
         (b"\xc1\x0d\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00", "text(Hello)"),
         (b"\xc1\x01\x00", "text()"),
-        // An empty payload and a final block without the byte after it are what some senders write.
+        // Some senders write an empty payload, or a final block without the byte after it.
         (b"\xc1\x00", "text()"),
         (b"\xc1\x07\xf3\x48\xcd\xc9\xc9\x07\x00", "text(Hello)"),
     ] {

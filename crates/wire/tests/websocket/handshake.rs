@@ -62,7 +62,7 @@ fn show(judged: Result<Accept<'_>, Refusal>) -> String {
 }
 
 #[test]
-fn requests_are_judged() {
+fn requests_are_checked() {
     for (changes, wanted) in [
         (&[][..], "-"),
         (&["Upgrade: WebSocket", "Connection: keep-alive, upgrade"], "-"),

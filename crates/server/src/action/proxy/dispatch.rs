@@ -1,5 +1,5 @@
 //! Finds a server for a proxied request: pick a server, wait in the queue, connect or reuse a connection, retry.
-//! In: requests without a server; failures of attempts; servers that fall free. Out: the request sent over a
+//! In: requests without a server; failures of attempts; servers that become free. Out: the request sent over a
 //! connection, or an error response.
 //! Never: reads a response (response.rs).
 //! Limits: the pool's settings bound its queue and the attempts.
@@ -19,7 +19,7 @@ use crate::connection::Upstream;
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
-/// After this many attempts, a shortage that a connect meets after its beginning fails the request.
+/// After this many attempts, a shortage that appears during a connect fails the request.
 const SHORTAGE_ATTEMPTS_MAX: u32 = 4;
 
 impl Worker {
@@ -124,8 +124,8 @@ impl Worker {
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
     }
 
-    /// As `leave_queue`, if the client has ended its direction while its previous request was in progress, or
-    /// the body of this one arrived. Then the exchange has ended.
+    /// Calls `leave_queue` if the client has ended its direction already: during its previous request, or while the
+    /// body of this request arrived. The exchange may have ended when this returns.
     pub(crate) fn leave_queue_if_gone<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let to = exchange.requester;
@@ -135,7 +135,7 @@ impl Worker {
     }
 
     /// Called when the client has ended its direction of the connection: closes the connection if its request
-    /// waits for a server, in the queue or in a pause. The client has probably left, and a server would work in vain.
+    /// waits for a server, in the queue or in a pause. The client has probably left, so a server's work would be wasted.
     pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = self.snapshot.pool(exchange.pool);
@@ -171,7 +171,7 @@ impl Worker {
     }
 
     /// Assigns servers to the queued exchanges of the pool in order of arrival, as long as a server has a free
-    /// connection. An exchange that was sent to every free server already keeps its place and does not block
+    /// connection. An exchange that has already tried every free server keeps its place and does not block
     /// the later ones. Then exchanges permits with other workers.
     pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         self.assign_servers(reactor, pool_index);

@@ -57,7 +57,7 @@ pub(crate) struct RequestFacts {
     pub(crate) key_hash: Option<u64>,
 }
 
-/// The current attempt to have a server respond.
+/// The current attempt to get a response from a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Attempt {
     /// The server's connection; `SockId::NONE` before the first attempt and between two attempts. Its
@@ -99,7 +99,7 @@ pub(crate) struct EndedSides {
 /// One proxied request and its response. `Worker::exchanges` holds it from the routing of the request until
 /// the response is complete, failed or abandoned.
 pub(crate) struct Exchange {
-    /// The maker of the request. It is live as long as the exchange exists, and its carrier names this exchange.
+    /// The requester. It exists as long as the exchange, and its carrier refers to this exchange.
     pub(crate) requester: Requester,
     /// How far the exchange has progressed. Each attempt begins at `Connecting`, or at `ExpectResponse` on a
     /// reused connection.

@@ -2,7 +2,7 @@
 //! In: messages and events of connections to servers (`carrier/server.rs`). Out: messages for the requester; the
 //! exchange ended, or its request sent again.
 //! Never: sends a request again once a byte of the response has arrived.
-//! Invariant: the exchange is gone, or has another attempt, after each of the failures here.
+//! Invariant: after each of the failures here, the exchange has ended or has begun another attempt.
 
 use tidegate_base::Id;
 use tidegate_gate::connection_auth;
@@ -175,7 +175,7 @@ impl Worker {
 
 /// The response fails.
 impl Worker {
-    /// The server has violated its protocol in `text`. Its connection is not usable any more.
+    /// The server has violated its protocol, as `text` states. Its connection cannot be used any more.
     pub(crate) fn server_misbehaved<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -355,7 +355,7 @@ impl Worker {
         self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
     }
 
-    /// The server has not taken the rest of a request in time whose response is complete.
+    /// The server has not taken the rest of the request in time, although it has sent the whole response.
     fn request_end_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.snapshot.pool(exchange.pool).timeouts.body;

@@ -2,10 +2,10 @@
 //! of first requests (eviction.rs has the reasons).
 //! In: connects that found no room, first requests. Out: the queues served again when a slot is free, at the end
 //! of each turn (one pool), or after `ROOM_RETRY`.
-//! Never: picks what is closed (eviction.rs); keeps a request longer than `timeouts.queue`.
+//! Never: picks the connection to close (eviction.rs); keeps a request longer than `timeouts.queue`.
 //! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). The queue of first requests takes one
 //! only if fewer than `queue-max` of its pool wait in both; it takes no place from clients that return.
-//! Invariant: a pool whose `is_short` is set is in `short_pools` once. `TIMER_ROOM` is set while anything waits
+//! Invariant: a pool whose `is_short` is set is in `short_pools` once. `WorkerTimer::Room` is set while anything waits
 //! here, or `found_no_room` of a pool is set.
 
 use tidegate_base::{Id, Span};
@@ -13,9 +13,10 @@ use tidegate_reactor::{Reactor, Shortage};
 
 use crate::action::proxy::dispatch::{NO_SERVER, SHORTAGE};
 use crate::action::proxy::exchange::{Exchange, Stage};
-use crate::worker::{TIMER_ROOM, Worker};
+use crate::timers::WorkerTimer;
+use crate::worker::Worker;
 
-/// How often queued requests look for room for a connection if no slot falls free.
+/// How often queued requests look for room for a connection if no slot becomes free.
 const ROOM_RETRY: Span = Span::from_millis(20);
 
 impl Worker {
@@ -43,8 +44,8 @@ impl Worker {
         }
     }
 
-    /// Picks a server for a request that was not sent before, or lets it wait if it is the first one of its
-    /// connection and there is no room for more of those.
+    /// Picks a server for a request that was not sent before. The first request of a connection waits if there is
+    /// no room for another first request.
     pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, pool_index) = (exchange.requester, usize::from(exchange.pool));
@@ -80,7 +81,7 @@ impl Worker {
         self.leave_queues(id);
         self.arrivals += 1;
         if let Some(exchange) = self.exchanges.get_mut(id) {
-            // The request arrives in the queue of its pool, if it has to wait there, only now.
+            // If the request must wait in the queue of its pool, it joins that queue at the end.
             exchange.arrival = self.arrivals;
         }
         self.dispatch(reactor, id, NO_SERVER);
@@ -151,7 +152,8 @@ impl Worker {
 
     fn set_room_timer<R: Reactor>(&mut self, reactor: &mut R) {
         if !core::mem::replace(&mut self.room_timer_set, true) {
-            reactor.set_timer(TIMER_ROOM, reactor.now().after(ROOM_RETRY));
+            let at = reactor.now().after(ROOM_RETRY);
+            WorkerTimer::Room.set(reactor, at);
         }
     }
 }

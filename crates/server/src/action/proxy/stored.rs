@@ -75,7 +75,7 @@ impl StoredRequest {
         self.is_whole
     }
 
-    /// Whether the request can be sent again when it has arrived completely, as far as its head tells.
+    /// Whether the request can be sent again after it has arrived completely, judging by the length in its head.
     pub(crate) fn will_be_replayable(&self) -> bool {
         let room = (REPLAY_BYTES_MAX - self.head_bytes) as u64;
         self.is_whole

@@ -84,7 +84,7 @@ pub(crate) struct Http1Request {
     pub(super) sent: Sent,
 }
 
-/// What the first bytes of a connection begin with.
+/// The protocol that the first bytes of a connection show.
 enum Preface {
     /// A request of HTTP/1.
     None,

@@ -114,7 +114,7 @@ impl Worker {
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
         http1.blocked = blocked;
         http1.end_request();
-        // Without an action that lasted, the loop that decoded the request goes on.
+        // If no action lasted, the loop that decoded the request continues by itself.
         if was_running {
             self.work.push(Work::Resume(Requester::connection(sock)));
         }

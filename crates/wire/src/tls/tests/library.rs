@@ -71,7 +71,7 @@ fn requested_key_update_is_sent_with_the_next_bytes() {
     assert!(client.process_new_packets().unwrap().peer_has_closed());
 }
 
-/// Seals records as the client whose handshake is done would, but with any content; opens those of the server.
+/// Seals records with any content, as the client would after its handshake; opens the records of the server.
 struct Forger {
     sealing: (u64, LessSafeKey, [u8; 12]),
     opening: (u64, LessSafeKey, [u8; 12]),
