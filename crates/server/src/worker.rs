@@ -243,14 +243,15 @@ impl Worker {
         seed: u64,
     ) -> Self {
         let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
+        // As many as all connections may open: a client with many streams takes none from the others.
+        let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         Self {
             snapshot,
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(limits.exchanges_max),
-            synthetics: Live::new(limits.exchanges_max),
-            // As many as all connections may open: a client with many streams takes none from the others.
-            streams: Slab::new(limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize)),
+            synthetics: Live::new(streams_max),
+            streams: Slab::new(streams_max),
             stream_list: Vec::new(),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
             http2_head: HeadBuffer::default(),
