@@ -9,11 +9,14 @@ use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 use tidegate_base::Moment;
 use tidegate_testing::{command, run, start};
 use tidegate_wire::http2::{Config, Connection, ErrorCode, Event, Scratch};
 
 const BODY: &[u8] = b"hello";
+/// How long a server stalls.
+const STALL: Duration = Duration::from_millis(400);
 
 /// What a server does with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +34,8 @@ enum Act {
     GoAway,
     /// Closes the TCP connection.
     Close,
+    /// Does nothing for `STALL`, and responds.
+    Stall,
     Ignore,
 }
 
@@ -126,6 +131,10 @@ fn respond(connection: &mut Connection, out: &mut Vec<u8>, id: u32, act: Act) ->
     };
     match act {
         Act::Respond(status) => send(status, BODY.len(), BODY),
+        Act::Stall => {
+            thread::sleep(STALL);
+            send(200, BODY.len(), BODY);
+        }
         Act::Truncate => send(200, BODY.len() + 1, BODY),
         Act::RespondEarly => send(413, BODY.len(), BODY),
         Act::RespondInParts => {
@@ -206,6 +215,25 @@ fn counts_agree_with_the_server() {
         assert!(wire_bytes >= counted * 25 && wire_bytes < counted * 60, "{wire_bytes}");
         assert_eq!((json["status"]["2xx"].as_u64(), code), (Some(counted), Some(0)), "{json:#}");
         assert!(json["service_us"]["p50"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn latency_of_an_open_loop_includes_the_stall_of_the_server() {
+    for streams in ["1", "1000"] {
+        let (url, _) =
+            serve(
+                Config::server(),
+                |number| {
+                    if number == 0 { Act::Stall } else { Act::Respond(200) }
+                },
+            );
+        // All 100 requests are planned during the stall: request k waits for at least 400 - 4 k ms.
+        let load = [&url, "-n", "100", "-c", "1", "--rate", "250/s", "--streams", streams];
+        let (json, code) = bench_json(&load);
+        assert_eq!((number(&json, "requests"), code), (100, Some(0)), "{json:#}");
+        let p50_us = json["latency_us"]["p50"].as_f64().unwrap();
+        assert!(p50_us > 190_000.0, "{streams} streams: {p50_us} µs");
     }
 }
 
