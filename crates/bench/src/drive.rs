@@ -6,7 +6,7 @@
 
 use crate::client::{Client, ClientOutcome, PUBLISH_EVERY, Shared};
 use crate::machine::{self, Spent};
-use crate::plan::{Arrivals, Pace, Plan, THREADS_MAX};
+use crate::plan::{Arrivals, Pace, Plan, Protocol, THREADS_MAX};
 use crate::quantity::counted;
 use crate::tally::{Interval, Tally};
 use crate::target::{RequestMix, Target};
@@ -588,6 +588,8 @@ fn reference_plan(plan: &Plan, reference: &Reference) -> Plan {
         pace: Pace::Total { per_second: reference.per_second, arrivals: Arrivals::Constant },
         requests_per_connection: None,
         think: Duration::ZERO,
+        // The origin behind a proxy often supports HTTP/1.1 only.
+        protocol: Protocol::Http1,
         pipeline: 1,
         timeout: plan.timeout,
         // The probe may go to a different network than the load.

@@ -37,7 +37,9 @@ pub struct Plan {
     pub requests_per_connection: Option<u64>,
     /// Pause of a connection after a response (closed loop only), ±3 %.
     pub think: Span,
-    /// Number of requests in flight on each connection.
+    /// The version of HTTP.
+    pub protocol: Protocol,
+    /// Number of requests in flight on each connection: pipelined with HTTP/1.1, streams with HTTP/2.
     pub pipeline: u16,
     /// Time limit for a request and for a connection attempt.
     pub timeout: Span,
@@ -59,12 +61,22 @@ impl Default for Plan {
             pace: Pace::Closed,
             requests_per_connection: None,
             think: Span::ZERO,
+            protocol: Protocol::Http1,
             pipeline: 1,
             timeout: Span::from_secs(10),
             sources: Vec::new(),
             seed: 1,
         }
     }
+}
+
+/// The version of HTTP on the connections of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: by ALPN with TLS, with prior knowledge otherwise (RFC 9113 section 3).
+    Http2,
 }
 
 /// When requests are due.

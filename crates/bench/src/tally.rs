@@ -12,8 +12,11 @@ use core::time::Duration;
 pub struct Errors {
     /// Connection attempts that failed.
     pub connect: u64,
-    /// Requests whose connection was reset before the response was complete.
+    /// Requests whose connection or stream was reset before the response was complete.
     pub reset: u64,
+    /// Requests that an HTTP/2 server certainly did not process: refused streams, and streams that GOAWAY
+    /// excluded.
+    pub refused: u64,
     /// Requests whose connection the server closed normally before the response was complete.
     pub closed: u64,
     /// Requests and connection attempts that took longer than the timeout.
@@ -29,10 +32,11 @@ pub struct Errors {
 impl Errors {
     /// The name in reports and the count of each class.
     #[must_use]
-    pub fn classes(&self) -> [(&'static str, u64); 7] {
+    pub fn classes(&self) -> [(&'static str, u64); 8] {
         [
             ("connect", self.connect),
             ("reset", self.reset),
+            ("refused", self.refused),
             ("closed", self.closed),
             ("timeout", self.timeout),
             ("status", self.status),
@@ -50,6 +54,7 @@ impl Errors {
     fn add(&mut self, other: Self) {
         self.connect += other.connect;
         self.reset += other.reset;
+        self.refused += other.refused;
         self.closed += other.closed;
         self.timeout += other.timeout;
         self.status += other.status;
@@ -103,6 +108,10 @@ pub struct Tally {
     pub handshakes_resumed: u64,
     /// Version, cipher suite and ALPN protocol of the first handshake.
     pub negotiated: Option<String>,
+    /// HTTP/2 connections that the server ended with GOAWAY.
+    pub goaways: u64,
+    /// The lowest limit of concurrent streams that a server set, if it is below the plan's number.
+    pub streams_allowed: Option<u32>,
     /// Delay between planned and actual send, for requests that found a free connection.
     pub schedule_error: Times,
     /// Planned requests that were sent late because all connections were busy.
@@ -139,6 +148,8 @@ impl Default for Tally {
             handshakes_full: 0,
             handshakes_resumed: 0,
             negotiated: None,
+            goaways: 0,
+            streams_allowed: None,
             schedule_error: Times::fine(),
             waited_for_connection: 0,
             unsent: 0,
@@ -175,6 +186,8 @@ impl Tally {
         if self.negotiated.is_none() {
             self.negotiated.clone_from(&other.negotiated);
         }
+        self.goaways += other.goaways;
+        self.note_streams_allowed(other.streams_allowed);
         self.schedule_error.add(&other.schedule_error);
         self.waited_for_connection += other.waited_for_connection;
         self.unsent += other.unsent;
@@ -215,6 +228,14 @@ impl Tally {
             ));
         }
         lines
+    }
+
+    /// Notes a server's limit of concurrent streams; the lowest one is kept.
+    pub fn note_streams_allowed(&mut self, allowed: Option<u32>) {
+        self.streams_allowed = match (self.streams_allowed, allowed) {
+            (Some(known), Some(allowed)) => Some(known.min(allowed)),
+            (known, allowed) => known.or(allowed),
+        };
     }
 
     /// Completed TLS handshakes.

@@ -155,6 +155,23 @@ pub struct Request {
     pub closing_bytes: Vec<u8>,
     /// Whether it is a HEAD request, whose response has no body (RFC 9112 section 6.3).
     pub is_head: bool,
+    /// The head for HTTP/2.
+    pub(crate) head: Head,
+    /// Where the content begins in `bytes`.
+    content_at: usize,
+}
+
+/// The head of a request, in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// The method.
+    pub(crate) method: String,
+    /// The host with an optional port, from the URL or from a Host field.
+    pub(crate) authority: String,
+    /// Path and query.
+    pub(crate) path: String,
+    /// The other fields, with names in lower case.
+    pub(crate) fields: Vec<(String, String)>,
 }
 
 /// A set of requests, with their servers and weights.
@@ -376,8 +393,7 @@ impl Request {
             check_field(name, value)?;
             let _ = write!(head, "{name}: {value}\r\n");
         }
-        // RFC 9110 section 8.6: these methods anticipate content, so an empty one is stated.
-        if !options.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH") {
+        if states_length(method, options) {
             let _ = write!(head, "Content-Length: {}\r\n", options.body.len());
         }
         let message = |last_field: &str| {
@@ -387,8 +403,40 @@ impl Request {
         };
         let closing_bytes = message("Connection: close\r\n");
         let bytes = if options.close { closing_bytes.clone() } else { message("") };
-        Ok(Self { bytes, closing_bytes, is_head: method == "HEAD" })
+        let content_at = bytes.len() - options.body.len();
+        let head = Head::new(method, authority, target, options);
+        Ok(Self { bytes, closing_bytes, is_head: method == "HEAD", head, content_at })
     }
+
+    /// The content.
+    #[must_use]
+    pub fn content(&self) -> &[u8] {
+        &self.bytes[self.content_at..]
+    }
+}
+
+impl Head {
+    fn new(method: &str, authority: &str, path: &str, options: &RequestOptions) -> Self {
+        let mut authority = authority.to_owned();
+        let mut fields = Vec::new();
+        for (name, value) in &options.headers {
+            match name.to_ascii_lowercase() {
+                // HTTP/2 has `:authority` instead (RFC 9113 section 8.3.1).
+                name if name == "host" => authority.clone_from(value),
+                name => fields.push((name, value.clone())),
+            }
+        }
+        if states_length(method, options) {
+            fields.push(("content-length".to_owned(), options.body.len().to_string()));
+        }
+        Self { method: method.to_owned(), authority, path: path.to_owned(), fields }
+    }
+}
+
+/// Whether a request has Content-Length. RFC 9110 section 8.6: these methods anticipate content, so an empty one
+/// is stated.
+fn states_length(method: &str, options: &RequestOptions) -> bool {
+    !options.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH")
 }
 
 fn is_token(text: &str) -> bool {

@@ -1,7 +1,7 @@
 //! TLS of the client: the operator's options, and the plan of a thread's TLS layer.
 //! In: arguments, CA files. Out: a `TlsPlan`, or an error that states what to write.
 //! Never: accepts an unverified certificate without --accept-any-certificate; offers a protocol that it
-//! cannot speak: only HTTP/1.1 is implemented.
+//! does not speak in this run: HTTP/1.1, or HTTP/2 with --http2.
 //! Limits: `TICKETS_MAX` tickets per server and thread.
 
 use crate::target::Url;
@@ -12,6 +12,8 @@ use tidegate_wire::tls::{
     SetupFault, SetupKind, TlsClock, Version,
 };
 
+/// The name of HTTP/2 in ALPN (RFC 9113 section 3.2).
+pub(crate) const ALPN_HTTP2: &str = "h2";
 /// Largest number of tickets that a thread keeps for each server. A ticket is used once, so this also limits how
 /// many connections can resume at the same time.
 const TICKETS_MAX: usize = 65_536;
@@ -29,8 +31,14 @@ pub struct TlsOptions {
     /// Key exchange groups, comma-separated, in order of preference: X25519MLKEM768, X25519, P-256, P-384
     #[arg(long = "tls-curves", value_name = "NAME[,NAME..]", value_delimiter = ',')]
     curves: Vec<String>,
-    /// Application protocols to offer, comma-separated; `none` offers no protocol
-    #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',', default_value = "http/1.1")]
+    /// Application protocols to offer, comma-separated; `none` offers no protocol; --http2 offers h2 instead
+    #[arg(
+        long,
+        value_name = "NAME[,NAME..]",
+        value_delimiter = ',',
+        default_value = "http/1.1",
+        conflicts_with = "http2"
+    )]
     alpn: Vec<String>,
     /// Server name to request and to verify [default: the URL's host]
     #[arg(long = "sni", value_name = "NAME")]
@@ -44,6 +52,9 @@ pub struct TlsOptions {
     /// Resume earlier sessions when connections are opened again
     #[arg(long = "tls-resumption", value_name = "on|off", default_value = "on", value_parser = parse_switch, action = clap::ArgAction::Set)]
     resume: bool,
+    /// The run uses HTTP/2.
+    #[arg(skip)]
+    is_http2: bool,
 }
 
 impl Default for TlsOptions {
@@ -57,6 +68,7 @@ impl Default for TlsOptions {
             ca: None,
             accept_any_certificate: false,
             resume: true,
+            is_http2: false,
         }
     }
 }
@@ -78,6 +90,12 @@ impl TlsOptions {
     #[must_use]
     pub fn without_name(&self) -> Self {
         Self { server_name: None, ..self.clone() }
+    }
+
+    /// The same options for HTTP/2: only h2 is offered.
+    #[must_use]
+    pub fn for_http2(&self) -> Self {
+        Self { alpn: vec![ALPN_HTTP2.to_owned()], is_http2: true, ..self.clone() }
     }
 
     /// The plan of a thread's TLS layer for `authorities`; `None` if no authority uses TLS.
@@ -116,11 +134,9 @@ impl TlsOptions {
     }
 
     fn settings(&self, connections: u32) -> Result<ConnectorSettings, String> {
-        if self.alpn.iter().any(|name| name.starts_with("h2") || name.starts_with("h3")) {
-            return Err(
-                "--alpn: the load generator supports HTTP/1.1 only; write http/1.1 or none"
-                    .to_owned(),
-            );
+        let is_other = |name: &String| name.starts_with("h2") || name.starts_with("h3");
+        if !self.is_http2 && self.alpn.iter().any(is_other) {
+            return Err("--alpn: write http/1.1 or none; use --http2 for HTTP/2".to_owned());
         }
         let roots = match &self.ca {
             _ if self.accept_any_certificate => Roots::Nobody,
@@ -188,7 +204,9 @@ pub(crate) fn fault_in_words(fault: Fault) -> String {
         Fault::Incompatible | Fault::Alert(40 | 70) => {
             "; check --tls-version, --tls-ciphers and --tls-curves"
         }
-        Fault::NoProtocol | Fault::Alert(120) => "; check --alpn",
+        Fault::NoProtocol | Fault::Alert(120) => {
+            "; check --alpn; with --http2 the server must support HTTP/2"
+        }
         _ => "",
     };
     format!("{}{help}", fault.text())

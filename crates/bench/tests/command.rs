@@ -209,7 +209,7 @@ fn invalid_arguments_exit_with_2_and_a_reason() {
         (&[&secure, "--tls-version", "1.1"], "write 1.2 or 1.3"),
         (&[&secure, "--tls-ciphers", "RC4"], "TLS_AES_256_GCM_SHA384"),
         (&[&secure, "--ca", "/nowhere/ca.pem"], "--ca /nowhere/ca.pem"),
-        (&[&secure, "--alpn", "h2"], "HTTP/1.1 only"),
+        (&[&secure, "--alpn", "h2"], "use --http2"),
         (&[&there, "--handshake-every-request"], "https://"),
         (&["http://no-such-host.invalid/"], "cannot resolve host"),
         (&[&there, "-c", "3000000"], "use --"),
@@ -488,8 +488,9 @@ fn counts_agree_with_nginx() {
          http {{ log_format own '$ssl_session_reused$ssl_server_name'; access_log {dir}/log own;\n\
          client_body_temp_path {dir}/1; proxy_temp_path {dir}/2; fastcgi_temp_path {dir}/3;\n\
          uwsgi_temp_path {dir}/4; scgi_temp_path {dir}/5; keepalive_requests 100000;\n\
-         server {{ listen {address} ssl; ssl_certificate {dir}/site.pem;\n\
-         ssl_certificate_key {dir}/site.key; location / {{ return 200 ok; }} }} }}\n",
+         server {{ listen {address} ssl http2; ssl_certificate {dir}/site.pem;\n\
+         ssl_certificate_key {dir}/site.key; location / {{ return 200 ok; }}\n\
+         location /http2 {{ access_log off; return 200 ok; }} }} }}\n",
         dir = site.0.display()
     );
     std::fs::write(site.path("nginx.conf"), config).unwrap();
@@ -501,6 +502,10 @@ fn counts_agree_with_nginx() {
     let load = ["-n", "400", "-c", "4", "--ca", &ca, "--handshake-every-request"];
     let (json, code) = bench_json(&[&[url.as_str()], &load[..]].concat());
     assert_eq!((json["requests"].as_u64(), code), (Some(400), Some(0)), "{json:#}");
+    let http2 = ["-n", "400", "-c", "4", "--ca", &ca, "--http2", "--streams", "10"];
+    let (json_http2, code) = bench_json(&[&[&*format!("{url}http2")], &http2[..]].concat());
+    assert_eq!((json_http2["requests"].as_u64(), code), (Some(400), Some(0)), "{json_http2:#}");
+    assert_eq!(json_http2["negotiated"].as_str().unwrap().split(' ').next_back(), Some("h2"));
     let (plain, _) = bench_json(&[&url.replace("https", "http"), "-n", "3", "-c", "1"]);
     assert_eq!(plain["errors"]["status"], 3);
     let note = plain["first_error"]["status"].as_str().unwrap();

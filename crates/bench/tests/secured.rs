@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use tidegate_base::{Address, Moment, Span};
 use tidegate_bench::client::{Client, ClientOutcome, Shared};
-use tidegate_bench::plan::Plan;
+use tidegate_bench::plan::{Plan, Protocol};
 use tidegate_bench::target::{RequestMix, RequestOptions, Target, Url};
 use tidegate_reactor::sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
 use tidegate_secure::{PoolPlan, ServerPlan, TlsLayer, TlsPlan};
@@ -253,6 +253,20 @@ fn assert_fails(settings: &ConnectorSettings, name: &str, acceptor: Option<Accep
     assert!(tally.errors.tls > 0 && tally.errors.total() == tally.errors.tls, "{:?}", tally.errors);
     let [("tls", note)] = &tally.notes[..] else { panic!("{:?}", tally.notes) };
     assert!(note.contains(words), "{note}");
+}
+
+#[test]
+fn server_that_does_not_negotiate_http2_is_reported() {
+    let alpn = vec!["h2".to_owned()];
+    let settings = ConnectorSettings { roots: Roots::Nobody, alpn, ..ConnectorSettings::default() };
+    let tls = plan_of(&settings, "a.example");
+    let plan = Plan { protocol: Protocol::Http2, duration: Some(MS(300)), ..requests(20, None) };
+    let (outcome, seen, _) = run_plan(&plan, &tls, Some(acceptor(certificate(2040).0)), Span::ZERO);
+    let tally = outcome.tally;
+    assert_eq!((tally.requests, tally.issued, seen), (0, 0, 0));
+    assert!(tally.errors.tls > 0 && tally.errors.total() == tally.errors.tls, "{:?}", tally.errors);
+    let [("tls", note)] = &tally.notes[..] else { panic!("{:?}", tally.notes) };
+    assert!(note.contains("did not negotiate HTTP/2"), "{note}");
 }
 
 #[test]

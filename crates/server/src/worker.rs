@@ -20,6 +20,7 @@ use tidegate_reactor::{
     Reactor, Room, Shortage, SockId,
 };
 use tidegate_secure::{LayerHandler, Refused};
+use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
 use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
@@ -242,13 +243,15 @@ impl Worker {
         seed: u64,
     ) -> Self {
         let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
+        // As many as all connections may open: a client with many streams takes none from the others.
+        let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         Self {
             snapshot,
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(limits.exchanges_max),
-            synthetics: Live::new(limits.exchanges_max),
-            streams: Slab::new(limits.exchanges_max),
+            synthetics: Live::new(streams_max),
+            streams: Slab::new(streams_max),
             stream_list: Vec::new(),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
             http2_head: HeadBuffer::default(),

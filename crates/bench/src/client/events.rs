@@ -6,7 +6,7 @@
 use super::Client;
 use super::lane::{Phase, Sent};
 use super::reader::Answer;
-use crate::plan::Pace;
+use crate::plan::{Pace, Protocol};
 use crate::target::Target;
 use crate::tls;
 use core::time::Duration;
@@ -25,9 +25,10 @@ const PAUSE_FIRST: Span = Span::from_millis(10);
 
 /// Classes of failures that end a connection; the names are those of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
+pub(super) enum Failure {
     Connect,
     Reset,
+    Refused,
     Closed,
     Timeout,
     Framing,
@@ -35,7 +36,7 @@ enum Failure {
 }
 
 /// The first bytes of a TLS alert record: type alert, version 3.x (RFC 8446 section 5.1).
-const TLS_ALERT: &[u8] = &[21, 3];
+pub(super) const TLS_ALERT: &[u8] = &[21, 3];
 
 impl<R: Reactor> Handler<R> for Client<'_> {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
@@ -93,8 +94,13 @@ impl LayerHandler for Client<'_> {
         self.tally.connect.record(now.since(lane.connect_at));
     }
 
-    fn handle_established(&mut self, _sock: SockId, session: &mut TlsSession) {
+    fn handle_established(&mut self, sock: SockId, session: &mut TlsSession) {
         let Some(facts) = session.facts() else { return };
+        let is_http2 = facts.alpn == Some(tls::ALPN_HTTP2.as_bytes());
+        if let Some(number) = self.lane_of(sock) {
+            let lane = &mut self.lanes[number as usize];
+            lane.lacks_http2 = self.plan.protocol == Protocol::Http2 && !is_http2;
+        }
         if facts.resumed {
             self.tally.handshakes_resumed += 1;
         } else {
@@ -146,12 +152,21 @@ impl Client<'_> {
     }
 
     fn handle_connected<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
-        let lane = &mut self.lanes[number as usize];
-        match core::mem::replace(&mut lane.phase, Phase::Open) {
+        let lane = &self.lanes[number as usize];
+        match lane.phase {
             Phase::Handshaking => self.tally.handshake.record(now.since(lane.handshake_at)),
             _ => self.tally.connect.record(now.since(lane.connect_at)),
         }
+        match self.plan.protocol {
+            Protocol::Http1 => self.open(reactor, number, now),
+            Protocol::Http2 => self.begin_session(reactor, number, now),
+        }
+    }
+
+    /// Begins to send requests on a connection.
+    pub(super) fn open<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         let lane = &mut self.lanes[number as usize];
+        lane.phase = Phase::Open;
         lane.free_since = now;
         lane.was_open = true;
         self.open += 1;
@@ -169,6 +184,9 @@ impl Client<'_> {
     ) {
         let mut rest = bytes;
         self.interval.bytes += bytes.len() as u64;
+        if self.plan.protocol == Protocol::Http2 {
+            return self.handle_frames(reactor, number, bytes, now);
+        }
         while !rest.is_empty() {
             let lane = &mut self.lanes[number as usize];
             let Some(sent) = lane.pending.front() else {
@@ -220,7 +238,7 @@ impl Client<'_> {
         self.go_on(reactor, number, now);
     }
 
-    fn count_bytes(&mut self, count: usize) {
+    pub(super) fn count_bytes(&mut self, count: usize) {
         self.tally.bytes_received += count as u64;
         if self.is_in_time() {
             self.tally.bytes_in_time += count as u64;
@@ -246,7 +264,7 @@ impl Client<'_> {
         }
     }
 
-    fn target(&self, number: u32) -> &Target {
+    pub(super) fn target(&self, number: u32) -> &Target {
         &self.targets[usize::from(self.lanes[number as usize].authority)]
     }
 
@@ -260,6 +278,28 @@ impl Client<'_> {
         if lane.pending.len() + 1 == usize::from(self.plan.pipeline) {
             lane.free_since = now;
         }
+        self.count_answer(number, sent, first_byte_at, answer, now);
+        answer.is_persistent && !self.is_used_up(number)
+    }
+
+    /// Whether a connection has sent its number of requests, and no response is missing.
+    pub(super) fn is_used_up(&self, number: u32) -> bool {
+        let lane = &self.lanes[number as usize];
+        let requests_max = self.plan.requests_per_connection;
+        lane.pending.is_empty()
+            && requests_max.is_some_and(|requests_max| lane.sent_on_socket >= requests_max)
+    }
+
+    /// Counts the complete response to `sent`, which is no longer pending.
+    pub(super) fn count_answer(
+        &mut self,
+        number: u32,
+        sent: Sent,
+        first_byte_at: Moment,
+        answer: Answer,
+        now: Moment,
+    ) {
+        let lane = &mut self.lanes[number as usize];
         lane.failures = 0;
         lane.answered += u64::from(sent.is_counted);
         self.outstanding -= 1;
@@ -269,13 +309,6 @@ impl Client<'_> {
         if sent.is_counted || !self.is_counting {
             self.count_figures(sent, first_byte_at, answer, now);
         }
-        let lane = &self.lanes[number as usize];
-        let is_used_up = lane.pending.is_empty()
-            && self
-                .plan
-                .requests_per_connection
-                .is_some_and(|requests_max| lane.sent_on_socket >= requests_max);
-        answer.is_persistent && !is_used_up
     }
 
     fn count_figures(&mut self, sent: Sent, first_byte_at: Moment, answer: Answer, now: Moment) {
@@ -310,7 +343,7 @@ impl Client<'_> {
     }
 
     /// Called after a response: sends the next request at once, after the pause, or when it is planned.
-    fn go_on<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+    pub(super) fn go_on<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         if !self.has_room(number) {
             return;
         }
@@ -349,7 +382,15 @@ impl Client<'_> {
 
     fn handle_finished<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         let lane = &mut self.lanes[number as usize];
-        let has_started = lane.reader.has_started();
+        if lane.phase == Phase::Greeting {
+            self.fail(number, Failure::Closed, greeting_in_words);
+            return self.reconnect(reactor, number, now, true);
+        }
+        let is_http2 = lane.session.is_some();
+        let has_started = match &lane.session {
+            Some(session) => session.has_started(),
+            None => lane.reader.has_started(),
+        };
         if let Ok(Some(answer)) = lane.reader.finish() {
             self.count(number, answer, now);
         }
@@ -361,7 +402,8 @@ impl Client<'_> {
                 lane.failures += 1;
             }
         } else {
-            let rules_out_tls = self.tally.bytes_received > 0
+            let rules_out_tls = is_http2
+                || self.tally.bytes_received > 0
                 || self.answered_ever > 0
                 || self.target(number).is_secure;
             self.fail(number, Failure::Closed, || {
@@ -400,6 +442,8 @@ impl Client<'_> {
                     format!("{address} closed the connection while it was being established")
                 }
             });
+        } else if lane.phase == Phase::Greeting {
+            self.fail(number, Failure::Reset, greeting_in_words);
         } else if !lane.pending.is_empty() {
             self.fail(number, Failure::Reset, || "the server reset the connection".to_owned());
         }
@@ -411,7 +455,13 @@ impl Client<'_> {
     }
 
     /// Closes the socket and opens another one if there are more requests to send.
-    fn reconnect<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment, in_order: bool) {
+    pub(super) fn reconnect<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        number: u32,
+        now: Moment,
+        in_order: bool,
+    ) {
         let lane = &mut self.lanes[number as usize];
         if lane.phase == Phase::Open {
             self.open -= 1;
@@ -438,7 +488,7 @@ impl Client<'_> {
     }
 
     /// Counts a failure once for each pending request, or once if there is none.
-    fn fail(&mut self, number: u32, failure: Failure, words: impl FnOnce() -> String) {
+    pub(super) fn fail(&mut self, number: u32, failure: Failure, words: impl FnOnce() -> String) {
         let lane = &mut self.lanes[number as usize];
         let lost = lane.pending.len() as u64;
         let counted = match lost {
@@ -449,11 +499,25 @@ impl Client<'_> {
         lane.failures = lane.failures.saturating_add(1);
         lane.pending.clear();
         lane.first_byte_at = Moment::ZERO;
+        if let Some(session) = &mut lane.session {
+            session.forget_exchanges();
+        }
         self.outstanding -= lost;
+        self.count_failures(failure, counted, words);
+    }
+
+    /// Counts `counted` failures of one class.
+    pub(super) fn count_failures(
+        &mut self,
+        failure: Failure,
+        counted: u64,
+        words: impl FnOnce() -> String,
+    ) {
         let errors = &mut self.tally.errors;
         let (count, class) = match failure {
             Failure::Connect => (&mut errors.connect, "connect"),
             Failure::Reset => (&mut errors.reset, "reset"),
+            Failure::Refused => (&mut errors.refused, "refused"),
             Failure::Closed => (&mut errors.closed, "closed"),
             Failure::Timeout => (&mut errors.timeout, "timeout"),
             Failure::Framing => (&mut errors.framing, "framing"),
@@ -472,10 +536,13 @@ impl Client<'_> {
         let every = (timeout / SWEEPS_PER_TIMEOUT).clamp(SWEEP_MIN, SWEEP_MAX);
         self.next_sweep = now.after(every);
         for number in 0..self.lanes.len() as u32 {
+            if self.cancel_overdue(reactor, number, now) {
+                continue;
+            }
             let lane = &self.lanes[number as usize];
             let since = match lane.phase {
                 Phase::Connecting => lane.connect_at,
-                Phase::Handshaking => lane.handshake_at,
+                Phase::Handshaking | Phase::Greeting => lane.handshake_at,
                 Phase::Open => match lane.pending.front() {
                     Some(sent) => sent.at,
                     None => continue,
@@ -488,6 +555,7 @@ impl Client<'_> {
             let what = match lane.phase {
                 Phase::Connecting => "connection attempt",
                 Phase::Handshaking => "TLS handshake",
+                Phase::Greeting => "start of an HTTP/2 connection",
                 _ => "request",
             };
             self.fail(number, Failure::Timeout, || {
@@ -498,7 +566,13 @@ impl Client<'_> {
     }
 }
 
-fn in_words(span: Duration) -> String {
+/// Why a connection ended before the server's SETTINGS.
+fn greeting_in_words() -> String {
+    "the server closed the connection before its HTTP/2 SETTINGS; it may not support HTTP/2 on this port"
+        .to_owned()
+}
+
+pub(super) fn in_words(span: Duration) -> String {
     if span >= Duration::from_secs(1) {
         format!("{} s", span.as_secs_f64())
     } else {

@@ -2,6 +2,7 @@
 //! In: events of its socket. Out: its pending requests and its counts.
 //! Limits: `PIPELINE_MAX` requests in flight. Invariant: `pending` is in the order of sending.
 
+use super::http2::Session;
 use super::reader::Reader;
 use crate::plan::Schedule;
 use std::collections::VecDeque;
@@ -17,6 +18,8 @@ pub(super) enum Phase {
     Connecting,
     /// The TLS handshake is in progress.
     Handshaking,
+    /// The HTTP/2 connection has begun, and the server's SETTINGS are missing.
+    Greeting,
     /// Requests can be sent.
     Open,
     /// No more requests will be sent.
@@ -46,14 +49,18 @@ pub(super) struct Lane {
     pub(super) phase: Phase,
     /// Reads the responses of the current socket.
     pub(super) reader: Reader,
+    /// The HTTP/2 connection on the current socket; `None` with HTTP/1.1.
+    pub(super) session: Option<Box<Session>>,
     /// Requests without a complete response, in the order of sending.
     pub(super) pending: VecDeque<Sent>,
     /// When the first byte of the current response arrived; `ZERO` if none has.
     pub(super) first_byte_at: Moment,
     /// When the connection attempt began.
     pub(super) connect_at: Moment,
-    /// When the TLS handshake began.
+    /// When the TLS handshake or the HTTP/2 connection began.
     pub(super) handshake_at: Moment,
+    /// The TLS session was established without h2 although the plan needs it.
+    pub(super) lacks_http2: bool,
     /// Requests that were sent on the current socket.
     pub(super) sent_on_socket: u64,
     /// Whether a connection was ever established.
@@ -87,10 +94,12 @@ impl Lane {
             authority,
             phase: Phase::Absent,
             reader: Reader::default(),
+            session: None,
             pending: VecDeque::new(),
             first_byte_at: Moment::ZERO,
             connect_at: Moment::ZERO,
             handshake_at: Moment::ZERO,
+            lacks_http2: false,
             sent_on_socket: 0,
             was_open: false,
             answered: 0,
@@ -109,6 +118,8 @@ impl Lane {
         self.sock = SockId::NONE;
         self.phase = Phase::Absent;
         self.reader = Reader::default();
+        self.session = None;
+        self.lacks_http2 = false;
         self.pending.clear();
         self.first_byte_at = Moment::ZERO;
         self.sent_on_socket = 0;

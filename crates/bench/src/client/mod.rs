@@ -4,9 +4,10 @@
 //! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
 //! Invariant: `outstanding` is the sum of the lengths of all lanes' `pending`. Each request counts once in
 //! the tally: as response, failure or unanswered. If the plan has a number of requests, the requests of warm-up
-//! and ramp do not count.
+//! and ramp do not count. `out` is empty except while one connection is served.
 
 mod events;
+mod http2;
 mod lane;
 pub mod reader;
 
@@ -24,6 +25,7 @@ use std::sync::Mutex;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_reactor::{Driver, Reactor, SockId};
 use tidegate_secure::{TlsLayer, TlsObserver};
+use tidegate_wire::http2::Scratch;
 use tidegate_wire::tls::Fault;
 
 /// How long the client waits for responses after the plan's end. If a number of requests ended the plan, each
@@ -127,6 +129,10 @@ pub struct Client<'a> {
     busy_marks: u64,
     /// The TLS fault of the connection that is about to be reported as closed.
     fault: Option<(SockId, Fault)>,
+    /// HTTP/2 frames of the connection that is being served.
+    out: Vec<u8>,
+    /// Memory for the fields of an HTTP/2 response.
+    scratch: Scratch,
 }
 
 impl<'a> Client<'a> {
@@ -180,6 +186,8 @@ impl<'a> Client<'a> {
             answered_last: start,
             busy_marks: 0,
             fault: None,
+            out: Vec::new(),
+            scratch: Scratch::new(),
         };
         for number in 0..share.connections {
             let connection = share.connection_first + number;
@@ -304,7 +312,8 @@ impl<'a> Client<'a> {
         self.quota = self.requests;
         let notes = core::mem::take(&mut self.tally.notes);
         let negotiated = self.tally.negotiated.take();
-        self.tally = Tally { notes, negotiated, ..Tally::default() };
+        let streams_allowed = self.tally.streams_allowed;
+        self.tally = Tally { notes, negotiated, streams_allowed, ..Tally::default() };
         for lane in &mut self.lanes {
             lane.answered = 0;
         }
@@ -349,7 +358,9 @@ impl<'a> Client<'a> {
         let pending = self.lanes.iter().flat_map(|lane| &lane.pending);
         self.tally.unanswered += pending.filter(|sent| sent.is_counted).count() as u64;
         let is_unconnected = |lane: &&Lane| {
-            !lane.was_open && matches!(lane.phase, Phase::Connecting | Phase::Handshaking)
+            let is_attempt =
+                matches!(lane.phase, Phase::Connecting | Phase::Handshaking | Phase::Greeting);
+            !lane.was_open && is_attempt
         };
         self.tally.unconnected += self.lanes.iter().filter(is_unconnected).count() as u64;
         let answered = self.lanes.iter().map(|lane| lane.answered);
@@ -407,7 +418,7 @@ impl<'a> Client<'a> {
             Phase::Absent if self.draining_since.is_some() => lane.phase = Phase::Over,
             Phase::Absent => self.connect(reactor, number, now),
             Phase::Open => self.fill(reactor, number, now),
-            Phase::Connecting | Phase::Handshaking | Phase::Over => {}
+            Phase::Connecting | Phase::Handshaking | Phase::Greeting | Phase::Over => {}
         }
     }
 
@@ -430,8 +441,7 @@ impl<'a> Client<'a> {
         let issued = self.tally.issued;
         self.fill_by_pace(reactor, number, now);
         if self.tally.issued != issued {
-            // Flushed now: a flush at the end of the turn would send later than the recorded send time.
-            reactor.flush(self.lanes[number as usize].sock);
+            self.flush(reactor, number);
         }
     }
 
@@ -489,6 +499,7 @@ impl<'a> Client<'a> {
             && lane.phase == Phase::Open
             && !socket_is_used_up
             && lane.pending.len() < usize::from(self.plan.pipeline)
+            && lane.session.as_ref().is_none_or(|session| session.has_room())
     }
 
     fn list_idle(&mut self, number: u32) {
@@ -515,7 +526,7 @@ impl<'a> Client<'a> {
             let now = reactor.read_clock();
             self.tally.schedule_error.record(now.since(self.next_arrival));
             self.send(reactor, number, self.next_arrival, now);
-            reactor.flush(self.lanes[number as usize].sock);
+            self.flush(reactor, number);
             self.step_schedule();
             self.list_idle(number);
         }
@@ -533,9 +544,14 @@ impl<'a> Client<'a> {
         let choice = self.mix.pick(lane.authority, &mut self.prng);
         let request = self.mix.request(choice);
         lane.sent_on_socket += 1;
-        let is_last = self.plan.requests_per_connection == Some(lane.sent_on_socket);
-        let bytes = if is_last { &request.closing_bytes } else { &request.bytes };
-        reactor.send(lane.sock, bytes);
+        if let Some(session) = &mut lane.session {
+            let is_secure = self.targets[usize::from(lane.authority)].is_secure;
+            session.send(request, is_secure, now, &mut self.out);
+        } else {
+            let is_last = self.plan.requests_per_connection == Some(lane.sent_on_socket);
+            let bytes = if is_last { &request.closing_bytes } else { &request.bytes };
+            reactor.send(lane.sock, bytes);
+        }
         // If the plan has a number of requests, those of warm-up and ramp are not counted.
         let is_counted = self.is_counting || self.plan.requests.is_none();
         lane.pending.push_back(Sent { planned, at: now, number: choice, is_counted });
@@ -543,6 +559,13 @@ impl<'a> Client<'a> {
         self.outstanding += 1;
         self.tally.issued += 1;
         self.busy_marks += 1;
+    }
+
+    /// Sends the requests of a connection now: a flush at the end of the turn would send later than the
+    /// recorded send time.
+    fn flush<R: Reactor>(&mut self, reactor: &mut R, number: u32) {
+        self.send_frames(reactor, number);
+        reactor.flush(self.lanes[number as usize].sock);
     }
 
     fn publish(&mut self, now: Moment) {

@@ -2,7 +2,7 @@
 //! In: text. Out: a `Plan`, URLs and request options; or an error that states what to write.
 //! Never: resolves contradicting arguments silently.
 
-use crate::plan::{Arrivals, CONNECTIONS_MAX, PIPELINE_MAX, Pace, Plan, THREADS_MAX};
+use crate::plan::{Arrivals, CONNECTIONS_MAX, PIPELINE_MAX, Pace, Plan, Protocol, THREADS_MAX};
 use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
 use crate::target::{RequestOptions, Url};
 use crate::tls::TlsOptions;
@@ -62,9 +62,17 @@ pub struct HttpArgs {
     /// Pause of a connection after each response (closed loop), ±3 %
     #[arg(short = 'T', long, value_parser = parse_duration, default_value = "0s")]
     think: Duration,
-    /// Number of requests in flight on each connection
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
+    /// Number of requests in flight on each connection (HTTP/1.1 pipelining)
+    #[arg(long, default_value_t = 1, conflicts_with = "http2",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
     pipeline: u16,
+    /// Use HTTP/2: https:// requires that the server negotiates h2, http:// assumes it (prior knowledge)
+    #[arg(long)]
+    pub(super) http2: bool,
+    /// Number of requests in flight on each HTTP/2 connection, as h2load -m
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "http2",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
+    streams: u16,
     /// Time limit for a request and for a connection attempt
     #[arg(short = 'w', long, value_parser = parse_duration, default_value = "10s")]
     timeout: Duration,
@@ -192,7 +200,8 @@ impl HttpArgs {
                 self.requests_per_connection
             },
             think: self.think,
-            pipeline: self.pipeline,
+            protocol: if self.http2 { Protocol::Http2 } else { Protocol::Http1 },
+            pipeline: if self.http2 { self.streams } else { self.pipeline },
             timeout: self.timeout,
             sources: self.source.as_ref().map_or_else(Vec::new, |sources| sources.0.clone()),
             seed: self.seed,

@@ -153,6 +153,7 @@ fn job(args: &HttpArgs, plan: &Plan, url: &Url) -> Result<Job, String> {
                 .map_err(|why| format!("--urls {}: {why}", path.display()))?
         }
     };
+    let tls = if args.http2 { args.tls.for_http2() } else { args.tls.clone() };
     let reference = match &args.reference {
         None => None,
         Some(text) => {
@@ -169,7 +170,7 @@ fn job(args: &HttpArgs, plan: &Plan, url: &Url) -> Result<Job, String> {
     Ok(Job {
         plan: plan.clone(),
         targets: targets(&mix)?,
-        tls: args.tls.plan(mix.authorities(), plan.connections)?,
+        tls: tls.plan(mix.authorities(), plan.connections)?,
         mix,
         cpus: args.client_cpus.clone(),
         reference,

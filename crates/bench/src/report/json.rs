@@ -6,7 +6,7 @@ use super::Run;
 use super::SPREAD_SEED;
 use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
-use crate::plan::Pace;
+use crate::plan::{Pace, Protocol};
 use crate::tally::Tally;
 use serde_json::{Map, Value, json};
 use tidegate_base::statistics::Estimate;
@@ -76,6 +76,11 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
         put("handshakes_full", json!(tally.handshakes_full));
         put("handshakes_resumed", json!(tally.handshakes_resumed));
         put("negotiated", json!(tally.negotiated));
+    }
+    if run.plan.protocol == Protocol::Http2 {
+        put("streams", json!(run.plan.pipeline));
+        put("streams_allowed", json!(tally.streams_allowed));
+        put("goaways", json!(tally.goaways));
     }
     put("schedule_error_us", times_to_json(&tally.schedule_error));
     put("requests_of_slowest_connection", json!(tally.fairness.map(|(slowest, _)| slowest)));

@@ -17,7 +17,7 @@ pub use text::{percentile_dump, to_text};
 use crate::client::unreachable_max;
 use crate::drive::Outcome;
 use crate::histogram::Times;
-use crate::plan::{Arrivals, Pace, Plan};
+use crate::plan::{Arrivals, Pace, Plan, Protocol};
 use crate::quantity::{counted, micros, short};
 use crate::tally::Tally;
 
@@ -107,6 +107,12 @@ impl Run {
             );
         }
         lines.extend(self.outcome.tally.left_over_in_words());
+        if let Some(allowed) = self.outcome.tally.streams_allowed {
+            lines.push(format!(
+                "Fewer streams: the server allows only {} at once on a connection.",
+                counted(u64::from(allowed), "stream")
+            ));
+        }
         let redirects = self.outcome.tally.statuses[3];
         if redirects > 0 {
             lines.push(format!(
@@ -145,7 +151,9 @@ impl Run {
                 arrivals_in_words(arrivals)
             ),
         });
-        if plan.pipeline > 1 {
+        if plan.protocol == Protocol::Http2 {
+            words.push(format!("HTTP/2, {} on each", counted(u64::from(plan.pipeline), "stream")));
+        } else if plan.pipeline > 1 {
             words.push(format!("{} requests in flight on each", plan.pipeline));
         }
         if !plan.think.is_zero() {

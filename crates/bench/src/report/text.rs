@@ -90,6 +90,9 @@ fn write_tls(text: &mut String, run: &Run) -> core::fmt::Result {
             tally.handshakes_resumed
         )?;
     }
+    if tally.goaways > 0 {
+        writeln!(text, "  http/2      {} ended by GOAWAY", counted(tally.goaways, "connection"))?;
+    }
     Ok(())
 }
 

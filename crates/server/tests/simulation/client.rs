@@ -103,13 +103,109 @@ pub struct Client {
 }
 
 /// A response whose body is being read.
-struct Answer {
-    id: u64,
+pub struct Answer {
+    pub id: u64,
     head: Head,
     /// Body bytes read so far.
-    bytes: u64,
+    pub bytes: u64,
     /// The beginning of the body, for messages and for local responses.
     text: Vec<u8>,
+}
+
+impl Answer {
+    /// A response to request `id`, whose head must belong to that request.
+    pub fn new(id: u64, head: Head, oracle: &Oracle) -> Result<Self, String> {
+        let request = &oracle.requests[&id];
+        if head.field("x-poison").is_some() {
+            return Err(format!("a malformed response was relayed: {head:?}"));
+        }
+        if let Some(stated) = head.number("x-id")
+            && stated != id
+        {
+            return Err(format!("r{id} got the response to r{stated}"));
+        }
+        if let (Some(stated), Some(hash)) = (head.field("x-id"), head.number("x-request-hash")) {
+            let known = request.seen.iter().any(|seen| seen.whole && seen.hash == hash);
+            if !known {
+                return Err(format!(
+                    "the origin of r{stated} reports the body hash {hash}, but received another body"
+                ));
+            }
+        }
+        Ok(Self { id, head, bytes: 0, text: Vec::new() })
+    }
+
+    /// The next bytes of the body.
+    pub fn read(&mut self, data: &[u8]) -> Result<(), String> {
+        if let Some(seed) = self.head.number("x-body-seed")
+            && !body::matches(seed, self.bytes, data)
+        {
+            let (id, at) = (self.id, self.bytes);
+            return Err(format!("the body of the response to r{id} is wrong from byte {at} on"));
+        }
+        self.bytes += data.len() as u64;
+        if self.text.len() < 1000 {
+            self.text.extend_from_slice(data);
+        }
+        Ok(())
+    }
+
+    /// The response looks complete: checks that it is.
+    pub fn end(&self, oracle: &mut Oracle) -> Result<(), String> {
+        let id = self.id;
+        let request = &oracle.requests[&id];
+        let status = self.head.status();
+        let text = String::from_utf8_lossy(&self.text).into_owned();
+        let ours = self.head.field("x-id").is_none();
+        let empty = request.method == "HEAD" || status == 204 || status == 304;
+        let failed = matches!(status, 408 | 413 | 502..=504);
+        match &request.expected {
+            Expected::Origin | Expected::Tunnel if !ours => {
+                let wanted = self.head.number("x-answer-bytes").unwrap_or(0);
+                if !empty && self.bytes != wanted {
+                    let got = self.bytes;
+                    let bytes = format!("{got} of {wanted} bytes");
+                    return Err(format!("the response to r{id} ended cleanly after {bytes}"));
+                }
+            }
+            // A head sent in pieces may have been too slow, and a body may be too large.
+            Expected::Fixed(..) | Expected::Bytes(_)
+                if !oracle.is_calm
+                    && (status == 408 || status == 413 && request.body_bytes > BODY_BYTES_MAX) =>
+            {
+                oracle.answers_failed += 1;
+            }
+            Expected::Fixed(wanted, body) => {
+                if status != *wanted || (!empty && text != *body) {
+                    return Err(format!("r{id} got {status} {text:?}, expected {wanted} {body:?}"));
+                }
+            }
+            Expected::Bytes(count) => {
+                if status != 200 || (!empty && self.bytes != *count) {
+                    return Err(format!("r{id} got {status} with {} bytes", self.bytes));
+                }
+            }
+            Expected::Origin | Expected::Tunnel
+                if failed && (!oracle.is_calm || oracle.is_crowded && status == 503) =>
+            {
+                oracle.answers_failed += 1;
+                oracle.trace(|| format!("r{id} failed: {text}"));
+            }
+            Expected::Origin | Expected::Tunnel => {
+                return Err(format!("r{id} got {:?} {text:?}", self.head.start));
+            }
+        }
+        note_answered(id, oracle);
+        Ok(())
+    }
+}
+
+fn note_answered(id: u64, oracle: &mut Oracle) {
+    oracle.answers_good += 1;
+    let Some(request) = oracle.requests.get_mut(&id) else { return };
+    if core::mem::replace(&mut request.answered, true) {
+        oracle.violate(format!("r{id} was answered twice"));
+    }
 }
 
 /// An open tunnel.
@@ -274,7 +370,9 @@ impl Client {
             }
             match self.reader.next_piece()? {
                 Piece::Need => return Ok(()),
-                Piece::Data(data) => self.read_body(&data)?,
+                Piece::Data(data) => {
+                    self.answer.as_mut().map_or(Ok(()), |answer| answer.read(&data))?
+                }
                 Piece::End(trailers) => {
                     if trailers.iter().any(|(name, _)| !name.eq_ignore_ascii_case("x-trailer")) {
                         return Err(format!("unexpected trailers {trailers:?}"));
@@ -322,25 +420,12 @@ impl Client {
                 }
                 self.waiting.pop_front();
                 self.tunnel = Some(Tunnel { id, back: 0 });
-                self.note_answered(id, oracle);
+                note_answered(id, oracle);
                 oracle.tunnels += 1;
             }
             return Ok(());
         }
         self.continued = true;
-        if let Some(stated) = head.number("x-id")
-            && stated != id
-        {
-            return Err(format!("r{id} got the response to r{stated}"));
-        }
-        if let (Some(stated), Some(hash)) = (head.field("x-id"), head.number("x-request-hash")) {
-            let known = request.seen.iter().any(|seen| seen.whole && seen.hash == hash);
-            if !known {
-                return Err(format!(
-                    "the origin of r{stated} reports the body hash {hash}, but received another body"
-                ));
-            }
-        }
         self.closing = head.announces_close();
         // To an HTTP/1.0 client, a body of unknown length ends with the connection.
         self.may_close_early = self.closing && request.old_version;
@@ -349,82 +434,17 @@ impl Client {
             return Err(format!("r{id} is HTTP/1.0 and got a chunked response"));
         }
         self.reader.begin_body(framing);
-        self.answer = Some(Answer { id, head, bytes: 0, text: Vec::new() });
-        Ok(())
-    }
-
-    fn read_body(&mut self, data: &[u8]) -> Result<(), String> {
-        let Some(answer) = &mut self.answer else { return Ok(()) };
-        if let Some(seed) = answer.head.number("x-body-seed")
-            && !body::matches(seed, answer.bytes, data)
-        {
-            let (id, at) = (answer.id, answer.bytes);
-            return Err(format!("the body of the response to r{id} is wrong from byte {at} on"));
-        }
-        answer.bytes += data.len() as u64;
-        if answer.text.len() < 1000 {
-            answer.text.extend_from_slice(data);
-        }
+        self.answer = Some(Answer::new(id, head, oracle)?);
         Ok(())
     }
 
     /// The response looks complete: checks that it is.
     fn end_answer(&mut self, oracle: &mut Oracle) -> Result<(), String> {
         let Some(answer) = self.answer.take() else { return Ok(()) };
-        let id = answer.id;
         self.waiting.pop_front();
-        let request = &oracle.requests[&id];
-        let status = answer.head.status();
-        let text = String::from_utf8_lossy(&answer.text).into_owned();
-        let ours = answer.head.field("x-id").is_none();
-        let empty = request.method == "HEAD" || status == 204 || status == 304;
-        let failed = matches!(status, 408 | 413 | 502..=504);
-        match &request.expected {
-            Expected::Origin | Expected::Tunnel if !ours => {
-                let wanted = answer.head.number("x-answer-bytes").unwrap_or(0);
-                if !empty && answer.bytes != wanted {
-                    let got = answer.bytes;
-                    let bytes = format!("{got} of {wanted} bytes");
-                    return Err(format!("the response to r{id} ended cleanly after {bytes}"));
-                }
-            }
-            // A head sent in pieces may have been too slow, and a body may be too large.
-            Expected::Fixed(..) | Expected::Bytes(_)
-                if !oracle.is_calm
-                    && (status == 408 || status == 413 && request.body_bytes > BODY_BYTES_MAX) =>
-            {
-                oracle.answers_failed += 1;
-            }
-            Expected::Fixed(wanted, body) => {
-                if status != *wanted || (!empty && text != *body) {
-                    return Err(format!("r{id} got {status} {text:?}, expected {wanted} {body:?}"));
-                }
-            }
-            Expected::Bytes(count) => {
-                if status != 200 || (!empty && answer.bytes != *count) {
-                    return Err(format!("r{id} got {status} with {} bytes", answer.bytes));
-                }
-            }
-            Expected::Origin | Expected::Tunnel
-                if failed && (!oracle.is_calm || oracle.is_crowded && status == 503) =>
-            {
-                oracle.answers_failed += 1;
-                oracle.trace(|| format!("c{}: r{id} failed: {text}", self.index));
-            }
-            Expected::Origin | Expected::Tunnel => {
-                return Err(format!("r{id} got {:?} {text:?}", answer.head.start));
-            }
-        }
-        self.note_answered(id, oracle);
-        Ok(())
-    }
-
-    fn note_answered(&mut self, id: u64, oracle: &mut Oracle) {
-        oracle.answers_good += 1;
-        let Some(request) = oracle.requests.get_mut(&id) else { return };
-        if core::mem::replace(&mut request.answered, true) {
-            oracle.violate(format!("r{id} was answered twice"));
-        }
+        let outcome = answer.end(oracle);
+        oracle.trace(|| format!("c{} has read the response to r{}", self.index, answer.id));
+        outcome
     }
 
     /// Handles the end of the connection by the worker; returns whether there was one.

@@ -6,6 +6,9 @@
 
 mod client;
 mod floods;
+mod http2;
+mod http2_named;
+mod http2_smuggling;
 mod line;
 mod named;
 mod oracle;
@@ -21,6 +24,7 @@ mod proxy_protocol;
 mod run;
 mod secured;
 mod slow;
+mod speaker;
 mod stage;
 mod unsolicited;
 mod websocket;
@@ -35,13 +39,17 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 3] = [
+const REGRESSION_SEEDS: [u64; 5] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
     8_001_739,
     // Two workers without room for a connection sent a permit back and forth thousands of times in a second.
     2677,
+    // A client of HTTP/2 that ended in the middle of an upload left its connection without a deadline.
+    18_862,
+    // Streams of HTTP/2 used up the room for synthetic responses: 503.
+    21_659,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;
@@ -75,6 +83,7 @@ struct Sums {
     truncations: u64,
     evicted: u64,
     permits: u64,
+    streams: u64,
 }
 
 impl Sums {
@@ -92,6 +101,7 @@ impl Sums {
         self.truncations += oracle.truncations;
         self.evicted += oracle.evicted;
         self.permits += oracle.permits;
+        self.streams += oracle.streams;
     }
 }
 
@@ -145,19 +155,20 @@ fn no_seed_breaks_an_invariant() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     let Sums { good, failed, cut, resends, tunnels, refused, header_reuses, .. } = sums;
     let Sums { intrusions, handshakes, resumptions, truncations, permits, evicted, .. } = sums;
+    let streams = sums.streams;
     eprintln!(
         "{count} seeds from {}: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
          requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
          further requests on connections with a PROXY header, {intrusions} unsolicited responses, \
          {handshakes} TLS handshakes \
          ({resumptions} resumed), {truncations} TLS truncations, {permits} permits given to \
-         other workers, {evicted} connections closed to make room",
+         other workers, {evicted} connections closed to make room, {streams} responses over HTTP/2",
         seeds.last().map_or(0, |range| *range.start())
     );
     if count > 100 {
         let all = [good, failed, cut, resends, tunnels, refused, header_reuses];
         let all = [&all[..], &[intrusions, handshakes, resumptions, truncations]].concat();
-        let all = [&all[..], &[permits, evicted]].concat();
+        let all = [&all[..], &[permits, evicted, streams]].concat();
         assert!(
             all.iter().all(|number| *number > 0),
             "one of these numbers must not be 0: {all:?}"

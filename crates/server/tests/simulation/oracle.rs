@@ -111,6 +111,8 @@ pub struct Oracle {
     pub truncations: u64,
     /// Connections that the workers closed to make room, as they counted them.
     pub evicted: u64,
+    /// Complete responses over HTTP/2.
+    pub streams: u64,
     /// A hash of all bytes and events on the network.
     pub trace_hash: u64,
 }

@@ -9,6 +9,7 @@ use tidegate_reactor::Faults;
 use tidegate_wire::tls::Version;
 
 use crate::client::{Habits, Op, ip_of};
+use crate::http2;
 use crate::line::WINDOW_BYTES_MIN;
 use crate::oracle::{ClientIdentity, Expected, Request};
 use crate::origin::Behaviour;
@@ -43,6 +44,8 @@ pub struct Plan {
     /// `None`: nothing listens at this address.
     pub origins: Vec<(Address, Option<Behaviour>)>,
     pub clients: Vec<(Vec<Op>, Habits)>,
+    /// The clients that speak HTTP/2.
+    pub http2_clients: Vec<http2::Script>,
     /// All requests of all clients' scripts.
     pub requests: Vec<Request>,
     /// When every worker is told to stop, and the grace period.
@@ -90,9 +93,29 @@ impl Plan {
             requests: Vec::new(),
             body_limited: false,
         };
-        let (config, origins, tries_max) = maker.make_config();
+        let (mut config, origins, tries_max) = maker.make_config();
         let count = 1 + maker.prng.below(12) as usize;
         let clients = (0..count).map(|index| maker.make_client(index)).collect();
+        // A generator of its own, so that the other choices of a seed keep their meaning.
+        let mut http2_prng = Prng::new(seed ^ 0x0068_7474_7032);
+        let mut http2_clients = Vec::new();
+        if http2_prng.below(3) == 0 {
+            if !secured {
+                config = config.replacen("timeouts = {", "h2c = true\ntimeouts = {", 1);
+            }
+            for at in 0..1 + http2_prng.below(3) as usize {
+                let index = http2::FIRST_CLIENT + at;
+                let identity = ClientIdentity { ip: Some(ip_of(index)), header: None };
+                let mut maker = http2::Maker {
+                    prng: &mut http2_prng,
+                    is_calm,
+                    pools,
+                    identity,
+                    requests: &mut maker.requests,
+                };
+                http2_clients.push(maker.make_script(index));
+            }
+        }
         let mut prng = maker.prng;
         let stop = (!is_calm && prng.below(4) == 0).then(|| {
             let at = Moment::from_nanos(1_000_000_000 + prng.below(8_000_000_000));
@@ -121,6 +144,7 @@ impl Plan {
             tries_max,
             origins,
             clients,
+            http2_clients,
             requests: maker.requests,
             stop,
         }
@@ -620,7 +644,7 @@ fn pick(prng: &mut Prng, top: u64) -> u32 {
     (1 + below_skewed(prng, top, 5)) as u32
 }
 
-const NO_ROUTE: &str = "404 Not Found: no route matches this request\n";
+pub const NO_ROUTE: &str = "404 Not Found: no route matches this request\n";
 
 const ROUTES: &str = r#"
 [[route]]

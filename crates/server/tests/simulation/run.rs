@@ -9,6 +9,7 @@ use tidegate_config::model::Pool;
 use tidegate_reactor::{Reactor, SimNet, SimReactor};
 
 use crate::client::Client;
+use crate::http2::Http2Client;
 use crate::oracle::Oracle;
 use crate::origin::{Lie, Origin};
 use crate::peer::harness::Harness;
@@ -34,6 +35,7 @@ struct Run {
     limits: Vec<Vec<Option<u32>>>,
     origins: Vec<Origin>,
     clients: Vec<Client>,
+    http2_clients: Vec<Http2Client>,
     oracle: Oracle,
     /// Chooses the order of the workers in each step.
     prng: Prng,
@@ -107,6 +109,14 @@ impl Run {
         }
         let (ip, port) = LISTEN;
         let listen = Address::Tcp((ip, port).into());
+        let http2_clients = plan
+            .http2_clients
+            .into_iter()
+            .map(|script| {
+                let connector = plan.secured.then(|| keys.http2_connector.clone());
+                Http2Client::new(listen.clone(), script, connector, net.now())
+            })
+            .collect();
         let clients = plan
             .clients
             .into_iter()
@@ -133,6 +143,7 @@ impl Run {
             limits,
             origins,
             clients,
+            http2_clients,
             oracle,
             prng: Prng::new(seed ^ 0x72_756e),
             stop: plan.stop,
@@ -171,6 +182,7 @@ impl Run {
 
     fn is_over(&self) -> bool {
         self.clients.iter().all(|client| client.ended)
+            && self.http2_clients.iter().all(|client| client.ended)
             && self.harnesses.iter().all(|harness| harness.reactor.sock_count() == 0)
             && self.stop.is_none()
     }
@@ -179,6 +191,9 @@ impl Run {
         self.oracle.now = self.net.now();
         let mut moved = false;
         for client in &mut self.clients {
+            moved |= client.step(&self.net, &mut self.oracle);
+        }
+        for client in &mut self.http2_clients {
             moved |= client.step(&self.net, &mut self.oracle);
         }
         self.oracle.workers_have_edges = self.net.has_edges();
@@ -217,6 +232,8 @@ impl Run {
     fn advance(&mut self) -> Result<(), String> {
         let now = self.net.now();
         let clients = self.clients.iter().filter_map(|client| client.next_at(now));
+        let http2_clients = self.http2_clients.iter().filter_map(|client| client.next_at(now));
+        let clients = clients.chain(http2_clients);
         let origins = self.origins.iter().filter_map(|origin| origin.next_at(now));
         let stop = self.stop.map(|(at, _)| at);
         let net = self.net.next_event_at();
@@ -284,8 +301,13 @@ impl Run {
         let alive: Vec<_> =
             self.clients.iter().enumerate().filter(|(_, client)| !client.ended).collect();
         let names: Vec<usize> = alive.iter().map(|(at, _)| *at).collect();
+        let alive = self.http2_clients.iter().filter(|client| !client.ended);
+        let http2_clients: Vec<String> = alive.map(Http2Client::describe).collect();
         let left: Vec<_> =
             self.harnesses.iter().map(|harness| harness.worker.leftovers()).collect();
-        format!("turn {}, clients {names:?} have not ended, workers hold {left:?}", self.turns)
+        format!(
+            "turn {}, clients {names:?} {http2_clients:?} have not ended, workers hold {left:?}",
+            self.turns
+        )
     }
 }

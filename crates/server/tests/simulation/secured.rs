@@ -23,6 +23,8 @@ const HANDSHAKE_TIMEOUT: Span = Span::from_secs(10);
 pub struct Keys {
     pub acceptor: Acceptor,
     pub connector: Connector,
+    /// The connector of clients that speak HTTP/2 only.
+    pub http2_connector: Connector,
     /// The clock that TLS reads, set to `UNIX_SECONDS`.
     clock: TlsClock,
 }
@@ -34,15 +36,22 @@ impl Keys {
         let randomness = Randomness::seeded(seed);
         let files = keys::certificate(seed, NAME, |_| {});
         let roots = Roots::Authorities(files.chain_pem.clone());
-        let settings =
-            AcceptorSettings { certificates: vec![files], keeps_names: true, ..Default::default() };
+        let settings = AcceptorSettings {
+            certificates: vec![files],
+            keeps_names: true,
+            alpn: ["h2", "http/1.1"].map(str::to_owned).to_vec(),
+            ..Default::default()
+        };
         let tickets = TicketKeys::with_randomness(UNIX_SECONDS, randomness).map(Arc::new).ok();
         let acceptor = Acceptor::with_randomness(&settings, tickets, clock.clone(), randomness);
         let settings = ConnectorSettings { roots, version_max, ..Default::default() };
         let connector = Connector::with_randomness(&settings, clock.clone(), randomness);
+        let settings = ConnectorSettings { alpn: vec!["h2".to_owned()], ..settings };
+        let http2_connector = Connector::with_randomness(&settings, clock.clone(), randomness);
         Self {
             acceptor: acceptor.expect("valid settings"),
             connector: connector.expect("valid settings"),
+            http2_connector: http2_connector.expect("valid settings"),
             clock,
         }
     }

@@ -402,7 +402,8 @@ impl Worker {
                 self.client_half_closed(reactor, running);
             } else {
                 self.accounts.counters.client_aborts.add(1);
-                self.drop_stream(reactor, id);
+                // The protocol must forget the stream too: the rest of its request never comes.
+                self.reset_http2_stream(reactor, Requester { sock, stream: id }, ErrorCode::CANCEL);
             }
         }
         self.stream_list = list;
@@ -479,6 +480,10 @@ impl Worker {
                 http2.is_blocked = true;
                 http2.due_at = http2.due_at.min(now.after(look_span(timeouts.body)));
             }
+        }
+        if reactor.output_pending(sock) == 0 {
+            // Most output is taken at once, and then no completion reports that.
+            http2.connection.output_drained();
         }
         reactor.set_deadline(sock, http2.due_at);
     }
@@ -627,6 +632,13 @@ impl Worker {
         }
         http2.due_at = http2.due_at.min(reactor.now().after(STOP_REPLY_SPAN));
         self.settle_http2(reactor, sock);
+    }
+
+    /// Bytes of bodies that all streams hold, because an action or a client is slow. For tests.
+    #[must_use]
+    pub fn stream_bytes_held(&self) -> usize {
+        let held = self.streams.iter().map(|(_, stream)| stream.held_bytes());
+        held.sum()
     }
 
     /// The HTTP/2 state of the connection; `None` if the connection has been closed.

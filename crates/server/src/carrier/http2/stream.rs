@@ -80,6 +80,11 @@ impl Http2Stream {
         !self.output.is_empty() || !self.response_trailers.is_empty()
     }
 
+    /// Bytes that wait for the action or for the client.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.input.len() + self.output.len()
+    }
+
     /// Records which action serves the request.
     pub(crate) fn set_action(&mut self, action: Running) {
         self.action = action;

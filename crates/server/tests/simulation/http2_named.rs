@@ -1,0 +1,375 @@
+//! Named cases of HTTP/2 on the simulator, and attackers beside victims.
+//! In: connections of clients that speak HTTP/2. Out: what each test's name states.
+//! Limits: `STEPS_MAX` steps of an attack, each with up to `STEP_BYTES` bytes.
+//! Invariant of all attacks: the victims' requests succeed, and the attacker's connection ends.
+
+use tidegate_base::Span;
+use tidegate_wire::http2::ErrorCode;
+use tidegate_wire::http2::frame::{
+    END_HEADERS, END_STREAM, FrameKind, encode_ping, encode_reset, encode_settings,
+    encode_window_update,
+};
+
+use crate::speaker::{Speaker, encode_frame, encode_headers, encode_hello};
+use crate::stage::{Scene, scene};
+
+/// Steps of an attack until the worker must have ended it.
+const STEPS_MAX: usize = 2000;
+/// About how many bytes an attacker sends in each step.
+const STEP_BYTES: usize = 16_000;
+/// What a stream whose client takes nothing may hold: one piece of its body.
+const PIECE_BYTES_MAX: usize = 2 * 64 * 1024;
+/// A listener for patient tests.
+const PATIENT: &str = "h2c = true\ntimeouts = { head = \"1h\", idle = \"1h\", body = \"1h\" }\n";
+
+fn h2c<'a>() -> Scene<'a> {
+    scene().listener("h2c = true")
+}
+
+#[test]
+fn replies_of_a_long_connection_do_not_add_up() {
+    scene().listener(PATIENT).run(|stage| {
+        let mut client = Speaker::new(stage);
+        client.hello(stage);
+        // More replies than may ever wait at a time; each of them is taken at once.
+        for count in 1..1500 {
+            client.ping();
+            stage.until(|stage| {
+                client.pump(stage.net.now());
+                assert!(!client.is_over(), "ended after {count} PINGs: {:?}", client.goaway);
+                (client.pongs == count).then_some(())
+            });
+            stage.net.advance_by(Span::from_millis(200));
+        }
+        client.hello(stage);
+    });
+}
+
+#[test]
+fn stalled_streams_do_not_stop_the_others() {
+    scene().listener(PATIENT).run(|stage| {
+        let mut client = Speaker::new(stage);
+        let stalled: Vec<u32> = (0..20).map(|_| client.get("/synthetic?s=10m")).collect();
+        client.unread.clone_from(&stalled);
+        for _ in 0..10 {
+            let stream = client.get("/synthetic?s=1m");
+            assert_eq!(client.wait(stage, stream).body.len(), 1 << 20);
+        }
+        for stream in &stalled {
+            assert_eq!(client.responses[stream].body.len(), 65_535, "the window of the stream");
+        }
+        assert!(stage.harness.worker.stream_bytes_held() <= stalled.len() * PIECE_BYTES_MAX);
+        for stream in stalled {
+            client.reset(stream);
+        }
+        client.hello(stage);
+        assert_eq!(stage.harness.worker.stream_bytes_held(), 0);
+        stage.assert_bounded();
+    });
+}
+
+#[test]
+fn uploads_that_an_origin_does_not_take_hold_their_windows_only() {
+    scene().listener(PATIENT).run(|stage| {
+        let mut client = Speaker::new(stage);
+        let streams: Vec<u32> =
+            (0..20).map(|_| client.request("POST", "/slow", false, |_| {})).collect();
+        for &stream in &streams {
+            client.pump(stage.net.now());
+            stage.turn();
+            client.data(stage.net.now(), stream, &[b'x'; 30_000], false);
+        }
+        // The origins accept and do not read.
+        let origins: Vec<_> = streams
+            .iter()
+            .map(|_| {
+                client.pump(stage.net.now());
+                stage.accept()
+            })
+            .collect();
+        for _ in 0..5 {
+            client.hello(stage);
+        }
+        assert!(stage.harness.worker.stream_bytes_held() <= streams.len() * 65_535);
+        streams.iter().for_each(|&stream| client.reset(stream));
+        client.hello(stage);
+        assert_eq!(stage.harness.worker.stream_bytes_held(), 0);
+        drop(origins);
+    });
+}
+
+#[test]
+fn hundred_streams_without_windows_hold_bounded_memory_and_end() {
+    let listener = "h2c = true\ntimeouts = { body = \"2s\", idle = \"5s\" }\n";
+    scene().listener(listener).run(|stage| {
+        let mut attacker = Speaker::new(stage);
+        encode_settings(&mut attacker.out, &[(4, 0)]);
+        let streams: Vec<u32> = (0..100)
+            .map(|at| attacker.get(if at % 5 == 0 { "/p" } else { "/synthetic?s=10m" }))
+            .collect();
+        let mut victim = Speaker::new(stage);
+        let mut origins = Vec::new();
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 10485760\r\n\r\n";
+        let mut held_most = 0;
+        let start = stage.net.now();
+        let attacked = |stage: &crate::stage::Stage, attacker: &mut Speaker| {
+            attacker.pump(stage.net.now());
+        };
+        while stage.net.now() < start.after(Span::from_millis(1500)) {
+            attacked(stage, &mut attacker);
+            while let Some(origin) = stage.try_accept() {
+                origin.send(head);
+                origins.push(origin);
+            }
+            for origin in &origins {
+                origin.send(&[b'x'; 64 * 1024]);
+            }
+            victim.hello(stage);
+            stage.pass(Span::from_millis(20));
+            held_most = held_most.max(stage.harness.worker.stream_bytes_held());
+        }
+        assert_eq!(origins.len(), 20);
+        assert!(held_most > 100_000, "the attack holds {held_most} bytes only");
+        assert!(held_most <= streams.len() * PIECE_BYTES_MAX, "{held_most} bytes are held");
+        assert!(attacker.responses.values().all(|response| response.body.is_empty()));
+        // Nobody takes anything, so the streams and then the connection end.
+        stage.until(|stage| {
+            attacked(stage, &mut attacker);
+            attacker.is_over().then_some(())
+        });
+        assert_eq!(stage.harness.worker.stream_bytes_held(), 0);
+        let reset = |stream: &u32| attacker.responses[stream].reset == Some(ErrorCode::CANCEL);
+        assert!(streams.iter().all(reset), "{:?}", attacker.responses);
+        Speaker::new(stage).hello(stage);
+    });
+}
+
+/// Lets an attacker send what `attack` appends in each step, beside victims over HTTP/2 and HTTP/1.1, until the
+/// worker has ended the attacker's connection. `goaway`: the code that it must have stated.
+fn attack(goaway: ErrorCode, mut attack: impl FnMut(&mut Vec<u8>, usize)) {
+    h2c().run(|stage| {
+        let mut victim = Speaker::new(stage);
+        let old_victim = stage.dial();
+        let mut attacker = Speaker::raw(stage);
+        encode_hello(&mut attacker.out, 1);
+        let mut step = 0;
+        while !attacker.is_over() {
+            assert!(step < STEPS_MAX, "the attack goes on");
+            if attacker.out.len() < STEP_BYTES {
+                attack(&mut attacker.out, step);
+            }
+            attacker.pump(stage.net.now());
+            victim.hello(stage);
+            stage.hello(&old_victim);
+            assert!(stage.harness.worker.stream_bytes_held() < PIECE_BYTES_MAX);
+            step += 1;
+        }
+        assert_eq!(attacker.goaway, Some(goaway));
+        victim.hello(stage);
+        assert_eq!(stage.counters().bugs.load(), 0);
+        stage.assert_bounded();
+    });
+}
+
+#[test]
+fn rapid_reset_ends_the_attacker_only() {
+    let mut stream = 1;
+    attack(ErrorCode::ENHANCE_YOUR_CALM, |out, _| {
+        for _ in 0..100 {
+            stream += 2;
+            let fields: [(&[u8], &[u8]); 4] = [
+                (b":method", b"GET"),
+                (b":scheme", b"http"),
+                (b":authority", b"a"),
+                (b":path", b"/synthetic?s=10m"),
+            ];
+            encode_headers(out, stream, &fields, END_HEADERS | END_STREAM);
+            encode_reset(out, stream, ErrorCode::CANCEL);
+        }
+    });
+}
+
+#[test]
+fn resets_that_the_attacker_provokes_end_it_only() {
+    let mut stream = 1;
+    attack(ErrorCode::ENHANCE_YOUR_CALM, |out, _| {
+        for _ in 0..100 {
+            stream += 2;
+            encode_hello_of_many_bytes(out, stream);
+            // A window update of 0 is a fault of the stream (CVE-2025-8671).
+            encode_frame(out, FrameKind::WindowUpdate, 0, stream, &[0; 4]);
+        }
+    });
+}
+
+fn encode_hello_of_many_bytes(out: &mut Vec<u8>, stream: u32) {
+    let fields: [(&[u8], &[u8]); 4] = [
+        (b":method", b"GET"),
+        (b":scheme", b"http"),
+        (b":authority", b"a"),
+        (b":path", b"/synthetic?s=10m"),
+    ];
+    encode_headers(out, stream, &fields, END_HEADERS | END_STREAM);
+}
+
+#[test]
+fn continuation_flood_ends_the_attacker_only() {
+    attack(ErrorCode::ENHANCE_YOUR_CALM, |out, step| {
+        if step == 0 {
+            encode_headers(out, 3, &[(b":method", b"GET")], END_STREAM);
+        }
+        // No other frame may come between them, so the attacker acknowledges nothing.
+        encode_frame(out, FrameKind::Continuation, 0, 3, b"\x00\x01a\x01b");
+    });
+}
+
+#[test]
+fn settings_flood_ends_the_attacker_only() {
+    attack(ErrorCode::ENHANCE_YOUR_CALM, |out, _| {
+        (0..10).for_each(|_| encode_settings(out, &[(4, 65_535)]));
+    });
+}
+
+#[test]
+fn ping_flood_ends_the_attacker_only() {
+    attack(ErrorCode::ENHANCE_YOUR_CALM, |out, _| {
+        (0..100).for_each(|_| encode_ping(out, false, [0; 8]));
+    });
+}
+
+#[test]
+fn window_update_flood_ends_the_attacker_only() {
+    attack(ErrorCode::ENHANCE_YOUR_CALM, |out, _| {
+        (0..1000).for_each(|_| encode_window_update(out, 0, 1));
+    });
+}
+
+#[test]
+fn priority_flood_ends_the_attacker_only() {
+    attack(ErrorCode::ENHANCE_YOUR_CALM, |out, _| {
+        for _ in 0..100 {
+            encode_frame(out, FrameKind::Priority, 0, 1, &[0, 0, 0, 0, 9]);
+        }
+    });
+}
+
+#[test]
+fn empty_data_flood_ends_the_attacker_only() {
+    attack(ErrorCode::ENHANCE_YOUR_CALM, |out, step| {
+        if step == 0 {
+            let fields: [(&[u8], &[u8]); 4] = [
+                (b":method", b"POST"),
+                (b":scheme", b"http"),
+                (b":authority", b"a"),
+                (b":path", b"/synthetic?s=1m"),
+            ];
+            encode_headers(out, 3, &fields, END_HEADERS);
+        }
+        (0..100).for_each(|_| encode_frame(out, FrameKind::Data, 0, 3, b""));
+    });
+}
+
+#[test]
+fn pings_without_reading_end_the_attacker() {
+    h2c().run(|stage| {
+        let mut victim = Speaker::new(stage);
+        let mut attacker = Speaker::new(stage);
+        attacker.hello(stage);
+        let mut ping = Vec::new();
+        encode_ping(&mut ping, false, [0; 8]);
+        for _ in 0..STEPS_MAX {
+            if attacker.is_over() {
+                break;
+            }
+            attacker.peer.send(&ping);
+            attacker.peer.send(&ping);
+            victim.hello(stage);
+            stage.pass(Span::from_millis(100));
+        }
+        assert!(attacker.peer.was_reset() || stage.counters().bugs.load() == 0);
+        stage.assert_bounded();
+    });
+}
+
+#[test]
+fn dripping_heads_end_with_the_head_timeout() {
+    h2c().run(|stage| {
+        let mut victim = Speaker::new(stage);
+        let mut attacker = Speaker::raw(stage);
+        encode_headers(&mut attacker.out, 1, &[(b":method", b"GET")], END_STREAM);
+        attacker.pump(stage.net.now());
+        let mut drip = Vec::new();
+        encode_frame(&mut drip, FrameKind::Continuation, 0, 1, &[0; 200]);
+        let mut drip = drip.into_iter();
+        while !attacker.is_over() {
+            attacker.out.push(drip.next().expect("the worker ends the connection"));
+            attacker.pump(stage.net.now());
+            stage.pass(Span::from_secs(1));
+            victim.hello(stage);
+        }
+        assert_eq!(stage.counters().head_timeouts.load(), 1);
+    });
+}
+
+#[test]
+fn client_that_ends_in_the_middle_of_an_upload_leaves_nothing() {
+    h2c().run(|stage| {
+        let mut client = Speaker::new(stage);
+        let stream = client.request("POST", "/p", false, |_| {});
+        client.data(stage.net.now(), stream, b"abc", false);
+        client.pump(stage.net.now());
+        let origin = stage.accept();
+        client.peer.finish();
+        // The worker closes the connection to both sides.
+        stage.until(|stage| {
+            client.pump(stage.net.now());
+            client.is_over().then_some(())
+        });
+        stage.until(|_| (origin.was_reset() || origin.is_finished_by_other()).then_some(()));
+    });
+}
+
+#[test]
+fn requests_without_an_end_are_408_and_the_connection_ends() {
+    let listener = "h2c = true\ntimeouts = { body = \"2s\", idle = \"5s\" }\n";
+    scene().listener(listener).run(|stage| {
+        let mut victim = Speaker::new(stage);
+        let mut attacker = Speaker::new(stage);
+        let streams: Vec<u32> = (0..90)
+            .map(|at| {
+                let path = if at % 2 == 0 { "/p" } else { "/hello" };
+                attacker.request("POST", path, false, |fields| fields.field("x", b"y"))
+            })
+            .collect();
+        let mut origins = Vec::new();
+        let start = stage.net.now();
+        while !attacker.is_over() {
+            attacker.pump(stage.net.now());
+            while let Some(origin) = stage.try_accept() {
+                origins.push(origin);
+            }
+            stage.pass(Span::from_millis(100));
+            victim.hello(stage);
+            assert!(stage.net.now() < start.after(Span::from_secs(60)));
+        }
+        for stream in streams {
+            let response = &attacker.responses[&stream];
+            // A local response does not wait for the request.
+            let wanted = if stream % 4 == 1 { 408 } else { 200 };
+            assert!(response.status == wanted && response.has_ended, "{stream}: {response:?}");
+            assert_eq!(response.reset, Some(ErrorCode::NO_ERROR));
+        }
+        assert_eq!(stage.counters().bugs.load(), 0);
+    });
+}
+
+#[test]
+fn hundred_requests_that_arrive_at_once_are_answered() {
+    h2c().run(|stage| {
+        let mut client = Speaker::new(stage);
+        let streams: Vec<u32> = (0..100).map(|_| client.get("/hello")).collect();
+        for stream in streams {
+            assert_eq!(client.wait(stage, stream).status, 200);
+        }
+    });
+}
