@@ -4,7 +4,7 @@
 set -euo pipefail
 
 declare -A package=(
-  [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nginx]=nginx-light [haproxy]=haproxy [openssl]=openssl
+  [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nghttpd]=nghttp2-server [nginx]=nginx-light [haproxy]=haproxy [openssl]=openssl
   [ip]=iproute2 [tc]=iproute2
 )
 missing=()
