@@ -205,7 +205,7 @@ pub(crate) fn fault_in_words(fault: Fault) -> String {
             "; check --tls-version, --tls-ciphers and --tls-curves"
         }
         Fault::NoProtocol | Fault::Alert(120) => {
-            "; check --alpn, or the server does not support HTTP/2 if --http2 is given"
+            "; check --alpn; with --http2 the server must support HTTP/2"
         }
         _ => "",
     };
