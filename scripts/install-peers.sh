@@ -15,6 +15,8 @@ done
 [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
 # Tests use the Python of the distribution: another one in PATH does not find the distribution's packages.
 [ -x /usr/bin/python3 ] || missing+=(python3)
+command -v node >/dev/null || missing+=(nodejs)
+command -v go >/dev/null || missing+=(golang-go)
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)
 /usr/bin/python3 -c 'import gevent' 2>/dev/null || missing+=(python3-gevent)
 /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
@@ -33,8 +35,16 @@ CHECK
   "$environment/bin/python" -m pip install --quiet --disable-pip-version-check "${wanted[@]}"
 }
 
+# Installs the conformance test of HTTP/2, which no distribution packages.
+install_h2spec() {
+  [ -x target/peers/go/h2spec ] && return
+  mkdir -p target/peers/go
+  GOBIN="$PWD/target/peers/go" go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible
+}
+
 if [ "${#missing[@]}" -eq 0 ]; then
   install_python_servers
+  install_h2spec
   exit 0
 fi
 
@@ -56,3 +66,4 @@ trap '[ -z "$made_policy" ] || "${as_root[@]}" rm -f "$policy"' EXIT
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
 install_python_servers
+install_h2spec

@@ -7,6 +7,7 @@ mod careless_servers;
 mod client_certificates;
 mod documents;
 mod gate;
+mod http2;
 mod load;
 mod log;
 mod nginx_origin;
