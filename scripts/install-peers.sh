@@ -4,7 +4,7 @@
 set -euo pipefail
 
 declare -A package=(
-  [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nginx]=nginx-light [haproxy]=haproxy [openssl]=openssl
+  [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nghttpd]=nghttp2-server [nginx]=nginx-light [haproxy]=haproxy [openssl]=openssl
   [ip]=iproute2 [tc]=iproute2
 )
 missing=()
@@ -39,7 +39,7 @@ CHECK
 install_h2spec() {
   [ -x target/peers/go/h2spec ] && return
   mkdir -p target/peers/go
-  GOBIN="$PWD/target/peers/go" go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible
+  (cd scripts/h2spec && go build -o ../../target/peers/go/h2spec github.com/summerwind/h2spec/cmd/h2spec)
 }
 
 if [ "${#missing[@]}" -eq 0 ]; then

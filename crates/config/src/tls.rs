@@ -181,7 +181,7 @@ fn read_names(
         let h2 = name == "alpn" && text.text == "h2";
         let kind = if h2 { Kind::NotYet } else { Kind::Value };
         let what = match h2 {
-            true => "HTTP/2 is not supported by this version yet".to_owned(),
+            true => "HTTP/2 towards servers is not supported by this version yet".to_owned(),
             false => format!("`{name}` cannot contain {:?}", text.text),
         };
         let note = Note::new(kind, text.place.clone(), what).allowed(words.join(", "));
