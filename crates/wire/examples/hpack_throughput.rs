@@ -1,5 +1,6 @@
 //! Speed of HPACK: nanoseconds per field.
 //! Run: `cargo run --release -p tidegate-wire --example hpack_throughput`.
+#![expect(clippy::print_stdout, reason = "the figures go to stdout")]
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
