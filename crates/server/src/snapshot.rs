@@ -5,6 +5,7 @@
 
 use tidegate_base::Address;
 use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
+use tidegate_gate::access::Names;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::hsts::HstsPolicies;
 use tidegate_gate::respond::Answers;
@@ -22,6 +23,8 @@ pub struct Snapshot {
     pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
+    /// The names of routes and servers in logs.
+    pub(crate) names: Names,
     /// The Strict-Transport-Security values of listeners and routes.
     pub(crate) hsts: HstsPolicies,
     /// The settings of WebSocket connections that Tidegate serves itself.
@@ -38,6 +41,7 @@ impl Snapshot {
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
+        let names = Names::new(&config);
         let hsts = HstsPolicies::new(&config);
         let websockets = Endpoints::new(&config);
         let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
@@ -50,6 +54,7 @@ impl Snapshot {
             router,
             client_address_fields,
             answers,
+            names,
             hsts,
             websockets,
             sends_proxy_headers,

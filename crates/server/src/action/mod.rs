@@ -99,13 +99,18 @@ impl Worker {
                 self.answer_error(reactor, to, status, text, closes);
             }
             Decision::Https(redirect) => self.redirect_to_https(reactor, to, head, redirect),
-            Decision::Route(route) => match &snapshot.route(route).action {
-                Action::Respond(_) => self.respond(reactor, to, route),
-                Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
-                Action::Synthetic => self.begin_synthetic(reactor, to, head),
-                Action::Echo => self.begin_websocket(reactor, to, head, route),
-                Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy),
-            },
+            Decision::Route(route) => {
+                self.note_route(to, route);
+                match &snapshot.route(route).action {
+                    Action::Respond(_) => self.respond(reactor, to, route),
+                    Action::Redirect(redirect) => {
+                        self.redirect(reactor, to, head, redirect, scheme)
+                    }
+                    Action::Synthetic => self.begin_synthetic(reactor, to, head),
+                    Action::Echo => self.begin_websocket(reactor, to, head, route),
+                    Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy),
+                }
+            }
         }
     }
 
@@ -147,6 +152,7 @@ impl Worker {
         };
         let limits = &self.snapshot.listener(down.listener).limits;
         let (rate_min, most) = (limits.body_rate_min, limits.body_bytes_max);
+        self.note_bytes_in(to, data_bytes);
         // An action that has ended takes no body.
         let Some(intake) = self.intake(running) else { return true };
         intake.note(framed_bytes, data_bytes, rate_min);

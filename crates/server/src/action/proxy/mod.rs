@@ -27,6 +27,7 @@ use std::rc::Rc;
 use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
+use tidegate_gate::access::Cause;
 use tidegate_gate::balance::Tried;
 use tidegate_gate::chain::client_address;
 use tidegate_gate::connection_auth;
@@ -190,6 +191,7 @@ impl Worker {
     pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, is_done) = (exchange.requester, exchange.request.is_done());
+        self.blame(to, Cause::of_status(failure.status), failure.text);
         self.forget_exchange(id);
         match self.progress(to) {
             Progress::Expected => {

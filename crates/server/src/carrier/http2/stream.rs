@@ -10,6 +10,7 @@ use tidegate_reactor::SockId;
 use crate::action::Running;
 use crate::buffers::Input;
 use crate::carrier::Progress;
+use crate::record::NO_RECORD;
 
 /// One stream. `Worker::streams` holds it from its request until its action has ended and the client's windows have
 /// admitted the whole response.
@@ -23,6 +24,8 @@ pub(crate) struct Http2Stream {
     pub(super) action: Running,
     /// The Strict-Transport-Security value of the response.
     pub(super) hsts: PolicyId,
+    /// The record of the request, or `NO_RECORD`.
+    pub(super) record: u32,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
     /// The client waits for 100 (Continue), and neither that nor a byte of the body has come.
@@ -59,6 +62,7 @@ impl Http2Stream {
             number,
             action: Running::None,
             hsts: 0,
+            record: NO_RECORD,
             is_head,
             awaits_continue: false,
             has_request_ended: ends,
@@ -83,6 +87,16 @@ impl Http2Stream {
     /// Bytes that wait for the action or for the client.
     pub(super) fn held_bytes(&self) -> usize {
         self.input.len() + self.output.len()
+    }
+
+    /// The record of the request, or `NO_RECORD`.
+    pub(crate) fn record(&self) -> u32 {
+        self.record
+    }
+
+    /// Sets the record of the request.
+    pub(crate) fn set_record(&mut self, record: u32) {
+        self.record = record;
     }
 
     /// Records which action serves the request.
