@@ -93,7 +93,7 @@ impl Worker {
     pub(crate) fn become_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let listener = self.snapshot.listener(down.listener);
+        let listener = self.settings.of(down.era()).listener(down.listener);
         let config = http2::Config {
             header_fields_max: listener.limits.header_fields_max as u16,
             // `response.rs` watches the output.
@@ -203,7 +203,7 @@ impl Worker {
     /// Begins to stop a connection that has had as many requests as the listener allows.
     fn limit_http2_requests<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
-        let most = self.snapshot.listener(down.listener).requests_per_connection_max;
+        let most = self.settings.of(down.era()).listener(down.listener).requests_per_connection_max;
         if most.is_some_and(|most| down.requests >= most)
             && let ClientCarrier::Http2(http2) = &mut down.carrier
             && let Some(out) = reactor.output(sock)
@@ -221,7 +221,11 @@ impl Worker {
         is_head: bool,
         ends: bool,
     ) -> Option<Requester> {
-        let added = self.streams.insert(Http2Stream::new(sock, number, is_head, ends));
+        let stream = Http2Stream::new(sock, self.settings.era(), number, is_head, ends);
+        let added = self.streams.insert(stream);
+        if added.is_ok() {
+            self.settings.begin_use();
+        }
         let http2 = self.http2_client(sock)?;
         let out = reactor.output(sock)?;
         match added {
@@ -378,6 +382,7 @@ impl Worker {
     /// Forgets a stream and cancels its action.
     pub(crate) fn drop_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Http2Stream>) {
         let Some(mut stream) = self.streams.remove(id) else { return };
+        self.settings.end_use(stream.era);
         if let Some(http2) = self.http2_client(stream.sock)
             && let Some(at) = http2.streams.iter().position(|other| *other == id)
         {
@@ -460,7 +465,7 @@ impl Worker {
         let stopping = self.stopping;
         // The connection may have been closed by what happened on it.
         let Some(down) = self.conns.downstream(sock) else { return };
-        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let requests = down.requests;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         http2.is_settling = false;
@@ -494,7 +499,7 @@ impl Worker {
         let (running, is_waiting) = (stream.action, stream.input.is_empty());
         let expects_body = is_waiting && !stream.is_request_done && self.expects_body(running);
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let by = reactor.now().after(timeout);
         let Some(intake) = self.intake(running) else { return };
         if !expects_body {
@@ -527,7 +532,7 @@ impl Worker {
     pub(crate) fn http2_client_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         if http2.is_blocked && reactor.output_pending(sock) > 0 {
             match next_look(reactor, sock, timeouts.body) {
@@ -562,7 +567,7 @@ impl Worker {
     fn idle_http2_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let (now, stopping) = (reactor.now(), self.stopping);
         let Some(down) = self.conns.downstream(sock) else { return };
-        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let requests = down.requests;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         let idle_until = match requests {
@@ -612,7 +617,7 @@ impl Worker {
     /// The client has not taken all of a response in time.
     fn slow_stream_due<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         let is_progress = core::mem::take(&mut stream.admitted_bytes) >= PROGRESS_BYTES_MIN;
         // While the client does not read at all, the connection's own deadline decides.
