@@ -98,7 +98,10 @@ impl Worker {
         }
         let has_connection = head.has(FieldName::Connection);
         let request = StoredRequest::new(encoded, head.length);
-        let buffers = !request.is_done() && pool.request_buffer_bytes > 0 && !head.expect_continue;
+        let buffers = pool.request_buffer_bytes > 0
+            && !request.is_done()
+            && request.has_waiting_room()
+            && !head.expect_continue;
         self.arrivals += 1;
         let exchange = Exchange {
             requester: to,
