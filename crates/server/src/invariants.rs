@@ -13,6 +13,7 @@ use crate::carrier::http2::stream::Http2Stream;
 use crate::connection::{ClientCarrier, Connections};
 use crate::record::NO_RECORD;
 use crate::requester::Requester;
+use crate::settings::Settings;
 use crate::worker::Worker;
 
 /// Broken invariants.
@@ -154,6 +155,7 @@ impl Worker {
         self.check_servers();
         self.check_pools();
         self.check_records();
+        self.check_settings();
         let counters = &self.accounts.counters;
         let gauges = [
             &counters.exchanges_now,
@@ -334,6 +336,25 @@ impl Worker {
         named.retain(|record| *record != NO_RECORD);
         named.sort_unstable();
         assert_eq!(named, self.recorder.open_records(), "the records that requesters name");
+    }
+
+    /// Each generation of settings counts its users, and a request has that of its requester.
+    fn check_settings(&mut self) {
+        let mut users = Default::default();
+        for sock in self.conns.downstream_ids() {
+            if let Some(down) = self.conns.downstream(sock) {
+                Settings::count_user(&mut users, down.era());
+            }
+        }
+        for (_, stream) in self.streams.iter() {
+            Settings::count_user(&mut users, stream.era);
+        }
+        assert_eq!(users, self.settings.users(), "users of the generations of settings");
+        let eras: Vec<_> =
+            self.exchanges.iter().map(|(_, exchange)| (exchange.era, exchange.requester)).collect();
+        for (era, requester) in eras {
+            assert_eq!(era, self.era_of(requester), "the settings of a request");
+        }
     }
 
     /// What the pools count agrees with the exchanges and the lists.

@@ -31,6 +31,7 @@ mod record;
 mod reload;
 mod requester;
 
+mod settings;
 pub mod snapshot;
 pub mod start;
 

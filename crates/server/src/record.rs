@@ -267,7 +267,7 @@ impl Worker {
         if !self.recorder.is_on() {
             return;
         }
-        let Some(index) = self.open_record(reactor, to.sock) else { return };
+        let Some(index) = self.open_record(reactor, to) else { return };
         let record = &mut self.recorder.records[index as usize];
         if let Some(head) = head {
             record.version = head.version;
@@ -286,14 +286,15 @@ impl Worker {
         }
     }
 
-    /// Creates a record of the client at `sock`.
-    fn open_record<R: Reactor>(&mut self, reactor: &R, sock: SockId) -> Option<u32> {
-        let head_span = self.head_span(reactor, sock);
-        let down = self.conns.downstream(sock)?;
+    /// Creates a record of a request of `to`.
+    fn open_record<R: Reactor>(&mut self, reactor: &R, to: Requester) -> Option<u32> {
+        let head_span = self.head_span(reactor, to.sock);
+        let settings = self.settings_of(to);
+        let down = self.conns.downstream(to.sock)?;
         let (peer, listener) = (down.peer, down.listener);
         let index = self.recorder.take_free();
         let record = &mut self.recorder.records[index as usize];
-        record.settings = Some(Rc::clone(&self.snapshot));
+        record.settings = Some(settings);
         record.began_at = reactor.now();
         record.head_span = head_span;
         record.listener = listener;
@@ -311,7 +312,7 @@ impl Worker {
         if !down.has_started_head() {
             return Span::ZERO;
         }
-        let timeout = self.snapshot.listener(down.listener).timeouts.head;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.head;
         timeout.saturating_sub(reactor.deadline(sock).since(reactor.now()))
     }
 
@@ -467,7 +468,7 @@ impl Worker {
         if !self.recorder.is_on() {
             return;
         }
-        let Some(index) = self.open_record(reactor, sock) else { return };
+        let Some(index) = self.open_record(reactor, Requester::connection(sock)) else { return };
         let record = &mut self.recorder.records[index as usize];
         record.version = refusal.version;
         record.status = refusal.status.unwrap_or_default();
@@ -538,7 +539,7 @@ impl Worker {
         let Some((pool, server)) = server else {
             return Loads { clients, exchanges, ..Loads::default() };
         };
-        let pool = &self.pools[usize::from(pool)];
+        let Some(pool) = self.pools.get(usize::from(pool)) else { return Loads::default() };
         Loads {
             clients,
             exchanges: exchanges + 1,

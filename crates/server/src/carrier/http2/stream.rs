@@ -11,6 +11,7 @@ use crate::action::Running;
 use crate::buffers::Input;
 use crate::carrier::Progress;
 use crate::record::NO_RECORD;
+use crate::settings::Era;
 
 /// One stream. `Worker::streams` holds it from its request until its action has ended and the client's windows have
 /// admitted the whole response.
@@ -22,6 +23,8 @@ pub(crate) struct Http2Stream {
     /// The action that serves the request; `Running::None` before it has begun something that lasts, and after
     /// it has ended.
     pub(super) action: Running,
+    /// The generation of settings that the request began with.
+    pub(crate) era: Era,
     /// The Strict-Transport-Security value of the response.
     pub(super) hsts: PolicyId,
     /// The record of the request, or `NO_RECORD`.
@@ -56,11 +59,12 @@ pub(crate) struct Http2Stream {
 
 impl Http2Stream {
     /// A stream whose head has just arrived. `ends`: the request has no body.
-    pub(super) fn new(sock: SockId, number: u32, is_head: bool, ends: bool) -> Self {
+    pub(super) fn new(sock: SockId, era: Era, number: u32, is_head: bool, ends: bool) -> Self {
         Self {
             sock,
             number,
             action: Running::None,
+            era,
             hsts: 0,
             record: NO_RECORD,
             is_head,
