@@ -4,7 +4,7 @@
 //! Limits: `input` holds at most the stream's receive window; `output` at most one piece above the pause.
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_reactor::SockId;
 
 use crate::action::Running;
@@ -21,8 +21,8 @@ pub(crate) struct Http2Stream {
     /// The action that serves the request; `Running::None` before it has begun something that lasts, and after
     /// it has ended.
     pub(super) action: Running,
-    /// The Strict-Transport-Security value of the response.
-    pub(super) hsts: PolicyId,
+    /// The filters of the response.
+    pub(super) filters: FilterId,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
     /// The client waits for 100 (Continue), and neither that nor a byte of the body has come.
@@ -58,7 +58,7 @@ impl Http2Stream {
             sock,
             number,
             action: Running::None,
-            hsts: 0,
+            filters: 0,
             is_head,
             awaits_continue: false,
             has_request_ended: ends,
@@ -95,9 +95,9 @@ impl Http2Stream {
         self.action
     }
 
-    /// Records the Strict-Transport-Security value of the response.
-    pub(crate) fn set_hsts(&mut self, hsts: PolicyId) {
-        self.hsts = hsts;
+    /// Records the filters of the response.
+    pub(crate) fn set_filters(&mut self, filters: FilterId) {
+        self.filters = filters;
     }
 
     /// How far the action has sent the response.
