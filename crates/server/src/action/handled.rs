@@ -4,8 +4,6 @@
 //! Invariant: the values for the edits of a response are rendered before the action begins, because the request's head
 //! is gone when the response comes.
 
-use std::rc::Rc;
-
 use tidegate_gate::forward::Changes;
 use tidegate_gate::handling::RouteHandling;
 use tidegate_gate::rewrite::MatchedPath;
@@ -64,7 +62,7 @@ impl Worker {
         route: usize,
         scheme: Scheme,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
+        let snapshot = self.settings_of(to);
         let Some(handling) = snapshot.handlings.of_route(route) else {
             return self.note_bug(reactor, to.sock);
         };
@@ -110,7 +108,7 @@ impl Worker {
         handling: &RouteHandling,
         values: &Values<'_>,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
+        let snapshot = self.settings_of(to);
         if handling.renders_response {
             let mut bytes = self.buffers.take();
             let rendered = snapshot.handlings.render_response(handling, &mut bytes, values);

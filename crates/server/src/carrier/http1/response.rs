@@ -83,13 +83,15 @@ impl Worker {
         form: &AnswerForm,
     ) {
         self.date.update(reactor.unix_seconds());
+        let to = Requester::connection(sock);
+        let era = self.era_of(to);
         let context = AnswerContext {
             date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
+            server: &self.settings.newest().config.server.server_name,
             is_head: form.is_head,
         };
-        let values = self.values.of(Requester::connection(sock));
-        let filters = self.snapshot.handlings.filters(form.filters, values);
+        let values = self.values.of(to);
+        let filters = self.settings.of(era).handlings.filters(form.filters, values);
         if let Some(out) = reactor.output(sock) {
             let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
             let status = match answer {
@@ -150,19 +152,21 @@ impl Worker {
         request.sent = Sent::Head(framing);
         let (version, is_head, keep) = (request.version, request.is_head, request.keep);
         let filters = request.filters;
-        let values = self.values.of(Requester::connection(sock));
-        let filters = self.snapshot.handlings.filters(filters, values);
+        let to = Requester::connection(sock);
+        let era = self.era_of(to);
+        let values = self.values.of(to);
+        let filters = self.settings.of(era).handlings.filters(filters, values);
         // The reactor has no output for a connection that failed just now. `Closed` follows.
         let Some(out) = reactor.output(sock) else { return };
         let mut encoder = ResponseEncoder::new(out, version, !keep);
         let context = AnswerContext {
             date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
+            server: &self.settings.newest().config.server.server_name,
             is_head,
         };
         let forwarding = ResponseContext {
             date: self.date.as_bytes(),
-            via: &self.snapshot.config.server.via,
+            via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
         };
         head.encode(&mut encoder, version, filters, &context, &forwarding);
@@ -184,7 +188,7 @@ impl Worker {
             && let Some(out) = reactor.output(sock)
         {
             let encoder = &mut ResponseEncoder::new(out, request.version, false);
-            forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
+            forward::encode_interim(encoder, head, &self.settings.newest().config.server.via);
             self.accounts.counters.count_answer(head.status);
         }
     }
@@ -263,7 +267,7 @@ impl Worker {
     /// Suspends the response until the client's output has drained.
     pub(in crate::carrier) fn hold_http1<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         if let Some(http1) = down.http1() {
             http1.blocked = true;
         }
@@ -318,21 +322,27 @@ impl Worker {
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
         let filters = http1.request().map_or(0, |request| request.filters);
         http1.phase = Phase::Switched(running);
+        let to = Requester::connection(sock);
+        let era = self.era_of(to);
         if let Some(out) = reactor.output(sock) {
             let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
             let status = match switch {
                 Switch::Relayed(head) => {
-                    forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
+                    forward::encode_interim(
+                        encoder,
+                        head,
+                        &self.settings.newest().config.server.via,
+                    );
                     head.status
                 }
                 Switch::WebSocket(accept) => {
                     let context = AnswerContext {
                         date: self.date.as_bytes(),
-                        server: &self.snapshot.config.server.server_name,
+                        server: &self.settings.newest().config.server.server_name,
                         is_head: false,
                     };
-                    let values = self.values.of(Requester::connection(sock));
-                    let filters = self.snapshot.handlings.filters(filters, values);
+                    let values = self.values.of(to);
+                    let filters = self.settings.of(era).handlings.filters(filters, values);
                     let sink = &mut Filtered::new(encoder, filters);
                     websocket::encode_switch(sink, accept, &context);
                     101
