@@ -7,7 +7,7 @@ use tidegate_base::Address;
 use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
 use tidegate_gate::access::Names;
 use tidegate_gate::client_fields::ClientAddressFields;
-use tidegate_gate::hsts::HstsPolicies;
+use tidegate_gate::handling::Handlings;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 use tidegate_gate::websocket::Endpoints;
@@ -25,12 +25,13 @@ pub struct Snapshot {
     pub(crate) answers: Answers,
     /// The names of routes and servers in logs.
     pub(crate) names: Names,
-    /// The Strict-Transport-Security values of listeners and routes.
-    pub(crate) hsts: HstsPolicies,
+    /// What routes do besides their actions, and the filters of responses.
+    pub(crate) handlings: Handlings,
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
-    /// At least one pool sends PROXY headers, so the facts that such headers contain are kept for each client.
-    pub(crate) sends_proxy_headers: bool,
+    /// A pool sends PROXY headers, or a route uses the server name of TLS handshakes, so these facts are kept for each
+    /// client.
+    pub(crate) keeps_sessions: bool,
     /// `addresses[pool][server]`: the addresses of that server, in the resolver's order. Never empty.
     pub(crate) addresses: Vec<Vec<Vec<Address>>>,
 }
@@ -42,9 +43,10 @@ impl Snapshot {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
         let names = Names::new(&config);
-        let hsts = HstsPolicies::new(&config);
+        let handlings = Handlings::new(&config);
         let websockets = Endpoints::new(&config);
-        let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
+        let keeps_sessions = handlings.needs_server_name()
+            || config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let fields = config.listeners.iter();
         let client_address_fields = fields
             .map(|listener| ClientAddressFields::new(&listener.client_address_headers))
@@ -55,9 +57,9 @@ impl Snapshot {
             client_address_fields,
             answers,
             names,
-            hsts,
+            handlings,
             websockets,
-            sends_proxy_headers,
+            keeps_sessions,
             addresses,
         }
     }

@@ -9,7 +9,7 @@ use tidegate_config::model::{Config, HostPattern, PathPattern, Route, Segment, S
 /// The names, by the indexes of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Of routes: host and path as in the file.
+    /// Of routes: the first host and the first path as in the file.
     routes: Vec<String>,
     /// Of pools and their servers.
     pools: Vec<(String, Vec<String>)>,
@@ -41,14 +41,14 @@ impl Names {
     }
 }
 
-/// The host and the path of a route, "*" if it has no such conditions.
+/// The first host and the first path of a route, "*" if it has no such conditions.
 fn route_name(route: &Route) -> String {
-    let host = match &route.host {
+    let host = match route.hosts.first() {
         Some(HostPattern::Exact(host)) => host.clone(),
         Some(HostPattern::Below(suffix)) => format!("*{suffix}"),
         None => String::new(),
     };
-    let path = route.path.as_ref().map_or_else(String::new, path_name);
+    let path = route.paths.first().map_or_else(String::new, path_name);
     match (host.as_str(), path.as_str()) {
         ("", "") => "*".to_owned(),
         _ => host + &path,

@@ -4,7 +4,7 @@
 //! Limits: `input` holds at most the stream's receive window; `output` at most one piece above the pause.
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_reactor::SockId;
 
 use crate::action::Running;
@@ -25,8 +25,8 @@ pub(crate) struct Http2Stream {
     pub(super) action: Running,
     /// The generation of settings that the request began with.
     pub(crate) era: Era,
-    /// The Strict-Transport-Security value of the response.
-    pub(super) hsts: PolicyId,
+    /// The filters of the response.
+    pub(super) filters: FilterId,
     /// The record of the request, or `NO_RECORD`.
     pub(super) record: u32,
     /// The method is HEAD, so the response has no body.
@@ -65,7 +65,7 @@ impl Http2Stream {
             number,
             action: Running::None,
             era,
-            hsts: 0,
+            filters: 0,
             record: NO_RECORD,
             is_head,
             awaits_continue: false,
@@ -113,9 +113,9 @@ impl Http2Stream {
         self.action
     }
 
-    /// Records the Strict-Transport-Security value of the response.
-    pub(crate) fn set_hsts(&mut self, hsts: PolicyId) {
-        self.hsts = hsts;
+    /// Records the filters of the response.
+    pub(crate) fn set_filters(&mut self, filters: FilterId) {
+        self.filters = filters;
     }
 
     /// How far the action has sent the response.
