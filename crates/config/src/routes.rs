@@ -77,7 +77,7 @@ fn read_one(
     let websocket = changes.then(|| websocket::read(table, websocket.clone(), notes));
     let action = read_action(table, pools, notes)?;
     if changes && action != Action::Echo {
-        let what = "this route opens no WebSocket connections of its own";
+        let what = "`websocket` has no effect, because the action of this route is not `echo`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
         notes.error(note.help("remove `websocket`, or use `echo` as the action"));
     }
