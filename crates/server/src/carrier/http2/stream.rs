@@ -31,7 +31,7 @@ pub(crate) struct Http2Stream {
     pub(super) record: u32,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
-    /// The client waits for 100 (Continue), and neither that nor a byte of the body has come.
+    /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived.
     pub(super) awaits_continue: bool,
     /// The request has ended, although its end may be behind `input`.
     pub(super) has_request_ended: bool,
@@ -123,7 +123,7 @@ impl Http2Stream {
         self.progress
     }
 
-    /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
+    /// Whether the rest of the request may never arrive, because the client waits for 100 (Continue).
     pub(crate) fn awaits_continue(&self) -> bool {
         self.awaits_continue
     }
