@@ -8,6 +8,7 @@ use core::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::admin;
 use crate::keys;
 use crate::listeners::{self, Listeners};
 use crate::log;
@@ -159,6 +160,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let pools = pools::read(file, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
+    let admin = admin::read(file, notes);
     let routes = routes::read(file, &listeners, &pools, &websocket, notes);
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
@@ -173,6 +175,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         pools,
         websocket,
         log,
+        admin,
     }
 }
 

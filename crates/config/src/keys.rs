@@ -73,6 +73,7 @@ pub enum Shape {
     Named(&'static Section),
 }
 
+mod admin;
 mod edits;
 mod https;
 mod listener;
@@ -83,6 +84,7 @@ mod server;
 mod tls;
 mod websocket;
 
+pub use admin::ADMIN;
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
@@ -141,9 +143,9 @@ pub static FILE: Section = Section {
             "",
         ),
         key("log", Table(&LOG), Absent, "What is written about requests.", ""),
+        key("admin", Table(&ADMIN), Absent, "The admin interface.", ""),
     ],
     later: &[
-        ("admin", "there is no admin interface"),
         ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
         ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
     ],
@@ -217,7 +219,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 28, "{paths:?}");
+        assert_eq!(paths.len(), 29, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -7,6 +7,7 @@
 
 pub mod access_log;
 mod action;
+mod admin;
 mod answer;
 mod buffers;
 mod carrier;
@@ -34,6 +35,7 @@ mod requester;
 mod settings;
 pub mod snapshot;
 pub mod start;
+pub mod stats;
 
 mod threads;
 mod timers;

@@ -12,6 +12,8 @@ use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 use tidegate_gate::websocket::Endpoints;
 
+use crate::stats::{Counted, Registry};
+
 /// The immutable settings of a worker, prepared for lookups.
 pub struct Snapshot {
     /// The configuration that the other fields were prepared from. Indexes of listeners, routes, pools and
@@ -23,10 +25,12 @@ pub struct Snapshot {
     pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
-    /// The names of routes and servers in logs.
+    /// The names of routes and servers in logs and statistics.
     pub(crate) names: Names,
     /// What routes do besides their actions, and the filters of responses.
     pub(crate) handlings: Handlings,
+    /// The worker's counters of listeners, routes and servers.
+    pub(crate) counted: Counted,
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
     /// A pool sends PROXY headers, or a route uses the server name of TLS handshakes, so these facts are kept for each
@@ -58,10 +62,18 @@ impl Snapshot {
             answers,
             names,
             handlings,
+            counted: Counted::default(),
             websockets,
             keeps_sessions,
             addresses,
         }
+    }
+
+    /// Counts the requests of worker `worker` in `registry`.
+    #[must_use]
+    pub fn counted_in(mut self, registry: &Registry, worker: usize) -> Self {
+        self.counted = registry.of_worker(worker, &self.config, &self.names);
+        self
     }
 
     /// The settings of listener `index`.

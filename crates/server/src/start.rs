@@ -9,11 +9,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_base::{Address, Span, limits};
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
@@ -26,6 +25,7 @@ use tidegate_reactor::{
 use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::access_log::{self, Desk};
+use crate::admin::{self, Operations, ServerChange};
 use crate::certificates::TlsLoader;
 use crate::counters::Accounts;
 use crate::listening_sockets;
@@ -35,6 +35,7 @@ use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
 use crate::ports;
 use crate::reload::{self, ReloadBell, Reloader};
 use crate::snapshot::Snapshot;
+use crate::stats::Registry;
 use crate::threads::{self, Ended};
 use crate::worker::{Leaving, Worker, WorkerLimits};
 
@@ -59,8 +60,8 @@ pub enum StartError {
     Listen(String),
     /// Another process listens on these addresses; each text states the address, the process and the fix.
     Taken(Vec<String>),
-    /// The access log cannot be opened.
-    Log(String),
+    /// The access log or the admin interface cannot be opened.
+    Open(String),
     /// A system call that the start needs has failed.
     System {
         /// What failed, such as "starting a worker thread".
@@ -80,7 +81,7 @@ impl core::fmt::Display for StartError {
                 }
                 Ok(())
             }
-            Self::Listen(text) | Self::Log(text) => write!(f, "{text}"),
+            Self::Listen(text) | Self::Open(text) => write!(f, "{text}"),
             Self::Taken(texts) => write!(f, "{}", texts.join("\ntidegate: ")),
             Self::System { what, cause } => write!(f, "{what} failed: {cause}"),
         }
@@ -95,6 +96,8 @@ pub(crate) enum Mail {
     Stop(Span, Leaving),
     /// Use this plan for new TLS sessions.
     Tls(Arc<TlsPlan>),
+    /// Change the state of a server.
+    Server(Arc<ServerChange>),
 }
 
 struct WorkerThread {
@@ -154,7 +157,11 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&plan.config, &wakers);
     let access = plan.config.log.access.as_ref();
-    let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
+    let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Open)?;
+    let interface = plan.config.admin.as_ref().map(admin::Interface::open).transpose();
+    let interface = interface.map_err(StartError::Open)?;
+    let registry = interface.as_ref().map(|_| Arc::new(Registry::new(count)));
+    let accounts: Vec<Arc<Accounts>> = (0..count).map(|_| Arc::default()).collect();
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
     for ((index, waker), post) in wakers.into_iter().enumerate().zip(posts) {
@@ -163,9 +170,10 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         let sender = mailbox.sender();
         let running = Arc::clone(&running);
         let desk = access.as_mut().map(access_log::Log::desk);
-        let started = share(&unix_listeners).and_then(|shared| {
-            start_worker(index, cpu, &plan, waker, (mailbox, post, running, desk), shared)
-        });
+        let counts = Counts { accounts: Arc::clone(&accounts[index]), registry: registry.clone() };
+        let links = Links { mailbox, post, running, desk, counts };
+        let started = share(&unix_listeners)
+            .and_then(|shared| start_worker(index, cpu, &plan, waker, links, shared));
         match started {
             Ok((handle, bound)) => {
                 workers.push(WorkerThread { handle, sender });
@@ -182,6 +190,7 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     let access = access.map(access_log::Log::start).transpose();
     let access = access.map_err(system("starting the thread of the access log"))?;
     announce(&plan.config, count);
+    let operations = start_admin(interface, registry, &plan.config, accounts, &workers)?;
     let bell = match uses_tls {
         true => {
             let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
@@ -193,6 +202,9 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     };
     if let Err(error) = wait_for_stop(access.as_ref(), || hang_up(bell.as_ref())) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
+    }
+    if let Some(operations) = &operations {
+        operations.is_stopping.store(true, Ordering::SeqCst);
     }
     // A second signal ends the process without waiting for the grace period.
     let for_second = access.clone();
@@ -237,9 +249,53 @@ fn permit_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PermitPost>> {
     mailboxes.into_iter().enumerate().map(post).collect()
 }
 
-/// What connects a worker with other threads: its mailboxes, the number of workers that have not stopped, and the
-/// access log.
-type Links = (Mailbox<Mail>, Option<PermitPost>, Arc<AtomicUsize>, Option<Desk>);
+/// Starts the admin interface, if there is one.
+fn start_admin(
+    interface: Option<admin::Interface>,
+    registry: Option<Arc<Registry>>,
+    config: &Arc<Config>,
+    accounts: Vec<Arc<Accounts>>,
+    workers: &[WorkerThread],
+) -> Result<Option<Arc<Operations>>, StartError> {
+    let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
+    let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
+    let operations = Arc::new(Operations {
+        config: Arc::clone(config),
+        accounts,
+        registry,
+        notify: admin::notify_all(senders, Mail::Server),
+        started: (Instant::now(), SystemTime::now()),
+        is_stopping: AtomicBool::new(false),
+        states: Mutex::default(),
+    });
+    log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
+    interface
+        .start(Arc::clone(&operations))
+        .map_err(system("starting the thread of the admin interface"))?;
+    Ok(Some(operations))
+}
+
+/// What connects a worker with other threads.
+struct Links {
+    /// Mail from the main thread and from cold threads.
+    mailbox: Mailbox<Mail>,
+    /// Permits from and for other workers.
+    post: Option<PermitPost>,
+    /// The number of workers that have not stopped.
+    running: Arc<AtomicUsize>,
+    /// The access log.
+    desk: Option<Desk>,
+    /// What the worker counts in.
+    counts: Counts,
+}
+
+/// What a worker counts in.
+struct Counts {
+    /// Events.
+    accounts: Arc<Accounts>,
+    /// Requests by listener, route and server; `None`: they are not counted.
+    registry: Option<Arc<Registry>>,
+}
 
 /// The settings that every worker is created from.
 #[derive(Clone)]
@@ -261,12 +317,13 @@ fn start_worker(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
-    (mailbox, post, running, desk): Links,
+    links: Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
-    let work = move || match prepare(index, cpu, &plan, waker, shared) {
+    let Links { mailbox, post, running, desk, counts } = links;
+    let work = move || match prepare(index, cpu, &plan, waker, &counts, shared) {
         Ok(mut prepared) => {
             let bound = core::mem::take(&mut prepared.bound);
             if let Some(post) = post {
@@ -315,6 +372,7 @@ fn prepare(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
+    counts: &Counts,
     shared: Vec<SharedListener>,
 ) -> Result<Prepared, StartError> {
     if let Some(cpu) = cpu {
@@ -324,16 +382,22 @@ fn prepare(
     let socks_max = connections_max(plan, index);
     let mut reactor =
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
-    let snapshot = Snapshot::new((*plan.config).clone(), (*plan.addresses).clone());
+    let mut snapshot = Snapshot::new((*plan.config).clone(), (*plan.addresses).clone());
+    if let Some(registry) = &counts.registry {
+        snapshot = snapshot.counted_in(registry, index);
+    }
     let limits = WorkerLimits {
         exchanges_max: socks_max,
         workers: plan.workers,
         steer_by_cpu: plan.steer_by_cpu,
     };
     let seed = random_seed();
-    let accounts = Arc::new(Accounts::default());
+    let accounts = Arc::clone(&counts.accounts);
     let mut worker =
         Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed ^ index as u64);
+    if counts.registry.is_some() {
+        worker.count_requests();
+    }
     let mut adopted = Vec::new();
     for SharedListener { place, address, backlog, socket } in shared {
         let id = reactor
@@ -380,6 +444,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
                 }
                 (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
                 (Some(Mail::Tls(_)), None) => {}
+                (Some(Mail::Server(change)), None) => worker.change_server(reactor, &change),
+                (Some(Mail::Server(change)), Some(layer)) => {
+                    layer.between_turns(reactor, worker, |worker, view| {
+                        worker.change_server(view, &change);
+                    });
+                }
                 (None, _) => break,
             }
         }
@@ -484,7 +554,7 @@ fn share(listeners: &[SharedListener]) -> Result<Vec<SharedListener>, StartError
 }
 
 /// Removes a socket file of an earlier run on which no process listens any more; it would prevent the bind.
-fn remove_left_behind(path: &str) {
+pub(crate) fn remove_left_behind(path: &str) {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err() {
         let _ = std::fs::remove_file(path);
@@ -496,6 +566,9 @@ fn unlink_unix_listeners(config: &Config) {
         if let Bind::Unix(path) = &listener.bind {
             let _ = std::fs::remove_file(path);
         }
+    }
+    if let Some(Bind::Unix(path)) = config.admin.as_ref().map(|admin| &admin.bind) {
+        let _ = std::fs::remove_file(path);
     }
 }
 

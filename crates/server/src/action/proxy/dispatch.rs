@@ -170,7 +170,7 @@ impl Worker {
     }
 
     /// Makes the current handler call serve the pool's queue.
-    fn note_unserved(&mut self, pool_index: u16) {
+    pub(super) fn note_unserved(&mut self, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_asked()) {
             pool.unserved = true;

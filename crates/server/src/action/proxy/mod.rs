@@ -3,7 +3,7 @@
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for room for a connection
-//! - `request.rs`: the request body on its way to the server
+//! - `request.rs`: the request body on its way to the server; `servers.rs`: servers that operators take out
 //! - `response.rs`: the response on its way to the client, and what goes wrong with it
 //! - `tunnel.rs`: both directions after 101 (Switching Protocols)
 //!
@@ -18,6 +18,7 @@ pub(crate) mod exchange;
 mod request;
 mod response;
 pub(crate) mod reuse;
+mod servers;
 pub(crate) mod shortage;
 pub(crate) mod stored;
 pub(crate) mod tunnel;
