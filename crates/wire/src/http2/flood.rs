@@ -3,12 +3,14 @@
 //! used up.
 //! Never: charges a frame that a request needs.
 //! Limits: the table `Cost::bounds`: how many at once, and how many more for each second.
-//! Invariant: an allowance never exceeds its bound, however long the connection was idle.
+//! Invariant: an allowance never exceeds its bound, however long the connection was idle. Only sent DATA frames pay in
+//! advance, for WINDOW_UPDATE frames.
 //!
 //! Resets pay for two attacks: streams opened and reset by the peer (CVE-2023-44487) and resets that the peer
 //! provokes from this side (CVE-2025-8671). Both are charged to one allowance, and each stream that ends in
 //! order gives one back.
 
+use super::bounds::DATA_BYTES_MAX;
 use super::fault::FaultKind;
 use tidegate_base::Moment;
 
@@ -95,13 +97,17 @@ pub const PRIORITIES_PER_REQUEST: u16 = 4;
 pub const EMPTY_FRAMES_MAX: u16 = 100;
 /// Further empty frames per second.
 pub const EMPTY_FRAMES_PER_SECOND: u16 = 10;
-/// WINDOW_UPDATE frames at once. Each request and each DATA frame that this side sends gives some back.
+/// WINDOW_UPDATE frames at once that nothing has paid for. Each request gives some back.
 pub const WINDOW_UPDATES_MAX: u16 = 1000;
 /// Further ones per second.
 pub const WINDOW_UPDATES_PER_SECOND: u16 = 50;
 /// WINDOW_UPDATE frames that each request and each DATA frame sent pays for. A peer may update the stream and
 /// the connection after each read of 4 KiB, and DATA frames may be tiny, so this is generous.
 pub const WINDOW_UPDATES_PER_FRAME: u16 = 20;
+/// WINDOW_UPDATE frames that DATA frames pay for in advance: those of 2 GiB, the most that a peer's windows hold.
+/// A peer with large windows may receive much, consume it later, and return all of it at once.
+pub const WINDOW_UPDATES_PAID_MAX: u32 =
+    (1 << 31) / DATA_BYTES_MAX as u32 * WINDOW_UPDATES_PER_FRAME as u32;
 /// Frames of unknown types at once, and RST_STREAM for streams that are closed. Each stream that ends in order
 /// gives one back, because its RST_STREAM may have crossed the end.
 pub const UNKNOWN_FRAMES_MAX: u16 = 200;
@@ -123,13 +129,15 @@ pub const TINY_SENDS_PER_SECOND: u16 = 10;
 pub(super) struct Allowances {
     /// What is used of each allowance, in the order of `Cost`. At most its bound.
     used: [u16; COSTS],
+    /// WINDOW_UPDATE frames that sent DATA frames have paid for. At most `WINDOW_UPDATES_PAID_MAX`.
+    paid_updates: u32,
     /// The second up to which time has reduced `used`.
     second: u64,
 }
 
 impl Allowances {
     pub(super) const fn new(now: Moment) -> Self {
-        Self { used: [0; COSTS], second: now.as_nanos() / 1_000_000_000 }
+        Self { used: [0; COSTS], paid_updates: 0, second: now.as_nanos() / 1_000_000_000 }
     }
 
     /// Charges one event.
@@ -145,6 +153,27 @@ impl Allowances {
         }
         *used += 1;
         Ok(())
+    }
+
+    /// Charges a WINDOW_UPDATE.
+    ///
+    /// # Errors
+    /// If no DATA frame has paid for it and its allowance is used up.
+    pub(super) fn charge_window_update(&mut self, now: Moment) -> Result<(), FaultKind> {
+        match self.paid_updates.checked_sub(1) {
+            Some(left) => {
+                self.paid_updates = left;
+                Ok(())
+            }
+            None => self.charge(now, Cost::WindowUpdate),
+        }
+    }
+
+    /// Counts a DATA frame that was sent, which pays for what its receiver may send in return.
+    pub(super) fn note_data_sent(&mut self) {
+        let paid = self.paid_updates + u32::from(WINDOW_UPDATES_PER_FRAME);
+        self.paid_updates = paid.min(WINDOW_UPDATES_PAID_MAX);
+        self.refund(Cost::Ping, 1);
     }
 
     /// Gives back `count` events that work has paid for.
@@ -179,6 +208,24 @@ mod tests {
 
     const fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn window_updates_are_paid_for_by_earlier_data_frames_up_to_a_bound() {
+        let mut allowances = Allowances::new(at(0));
+        let charged = |allowances: &mut Allowances| {
+            (0..u32::MAX).take_while(|_| allowances.charge_window_update(at(0)).is_ok()).count()
+                as u32
+        };
+        for _ in 0..1_000 {
+            allowances.note_data_sent();
+        }
+        let paid = 1_000 * u32::from(WINDOW_UPDATES_PER_FRAME);
+        assert_eq!(charged(&mut allowances), paid + u32::from(WINDOW_UPDATES_MAX));
+        for _ in 0..WINDOW_UPDATES_PAID_MAX {
+            allowances.note_data_sent();
+        }
+        assert_eq!(charged(&mut allowances), WINDOW_UPDATES_PAID_MAX);
     }
 
     #[test]
