@@ -3,11 +3,13 @@
 //! Never: uses a fixed port, asserts a duration, leaves a process running or skips a test. A missing program fails the
 //! test, and the failure names it.
 
+mod autobahn;
 mod careless_servers;
 mod client_certificates;
 mod documents;
 mod gate;
 mod http2;
+mod http2_clients;
 mod load;
 mod log;
 mod nginx_origin;
