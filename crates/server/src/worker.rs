@@ -25,6 +25,7 @@ use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
+use crate::action::handled::ResponseValues;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
@@ -61,7 +62,7 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// - How requests are answered: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
-/// - What always holds between two turns, and repair if it does not: `invariants.rs`, `live.rs`
+/// - Invariants between two turns, and the repair of broken ones: `invariants.rs`, `live.rs`
 /// - Start, turns, stop and inspection: this file
 pub struct Worker {
     /// The settings, by generation. Methods clone the `Rc` of a snapshot if they need it beside a mutable borrow of
@@ -93,6 +94,8 @@ pub struct Worker {
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
     pub(crate) buffers: BufferPool,
+    /// The values for the edits of a response that begins now, or of the request that was begun last.
+    pub(crate) values: ResponseValues,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
     /// The value of Date, rewritten when the second changes.
@@ -262,6 +265,7 @@ impl Worker {
             codecs: SharedCodecs::default(),
             pools,
             buffers: BufferPool::default(),
+            values: ResponseValues::default(),
             prng: Prng::new(seed),
             date: DateField::new(0),
             arrivals: 0,

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
 use tidegate_wire::http2::ErrorCode;
@@ -55,7 +55,7 @@ impl Worker {
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
     }
 
-    /// Closes the connection in order: pending output is still sent.
+    /// Closes the connection gracefully: pending output is still sent.
     pub(crate) fn close_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.drop_client(reactor, sock);
         reactor.close(sock);
@@ -202,11 +202,11 @@ impl Worker {
         }
     }
 
-    /// Records the Strict-Transport-Security value for the response.
-    pub(crate) fn set_hsts(&mut self, to: Requester, hsts: PolicyId) {
+    /// Records the filters for the response.
+    pub(crate) fn set_filters(&mut self, to: Requester, filters: FilterId) {
         match self.streams.get_mut(to.stream) {
-            Some(stream) => stream.set_hsts(hsts),
-            None => self.set_http1_hsts(to.sock, hsts),
+            Some(stream) => stream.set_filters(filters),
+            None => self.set_http1_filters(to.sock, filters),
         }
     }
 
@@ -319,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
+    /// Whether the rest of the request may never arrive, because the client waits for 100 (Continue).
     pub(crate) fn awaits_continue(&mut self, to: Requester) -> bool {
         match self.streams.get(to.stream) {
             Some(stream) => stream.awaits_continue(),

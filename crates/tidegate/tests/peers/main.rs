@@ -6,6 +6,7 @@
 mod autobahn;
 mod careless_servers;
 mod client_certificates;
+mod cookbook;
 mod documents;
 mod gate;
 mod http2;

@@ -1,14 +1,14 @@
 //! Allowances for what a peer may do that costs this side work without serving a request.
-//! In: events of each kind, the time, work done that pays for some of them. Out: whether the allowance is
-//! used up.
+//! In: events of each kind, the time, completed work that restores some allowances. Out: whether the
+//! allowance is used up.
 //! Never: charges a frame that a request needs.
 //! Limits: the table `Cost::bounds`: how many at once, and how many more for each second.
-//! Invariant: an allowance never exceeds its bound, however long the connection was idle. Only sent DATA frames pay in
-//! advance, for WINDOW_UPDATE frames.
+//! Invariant: an allowance never exceeds its bound, however long the connection was idle. Only sent DATA frames add to
+//! it: they grant WINDOW_UPDATE frames.
 //!
-//! Resets pay for two attacks: streams opened and reset by the peer (CVE-2023-44487) and resets that the peer
-//! provokes from this side (CVE-2025-8671). Both are charged to one allowance, and each stream that ends in
-//! order gives one back.
+//! Two attacks use resets: the peer opens and resets streams (CVE-2023-44487), or provokes resets from this
+//! side (CVE-2025-8671). Both are charged to one allowance, and each stream that ends normally restores one
+//! reset.
 
 use super::bounds::DATA_BYTES_MAX;
 use super::fault::FaultKind;
@@ -73,12 +73,12 @@ impl Cost {
     }
 }
 
-/// Resets of streams at once; each stream that ends in order allows one more (CVE-2023-44487, CVE-2025-8671). A
-/// browser that leaves a page resets all its streams: `STREAMS_DEFAULT`.
+/// Resets of streams at once; each stream that ends normally allows one more (CVE-2023-44487, CVE-2025-8671).
+/// A browser that leaves a page resets all its streams: `STREAMS_DEFAULT`.
 pub const RESETS_MAX: u16 = 200;
 /// Further resets per second.
 pub const RESETS_PER_SECOND: u16 = 10;
-/// PING frames at once (CVE-2019-9512). Each DATA frame that this side sends gives one back, because gRPC
+/// PING frames at once (CVE-2019-9512). Each DATA frame that this side sends restores one, because gRPC
 /// measures the path with a PING after received data.
 pub const PINGS_MAX: u16 = 100;
 /// Further PING frames per second.
@@ -87,29 +87,29 @@ pub const PINGS_PER_SECOND: u16 = 10;
 pub const SETTINGS_MAX: u16 = 50;
 /// Further SETTINGS frames per second.
 pub const SETTINGS_PER_SECOND: u16 = 5;
-/// PRIORITY and PRIORITY_UPDATE frames at once (CVE-2019-9513). Each request gives some back.
+/// PRIORITY and PRIORITY_UPDATE frames at once (CVE-2019-9513). Each request restores some.
 pub const PRIORITIES_MAX: u16 = 200;
 /// Further ones per second.
 pub const PRIORITIES_PER_SECOND: u16 = 20;
-/// PRIORITY and PRIORITY_UPDATE frames that each request pays for.
+/// PRIORITY and PRIORITY_UPDATE frames that each request restores.
 pub const PRIORITIES_PER_REQUEST: u16 = 4;
 /// Empty frames at once (CVE-2019-9518).
 pub const EMPTY_FRAMES_MAX: u16 = 100;
 /// Further empty frames per second.
 pub const EMPTY_FRAMES_PER_SECOND: u16 = 10;
-/// WINDOW_UPDATE frames at once that nothing has paid for. Each request gives some back.
+/// WINDOW_UPDATE frames at once, beside those that sent DATA frames allow. Each request restores some.
 pub const WINDOW_UPDATES_MAX: u16 = 1000;
 /// Further ones per second.
 pub const WINDOW_UPDATES_PER_SECOND: u16 = 50;
-/// WINDOW_UPDATE frames that each request and each DATA frame sent pays for. A peer may update the stream and
+/// WINDOW_UPDATE frames that each request restores and each DATA frame sent allows. A peer may update the stream and
 /// the connection after each read of 4 KiB, and DATA frames may be tiny, so this is generous.
 pub const WINDOW_UPDATES_PER_FRAME: u16 = 20;
-/// WINDOW_UPDATE frames that DATA frames pay for in advance: those of 2 GiB, the most that a peer's windows hold.
-/// A peer with large windows may receive much, consume it later, and return all of it at once.
-pub const WINDOW_UPDATES_PAID_MAX: u32 =
+/// WINDOW_UPDATE frames that earlier DATA frames allow: those of 2 GiB, the most that a peer's windows hold. A peer
+/// with large windows may receive much data, consume it later, and return the windows at once.
+pub const WINDOW_UPDATES_GRANTED_MAX: u32 =
     (1 << 31) / DATA_BYTES_MAX as u32 * WINDOW_UPDATES_PER_FRAME as u32;
-/// Frames of unknown types at once, and RST_STREAM for streams that are closed. Each stream that ends in order
-/// gives one back, because its RST_STREAM may have crossed the end.
+/// Frames of unknown types at once, and RST_STREAM for streams that are closed. Each stream that ends
+/// normally restores one, because its RST_STREAM may have crossed the end.
 pub const UNKNOWN_FRAMES_MAX: u16 = 200;
 /// Further ones per second.
 pub const UNKNOWN_FRAMES_PER_SECOND: u16 = 20;
@@ -129,15 +129,15 @@ pub const TINY_SENDS_PER_SECOND: u16 = 10;
 pub(super) struct Allowances {
     /// What is used of each allowance, in the order of `Cost`. At most its bound.
     used: [u16; COSTS],
-    /// WINDOW_UPDATE frames that sent DATA frames have paid for. At most `WINDOW_UPDATES_PAID_MAX`.
-    paid_updates: u32,
+    /// WINDOW_UPDATE frames that sent DATA frames allow. At most `WINDOW_UPDATES_GRANTED_MAX`.
+    granted_updates: u32,
     /// The second up to which time has reduced `used`.
     second: u64,
 }
 
 impl Allowances {
     pub(super) const fn new(now: Moment) -> Self {
-        Self { used: [0; COSTS], paid_updates: 0, second: now.as_nanos() / 1_000_000_000 }
+        Self { used: [0; COSTS], granted_updates: 0, second: now.as_nanos() / 1_000_000_000 }
     }
 
     /// Charges one event.
@@ -158,25 +158,25 @@ impl Allowances {
     /// Charges a WINDOW_UPDATE.
     ///
     /// # Errors
-    /// If no DATA frame has paid for it and its allowance is used up.
+    /// If no DATA frame has granted it and its allowance is used up.
     pub(super) fn charge_window_update(&mut self, now: Moment) -> Result<(), FaultKind> {
-        match self.paid_updates.checked_sub(1) {
+        match self.granted_updates.checked_sub(1) {
             Some(left) => {
-                self.paid_updates = left;
+                self.granted_updates = left;
                 Ok(())
             }
             None => self.charge(now, Cost::WindowUpdate),
         }
     }
 
-    /// Counts a DATA frame that was sent, which pays for what its receiver may send in return.
+    /// Counts a DATA frame that was sent, which allows frames that its receiver may send in return.
     pub(super) fn note_data_sent(&mut self) {
-        let paid = self.paid_updates + u32::from(WINDOW_UPDATES_PER_FRAME);
-        self.paid_updates = paid.min(WINDOW_UPDATES_PAID_MAX);
+        let granted = self.granted_updates + u32::from(WINDOW_UPDATES_PER_FRAME);
+        self.granted_updates = granted.min(WINDOW_UPDATES_GRANTED_MAX);
         self.refund(Cost::Ping, 1);
     }
 
-    /// Gives back `count` events that work has paid for.
+    /// Restores the allowance for `count` events, after completed work.
     pub(super) const fn refund(&mut self, cost: Cost, count: u16) {
         self.used[cost as usize] = self.used[cost as usize].saturating_sub(count);
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn window_updates_are_paid_for_by_earlier_data_frames_up_to_a_bound() {
+    fn earlier_data_frames_grant_window_updates_up_to_a_bound() {
         let mut allowances = Allowances::new(at(0));
         let charged = |allowances: &mut Allowances| {
             (0..u32::MAX).take_while(|_| allowances.charge_window_update(at(0)).is_ok()).count()
@@ -220,12 +220,12 @@ mod tests {
         for _ in 0..1_000 {
             allowances.note_data_sent();
         }
-        let paid = 1_000 * u32::from(WINDOW_UPDATES_PER_FRAME);
-        assert_eq!(charged(&mut allowances), paid + u32::from(WINDOW_UPDATES_MAX));
-        for _ in 0..WINDOW_UPDATES_PAID_MAX {
+        let granted = 1_000 * u32::from(WINDOW_UPDATES_PER_FRAME);
+        assert_eq!(charged(&mut allowances), granted + u32::from(WINDOW_UPDATES_MAX));
+        for _ in 0..WINDOW_UPDATES_GRANTED_MAX {
             allowances.note_data_sent();
         }
-        assert_eq!(charged(&mut allowances), WINDOW_UPDATES_PAID_MAX);
+        assert_eq!(charged(&mut allowances), WINDOW_UPDATES_GRANTED_MAX);
     }
 
     #[test]

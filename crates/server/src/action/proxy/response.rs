@@ -63,6 +63,8 @@ impl Worker {
         exchange.attempt.keeps =
             exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
         exchange.stage = Stage::ExpectBody;
+        let values = core::mem::take(&mut exchange.values);
+        self.recall_values(to, values);
         if connection_auth::response_authenticates(head) {
             match self.conns.upstream(up) {
                 Some(up) => up.authenticated = true,
@@ -331,7 +333,7 @@ impl Worker {
         }
     }
 
-    /// The head of the response has not come in time.
+    /// The timeout for the head of the response has expired.
     fn response_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;

@@ -8,7 +8,7 @@
 //! action has released the connection.
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
 use tidegate_wire::http2::PREFACE;
@@ -65,8 +65,8 @@ pub(crate) enum Phase {
 pub(crate) struct Http1Request {
     /// The action that serves the request. `Running::None` until the action has begun something that lasts.
     pub(super) action: Running,
-    /// The Strict-Transport-Security value of the response.
-    pub(super) hsts: PolicyId,
+    /// The filters of the response.
+    pub(super) filters: FilterId,
     /// The version of the request. It decides which framing the client can receive.
     pub(super) version: Version,
     /// The method is HEAD, so the response has no body (RFC 9110 section 9.3.2).
@@ -75,8 +75,8 @@ pub(crate) struct Http1Request {
     pub(super) keep: bool,
     /// Closing the connection is cheaper than discarding the body, unless the action reads the body.
     pub(super) is_rest_costly: bool,
-    /// The client waits for 100 (Continue), and neither that nor a byte of the body has come. Whether the
-    /// body will follow a final response is unknown.
+    /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived. Whether
+    /// the body will follow a final response is unknown.
     pub(super) awaits_continue: bool,
     /// How far the response has progressed.
     pub(super) sent: Sent,
@@ -318,7 +318,7 @@ impl Worker {
             let step = match &http1.phase {
                 Phase::ProxyHeader => self.handle_proxy_header(reactor, sock, rest),
                 Phase::Http2 => return self.continue_as_http2(reactor, sock, rest) + used,
-                Phase::Head { .. } => match self.judge_preface(sock, rest) {
+                Phase::Head { .. } => match self.detect_preface(sock, rest) {
                     Preface::None => self.decode_request(reactor, sock, rest),
                     Preface::Part => 0,
                     Preface::Http2 => return self.continue_as_http2(reactor, sock, rest) + used,
@@ -339,8 +339,8 @@ impl Worker {
         used
     }
 
-    /// Whether the client begins with HTTP/2 where the listener allows that.
-    fn judge_preface(&mut self, sock: SockId, bytes: &[u8]) -> Preface {
+    /// Whether the client begins with the preface of HTTP/2, on a listener that accepts HTTP/2 without TLS.
+    fn detect_preface(&mut self, sock: SockId, bytes: &[u8]) -> Preface {
         let Some(down) = self.conns.downstream(sock) else { return Preface::None };
         if down.requests > 0 || !self.settings.of(down.era()).listener(down.listener).h2c {
             return Preface::None;
@@ -407,7 +407,7 @@ impl Worker {
         http1.body = BodyDecoder::new(head.length);
         http1.phase = Phase::Request(Http1Request {
             action: Running::None,
-            hsts: 0,
+            filters: 0,
             version: head.version,
             is_head: matches!(head.method, Method::Head),
             keep: head.persistent && !stopping && !is_last,
@@ -672,9 +672,9 @@ impl Worker {
         is_head: bool,
     ) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let hsts =
-            self.settings.of(down.era()).hsts.of_listener(usize::from(down.listener), down.scheme);
-        let form = AnswerForm { version: Version::Http11, is_head, close: true, hsts };
+        let handlings = &self.settings.of(down.era()).handlings;
+        let filters = handlings.listener_filters(usize::from(down.listener), down.scheme);
+        let form = AnswerForm { version: Version::Http11, is_head, close: true, filters };
         self.encode_answer(reactor, sock, &Answer::Error { status, text }, &form);
         self.close_client(reactor, sock);
     }
