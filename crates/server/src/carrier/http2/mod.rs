@@ -4,6 +4,7 @@
 //! - `stream.rs`: one stream: the rest of a request that its action does not take yet, the rest of a response that
 //!   the client's windows do not admit yet
 //! - `response.rs`: messages of actions, sent on a stream
+//! - `limits.rs`: the limits of a listener, applied to heads
 //! - `head.rs`: the head of a response on its way into a header block
 //!
 //! In: bytes and events of connections; messages. Out: messages; frames.
@@ -11,6 +12,7 @@
 
 pub(crate) mod client;
 mod head;
+mod limits;
 mod response;
 pub(crate) mod stream;
 
