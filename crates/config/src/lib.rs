@@ -13,6 +13,7 @@ mod https;
 pub mod keys;
 mod listeners;
 mod loops;
+mod lua;
 pub mod model;
 mod nearest;
 mod pattern;

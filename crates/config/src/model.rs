@@ -22,6 +22,52 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// `[websocket]`.
     pub websocket: WebSocket,
+    /// `[lua.NAME]`, in file order.
+    pub lua: Vec<LuaApp>,
+}
+
+/// `[lua.NAME]`: a Lua application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LuaApp {
+    /// Name in routes and logs; unique.
+    pub name: String,
+    /// Path of the script.
+    pub script: String,
+    /// What the script reads as `tide.config`.
+    pub settings: Vec<(String, LuaSetting)>,
+    /// CPU time of one callback.
+    pub time_max: Span,
+    /// CPU time of the script's top level.
+    pub start_time_max: Span,
+    /// Memory of one VM in bytes.
+    pub memory_bytes_max: usize,
+    /// Size of a request body in bytes.
+    pub body_bytes_max: usize,
+}
+
+impl Default for LuaApp {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            script: String::new(),
+            settings: Vec::new(),
+            time_max: Span::from_millis(100),
+            start_time_max: Span::from_secs(2),
+            memory_bytes_max: 64 * 1024 * 1024,
+            body_bytes_max: 1024 * 1024,
+        }
+    }
+}
+
+/// A value of `lua.NAME.settings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LuaSetting {
+    /// A string.
+    Text(String),
+    /// A whole number.
+    Number(u64),
+    /// `true` or `false`.
+    Flag(bool),
 }
 
 /// `[websocket]`: WebSocket connections that Tidegate serves itself.
@@ -507,6 +553,8 @@ pub enum Action {
     Synthetic,
     /// Accepts WebSocket connections and sends each message back.
     Echo,
+    /// Hands the request to the Lua application with this index.
+    Lua(usize),
     /// Forwards the request to a server of a pool.
     Proxy(Proxy),
 }

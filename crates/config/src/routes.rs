@@ -8,6 +8,7 @@ use crate::client_cert;
 use crate::field_test;
 use crate::https;
 use crate::listeners::{Listeners, refused};
+use crate::lua::Apps;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
@@ -36,17 +37,23 @@ const FIELDS_REFUSED: [(&str, &str); 12] = [
     ("host", "it is a request field"),
 ];
 
+/// The parts of the file that routes refer to.
+pub(crate) struct Known<'a> {
+    pub(crate) listeners: &'a Listeners,
+    pub(crate) pools: &'a Pools,
+    pub(crate) apps: &'a Apps,
+    pub(crate) websocket: &'a WebSocket,
+}
+
 /// Reads all routes in file order, each with the byte range of its header.
 pub(crate) fn read(
     file: &Table<'_>,
-    listeners: &Listeners,
-    pools: &Pools,
-    websocket: &WebSocket,
+    known: &Known<'_>,
     notes: &mut Notes,
 ) -> Vec<(Route, Range<usize>)> {
     let mut routes = Vec::new();
     for table in file.open_rows("route", notes) {
-        if let Some(route) = read_one(&table, listeners, pools, websocket, notes) {
+        if let Some(route) = read_one(&table, known, notes) {
             routes.push((route, table.place.clone()));
         }
     }
@@ -59,13 +66,8 @@ pub(crate) fn read(
     routes
 }
 
-fn read_one(
-    table: &Table<'_>,
-    listeners: &Listeners,
-    pools: &Pools,
-    websocket: &WebSocket,
-    notes: &mut Notes,
-) -> Option<Route> {
+fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<Route> {
+    let listeners = known.listeners;
     let listener = table.text("listener", notes).and_then(|name| listeners.find(&name, notes));
     let host = read_pattern(table, "host", pattern::parse_host, notes);
     let path = read_pattern(table, "path", pattern::parse_path, notes);
@@ -74,12 +76,12 @@ fn read_one(
     let client_cert = client_cert::read(table, listener, listeners, notes);
     let hsts = https::read_route(table, listener, listeners, notes);
     let changes = table.value("websocket").is_some();
-    let websocket = changes.then(|| websocket::read(table, websocket.clone(), notes));
-    let action = read_action(table, pools, notes)?;
-    if changes && action != Action::Echo {
+    let websocket = changes.then(|| websocket::read(table, known.websocket.clone(), notes));
+    let action = read_action(table, known, notes)?;
+    if changes && !matches!(action, Action::Echo | Action::Lua(_)) {
         let what = "this route opens no WebSocket connections of its own";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
-        notes.error(note.help("remove `websocket`, or use `echo` as the action"));
+        notes.error(note.help("remove `websocket`, or use `echo` or `lua` as the action"));
     }
     Some(Route { listener, host, path, methods, headers, client_cert, hsts, websocket, action })
 }
@@ -153,7 +155,7 @@ fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> 
     None
 }
 
-fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Action> {
+fn read_action(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<Action> {
     let words = ActionKey::WORDS.iter().copied();
     let mut present: Vec<&str> = words.filter(|word| table.value(word).is_some()).collect();
     present.sort_by_key(|word| table.key_place(word).start);
@@ -171,7 +173,8 @@ fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Ac
             ActionKey::Redirect => read_redirect(table, notes).map(Action::Redirect),
             ActionKey::Synthetic => table.flag("synthetic", notes).then_some(Action::Synthetic),
             ActionKey::Echo => table.flag("echo", notes).then_some(Action::Echo),
-            ActionKey::Proxy => read_proxy(table, pools, notes).map(Action::Proxy),
+            ActionKey::Lua => known.apps.find(&table.text("lua", notes)?, notes).map(Action::Lua),
+            ActionKey::Proxy => read_proxy(table, known.pools, notes).map(Action::Proxy),
         },
         [_, second, ..] => {
             let what = format!("the route has {} actions: {}", present.len(), present.join(", "));

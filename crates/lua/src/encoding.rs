@@ -26,7 +26,10 @@ pub(crate) fn base64(data: &[u8], is_for_urls: bool) -> Vec<u8> {
 pub(crate) fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     let end = text.iter().rposition(|byte| *byte != b'=').map_or(0, |at| at + 1);
     let (digits, padding) = text.split_at(end);
-    if padding.len() > 2 || (!padding.is_empty() && !text.len().is_multiple_of(4)) || digits.len() % 4 == 1 {
+    if padding.len() > 2
+        || (!padding.is_empty() && !text.len().is_multiple_of(4))
+        || digits.len() % 4 == 1
+    {
         return None;
     }
     let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);
@@ -101,9 +104,14 @@ mod tests {
     #[test]
     fn base64_follows_the_test_vectors() {
         // RFC 4648 section 10.
-        for (data, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")]
-        {
+        for (data, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+        ] {
             assert_eq!(base64(data.as_bytes(), false), text.as_bytes());
             assert_eq!(from_base64(text.as_bytes()).as_deref(), Some(data.as_bytes()));
             let bare = text.trim_end_matches('=');

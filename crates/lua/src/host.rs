@@ -26,12 +26,13 @@ const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 16 * 1024;
 
 /// Fields that a script cannot set, and why.
-const FIELDS_REFUSED: [(&str, &str); 9] = [
+const FIELDS_REFUSED: [(&str, &str); 10] = [
     ("connection", "Connection describes the connection, which Tidegate controls"),
     ("content-length", "Content-Length is computed from the body"),
     ("date", "Date is added when the response is sent"),
     ("keep-alive", "Keep-Alive describes the connection, which Tidegate controls"),
     ("proxy-connection", "Proxy-Connection describes the connection, which Tidegate controls"),
+    ("server", "Server is set by `server-name` in [server]"),
     ("te", "TE is a request field"),
     ("trailer", "a response of a script has no trailers"),
     ("transfer-encoding", "Transfer-Encoding would contradict the computed length"),
@@ -275,7 +276,11 @@ impl Host {
     }
 
     /// Takes over a request. `None` if there are too many.
-    pub(crate) fn open(&mut self, head: &RequestHead<'_>, origin: &Origin<'_>) -> Option<ExchangeId> {
+    pub(crate) fn open(
+        &mut self,
+        head: &RequestHead<'_>,
+        origin: &Origin<'_>,
+    ) -> Option<ExchangeId> {
         let mut exchange = self.spare.pop().unwrap_or_default();
         exchange.set(head, origin);
         self.exchanges.insert(exchange).ok()
@@ -486,9 +491,7 @@ impl Exchange {
 
     /// Forgets everything except buffers of a usual size.
     fn clear(&mut self) {
-        for buffer in
-            [&mut self.text, &mut self.body, &mut self.answer_fields, &mut self.written]
-        {
+        for buffer in [&mut self.text, &mut self.body, &mut self.answer_fields, &mut self.written] {
             match buffer.capacity() > SPARE_BYTES_MAX {
                 true => *buffer = Vec::new(),
                 false => buffer.clear(),

@@ -19,4 +19,4 @@ pub use host::{
     EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX, Origin, Outbox,
     fields_of,
 };
-pub use vm::{Bounds, Handler, Script, Vm, Verdict};
+pub use vm::{Bounds, Handler, Script, Verdict, Vm};

@@ -154,8 +154,8 @@ impl Vm {
 
     /// The number of requests that the VM keeps.
     #[must_use]
-    pub fn requests(&mut self) -> usize {
-        self.engine.host().exchanges.len()
+    pub fn requests(&self) -> usize {
+        self.engine.peek().exchanges.len()
     }
 
     /// Exchanges an empty outbox for the one with the effects since the last call.

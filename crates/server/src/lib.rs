@@ -7,6 +7,7 @@
 
 mod action;
 mod answer;
+pub mod apps;
 mod buffers;
 mod carrier;
 pub mod certificates;

@@ -2,7 +2,7 @@
 //! In: the stack of the calling coroutine. Out: Rust values; results pushed onto the stack.
 //! Never: raises an error: the prelude checks types, and natives return nil and a text.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 use core::slice;
 
 use mlua_sys::lua51 as ffi;
@@ -51,12 +51,6 @@ impl Call {
         unsafe { ffi::lua_toboolean(self.l, index) != 0 }
     }
 
-    /// Whether there is no argument at `index`, or nil.
-    pub(super) fn is_nil(self, index: c_int) -> bool {
-        // SAFETY: the state is live during the call.
-        unsafe { ffi::lua_type(self.l, index) <= ffi::LUA_TNIL }
-    }
-
     /// Pushes a string.
     pub(super) fn push_bytes(self, bytes: &[u8]) {
         // SAFETY: the state is live and the stack has room; the bytes are copied.
@@ -85,12 +79,6 @@ impl Call {
     pub(super) fn push_table(self) {
         // SAFETY: the state is live and the stack has room.
         unsafe { ffi::lua_createtable(self.l, 0, 0) };
-    }
-
-    /// Sets `t[key] = value` for the table below the value on top, and removes the value.
-    pub(super) fn set_field(self, key: &CStr) {
-        // SAFETY: the caller pushed the table and the value; the table has no metatable.
-        unsafe { ffi::lua_setfield(self.l, -2, key.as_ptr()) };
     }
 
     /// Sets `t[key] = value` for the table below the key and the value on top, and removes both.

@@ -17,7 +17,9 @@
 use core::cell::{Cell, RefCell};
 use core::ffi::{c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed,
+};
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::io;
 

@@ -65,7 +65,9 @@ impl Writer<'_> {
     /// `index` is an absolute index of a value on the stack of the call.
     unsafe fn value(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
         self.values += 1;
-        if self.values.is_multiple_of(BUDGET_EVERY) && self.call.guard().spend(u64::from(BUDGET_EVERY)) {
+        if self.values.is_multiple_of(BUDGET_EVERY)
+            && self.call.guard().spend(u64::from(BUDGET_EVERY))
+        {
             return Err("the callback exceeds its budget");
         }
         if self.out.len() - self.start > TEXT_BYTES_MAX {
@@ -267,7 +269,9 @@ impl Reader<'_> {
 
     fn value(&mut self, depth: usize) -> Result<(), &'static str> {
         self.values += 1;
-        if self.values.is_multiple_of(BUDGET_EVERY) && self.call.guard().spend(u64::from(BUDGET_EVERY)) {
+        if self.values.is_multiple_of(BUDGET_EVERY)
+            && self.call.guard().spend(u64::from(BUDGET_EVERY))
+        {
             return Err("the callback exceeds its budget");
         }
         match self.peek() {
@@ -303,7 +307,8 @@ impl Reader<'_> {
         }
         at += whole;
         if whole < 16 && !matches!(rest.get(at), Some(b'.' | b'e' | b'E')) {
-            let value = rest[at - whole..at].iter().fold(0_i64, |n, b| n * 10 + i64::from(b - b'0'));
+            let value =
+                rest[at - whole..at].iter().fold(0_i64, |n, b| n * 10 + i64::from(b - b'0'));
             self.at += at;
             self.call.push_number(if rest[0] == b'-' { -(value as f64) } else { value as f64 });
             return Ok(());
@@ -382,7 +387,9 @@ impl Reader<'_> {
                     0xd800..=0xdbff if self.text[self.at..].starts_with(b"\\u") => {
                         self.at += 2;
                         match self.hex4()? {
-                            low @ 0xdc00..=0xdfff => 0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00),
+                            low @ 0xdc00..=0xdfff => {
+                                0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00)
+                            }
                             _ => return Err("a surrogate without its pair"),
                         }
                     }

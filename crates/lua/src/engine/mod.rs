@@ -28,7 +28,12 @@ const TRACE_BYTES_MAX: usize = 4096;
 unsafe extern "C-unwind" {
     fn lua_isyieldable(l: *mut ffi::lua_State) -> c_int;
     #[link_name = "luaL_traceback"]
-    fn lual_traceback(l: *mut ffi::lua_State, of: *mut ffi::lua_State, message: *const c_char, level: c_int);
+    fn lual_traceback(
+        l: *mut ffi::lua_State,
+        of: *mut ffi::lua_State,
+        message: *const c_char,
+        level: c_int,
+    );
     #[link_name = "luaJIT_setmode"]
     fn luajit_setmode(l: *mut ffi::lua_State, index: c_int, mode: c_int) -> c_int;
     #[link_name = "lua_resume"]
@@ -67,8 +72,6 @@ pub struct Failure {
 /// A value that a coroutine gets when it begins or continues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument<'a> {
-    Nil,
-    Boolean(bool),
     Number(f64),
     Bytes(&'a [u8]),
 }
@@ -177,6 +180,12 @@ impl Engine {
         unsafe { &mut *self.host }
     }
 
+    /// The data of the native functions, to read.
+    pub(crate) fn peek(&self) -> &Host {
+        // SAFETY: as for `host`; the borrow of the engine allows no Lua code to run.
+        unsafe { &*self.host }
+    }
+
     /// Replaces the budget by another of the same kind.
     pub(crate) fn set_budget(&mut self, budget: Budget) {
         self.guard.set_budget(budget);
@@ -200,11 +209,6 @@ impl Engine {
         // SAFETY: the coroutine is alive, because the registry refers to it; its stack is empty and has room for a few
         // values; the reference names a function.
         unsafe { ffi::lua_rawgeti_(coroutine.thread, ffi::LUA_REGISTRYINDEX, function) };
-        self.run(coroutine, arguments)
-    }
-
-    /// Continues a coroutine that waits for an operation.
-    pub(crate) fn resume(&mut self, coroutine: Coroutine, arguments: &[Argument<'_>]) -> Turn {
         self.run(coroutine, arguments)
     }
 
@@ -284,7 +288,11 @@ impl Engine {
                 Excess::Time => "the callback exceeds its time budget",
                 Excess::Memory => "the application exceeds its memory limit",
             };
-            return Failure { excess: Some(excess), message: message.to_owned(), trace: stopped_at };
+            return Failure {
+                excess: Some(excess),
+                message: message.to_owned(),
+                trace: stopped_at,
+            };
         }
         // SAFETY: the caller guarantees the state. `tolstring` is called for strings and numbers only, so no metamethod
         // runs.
@@ -383,8 +391,6 @@ unsafe fn push(l: *mut ffi::lua_State, argument: Argument<'_>) {
     // SAFETY: the caller guarantees the state; LuaJIT copies the bytes.
     unsafe {
         match argument {
-            Argument::Nil => ffi::lua_pushnil(l),
-            Argument::Boolean(is) => ffi::lua_pushboolean(l, c_int::from(is)),
             Argument::Number(number) => ffi::lua_pushnumber(l, number),
             Argument::Bytes(bytes) => ffi::lua_pushlstring_(l, bytes.as_ptr().cast(), bytes.len()),
         }

@@ -85,8 +85,7 @@ impl App {
             HeadDecoder::default().decode_request(&bytes, &HeadLimits::default(), &mut storage);
         let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
         let params = [("id".to_owned(), "4 2".to_owned())];
-        let origin =
-            Origin { tag: 9, client: "192.0.2.1", is_https: false, params: &params };
+        let origin = Origin { tag: 9, client: "192.0.2.1", is_https: false, params: &params };
         let id = self.vm.open_request(&head, &origin).expect("there is room");
         bytes.clear();
         id
