@@ -26,6 +26,7 @@ use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
+use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::synthetic::SyntheticResponse;
@@ -100,6 +101,8 @@ pub struct Worker {
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
     pub(crate) buffers: BufferPool,
+    /// The values for the edits of a response that begins now, or of the request that was begun last.
+    pub(crate) values: ResponseValues,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
     /// The value of Date, rewritten when the second changes.
@@ -275,6 +278,7 @@ impl Worker {
             codecs: SharedCodecs::default(),
             pools,
             buffers: BufferPool::default(),
+            values: ResponseValues::default(),
             prng: Prng::new(seed),
             date: DateField::new(0),
             arrivals: 0,

@@ -6,7 +6,7 @@
 
 use tidegate_base::Id;
 use tidegate_config::places::Finding;
-use tidegate_gate::params;
+use tidegate_gate::path_parameters::path_parameters;
 use tidegate_gate::scheme::Scheme;
 use tidegate_lua::{Effect, Level, Origin, Outbox, Verdict, Vm};
 use tidegate_reactor::{Peer, Reactor};
@@ -70,7 +70,7 @@ impl Worker {
             Some(Peer::Tcp(address)) => address.ip().to_string(),
             Some(Peer::Local) | None => String::new(),
         };
-        let params = params::of(snapshot.route(route).path.as_ref(), head.path);
+        let params = path_parameters(&snapshot.route(route).paths, head.path);
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
         if self.apps.vm(app, now, seconds).is_none() {
             return self.answer_error(reactor, to, 503, "the application is not running", false);
