@@ -231,7 +231,7 @@ fn json_keeps_null_empty_arrays_and_numbers() {
         eval(
             "select(2, tide.json.decode(('['):rep(101) .. (']'):rep(101))):match('%w+ %w+ is nested')"
         ),
-        "true text is nested",
+        "true the text is nested",
     );
     let loops = "(function() local t = {}; t[1] = t; return select(2, tide.json.encode(t)) end)()";
     assert!(eval(loops).contains("contains itself"));
