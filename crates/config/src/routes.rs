@@ -116,7 +116,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
     }
     if changes && !matches!(action, Action::Echo | Action::Lua(_)) {
-        let what = "this route opens no WebSocket connections of its own";
+        let what = "`websocket` has no effect, because the action of this route is neither `echo` nor `lua`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
         notes.error(note.help("remove `websocket`, or use `echo` or `lua` as the action"));
     }
