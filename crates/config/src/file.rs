@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::keys;
 use crate::listeners::{self, Listeners};
+use crate::log;
 use crate::loops;
 use crate::lua;
 use crate::model::{Config, Server, WebSocket};
@@ -158,6 +159,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let listeners = listeners::read(file, notes);
     let pools = pools::read(file, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
+    let log = log::read(file, notes);
     let apps = lua::read(file, notes);
     let known = Known { listeners: &listeners, pools: &pools, apps: &apps, websocket: &websocket };
     let routes = routes::read(file, &known, notes);
@@ -174,6 +176,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         pools,
         websocket,
         lua: apps.0,
+        log,
     }
 }
 

@@ -1,17 +1,61 @@
-//! Reads `[lua.NAME]`.
+//! `[lua.NAME]`: the model and its reader.
 //! In: the root table of the file. Out: checked applications.
 //! Never: opens a script.
 //! Invariant: names are unique; paths of scripts start from the folder of the file.
 
+use tidegate_base::Span;
 use toml::de::DeValue;
 
 use crate::keys::LUA;
 use crate::listeners::{refused, unknown_name};
-use crate::model::{LuaApp, LuaSetting};
 use crate::pattern;
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, Value, wrong_type};
+
+/// `[lua.NAME]`: a Lua application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LuaApp {
+    /// Name in routes and logs; unique.
+    pub name: String,
+    /// Path of the script.
+    pub script: String,
+    /// What the script reads as `tide.config`.
+    pub settings: Vec<(String, LuaSetting)>,
+    /// CPU time of one callback.
+    pub time_max: Span,
+    /// CPU time of the script's top level.
+    pub start_time_max: Span,
+    /// Memory of one VM in bytes.
+    pub memory_bytes_max: usize,
+    /// Size of a request body in bytes.
+    pub body_bytes_max: usize,
+}
+
+impl Default for LuaApp {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            script: String::new(),
+            settings: Vec::new(),
+            time_max: Span::from_millis(100),
+            start_time_max: Span::from_secs(2),
+            memory_bytes_max: 64 * 1024 * 1024,
+            body_bytes_max: 1024 * 1024,
+        }
+    }
+}
+
+/// A value of `lua.NAME.settings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LuaSetting {
+    /// A string.
+    Text(String),
+    /// A whole number.
+    Number(u64),
+    /// `true` or `false`.
+    Flag(bool),
+}
 
 /// The applications of a file, in file order.
 pub(crate) struct Apps(pub(crate) Vec<LuaApp>);

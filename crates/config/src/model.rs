@@ -9,6 +9,7 @@ use tidegate_base::{Span, limits};
 
 mod handling;
 
+pub use crate::lua::{LuaApp, LuaSetting};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
@@ -28,50 +29,55 @@ pub struct Config {
     pub websocket: WebSocket,
     /// `[lua.NAME]`, in file order.
     pub lua: Vec<LuaApp>,
+    /// `[log]`.
+    pub log: Log,
 }
 
-/// `[lua.NAME]`: a Lua application.
+/// `[log]`: what is written about requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// The access log; `None`: no access log.
+    pub access: Option<AccessLog>,
+}
+
+/// `log.access`: one line for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LuaApp {
-    /// Name in routes and logs; unique.
-    pub name: String,
-    /// Path of the script.
-    pub script: String,
-    /// What the script reads as `tide.config`.
-    pub settings: Vec<(String, LuaSetting)>,
-    /// CPU time of one callback.
-    pub time_max: Span,
-    /// CPU time of the script's top level.
-    pub start_time_max: Span,
-    /// Memory of one VM in bytes.
-    pub memory_bytes_max: usize,
-    /// Size of a request body in bytes.
-    pub body_bytes_max: usize,
+pub struct AccessLog {
+    /// Where the lines go.
+    pub to: AccessTarget,
+    /// The form of a line.
+    pub format: AccessFormat,
+    /// Names of request fields whose values are in the lines, in lower case; each once.
+    pub request_headers: Vec<String>,
+    /// The requests that are logged.
+    pub only: AccessFilter,
 }
 
-impl Default for LuaApp {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            script: String::new(),
-            settings: Vec::new(),
-            time_max: Span::from_millis(100),
-            start_time_max: Span::from_secs(2),
-            memory_bytes_max: 64 * 1024 * 1024,
-            body_bytes_max: 1024 * 1024,
-        }
-    }
-}
-
-/// A value of `lua.NAME.settings`.
+/// `to` of `log.access`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LuaSetting {
-    /// A string.
-    Text(String),
-    /// A whole number.
-    Number(u64),
-    /// `true` or `false`.
-    Flag(bool),
+pub enum AccessTarget {
+    /// The standard output stream.
+    Stdout,
+    /// A file, by its path, to which lines are appended.
+    File(String),
+}
+
+/// `format` of `log.access`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFormat {
+    /// One JSON object.
+    Json,
+    /// The fields of HAProxy's `option httplog`.
+    Http,
+}
+
+/// `only` of `log.access`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFilter {
+    /// Every request.
+    All,
+    /// Requests that failed: a status of 400 or more, or an exchange that did not end as intended.
+    Errors,
 }
 
 /// `[websocket]`: WebSocket connections that Tidegate serves itself.
