@@ -77,6 +77,7 @@ mod edits;
 mod https;
 mod listener;
 mod log;
+mod lua;
 mod pool;
 mod route;
 mod server;
@@ -87,6 +88,7 @@ pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
+pub use lua::LUA;
 pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
@@ -133,6 +135,7 @@ pub static FILE: Section = Section {
             "",
         ),
         key("pool", Named(&POOL), Absent, "Groups of servers that do the same work, by name.", ""),
+        key("lua", Named(&LUA), Absent, "Lua applications, by name.", ""),
         key(
             "websocket",
             Table(&WEBSOCKET),
@@ -144,8 +147,7 @@ pub static FILE: Section = Section {
     ],
     later: &[
         ("admin", "there is no admin interface"),
-        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
+        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo`, `lua` or `proxy`"),
     ],
 };
 
@@ -217,7 +219,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 28, "{paths:?}");
+        assert_eq!(paths.len(), 29, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);
