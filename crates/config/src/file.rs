@@ -10,14 +10,16 @@ use toml::de::{DeTable, DeValue};
 
 use crate::keys;
 use crate::listeners::{self, Listeners};
+use crate::log;
 use crate::loops;
+use crate::lua;
 use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
 use crate::places::Places;
 use crate::pools::{self, Pools};
 use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
-use crate::routes;
+use crate::routes::{self, Known};
 use crate::table::Table;
 use crate::websocket;
 
@@ -157,7 +159,10 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let listeners = listeners::read(file, notes);
     let pools = pools::read(file, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
-    let routes = routes::read(file, &listeners, &pools, &websocket, notes);
+    let log = log::read(file, notes);
+    let apps = lua::read(file, notes);
+    let known = Known { listeners: &listeners, pools: &pools, apps: &apps, websocket: &websocket };
+    let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
         loops::check(&routes, &listeners, &pools, notes);
@@ -170,6 +175,8 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         routes: routes.into_iter().map(|(route, _)| route).collect(),
         pools,
         websocket,
+        lua: apps.0,
+        log,
     }
 }
 

@@ -76,6 +76,8 @@ pub enum Shape {
 mod edits;
 mod https;
 mod listener;
+mod log;
+mod lua;
 mod pool;
 mod route;
 mod server;
@@ -85,6 +87,8 @@ mod websocket;
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
+pub use log::{ACCESS, LOG};
+pub use lua::LUA;
 pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
@@ -131,6 +135,7 @@ pub static FILE: Section = Section {
             "",
         ),
         key("pool", Named(&POOL), Absent, "Groups of servers that do the same work, by name.", ""),
+        key("lua", Named(&LUA), Absent, "Lua applications, by name.", ""),
         key(
             "websocket",
             Table(&WEBSOCKET),
@@ -138,12 +143,11 @@ pub static FILE: Section = Section {
             "Settings of the WebSocket connections that Tidegate serves itself.",
             "",
         ),
+        key("log", Table(&LOG), Absent, "What is written about requests.", ""),
     ],
     later: &[
         ("admin", "there is no admin interface"),
-        ("log", "process messages go to stderr, and there is no access log"),
-        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
+        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo`, `lua` or `proxy`"),
     ],
 };
 
@@ -215,7 +219,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 26, "{paths:?}");
+        assert_eq!(paths.len(), 29, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -9,6 +9,7 @@ use tidegate_base::{Span, limits};
 
 mod handling;
 
+pub use crate::lua::{LuaApp, LuaSetting};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
@@ -26,6 +27,57 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// `[websocket]`.
     pub websocket: WebSocket,
+    /// `[lua.NAME]`, in file order.
+    pub lua: Vec<LuaApp>,
+    /// `[log]`.
+    pub log: Log,
+}
+
+/// `[log]`: what is written about requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// The access log; `None`: no access log.
+    pub access: Option<AccessLog>,
+}
+
+/// `log.access`: one line for each request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    /// Where the lines go.
+    pub to: AccessTarget,
+    /// The form of a line.
+    pub format: AccessFormat,
+    /// Names of request fields whose values are in the lines, in lower case; each once.
+    pub request_headers: Vec<String>,
+    /// The requests that are logged.
+    pub only: AccessFilter,
+}
+
+/// `to` of `log.access`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessTarget {
+    /// The standard output stream.
+    Stdout,
+    /// A file, by its path, to which lines are appended.
+    File(String),
+}
+
+/// `format` of `log.access`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFormat {
+    /// One JSON object.
+    Json,
+    /// The fields of HAProxy's `option httplog`.
+    Http,
+}
+
+/// `only` of `log.access`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFilter {
+    /// Every request.
+    All,
+    /// Requests that failed: a status of 400 or more, or an exchange that did not end as intended.
+    Errors,
 }
 
 /// `[websocket]`: WebSocket connections that Tidegate serves itself.
@@ -513,6 +565,8 @@ pub enum Action {
     Synthetic,
     /// Accepts WebSocket connections and sends each message back.
     Echo,
+    /// Hands the request to the Lua application with this index.
+    Lua(usize),
     /// Forwards the request to a server of a pool.
     Proxy(Proxy),
 }

@@ -5,7 +5,8 @@
 //! compile.
 
 use crate::model::{
-    Balance, ClientAuth, Compression, ProxyVersion, SteerByCpu, TextKind, TlsVersion, Unretriable,
+    AccessFilter, AccessFormat, Balance, ClientAuth, Compression, ProxyVersion, SteerByCpu,
+    TextKind, TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -73,6 +74,8 @@ pub enum ActionKey {
     Synthetic,
     /// A WebSocket that sends messages back.
     Echo,
+    /// A Lua application.
+    Lua,
     /// A pool.
     Proxy,
 }
@@ -82,10 +85,13 @@ worded!(ActionKey {
     "redirect" => Redirect,
     "synthetic" => Synthetic,
     "echo" => Echo,
+    "lua" => Lua,
     "proxy" => Proxy,
 });
 
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
+worded!(AccessFormat { "json" => Json, "http" => Http });
+worded!(AccessFilter { "all" => All, "errors" => Errors });
 worded!(TextKind {
     "equals" => Equals,
     "contains" => Contains,
@@ -118,6 +124,8 @@ mod tests {
         every_word_comes_back::<ActionKey>();
         every_word_comes_back::<TextKind>();
         every_word_comes_back::<Compression>();
+        every_word_comes_back::<AccessFormat>();
+        every_word_comes_back::<AccessFilter>();
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Invariant: a message is forwarded only in canonical form, never as the bytes that were received.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod balance;
 pub mod chain;
 pub mod client_fields;
@@ -17,6 +18,7 @@ pub mod idle;
 pub mod name_set;
 pub mod parameters;
 pub mod path;
+pub mod path_parameters;
 pub mod permits;
 pub mod queue;
 pub mod respond;
@@ -24,6 +26,7 @@ pub mod retry;
 pub mod rewrite;
 pub mod router;
 pub mod scheme;
+pub mod scripted;
 pub mod synthetic;
 mod table;
 pub mod template;

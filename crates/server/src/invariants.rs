@@ -4,12 +4,14 @@
 //! Never: searches for broken invariants in production; the code reports those that it meets.
 
 use tidegate_base::{Id, Slab};
+use tidegate_gate::access::Cause;
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::carrier::http2::stream::Http2Stream;
 use crate::connection::{ClientCarrier, Connections};
+use crate::record::NO_RECORD;
 use crate::requester::Requester;
 use crate::settings::Settings;
 use crate::worker::Worker;
@@ -39,6 +41,7 @@ impl Worker {
         !self.broken.is_empty()
             || self.exchanges.has_missed()
             || self.synthetics.has_missed()
+            || self.scripted.has_missed()
             || self.websockets.has_missed()
     }
 
@@ -52,6 +55,10 @@ impl Worker {
         for id in self.synthetics.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Synthetic(id));
+        }
+        for id in self.scripted.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::Lua(id));
         }
         for id in self.websockets.take_missed() {
             self.accounts.counters.bugs.add(1);
@@ -106,6 +113,7 @@ impl Worker {
                 Running::None => true,
                 Running::Proxy(id) => self.exchanges.find(id).is_some(),
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
+                Running::Lua(id) => self.scripted.find(id).is_some(),
                 Running::WebSocket(id) => self.websockets.find(id).is_some(),
             };
             if !is_known {
@@ -116,6 +124,7 @@ impl Worker {
                     self.forget_missing_action(id);
                 }
             }
+            self.blame_connection(sock, Cause::Bug, "an invariant of the proxy was broken");
             self.drop_client(reactor, sock);
         }
         reactor.abort(sock);
@@ -130,6 +139,7 @@ impl Worker {
             Running::None => true,
             Running::Proxy(id) => self.exchanges.find(id).is_some(),
             Running::Synthetic(id) => self.synthetics.find(id).is_some(),
+            Running::Lua(id) => self.scripted.find(id).is_some(),
             Running::WebSocket(id) => self.websockets.find(id).is_some(),
         };
         if !is_known {
@@ -151,6 +161,7 @@ impl Worker {
         self.check_streams();
         self.check_servers();
         self.check_pools();
+        self.check_records();
         self.check_settings();
         let counters = &self.accounts.counters;
         let gauges = [
@@ -215,6 +226,11 @@ impl Worker {
             let running = running_of(&mut self.conns, &self.streams, response.requester());
             assert_eq!(running, Some(Running::Synthetic(id)), "the requester of a response");
         }
+        for (id, request) in self.scripted.iter() {
+            let running = running_of(&mut self.conns, &self.streams, request.requester());
+            assert_eq!(running, Some(Running::Lua(id)), "the requester of an application");
+        }
+        assert_eq!(self.scripted.len(), self.apps.requests(), "requests that VMs keep");
     }
 
     /// Each stream is listed by its connection. The action that it names exists and names the stream.
@@ -236,6 +252,10 @@ impl Worker {
                     Running::Synthetic(id) => match self.synthetics.find(id) {
                         Some(response) => response.requester(),
                         None => panic!("{to:?} names a response that does not exist"),
+                    },
+                    Running::Lua(id) => match self.scripted.find(id) {
+                        Some(request) => request.requester(),
+                        None => panic!("{to:?} names a scripted request that does not exist"),
                     },
                     Running::WebSocket(_) => panic!("{to:?} names a WebSocket"),
                 };
@@ -276,6 +296,10 @@ impl Worker {
                 Running::Synthetic(id) => match self.synthetics.find(id) {
                     Some(response) => response.requester().sock,
                     None => panic!("{sock:?} names a response that does not exist"),
+                },
+                Running::Lua(id) => match self.scripted.find(id) {
+                    Some(request) => request.requester().sock,
+                    None => panic!("{sock:?} names a scripted request that does not exist"),
                 },
                 Running::WebSocket(id) => match self.websockets.find(id) {
                     Some(socket) => socket.requester().sock,
@@ -321,6 +345,17 @@ impl Worker {
         assert_eq!(attached, self.attached, "connections to servers in use");
         assert_eq!(idle, 0, "idle lists name connections that do not exist");
         assert!(kept.iter().flatten().all(|count| *count == 0), "kept connections: {kept:?}");
+    }
+
+    /// Each record belongs to exactly one requester.
+    fn check_records(&mut self) {
+        let mut named: Vec<u32> = self.streams.iter().map(|(_, stream)| stream.record()).collect();
+        for sock in self.conns.downstream_ids() {
+            named.extend(self.conns.downstream(sock).map(|down| down.record()));
+        }
+        named.retain(|record| *record != NO_RECORD);
+        named.sort_unstable();
+        assert_eq!(named, self.recorder.open_records(), "the records that requesters name");
     }
 
     /// Each generation of settings counts its users, and a request has that of its requester.

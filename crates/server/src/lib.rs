@@ -5,8 +5,10 @@
 //! Limits: `tidegate_base::limits`, and the limits of the configuration.
 #![forbid(unsafe_code)]
 
+pub mod access_log;
 mod action;
 mod answer;
+pub mod apps;
 mod buffers;
 mod carrier;
 pub mod certificates;
@@ -26,6 +28,7 @@ mod log;
 pub mod names;
 pub mod permits;
 pub mod ports;
+mod record;
 mod reload;
 mod requester;
 

@@ -5,6 +5,7 @@
 
 use tidegate_base::Address;
 use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
+use tidegate_gate::access::Names;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::handling::Handlings;
 use tidegate_gate::respond::Answers;
@@ -22,6 +23,8 @@ pub struct Snapshot {
     pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
+    /// The names of routes and servers in logs.
+    pub(crate) names: Names,
     /// What routes do besides their actions, and the filters of responses.
     pub(crate) handlings: Handlings,
     /// The settings of WebSocket connections that Tidegate serves itself.
@@ -39,6 +42,7 @@ impl Snapshot {
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
+        let names = Names::new(&config);
         let handlings = Handlings::new(&config);
         let websockets = Endpoints::new(&config);
         let keeps_sessions = handlings.needs_server_name()
@@ -52,6 +56,7 @@ impl Snapshot {
             router,
             client_address_fields,
             answers,
+            names,
             handlings,
             websockets,
             keeps_sessions,

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Prng, Slab, Span};
 use tidegate_config::model;
+use tidegate_config::places::Finding;
+use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
@@ -26,9 +28,11 @@ use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
+use crate::action::lua::ScriptedRequest;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
+use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
 use crate::carrier::http2::HeadBuffer;
 use crate::carrier::http2::stream::Http2Stream;
@@ -38,6 +42,7 @@ use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
 use crate::permits::PermitPost;
+use crate::record::Recorder;
 use crate::requester::Requester;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -52,6 +57,8 @@ const STOP_IDLE_SPAN: Span = Span::from_millis(250);
 const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
 /// A turn waits at most this long, so that a lost wake-up causes a delay and never a stall.
 const TURN_WAIT_MAX: Span = Span::from_secs(1);
+/// How long a turn waits if lines of the access log could not be handed over at the end of the last one.
+const LINES_WAIT_MAX: Span = Span::from_millis(2);
 
 /// One CPU's share of the service.
 ///
@@ -76,6 +83,10 @@ pub struct Worker {
     pub(crate) exchanges: Live<Exchange>,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
     pub(crate) synthetics: Live<SyntheticResponse>,
+    /// The requests that Lua applications answer. Each one belongs to exactly one requester.
+    pub(crate) scripted: Live<ScriptedRequest>,
+    /// The Lua applications.
+    pub(crate) apps: Apps,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// Scratch space for a list of the streams of one connection.
@@ -140,6 +151,8 @@ pub struct Worker {
     leaving: Leaving,
     /// The bounds that the worker was created with.
     limits: WorkerLimits,
+    /// The records of requests, for the access log.
+    pub(crate) recorder: Recorder,
     /// The exchange of permits with other workers; `None` if this is the only worker.
     pub(crate) post: Option<PermitPost>,
 }
@@ -206,12 +219,18 @@ pub struct Leftovers {
     pub exchanges: usize,
     /// Synthetic responses in progress.
     pub synthetics: usize,
+    /// Requests that Lua applications answer.
+    pub scripted: usize,
+    /// Requests that VMs keep.
+    pub in_vms: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// WebSocket connections that an action serves.
     pub websockets: usize,
     /// WebSocket connections that hold more memory than an idle one.
     pub active_websockets: usize,
+    /// Records of requests that have not ended.
+    pub records: usize,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -256,6 +275,8 @@ impl Worker {
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(limits.exchanges_max),
             synthetics: Live::new(streams_max),
+            scripted: Live::new(streams_max),
+            apps: Apps::default(),
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
@@ -287,8 +308,26 @@ impl Worker {
             listeners: Vec::new(),
             leaving: Leaving::default(),
             limits,
+            recorder: Recorder::default(),
             post: None,
         }
+    }
+
+    /// Creates the VMs of the Lua applications, on the thread that will run the worker. `own` is the number of the
+    /// worker, `seed` that of the scripts' random numbers.
+    ///
+    /// # Errors
+    /// What is wrong with the scripts.
+    pub fn load_apps(
+        &mut self,
+        scripts: &Scripts,
+        meter: Meter,
+        own: u32,
+        seed: u64,
+    ) -> Result<(), Vec<Finding>> {
+        let place = (own, self.limits.workers);
+        self.apps = Apps::load(&self.settings.newest().config, scripts, meter, place, seed)?;
+        Ok(())
     }
 
     /// Opens a listener of the worker's own for every `[[listener]]`.
@@ -336,7 +375,10 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
+        if !self.yielded.is_empty() {
+            return Span::ZERO;
+        }
+        wait_max.min(if self.recorder.has_lines() { LINES_WAIT_MAX } else { TURN_WAIT_MAX })
     }
 
     /// Does the work that belongs to the end of a turn.
@@ -347,6 +389,7 @@ impl Worker {
         if self.has_broken() {
             self.repair(reactor);
         }
+        self.deliver_lines();
     }
 
     /// Continues the actions that used up their share of the turn.
@@ -415,6 +458,7 @@ impl Worker {
     pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
         self.grace_over = true;
         for sock in self.conns.downstream_ids() {
+            self.blame_connection(sock, Cause::Stopped, "the process stopped");
             self.drop_client(reactor, sock);
             reactor.abort(sock);
         }
@@ -439,9 +483,12 @@ impl Worker {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
             synthetics: self.synthetics.len(),
+            scripted: self.scripted.len(),
+            in_vms: self.apps.requests(),
             streams: self.streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),
+            records: self.recorder.open_count(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),
