@@ -13,13 +13,14 @@ use crate::keys;
 use crate::listeners::{self, Listeners};
 use crate::log;
 use crate::loops;
+use crate::lua;
 use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
 use crate::places::Places;
 use crate::pools::{self, Pools};
 use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
-use crate::routes;
+use crate::routes::{self, Known};
 use crate::table::Table;
 use crate::websocket;
 
@@ -161,7 +162,9 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
     let admin = admin::read(file, notes);
-    let routes = routes::read(file, &listeners, &pools, &websocket, notes);
+    let apps = lua::read(file, notes);
+    let known = Known { listeners: &listeners, pools: &pools, apps: &apps, websocket: &websocket };
+    let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
         loops::check(&routes, &listeners, &pools, notes);
@@ -174,6 +177,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         routes: routes.into_iter().map(|(route, _)| route).collect(),
         pools,
         websocket,
+        lua: apps.0,
         log,
         admin,
     }

@@ -78,6 +78,7 @@ mod edits;
 mod https;
 mod listener;
 mod log;
+mod lua;
 mod pool;
 mod route;
 mod server;
@@ -89,6 +90,7 @@ pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
+pub use lua::LUA;
 pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
@@ -135,6 +137,7 @@ pub static FILE: Section = Section {
             "",
         ),
         key("pool", Named(&POOL), Absent, "Groups of servers that do the same work, by name.", ""),
+        key("lua", Named(&LUA), Absent, "Lua applications, by name.", ""),
         key(
             "websocket",
             Table(&WEBSOCKET),
@@ -145,10 +148,10 @@ pub static FILE: Section = Section {
         key("log", Table(&LOG), Absent, "What is written about requests.", ""),
         key("admin", Table(&ADMIN), Absent, "The admin interface.", ""),
     ],
-    later: &[
-        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-    ],
+    later: &[(
+        "push",
+        "a route can use `respond`, `redirect`, `synthetic`, `echo`, `lua` or `proxy`",
+    )],
 };
 
 impl Section {
@@ -219,7 +222,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 29, "{paths:?}");
+        assert_eq!(paths.len(), 30, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -9,6 +9,7 @@ use tidegate_base::{Span, limits};
 
 mod handling;
 
+pub use crate::lua::{LuaApp, LuaSetting};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
@@ -26,6 +27,8 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// `[websocket]`.
     pub websocket: WebSocket,
+    /// `[lua.NAME]`, in file order.
+    pub lua: Vec<LuaApp>,
     /// `[log]`.
     pub log: Log,
     /// `[admin]`; `None`: there is no admin interface.
@@ -573,6 +576,8 @@ pub enum Action {
     Synthetic,
     /// Accepts WebSocket connections and sends each message back.
     Echo,
+    /// Hands the request to the Lua application with this index.
+    Lua(usize),
     /// Forwards the request to a server of a pool.
     Proxy(Proxy),
 }

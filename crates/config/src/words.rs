@@ -74,6 +74,8 @@ pub enum ActionKey {
     Synthetic,
     /// A WebSocket that sends messages back.
     Echo,
+    /// A Lua application.
+    Lua,
     /// A pool.
     Proxy,
 }
@@ -83,6 +85,7 @@ worded!(ActionKey {
     "redirect" => Redirect,
     "synthetic" => Synthetic,
     "echo" => Echo,
+    "lua" => Lua,
     "proxy" => Proxy,
 });
 

@@ -7,8 +7,10 @@ use tidegate_gate::filter::{Filtered, Filters};
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
+use tidegate_gate::scripted;
 use tidegate_gate::synthetic::{self, Synthetic};
 use tidegate_gate::websocket;
+use tidegate_lua::fields_of;
 use tidegate_wire::message::{BodyLength, RequestHead, ResponseHead, ResponseSink, Version};
 use tidegate_wire::websocket::{Accept, Refusal};
 
@@ -28,6 +30,8 @@ pub(crate) enum Answer<'a> {
     Synthetic { order: &'a Synthetic, seed: Option<u64> },
     /// The help text of the action `synthetic`.
     SyntheticHelp,
+    /// The response of a script; `fields` as in `tidegate_lua::Effect`.
+    Scripted { status: u16, fields: &'a [u8], body: &'a [u8] },
     /// The refusal of a request for a WebSocket.
     WebSocketRefusal(Refusal),
 }
@@ -73,6 +77,10 @@ impl Answer<'_> {
                 synthetic::encode_help(sink, context);
                 200
             }
+            Answer::Scripted { status, fields, body } => {
+                scripted::encode_scripted(sink, status, fields_of(fields), body, context);
+                status
+            }
             Answer::WebSocketRefusal(refusal) => websocket::encode_refusal(sink, refusal, context),
         }
     }
@@ -105,6 +113,8 @@ pub(crate) enum Head<'a> {
     Relayed(&'a ResponseHead<'a>),
     /// A synthetic response.
     Synthetic(&'a Synthetic),
+    /// The response of a script; `fields` as in `tidegate_lua::Effect`.
+    Scripted { status: u16, fields: &'a [u8] },
 }
 
 impl Head<'_> {
@@ -116,6 +126,7 @@ impl Head<'_> {
                 length => length,
             },
             Head::Synthetic(order) => order.body_length(is_head),
+            Head::Scripted { status, .. } => scripted::scripted_length(*status, is_head),
         }
     }
 
@@ -124,6 +135,7 @@ impl Head<'_> {
         match self {
             Head::Relayed(head) => head.status,
             Head::Synthetic(order) => order.status,
+            Head::Scripted { status, .. } => *status,
         }
     }
 
@@ -148,13 +160,17 @@ impl Head<'_> {
                 let sink = &mut Filtered::new(sink, filters);
                 synthetic::encode_synthetic_head(sink, order, version, context);
             }
+            Head::Scripted { status, fields } => {
+                let sink = &mut Filtered::new(sink, filters);
+                scripted::encode_scripted_head(sink, *status, fields_of(fields), context);
+            }
         }
     }
 
     /// Whether the connection must close after the response.
     pub(crate) fn closes(&self) -> bool {
         match self {
-            Head::Relayed(_) => false,
+            Head::Relayed(_) | Head::Scripted { .. } => false,
             Head::Synthetic(order) => order.asks_to_close(),
         }
     }

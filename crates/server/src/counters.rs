@@ -102,6 +102,14 @@ counters! {
         websocket_faults,
         /// These connections that were closed by a timeout: no message, no Pong or no Close frame.
         websocket_timeouts,
+        /// Callbacks of Lua applications that ran.
+        lua_callbacks,
+        /// Callbacks of Lua applications that failed.
+        lua_failures,
+        /// Callbacks of Lua applications that exceeded their time or memory.
+        lua_excesses,
+        /// VMs of Lua applications that were given up after exceeded budgets.
+        lua_restarts,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

@@ -9,6 +9,7 @@ pub mod access_log;
 mod action;
 mod admin;
 mod answer;
+pub mod apps;
 mod buffers;
 mod carrier;
 pub mod certificates;

@@ -19,7 +19,7 @@ const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 pub static ROUTE: Section = Section {
     path: "[[route]]",
     about: "Selects requests and states what happens to them. A route has exactly one of the actions \
-             `respond`, `redirect`, `synthetic`, `echo` and `proxy`.",
+             `respond`, `redirect`, `synthetic`, `echo`, `lua` and `proxy`.",
     keys: &[
         key(
             "listener",
@@ -120,10 +120,17 @@ pub static ROUTE: Section = Section {
             "",
         ),
         key(
+            "lua",
+            Text("the name of a [lua.NAME]"),
+            Absent,
+            "Hands the request to a Lua application. The string is its name.",
+            "",
+        ),
+        key(
             "websocket",
             Table(&WEBSOCKET),
             Absent,
-            "Settings of this route's WebSocket connections that differ from [websocket]. Only for `echo`.",
+            "Settings of this route's WebSocket connections that differ from [websocket]. Only for `echo` and `lua`.",
             "",
         ),
         key(
@@ -135,9 +142,8 @@ pub static ROUTE: Section = Section {
         ),
     ],
     later: &[
-        ("files", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
+        ("files", "a route can use `respond`, `redirect`, `synthetic`, `echo`, `lua` or `proxy`"),
+        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo`, `lua` or `proxy`"),
     ],
 };
 

@@ -5,12 +5,14 @@
 
 mod access_log;
 mod admin;
+mod autobahn;
 mod careless_servers;
 mod client_certificates;
 mod cookbook;
 mod documents;
 mod gate;
 mod http2;
+mod http2_clients;
 mod load;
 mod log;
 mod nginx_origin;
