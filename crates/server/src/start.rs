@@ -161,7 +161,9 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     let posts = permit_posts(&plan.config, &wakers);
     let access = plan.config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Open)?;
-    let interface = plan.config.admin.as_ref().map(admin::Interface::open).transpose();
+    let interface = plan.config.admin.as_ref();
+    let interface =
+        interface.map(|admin| admin::Interface::open(admin, options.takeover)).transpose();
     let interface = interface.map_err(StartError::Open)?;
     let registry = interface.as_ref().map(|_| Arc::new(Registry::new(count)));
     let accounts: Vec<Arc<Accounts>> = (0..count).map(|_| Arc::default()).collect();

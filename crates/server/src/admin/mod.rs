@@ -36,7 +36,7 @@ const CONNECTIONS_MAX: usize = 16;
 const INPUT_BYTES_MAX: usize = 16 * 1024;
 /// How long a read or a write may take.
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a failed accept waits, because descriptors or memory are short.
+/// How long a failed accept waits, because descriptors or memory are short; and a failed attempt to listen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a server of a pool is told to do.
@@ -123,22 +123,27 @@ pub(crate) struct Interface {
 enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener),
+    /// Another process, which this one replaces, still listens there.
+    Taken(Bind),
 }
 
 impl Interface {
-    /// Opens the interface.
+    /// Opens the interface. `takeover`: another process may still listen on the address, and this one waits for its
+    /// end.
     ///
     /// # Errors
     /// The address cannot be listened on, or the token cannot be read; the text states which.
-    pub(crate) fn open(admin: &Admin) -> Result<Self, String> {
+    pub(crate) fn open(admin: &Admin, takeover: bool) -> Result<Self, String> {
         let token = admin.token_file.as_deref().map(read_token).transpose()?;
-        let socket = match &admin.bind {
-            Bind::Tcp(address) => TcpListener::bind(address).map(Socket::Tcp).map_err(|error| {
-                format!("the admin interface cannot listen on {address}: {error}")
-            })?,
-            Bind::Unix(path) => open_unix(path).map(Socket::Unix).map_err(|error| {
-                format!("the admin interface cannot listen on unix:{path}: {error}")
-            })?,
+        let socket = match listen(&admin.bind) {
+            Ok(socket) => socket,
+            Err(error) if takeover && error.kind() == io::ErrorKind::AddrInUse => {
+                Socket::Taken(admin.bind.clone())
+            }
+            Err(error) => {
+                let place = name_of(&admin.bind);
+                return Err(format!("the admin interface cannot listen on {place}: {error}"));
+            }
         };
         Ok(Self { socket, token })
     }
@@ -146,6 +151,9 @@ impl Interface {
     /// The address, for the lines of the start.
     pub(crate) fn address(&self) -> String {
         match &self.socket {
+            Socket::Taken(bind) => {
+                format!("{}, once the process that listens there has ended", name_of(bind))
+            }
             Socket::Tcp(listener) => {
                 listener.local_addr().map_or_else(|_| String::new(), |at| format!("http://{at}/"))
             }
@@ -166,8 +174,16 @@ impl Interface {
         let token = token.map(Arc::<str>::from);
         let open = Arc::new(AtomicUsize::new(0));
         threads::spawn("admin", move || {
+            let mut socket = socket;
             loop {
                 let accepted = match &socket {
+                    Socket::Taken(bind) => {
+                        thread::sleep(ACCEPT_PAUSE);
+                        if let Ok(opened) = listen(bind) {
+                            socket = opened;
+                        }
+                        continue;
+                    }
                     Socket::Tcp(listener) => listener
                         .accept()
                         .map(|(stream, from)| (Stream::Tcp(stream), from.to_string())),
@@ -312,8 +328,23 @@ fn read_token(path: &str) -> Result<String, String> {
     }
 }
 
-/// Opens a unix socket that only the user of the process can connect to. No other thread runs yet, so the file mode
-/// mask of the process can be changed for a moment.
+fn listen(bind: &Bind) -> io::Result<Socket> {
+    match bind {
+        Bind::Tcp(address) => TcpListener::bind(address).map(Socket::Tcp),
+        Bind::Unix(path) => open_unix(path).map(Socket::Unix),
+    }
+}
+
+/// An address as in the file.
+fn name_of(bind: &Bind) -> String {
+    match bind {
+        Bind::Tcp(address) => address.to_string(),
+        Bind::Unix(path) => format!("unix:{path}"),
+    }
+}
+
+/// Opens a unix socket that only the user of the process can connect to. The file mode mask of the process is changed
+/// for a moment; of the other threads, only that of the access log creates files.
 fn open_unix(path: &str) -> io::Result<UnixListener> {
     crate::start::remove_left_behind(path);
     let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));

@@ -213,6 +213,21 @@ fn token_is_required_where_one_is_configured() {
 }
 
 #[test]
+fn new_process_takes_the_interface_over_when_the_old_one_has_ended() {
+    let operated = Operated::start("admin-takeover", "");
+    let file = operated.folder.join("tidegate.toml");
+    let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut new = Process::spawn(command.args(["run", &file, "--takeover"]));
+    operated.process.terminate();
+    let expected = format!("Pid: {}\n", new.pid());
+    new.wait_until("the interface of the new process", || {
+        text(&operated.ctl(&["show", "info"]).stdout).contains(&expected)
+    });
+    new.terminate();
+    assert!(new.wait().success());
+}
+
+#[test]
 fn unix_socket_is_open_to_its_user_only() {
     let folder = Folder::new("admin-unix");
     let (door, path) = (free_address(), folder.join("admin.sock"));
