@@ -15,6 +15,7 @@ use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
 use crate::places::Places;
 use crate::pools::{self, Pools};
+use crate::push;
 use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
 use crate::routes;
@@ -157,7 +158,8 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let listeners = listeners::read(file, notes);
     let pools = pools::read(file, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
-    let routes = routes::read(file, &listeners, &pools, &websocket, notes);
+    let push = push::read(file, notes);
+    let routes = routes::read(file, &listeners, (&pools, &push), &websocket, notes);
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
         loops::check(&routes, &listeners, &pools, notes);
@@ -169,6 +171,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         listeners,
         routes: routes.into_iter().map(|(route, _)| route).collect(),
         pools,
+        push,
         websocket,
     }
 }

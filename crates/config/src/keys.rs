@@ -76,6 +76,7 @@ pub enum Shape {
 mod https;
 mod listener;
 mod pool;
+mod push;
 mod route;
 mod server;
 mod tls;
@@ -84,6 +85,7 @@ mod websocket;
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
+pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
@@ -129,6 +131,7 @@ pub static FILE: Section = Section {
             "",
         ),
         key("pool", Named(&POOL), Absent, "Groups of servers that do the same work, by name.", ""),
+        key("push", Named(&PUSH), Absent, "Push hubs, by name.", ""),
         key(
             "websocket",
             Table(&WEBSOCKET),
@@ -140,8 +143,7 @@ pub static FILE: Section = Section {
     later: &[
         ("admin", "there is no admin interface"),
         ("log", "process messages go to stderr, and there is no access log"),
-        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
+        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo`, `push` or `proxy`"),
     ],
 };
 
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 24, "{paths:?}");
+        assert_eq!(paths.len(), 27, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -7,6 +7,7 @@
 use core::net::IpAddr;
 use tidegate_base::{Span, limits};
 
+pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 /// A whole configuration.
@@ -20,6 +21,8 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// `[pool.NAME]`, in file order.
     pub pools: Vec<Pool>,
+    /// `[push.NAME]`, in file order.
+    pub push: Vec<Push>,
     /// `[websocket]`.
     pub websocket: WebSocket,
 }
@@ -507,6 +510,8 @@ pub enum Action {
     Synthetic,
     /// Accepts WebSocket connections and sends each message back.
     Echo,
+    /// Connects the client with a push hub.
+    Push(PushRoute),
     /// Forwards the request to a server of a pool.
     Proxy(Proxy),
 }

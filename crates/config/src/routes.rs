@@ -11,10 +11,12 @@ use crate::listeners::{Listeners, refused};
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
-    Action, HeaderCondition, Proxy, Redirect, Respond, Route, UpstreamHost, WebSocket,
+    Action, HeaderCondition, PathPattern, Proxy, Push, Redirect, Respond, Route, UpstreamHost,
+    WebSocket,
 };
 use crate::pattern::{self, Complaint};
 use crate::pools::Pools;
+use crate::push;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, Value, texts_of, wrong_type};
 use crate::websocket;
@@ -40,13 +42,13 @@ const FIELDS_REFUSED: [(&str, &str); 12] = [
 pub(crate) fn read(
     file: &Table<'_>,
     listeners: &Listeners,
-    pools: &Pools,
+    (pools, hubs): (&Pools, &[Push]),
     websocket: &WebSocket,
     notes: &mut Notes,
 ) -> Vec<(Route, Range<usize>)> {
     let mut routes = Vec::new();
     for table in file.open_rows("route", notes) {
-        if let Some(route) = read_one(&table, listeners, pools, websocket, notes) {
+        if let Some(route) = read_one(&table, listeners, (pools, hubs), websocket, notes) {
             routes.push((route, table.place.clone()));
         }
     }
@@ -62,7 +64,7 @@ pub(crate) fn read(
 fn read_one(
     table: &Table<'_>,
     listeners: &Listeners,
-    pools: &Pools,
+    (pools, hubs): (&Pools, &[Push]),
     websocket: &WebSocket,
     notes: &mut Notes,
 ) -> Option<Route> {
@@ -75,11 +77,12 @@ fn read_one(
     let hsts = https::read_route(table, listener, listeners, notes);
     let changes = table.value("websocket").is_some();
     let websocket = changes.then(|| websocket::read(table, websocket.clone(), notes));
-    let action = read_action(table, pools, notes)?;
-    if changes && action != Action::Echo {
+    let action = read_action(table, pools, hubs, notes)?;
+    check_push_path(table, &action, path.as_ref(), notes);
+    if changes && !matches!(action, Action::Echo | Action::Push(_)) {
         let what = "this route opens no WebSocket connections of its own";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
-        notes.error(note.help("remove `websocket`, or use `echo` as the action"));
+        notes.error(note.help("remove `websocket`, or use `echo` or `push` as the action"));
     }
     Some(Route { listener, host, path, methods, headers, client_cert, hsts, websocket, action })
 }
@@ -153,7 +156,29 @@ fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> 
     None
 }
 
-fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Action> {
+/// A route to a whole hub needs a path whose rest states what is requested.
+fn check_push_path(
+    table: &Table<'_>,
+    action: &Action,
+    path: Option<&PathPattern>,
+    notes: &mut Notes,
+) {
+    let Action::Push(push) = action else { return };
+    if push.channel.is_none() && !matches!(path, None | Some(PathPattern::Below(_))) {
+        let what = "this path leaves no rest that could name a channel or a method of the API";
+        let note = Note::new(Kind::Conflict, table.key_place("path"), what);
+        notes.error(
+            note.help("write path = \"/push/*\", or push = { hub = \"NAME\", channel = \"NAME\" }"),
+        );
+    }
+}
+
+fn read_action(
+    table: &Table<'_>,
+    pools: &Pools,
+    hubs: &[Push],
+    notes: &mut Notes,
+) -> Option<Action> {
     let words = ActionKey::WORDS.iter().copied();
     let mut present: Vec<&str> = words.filter(|word| table.value(word).is_some()).collect();
     present.sort_by_key(|word| table.key_place(word).start);
@@ -171,6 +196,7 @@ fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Ac
             ActionKey::Redirect => read_redirect(table, notes).map(Action::Redirect),
             ActionKey::Synthetic => table.flag("synthetic", notes).then_some(Action::Synthetic),
             ActionKey::Echo => table.flag("echo", notes).then_some(Action::Echo),
+            ActionKey::Push => push::read_route(table, hubs, notes).map(Action::Push),
             ActionKey::Proxy => read_proxy(table, pools, notes).map(Action::Proxy),
         },
         [_, second, ..] => {

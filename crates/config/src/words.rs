@@ -5,7 +5,8 @@
 //! compile.
 
 use crate::model::{
-    Balance, ClientAuth, Compression, ProxyVersion, SteerByCpu, TextKind, TlsVersion, Unretriable,
+    Balance, ClientAuth, Compression, Permit, ProxyVersion, Slow, SteerByCpu, Subscribe, TextKind,
+    TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -73,6 +74,8 @@ pub enum ActionKey {
     Synthetic,
     /// A WebSocket that sends messages back.
     Echo,
+    /// A push hub.
+    Push,
     /// A pool.
     Proxy,
 }
@@ -82,9 +85,22 @@ worded!(ActionKey {
     "redirect" => Redirect,
     "synthetic" => Synthetic,
     "echo" => Echo,
+    "push" => Push,
     "proxy" => Proxy,
 });
 
+worded!(Subscribe { "token" => Token, "users" => Users, "anyone" => Anyone });
+worded!(Permit {
+    "api" => Api,
+    "subscribers" => Subscribers,
+    "users" => Users,
+    "anyone" => Anyone,
+});
+worded!(Slow {
+    "disconnect" => Disconnect,
+    "drop-oldest" => DropOldest,
+    "drop-newest" => DropNewest,
+});
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
 worded!(TextKind {
     "equals" => Equals,
@@ -118,6 +134,9 @@ mod tests {
         every_word_comes_back::<ActionKey>();
         every_word_comes_back::<TextKind>();
         every_word_comes_back::<Compression>();
+        every_word_comes_back::<Subscribe>();
+        every_word_comes_back::<Permit>();
+        every_word_comes_back::<Slow>();
     }
 
     #[test]

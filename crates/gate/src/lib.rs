@@ -14,6 +14,7 @@ pub mod hsts;
 pub mod idle;
 pub mod path;
 pub mod permits;
+pub mod push;
 pub mod queue;
 pub mod respond;
 pub mod retry;

@@ -40,7 +40,11 @@ impl Answers {
     pub fn new(config: &Config) -> Self {
         let prepare = |action: &Action| match action {
             Action::Respond(respond) => Some(Prepared::new(respond, &config.server.server_name)),
-            Action::Redirect(_) | Action::Synthetic | Action::Echo | Action::Proxy(_) => None,
+            Action::Redirect(_)
+            | Action::Synthetic
+            | Action::Echo
+            | Action::Push(_)
+            | Action::Proxy(_) => None,
         };
         Self { prepared: config.routes.iter().map(|route| prepare(&route.action)).collect() }
     }

@@ -6,6 +6,7 @@ use tidegate_config::model::{HttpsRedirect, Redirect};
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::filter::hsts::Hsts;
 use tidegate_gate::forward::{self, ResponseContext};
+use tidegate_gate::push;
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::synthetic::{self, Synthetic};
@@ -31,6 +32,10 @@ pub(crate) enum Answer<'a> {
     SyntheticHelp,
     /// The refusal of a request for a WebSocket.
     WebSocketRefusal(Refusal),
+    /// A response of a push hub. `origin`: the page that may read it.
+    Json { status: u16, body: &'a [u8], origin: Option<&'a str> },
+    /// The response to a preflight request of a page, which wants to send the header fields `headers`.
+    Preflight { origin: Option<&'a str>, headers: &'a [u8] },
 }
 
 impl Answer<'_> {
@@ -75,6 +80,14 @@ impl Answer<'_> {
                 200
             }
             Answer::WebSocketRefusal(refusal) => websocket::encode_refusal(sink, refusal, context),
+            Answer::Json { status, body, origin } => {
+                push::encode_json(sink, status, body, origin, context);
+                status
+            }
+            Answer::Preflight { origin, headers } => {
+                push::encode_preflight(sink, origin, headers, context);
+                204
+            }
         }
     }
 
@@ -106,6 +119,8 @@ pub(crate) enum Head<'a> {
     Relayed(&'a ResponseHead<'a>),
     /// A synthetic response.
     Synthetic(&'a Synthetic),
+    /// A stream of events. `origin`: the page that may read it.
+    Events { origin: Option<&'a str> },
 }
 
 impl Head<'_> {
@@ -117,6 +132,7 @@ impl Head<'_> {
                 length => length,
             },
             Head::Synthetic(order) => order.body_length(is_head),
+            Head::Events { .. } => push::events_length(is_head),
         }
     }
 
@@ -125,6 +141,7 @@ impl Head<'_> {
         match self {
             Head::Relayed(head) => head.status,
             Head::Synthetic(order) => order.status,
+            Head::Events { .. } => 200,
         }
     }
 
@@ -149,13 +166,16 @@ impl Head<'_> {
                 let sink = &mut Filtered::new(sink, hsts);
                 synthetic::encode_synthetic_head(sink, order, version, context);
             }
+            Head::Events { origin } => {
+                push::encode_events_head(&mut Filtered::new(sink, hsts), *origin, context);
+            }
         }
     }
 
     /// Whether the connection must close after the response.
     pub(crate) fn closes(&self) -> bool {
         match self {
-            Head::Relayed(_) => false,
+            Head::Relayed(_) | Head::Events { .. } => false,
             Head::Synthetic(order) => order.asks_to_close(),
         }
     }

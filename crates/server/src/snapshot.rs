@@ -10,6 +10,7 @@ use tidegate_gate::hsts::HstsPolicies;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 use tidegate_gate::websocket::Endpoints;
+use tidegate_push::settings::Hubs;
 
 /// The immutable settings of a worker, prepared for lookups.
 pub struct Snapshot {
@@ -26,6 +27,8 @@ pub struct Snapshot {
     pub(crate) hsts: HstsPolicies,
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
+    /// The settings of the push hubs.
+    pub(crate) hubs: Hubs,
     /// At least one pool sends PROXY headers, so the facts that such headers contain are kept for each client.
     pub(crate) sends_proxy_headers: bool,
     /// `addresses[pool][server]`: the addresses of that server, in the resolver's order. Never empty.
@@ -40,6 +43,7 @@ impl Snapshot {
         let answers = Answers::new(&config);
         let hsts = HstsPolicies::new(&config);
         let websockets = Endpoints::new(&config);
+        let hubs = Hubs::new(&config);
         let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let fields = config.listeners.iter();
         let client_address_fields = fields
@@ -52,6 +56,7 @@ impl Snapshot {
             answers,
             hsts,
             websockets,
+            hubs,
             sends_proxy_headers,
             addresses,
         }

@@ -26,6 +26,7 @@ use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
+use crate::action::push::{PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::buffers::BufferPool;
@@ -87,6 +88,10 @@ pub struct Worker {
     pub(crate) actives: Actives,
     /// The compressors that WebSocket connections share.
     pub(crate) codecs: SharedCodecs,
+    /// The requests to push hubs. Each one belongs to exactly one requester.
+    pub(crate) sessions: Live<PushSession>,
+    /// The push hubs.
+    pub(crate) push: PushState,
     /// The pools, by their index in the configuration.
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
@@ -207,6 +212,12 @@ pub struct Leftovers {
     pub websockets: usize,
     /// WebSocket connections that hold more memory than an idle one.
     pub active_websockets: usize,
+    /// Requests to push hubs.
+    pub push_sessions: usize,
+    /// Subscriptions to channels.
+    pub subscriptions: usize,
+    /// Subscribers for which messages wait.
+    pub push_queues: usize,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -245,6 +256,7 @@ impl Worker {
         let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
+        let push = PushState::new(&snapshot.hubs, 0, 1);
         Self {
             snapshot,
             accounts,
@@ -258,6 +270,8 @@ impl Worker {
             websockets: Live::new(limits.exchanges_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
+            sessions: Live::new(streams_max),
+            push,
             pools,
             buffers: BufferPool::default(),
             prng: Prng::new(seed),
@@ -330,7 +344,8 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
+        let is_busy = !self.yielded.is_empty() || self.push.is_delivering();
+        if !is_busy { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
     }
 
     /// Does the work that belongs to the end of a turn.
@@ -338,6 +353,7 @@ impl Worker {
         self.conns.end_turn();
         self.retry_after_turn(reactor);
         self.serve_yielded(reactor);
+        self.finish_push(reactor);
         if self.has_broken() {
             self.repair(reactor);
         }
@@ -436,6 +452,9 @@ impl Worker {
             streams: self.streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),
+            push_sessions: self.sessions.len(),
+            subscriptions: self.push.subscriptions(),
+            push_queues: self.push.queues(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),

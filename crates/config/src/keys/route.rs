@@ -4,6 +4,7 @@
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
+use super::push::ROUTE_PUSH;
 use super::websocket::WEBSOCKET;
 use super::{Section, Shape, key};
 
@@ -14,7 +15,7 @@ const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 pub static ROUTE: Section = Section {
     path: "[[route]]",
     about: "Selects requests and states what happens to them. A route has exactly one of the actions \
-             `respond`, `redirect`, `synthetic`, `echo` and `proxy`.",
+             `respond`, `redirect`, `synthetic`, `echo`, `push` and `proxy`.",
     keys: &[
         key(
             "listener",
@@ -100,10 +101,18 @@ pub static ROUTE: Section = Section {
             "",
         ),
         key(
+            "push",
+            OneOf(&[Text("the name of a [push.NAME]"), Table(&ROUTE_PUSH)]),
+            Absent,
+            "Connects clients with a push hub. A string is the name of the hub; the path must end in \"/*\" then, and \
+             the route serves everything below it: `subscribe/CHANNEL` and `api/METHOD`.",
+            "",
+        ),
+        key(
             "websocket",
             Table(&WEBSOCKET),
             Absent,
-            "Settings of this route's WebSocket connections that differ from [websocket]. Only for `echo`.",
+            "Settings of this route's WebSocket connections that differ from [websocket]. Only for `echo` and `push`.",
             "",
         ),
         key(
@@ -115,9 +124,8 @@ pub static ROUTE: Section = Section {
         ),
     ],
     later: &[
-        ("files", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
+        ("files", "a route can use `respond`, `redirect`, `synthetic`, `echo`, `push` or `proxy`"),
+        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo`, `push` or `proxy`"),
     ],
 };
 

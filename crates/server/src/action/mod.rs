@@ -2,6 +2,7 @@
 //!
 //! - `respond.rs`, `redirect.rs`: complete responses, sent at once
 //! - `synthetic.rs`: responses generated in pieces
+//! - `push/`: messages of channels for their subscribers
 //! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
 //! - `proxy/`: responses of a server
 //!
@@ -15,6 +16,7 @@
 mod echo;
 pub(crate) mod intake;
 pub(crate) mod proxy;
+pub(crate) mod push;
 mod redirect;
 mod respond;
 pub(crate) mod service;
@@ -34,6 +36,7 @@ use tidegate_wire::message::{BodyLength, Method, RequestHead};
 use crate::action::intake::Intake;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::proxy::tunnel::Side;
+use crate::action::push::PushSession;
 use crate::action::service::Service;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::WebSocket;
@@ -53,6 +56,8 @@ pub(crate) enum Running {
     Synthetic(Id<SyntheticResponse>),
     /// A WebSocket connection that an action serves.
     WebSocket(Id<WebSocket>),
+    /// A request to a push hub.
+    Push(Id<PushSession>),
 }
 
 impl Running {
@@ -61,7 +66,7 @@ impl Running {
     /// itself decides when to pause the client.
     pub(crate) const fn is_duplex(self) -> bool {
         match self {
-            Self::None | Self::Synthetic(_) | Self::WebSocket(_) => false,
+            Self::None | Self::Synthetic(_) | Self::WebSocket(_) | Self::Push(_) => false,
             Self::Proxy(_) => true,
         }
     }
@@ -108,6 +113,7 @@ impl Worker {
                 Action::Echo => {
                     self.open_websocket(reactor, to, head, route, Service::Echo);
                 }
+                Action::Push(push) => self.begin_push(reactor, to, head, route, push),
                 Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy),
             },
         }
@@ -118,7 +124,7 @@ impl Worker {
         match running {
             Running::None | Running::WebSocket(_) => 0,
             Running::Proxy(id) => self.exchange_body_room(reactor, id),
-            Running::Synthetic(_) => usize::MAX,
+            Running::Synthetic(_) | Running::Push(_) => usize::MAX,
         }
     }
 
@@ -134,6 +140,7 @@ impl Worker {
             Running::None | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.forward_body(reactor, id, data, end),
             Running::Synthetic(id) => self.feed_synthetic(reactor, id, data, end.is_some()),
+            Running::Push(id) => self.feed_request(reactor, id, data, end.is_some()),
         }
     }
 
@@ -165,6 +172,7 @@ impl Worker {
             Running::Synthetic(id) => {
                 self.synthetics.get_mut(id).map(|response| &mut response.intake)
             }
+            Running::Push(id) => self.sessions.get_mut(id).map(|session| &mut session.intake),
         }
     }
 
@@ -175,6 +183,7 @@ impl Worker {
             Running::None | Running::WebSocket(_) => false,
             Running::Proxy(id) => self.exchange_expects_body(id),
             Running::Synthetic(id) => self.synthetic_expects_body(id),
+            Running::Push(id) => self.session_expects_body(id),
         }
     }
 
@@ -184,13 +193,16 @@ impl Worker {
             Running::None | Running::WebSocket(_) => false,
             Running::Proxy(_) => true,
             Running::Synthetic(id) => self.synthetic_expects_body(id),
+            Running::Push(id) => self.session_expects_body(id),
         }
     }
 
     /// Whether bytes of the request body that the action has taken still wait to be processed.
     pub(crate) fn is_body_stuck<R: Reactor>(&self, reactor: &R, running: Running) -> bool {
         match running {
-            Running::None | Running::Synthetic(_) | Running::WebSocket(_) => false,
+            Running::None | Running::Synthetic(_) | Running::WebSocket(_) | Running::Push(_) => {
+                false
+            }
             Running::Proxy(id) => self.is_exchange_body_stuck(reactor, id),
         }
     }
@@ -202,6 +214,7 @@ impl Worker {
             Running::Proxy(id) => self.exchange_due(reactor, id),
             Running::Synthetic(id) => self.pump(reactor, id),
             Running::WebSocket(id) => self.websocket_due(reactor, id),
+            Running::Push(id) => self.session_due(reactor, id),
         }
     }
 
@@ -214,6 +227,7 @@ impl Worker {
             // share of a turn.
             Running::Synthetic(_) => self.yielded.push(running),
             Running::WebSocket(id) => self.websocket_drained(reactor, id),
+            Running::Push(id) => self.resume_session(reactor, id),
         }
     }
 
@@ -223,13 +237,14 @@ impl Worker {
         match running {
             Running::None | Running::Synthetic(_) | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.leave_queue(reactor, id),
+            Running::Push(id) => self.session_half_closed(reactor, id),
         }
     }
 
     /// The requester is leaving, and `cancel` follows.
     pub(crate) fn note_departure(&mut self, running: Running) {
         match running {
-            Running::None | Running::Synthetic(_) | Running::WebSocket(_) => {}
+            Running::None | Running::Synthetic(_) | Running::WebSocket(_) | Running::Push(_) => {}
             Running::Proxy(id) => self.note_queue_departure(id),
         }
     }
@@ -243,6 +258,7 @@ impl Worker {
                 self.synthetics.remove(id);
             }
             Running::WebSocket(id) => self.forget_websocket(id),
+            Running::Push(id) => self.forget_session(id),
         }
     }
 
@@ -250,7 +266,7 @@ impl Worker {
     pub(crate) fn continue_yielded<R: Reactor>(&mut self, reactor: &mut R) {
         for running in core::mem::take(&mut self.yielded) {
             match running {
-                Running::None | Running::Proxy(_) => {}
+                Running::None | Running::Proxy(_) | Running::Push(_) => {}
                 // The client may have left since.
                 Running::Synthetic(id) if self.synthetics.find(id).is_none() => {}
                 Running::Synthetic(id) => self.pump(reactor, id),
@@ -272,7 +288,7 @@ impl Worker {
         bytes: &mut [u8],
     ) -> usize {
         match running {
-            Running::None | Running::Synthetic(_) => bytes.len(),
+            Running::None | Running::Synthetic(_) | Running::Push(_) => bytes.len(),
             Running::Proxy(id) => self.tunnel_received(reactor, id, Side::Client, bytes),
             Running::WebSocket(id) => self.websocket_received(reactor, id, bytes),
         }
@@ -281,7 +297,7 @@ impl Worker {
     /// The client has ended its direction of the connection.
     pub(crate) fn switched_finished<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Synthetic(_) => {}
+            Running::None | Running::Synthetic(_) | Running::Push(_) => {}
             Running::Proxy(id) => self.tunnel_finished(reactor, id, Side::Client),
             Running::WebSocket(id) => self.websocket_finished(reactor, id),
         }
@@ -291,7 +307,7 @@ impl Worker {
     pub(crate) fn stop_switched<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
             // The protocol in a tunnel is unknown.
-            Running::None | Running::Synthetic(_) | Running::Proxy(_) => {}
+            Running::None | Running::Synthetic(_) | Running::Push(_) | Running::Proxy(_) => {}
             Running::WebSocket(id) => self.stop_websocket(reactor, id),
         }
     }
