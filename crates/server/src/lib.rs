@@ -29,6 +29,7 @@ pub mod ports;
 mod reload;
 mod requester;
 
+mod settings;
 pub mod snapshot;
 pub mod start;
 

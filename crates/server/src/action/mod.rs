@@ -23,8 +23,6 @@ pub(crate) mod service;
 pub(crate) mod synthetic;
 pub(crate) mod websocket;
 
-use std::rc::Rc;
-
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::hsts::PolicyId;
@@ -91,7 +89,7 @@ impl Worker {
         to: Requester,
         head: &RequestHead<'_>,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
+        let snapshot = self.settings_of(to);
         let mut path_scratch = core::mem::take(&mut self.path_scratch);
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
@@ -156,7 +154,7 @@ impl Worker {
             self.note_absent(to.sock);
             return true;
         };
-        let limits = &self.snapshot.listener(down.listener).limits;
+        let limits = &self.settings.of(down.era()).listener(down.listener).limits;
         let (rate_min, most) = (limits.body_rate_min, limits.body_bytes_max);
         // An action that has ended takes no body.
         let Some(intake) = self.intake(running) else { return true };

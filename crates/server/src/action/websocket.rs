@@ -183,7 +183,7 @@ impl Worker {
         route: usize,
         service: Service,
     ) -> Option<Id<WebSocket>> {
-        let snapshot = Rc::clone(&self.snapshot);
+        let snapshot = self.settings_of(to);
         let endpoint = snapshot.websockets.of_route(route);
         let accept = match judge(&snapshot.websockets.get(endpoint).policy, head) {
             Ok(accept) => accept,
@@ -283,7 +283,7 @@ impl Worker {
         if socket.state == State::Pinged {
             socket.state = State::Open;
         }
-        let snapshot = Rc::clone(&self.snapshot);
+        let snapshot = Rc::clone(self.settings.newest());
         let endpoint = snapshot.websockets.get(endpoint);
         let mut active = self.actives.take(place).unwrap_or_else(|| Active {
             decoder: new_decoder(false),
@@ -588,7 +588,7 @@ impl Worker {
     /// Sets the deadline of the connection's state, as if the last byte had arrived now.
     fn arm_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
         let Some(socket) = self.websockets.get(id) else { return };
-        let endpoint = self.snapshot.websockets.get(socket.endpoint);
+        let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let of_state = match socket.state {
             State::Open => endpoint.ping_every.map(|every| {
@@ -608,7 +608,7 @@ impl Worker {
     /// The deadline has passed.
     pub(super) fn websocket_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
         let Some(socket) = self.websockets.get_mut(id) else { return };
-        let endpoint = self.snapshot.websockets.get(socket.endpoint);
+        let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let is_idle = endpoint.idle_timeout.is_some_and(|most| socket.quiet_span(now) >= most);
         match socket.state {

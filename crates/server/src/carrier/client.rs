@@ -4,6 +4,8 @@
 //! Invariant: each request whose connection lasts gets exactly one response. It is sent whole (`answer`); begun,
 //! ended and released; or cut.
 
+use std::rc::Rc;
+
 use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::scheme::Scheme;
@@ -19,6 +21,8 @@ use crate::carrier::{Progress, Rest};
 use crate::client::begins_with_header;
 use crate::connection::{ClientCarrier, ClientProtocol, Downstream};
 use crate::requester::Requester;
+use crate::settings::Era;
+use crate::snapshot::Snapshot;
 use crate::worker::{Work, Worker};
 
 /// Connections of clients.
@@ -35,7 +39,7 @@ impl Worker {
         counters.accepted.add(1);
         counters.downstream_now.add(1);
         let listener = self.listener_index(listener).unwrap_or_default();
-        let settings = self.snapshot.listener(listener);
+        let settings = self.settings.newest().listener(listener);
         // On a listener with TLS, the PROXY header precedes the handshake, and the TLS layer reads it.
         let phase = match settings.tls.is_none() && begins_with_header(settings, peer) {
             true => Phase::ProxyHeader,
@@ -44,7 +48,8 @@ impl Worker {
         let head_timeout = settings.timeouts.head;
         let scheme = Scheme::of_connection(settings.tls.is_some());
         let carrier = ClientCarrier::Http1(Http1Client::new(phase));
-        let down = Downstream::new(peer, listener, scheme, carrier, reactor.now());
+        let era = self.settings.begin_use();
+        let down = Downstream::new(peer, era, listener, scheme, carrier, reactor.now());
         self.conns.insert_downstream(sock, down);
         // The first head is subject to the head timeout. The idle timeout applies only after it.
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
@@ -62,6 +67,7 @@ impl Worker {
             return self.note_absent(sock);
         };
         self.accounts.counters.downstream_now.sub(1);
+        self.settings.end_use(down.era());
         self.release_kept(reactor, &mut down);
         match down.carrier {
             ClientCarrier::Http1(mut http1) => {
@@ -174,6 +180,20 @@ impl Worker {
 
 /// Messages for requesters. An action calls these; each works for every protocol.
 impl Worker {
+    /// The generation of settings that the request began with.
+    pub(crate) fn era_of(&mut self, to: Requester) -> Era {
+        match self.streams.get(to.stream) {
+            Some(stream) => stream.era,
+            None => self.conns.downstream(to.sock).map_or(self.settings.era(), |down| down.era()),
+        }
+    }
+
+    /// The settings that the request began with.
+    pub(crate) fn settings_of(&mut self, to: Requester) -> Rc<Snapshot> {
+        let era = self.era_of(to);
+        Rc::clone(self.settings.of(era))
+    }
+
     /// Records which action serves the request, so that the carrier can hand it the body and cancel it.
     pub(crate) fn set_running(&mut self, to: Requester, action: Running) {
         match self.streams.get_mut(to.stream) {

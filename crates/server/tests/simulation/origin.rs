@@ -302,6 +302,8 @@ impl Origin {
             at => oracle.now >= at,
         }) && conn.request.is_none()
             && quiet
+            // A pause without end is in place of a response, so a request is under way.
+            && oracle.now >= conn.out_at
             && !finished
             && conn.reader.is_between()
         {

@@ -22,8 +22,6 @@ pub(crate) mod shortage;
 pub(crate) mod stored;
 pub(crate) mod tunnel;
 
-use std::rc::Rc;
-
 use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
@@ -63,7 +61,7 @@ impl Worker {
         head: &RequestHead<'_>,
         proxy: &Proxy,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
+        let (era, snapshot) = (self.era_of(to), self.settings_of(to));
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
@@ -108,6 +106,7 @@ impl Worker {
         let exchange = Exchange {
             requester: to,
             stage: if buffers { Stage::Buffering } else { Stage::Queued },
+            era,
             pool: proxy.pool as u16,
             listener: listener_index,
             facts: RequestFacts {

@@ -334,7 +334,7 @@ impl Worker {
     /// The head of the response has not come in time.
     fn response_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.snapshot.pool(exchange.pool).timeouts.body;
+        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
         let is_pending = reactor.output_pending(sock) > 0;
         if !exchange.request.is_done() && !is_pending {
             // The client sends its body slowly. The downstream deadline covers that.
@@ -358,7 +358,7 @@ impl Worker {
     /// The server has not taken the rest of the request in time, although it has sent the whole response.
     fn request_end_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.snapshot.pool(exchange.pool).timeouts.body;
+        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
         if reactor.output_pending(sock) == 0 {
             // The client sends its body slowly. The downstream deadline covers that.
             return self.arm_upstream(reactor, id);
@@ -373,7 +373,7 @@ impl Worker {
     /// The response body has not progressed in time.
     fn response_body_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.snapshot.pool(exchange.pool).timeouts.body;
+        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
         let (to, has_sent_body) = (exchange.requester, exchange.intake.bytes > 0);
         if self.is_client_held(to) {
             return self.arm_upstream(reactor, id);

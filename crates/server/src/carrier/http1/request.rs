@@ -24,7 +24,8 @@ impl Worker {
         reactor.send(up, request.head());
         send_framed(reactor, up, framing_of(request), request.body());
         if request.is_done() {
-            let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
+            let fields = &self.settings.of(exchange.era).client_address_fields
+                [usize::from(exchange.listener)];
             end_body(reactor, up, request, fields);
         }
     }
@@ -40,7 +41,8 @@ impl Worker {
         let (up, request) = (exchange.attempt.up, &exchange.request);
         send_framed(reactor, up, framing_of(request), data);
         if request.is_done() {
-            let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
+            let fields = &self.settings.of(exchange.era).client_address_fields
+                [usize::from(exchange.listener)];
             end_body(reactor, up, request, fields);
         }
     }

@@ -108,7 +108,7 @@ impl Worker {
     pub(crate) fn become_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let listener = self.snapshot.listener(down.listener);
+        let listener = self.settings.of(down.era()).listener(down.listener);
         let config = limits::connection_config(&listener.limits);
         let mut http2 = Box::new(Http2Client::new(config, now, reactor.deadline(sock)));
         if let Some(out) = reactor.output(sock) {
@@ -205,7 +205,7 @@ impl Worker {
         }
         self.limit_http2_requests(reactor, sock);
         let Some(down) = self.conns.downstream(sock) else { return };
-        let limits = &self.snapshot.listener(down.listener).limits;
+        let limits = &self.settings.of(down.era()).listener(down.listener).limits;
         match limits::reject_status(limits, &request.head) {
             Some(status) => self.reject_http2_head(reactor, to, status),
             None => self.begin_request(reactor, to, &request.head),
@@ -225,7 +225,7 @@ impl Worker {
     fn limit_http2_requests<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let Some(down) = self.conns.downstream(sock) else { return };
-        let most = self.snapshot.listener(down.listener).requests_per_connection_max;
+        let most = self.settings.of(down.era()).listener(down.listener).requests_per_connection_max;
         let Some(most) = most.filter(|&most| down.requests >= most) else { return };
         let is_beyond = down.requests >= most + STREAMS_DEFAULT;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
@@ -246,7 +246,11 @@ impl Worker {
         is_head: bool,
         ends: bool,
     ) -> Option<Requester> {
-        let added = self.streams.insert(Http2Stream::new(sock, number, is_head, ends));
+        let stream = Http2Stream::new(sock, self.settings.era(), number, is_head, ends);
+        let added = self.streams.insert(stream);
+        if added.is_ok() {
+            self.settings.begin_use();
+        }
         let http2 = self.http2_client(sock)?;
         let out = reactor.output(sock)?;
         match added {
@@ -403,6 +407,7 @@ impl Worker {
     /// Forgets a stream and cancels its action.
     pub(crate) fn drop_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Http2Stream>) {
         let Some(mut stream) = self.streams.remove(id) else { return };
+        self.settings.end_use(stream.era);
         if let Some(http2) = self.http2_client(stream.sock)
             && let Some(at) = http2.streams.iter().position(|other| *other == id)
         {
@@ -485,7 +490,7 @@ impl Worker {
         let stopping = self.stopping;
         // The connection may have been closed by what happened on it.
         let Some(down) = self.conns.downstream(sock) else { return };
-        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let requests = down.requests;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         http2.is_settling = false;
@@ -519,7 +524,7 @@ impl Worker {
         let (running, is_waiting) = (stream.action, stream.input.is_empty());
         let expects_body = is_waiting && !stream.is_request_done && self.expects_body(running);
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let by = reactor.now().after(timeout);
         let Some(intake) = self.intake(running) else { return };
         if !expects_body {
@@ -552,7 +557,7 @@ impl Worker {
     pub(crate) fn http2_client_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         if http2.is_blocked && reactor.output_pending(sock) > 0 {
             match next_look(reactor, sock, timeouts.body) {
@@ -594,7 +599,7 @@ impl Worker {
     fn idle_http2_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let (now, stopping) = (reactor.now(), self.stopping);
         let Some(down) = self.conns.downstream(sock) else { return };
-        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let requests = down.requests;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         let idle_until = match requests {
@@ -644,7 +649,7 @@ impl Worker {
     /// The client has not taken all of a response in time.
     fn slow_stream_due<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         let is_progress = core::mem::take(&mut stream.admitted_bytes) >= PROGRESS_BYTES_MIN;
         // While the client does not read at all, the connection's own deadline decides.

@@ -39,10 +39,10 @@ impl Worker {
         let (number, is_head) = (stream.number, stream.is_head);
         let context = AnswerContext {
             date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
+            server: &self.settings.newest().config.server.server_name,
             is_head,
         };
-        let hsts = self.snapshot.hsts.value(stream.hsts);
+        let hsts = self.settings.newest().hsts.value(stream.hsts);
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
         let status = answer.encode(&mut head, Version::Http2, hsts, &context);
@@ -68,17 +68,17 @@ impl Worker {
         debug_assert_eq!(stream.progress, Progress::Expected, "a second final head");
         stream.progress = Progress::Begun;
         let (number, is_head) = (stream.number, stream.is_head);
-        let hsts = self.snapshot.hsts.value(stream.hsts);
+        let hsts = self.settings.newest().hsts.value(stream.hsts);
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
         let answer = AnswerContext {
             date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
+            server: &self.settings.newest().config.server.server_name,
             is_head,
         };
         let forwarding = ResponseContext {
             date: self.date.as_bytes(),
-            via: &self.snapshot.config.server.via,
+            via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
         };
         response.encode(&mut head, Version::Http2, hsts, &answer, &forwarding);
@@ -101,7 +101,7 @@ impl Worker {
         let number = stream.number;
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
-        forward::encode_interim(&mut head, interim, &self.snapshot.config.server.via);
+        forward::encode_interim(&mut head, interim, &self.settings.newest().config.server.via);
         self.accounts.counters.count_answer(head.status());
         self.send_http2_head(reactor, to.sock, number, &head, false);
         self.http2_head = head;
@@ -226,7 +226,7 @@ impl Worker {
     /// Suspends a response until the client has taken what was sent.
     pub(in crate::carrier) fn hold_http2<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let at = reactor.now().after(timeout);
         if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.is_held = true;
@@ -318,7 +318,8 @@ impl Worker {
     /// Gives a stream that has just fallen behind its deadline.
     fn note_behind<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let at = reactor.now().after(self.snapshot.listener(down.listener).timeouts.body);
+        let at =
+            reactor.now().after(self.settings.of(down.era()).listener(down.listener).timeouts.body);
         if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.admitted_bytes = 0;
         }

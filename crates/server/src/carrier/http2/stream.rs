@@ -10,6 +10,7 @@ use tidegate_reactor::SockId;
 use crate::action::Running;
 use crate::buffers::Input;
 use crate::carrier::Progress;
+use crate::settings::Era;
 
 /// One stream. `Worker::streams` holds it from its request until its action has ended and the client's windows have
 /// admitted the whole response.
@@ -21,6 +22,8 @@ pub(crate) struct Http2Stream {
     /// The action that serves the request; `Running::None` before it has begun something that lasts, and after
     /// it has ended.
     pub(super) action: Running,
+    /// The generation of settings that the request began with.
+    pub(crate) era: Era,
     /// The Strict-Transport-Security value of the response.
     pub(super) hsts: PolicyId,
     /// The method is HEAD, so the response has no body.
@@ -53,11 +56,12 @@ pub(crate) struct Http2Stream {
 
 impl Http2Stream {
     /// A stream whose head has just arrived. `ends`: the request has no body.
-    pub(super) fn new(sock: SockId, number: u32, is_head: bool, ends: bool) -> Self {
+    pub(super) fn new(sock: SockId, era: Era, number: u32, is_head: bool, ends: bool) -> Self {
         Self {
             sock,
             number,
             action: Running::None,
+            era,
             hsts: 0,
             is_head,
             awaits_continue: false,
