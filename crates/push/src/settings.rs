@@ -99,6 +99,12 @@ impl Hubs {
         self.hubs.get(usize::from(index))
     }
 
+    /// The index of the hub of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<u16> {
+        self.hubs.iter().position(|hub| hub.push.name == name).map(|index| index as u16)
+    }
+
     /// The number of hubs.
     #[must_use]
     pub fn len(&self) -> usize {

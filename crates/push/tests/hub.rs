@@ -141,7 +141,6 @@ impl Process {
     fn step(&mut self) -> bool {
         let workers = self.hubs.len();
         let first = self.prng.below(workers as u64) as usize;
-        let mut is_busy = false;
         for offset in 0..workers {
             let at = (first + offset) % workers;
             for to in 0..workers {
@@ -151,7 +150,6 @@ impl Process {
                 }
             }
             let from = self.prng.below(workers as u64) as usize;
-            is_busy |= self.mail.iter().any(|boxes| !boxes[at].is_empty());
             if self.hubs[at].can_receive()
                 && let Some(mail) = self.mail[from][at].pop_front()
             {
@@ -168,9 +166,9 @@ impl Process {
             if self.prng.below(2) == 0 {
                 self.deliver(at);
             }
-            is_busy |= self.hubs[at].is_delivering() || self.hubs[at].has_mail();
         }
-        is_busy
+        self.hubs.iter().any(|hub| hub.is_delivering() || hub.has_mail())
+            || self.mail.iter().flatten().any(|mail| !mail.is_empty())
     }
 
     fn deliver(&mut self, worker: usize) {

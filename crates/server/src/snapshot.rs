@@ -3,6 +3,8 @@
 //! that handling a request needs, readable without a lock. Never: changes after its creation.
 //! Invariant: `addresses[pool][server]` is never empty.
 
+use std::rc::Rc;
+
 use tidegate_base::Address;
 use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
 use tidegate_gate::client_fields::ClientAddressFields;
@@ -28,7 +30,7 @@ pub struct Snapshot {
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
     /// The settings of the push hubs.
-    pub(crate) hubs: Hubs,
+    pub(crate) hubs: Rc<Hubs>,
     /// At least one pool sends PROXY headers, so the facts that such headers contain are kept for each client.
     pub(crate) sends_proxy_headers: bool,
     /// `addresses[pool][server]`: the addresses of that server, in the resolver's order. Never empty.
@@ -43,7 +45,7 @@ impl Snapshot {
         let answers = Answers::new(&config);
         let hsts = HstsPolicies::new(&config);
         let websockets = Endpoints::new(&config);
-        let hubs = Hubs::new(&config);
+        let hubs = Rc::new(Hubs::new(&config));
         let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let fields = config.listeners.iter();
         let client_address_fields = fields

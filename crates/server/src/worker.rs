@@ -258,7 +258,7 @@ impl Worker {
         let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
-        let push = PushState::new(&snapshot.hubs, 0, 1);
+        let push = PushState::new(Rc::clone(&snapshot.hubs), 0, 1);
         Self {
             settings: Settings::new(snapshot),
             accounts,

@@ -30,8 +30,8 @@ impl Worker {
         hub: u16,
         method: &str,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
-        let Some(settings) = snapshot.hubs.get(hub) else {
+        let hubs = Rc::clone(&self.push.settings);
+        let Some(settings) = hubs.get(hub) else {
             self.note_absent(to.sock);
             return self.answer_error(reactor, to, 500, "this hub does not exist", false);
         };
@@ -82,14 +82,14 @@ impl Worker {
 
     /// The request is complete.
     fn run_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let snapshot = Rc::clone(&self.snapshot);
+        let hubs = Rc::clone(&self.push.settings);
         let Some(session) = self.sessions.get_mut(id) else { return };
         let (to, hub) = (session.requester, session.hub);
         let Kind::Request { method, body } = &mut session.kind else { return };
         let (method, body) = (core::mem::take(method), core::mem::take(body));
         let text = core::str::from_utf8(&body).ok();
         let begun = text
-            .zip(snapshot.hubs.get(hub))
+            .zip(hubs.get(hub))
             .and_then(|(text, settings)| Exchange::begin((hub, settings), &method, text).ok());
         self.buffers.put(body);
         let Some((mut exchange, calls)) = begun else {
@@ -103,7 +103,7 @@ impl Worker {
             let at = self.instance(reactor);
             let number = number as u32;
             let waiter = ReplyTo::Caller { key, number };
-            if let Some(reply) = self.push.hub.call(&snapshot.hubs, waiter, call, at) {
+            if let Some(reply) = self.push.hub.call(&hubs, waiter, call, at) {
                 self.count_reply(&reply);
                 exchange.take(number, reply);
             }
@@ -149,8 +149,10 @@ impl Worker {
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;
         let Kind::Exchange(exchange) = &session.kind else { return };
-        let node =
-            Node { name: &self.snapshot.config.server.via, version: env!("CARGO_PKG_VERSION") };
+        let node = Node {
+            name: &self.settings.newest().config.server.via,
+            version: env!("CARGO_PKG_VERSION"),
+        };
         let mut body = self.buffers.take();
         exchange.encode(&mut body, &node);
         self.forget_session(id);

@@ -94,8 +94,8 @@ impl Worker {
         key: Key,
         publication: &Arc<Publication>,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
-        let Some(hub) = snapshot.hubs.get(publication.hub) else { return };
+        let hubs = Rc::clone(&self.push.settings);
+        let Some(hub) = hubs.get(publication.hub) else { return };
         let queue = self.push.queues.entry(key).or_default();
         let outcome = queue.push(Arc::clone(publication), &hub.queue);
         let counters = &self.accounts.counters;

@@ -39,6 +39,8 @@ pub use post::{PUSH_MAILS_MAX, PushMail, PushPost};
 
 /// What the push hubs of a worker hold.
 pub(crate) struct PushState {
+    /// The settings of the hubs, which stay as they were at the start of the worker.
+    settings: Rc<Hubs>,
     /// Channels and subscribers.
     hub: Hub<Key>,
     /// The messages that wait for clients that do not read. Never contains an empty queue.
@@ -119,10 +121,11 @@ enum Kind {
 
 impl PushState {
     /// The state of worker `own` of `workers`.
-    pub(crate) fn new(settings: &Hubs, own: u16, workers: u16) -> Self {
+    pub(crate) fn new(settings: Rc<Hubs>, own: u16, workers: u16) -> Self {
         let sweep_at = if settings.is_empty() { Moment::NEVER } else { Moment::ZERO };
         Self {
-            hub: Hub::new(settings, own, workers),
+            hub: Hub::new(&settings, own, workers),
+            settings,
             queues: BTreeMap::new(),
             keys: Vec::new(),
             post: None,
@@ -176,8 +179,13 @@ impl Worker {
         route: usize,
         push: &PushRoute,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
-        let hub = push.hub as u16;
+        let snapshot = self.settings_of(to);
+        // The channels of a hub outlive the generation of settings that the route belongs to.
+        let name = snapshot.config.push.get(push.hub).map_or("", |hub| &hub.name);
+        let Some(hub) = self.push.settings.find(name) else {
+            let text = "this hub begins to exist when the process is started again";
+            return self.answer_error(reactor, to, 503, text, false);
+        };
         if let Some(channel) = &push.channel {
             return self.begin_subscription(reactor, to, head, (route, hub), channel);
         }

@@ -40,7 +40,7 @@ impl Worker {
     /// Makes the worker one of several that share the channels of their hubs. Called once, before the first turn.
     pub fn join_hubs(&mut self, post: PushPost) {
         let (own, workers) = (post.own as u16, post.workers.len() as u16);
-        self.push.hub = Hub::new(&self.snapshot.hubs, own, workers);
+        self.push.hub = Hub::new(&self.push.settings, own, workers);
         self.push.post = Some(post);
     }
 
@@ -66,7 +66,7 @@ impl Worker {
             let Some(post) = &self.push.post else { return };
             let Some(mail) = post.mailbox.take() else { return };
             let at = self.instance(reactor);
-            let event = self.push.hub.receive(&self.snapshot.hubs, mail, at);
+            let event = self.push.hub.receive(&self.push.settings, mail, at);
             if let Some(event) = event {
                 self.handle_hub_event(reactor, event);
             }
@@ -125,7 +125,7 @@ impl Worker {
         }
         if reactor.now() >= self.push.sweep_at {
             self.push.sweep_at = reactor.now().after(SWEEP_EVERY);
-            self.push.hub.sweep(&self.snapshot.hubs, reactor.now());
+            self.push.hub.sweep(&self.push.settings, reactor.now());
         }
     }
 

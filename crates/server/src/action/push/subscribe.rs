@@ -35,8 +35,9 @@ impl Worker {
         (route, hub): (usize, u16),
         channel: &str,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
-        let Some(settings) = snapshot.hubs.get(hub) else {
+        let snapshot = self.settings_of(to);
+        let hubs = Rc::clone(&self.push.settings);
+        let Some(settings) = hubs.get(hub) else {
             self.note_absent(to.sock);
             return self.answer_error(reactor, to, 500, "this hub does not exist", false);
         };
@@ -117,7 +118,7 @@ impl Worker {
             Ok((place, reply)) => {
                 self.set_place(id, place);
                 self.begin_response(reactor, to, &Head::Events { origin }, Rest::Unwanted);
-                let retry = self.snapshot.hubs.get(hub).map_or(Span::ZERO, |hub| hub.push.retry);
+                let retry = self.push.settings.get(hub).map_or(Span::ZERO, |hub| hub.push.retry);
                 let spread = self.prng.below((retry.as_millis() as u64 / 2).max(1));
                 let mut start = self.buffers.take();
                 events::encode_start(&mut start, retry.as_millis() as u64 + spread);
@@ -149,7 +150,7 @@ impl Worker {
         match self.subscribe(reactor, (hub, channel), Key::of_session(id), since) {
             Ok((place, reply)) => {
                 self.set_place(id, place);
-                let timeout = self.snapshot.hubs.get(hub).map(|hub| hub.push.poll_timeout);
+                let timeout = self.push.settings.get(hub).map(|hub| hub.push.poll_timeout);
                 let at = reactor.now().after(timeout.unwrap_or(Span::ZERO));
                 self.set_action_deadline(reactor, to, at);
                 if let Some(reply) = reply {
@@ -173,7 +174,7 @@ impl Worker {
         since: Option<Since>,
     ) -> Result<(Place, Option<Subscribed>), Error> {
         let at = self.instance(reactor);
-        let hubs = &self.snapshot.hubs;
+        let hubs = &self.push.settings;
         let subscription = self.push.hub.subscribe(hubs, channel, key, since, at)?;
         self.accounts.counters.push_subscriptions.add(1);
         self.accounts.counters.push_subscriptions_now.add(1);
@@ -282,7 +283,7 @@ impl Worker {
     pub(super) fn arm_heartbeat<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.get(id) else { return };
         let (to, hub) = (session.requester, session.hub);
-        let every = self.snapshot.hubs.get(hub).and_then(|hub| hub.push.heartbeat);
+        let every = self.push.settings.get(hub).and_then(|hub| hub.push.heartbeat);
         if let Some(every) = every {
             self.set_action_deadline(reactor, to, reactor.now().after(every));
         }
