@@ -14,8 +14,9 @@ const CERTIFICATES_HELP: &str = "write certificates = [{ cert = \"site.pem\", ke
 const ACME_HELP: &str = "not in this version: let an ACME client obtain the certificates and name its files in `certificates`";
 const CLIENT_CA_HELP: &str =
     "write client-auth = \"required\" and client-ca = \"clients-ca.pem\" for client certificates";
-const MIDDLEWARE_HELP: &str = "not in this version: fields of forwarded messages are not changed, except Host \
-                               (proxy = { pool = \"NAME\", host = \"app.internal\" })";
+const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
+                               { remove = [\"server\"] }";
+const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
 const HTTP2_HELP: &str = "not in this version: servers speak HTTP/1.1";
 const HEALTH_HELP: &str = "not in this version: servers are not probed; if a connection fails, another server is tried \
                            (`retries`)";
@@ -251,7 +252,7 @@ const ENTRIES: &[Entry] = &[
             "add-prefix",
             "path-rewrite",
         ],
-        "not in this version: the path is forwarded as the client sent it; let the servers serve it under this path",
+        STRIP_HELP,
     ),
     (
         "[[route]]",
@@ -277,8 +278,10 @@ const ENTRIES: &[Entry] = &[
             "proxy-set-header",
             "header-up",
             "header-down",
-            "request-headers",
-            "response-headers",
+            "request-header",
+            "response-header",
+            "http-request",
+            "http-response",
             "middleware",
             "middlewares",
             "cors",

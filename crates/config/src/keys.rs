@@ -73,6 +73,7 @@ pub enum Shape {
     Named(&'static Section),
 }
 
+mod edits;
 mod https;
 mod listener;
 mod pool;
@@ -82,6 +83,7 @@ mod server;
 mod tls;
 mod websocket;
 
+pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 27, "{paths:?}");
+        assert_eq!(paths.len(), 29, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

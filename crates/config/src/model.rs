@@ -7,8 +7,12 @@
 use core::net::IpAddr;
 use tidegate_base::{Span, limits};
 
+mod handling;
+
 pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
+
+pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -405,10 +409,10 @@ pub struct ClientTimeouts {
 pub struct Route {
     /// Index of the only listener that the route applies to; `None`: all listeners.
     pub listener: Option<usize>,
-    /// Condition on the host; `None`: any host.
-    pub host: Option<HostPattern>,
-    /// Condition on the path; `None`: any path.
-    pub path: Option<PathPattern>,
+    /// The hosts that match; empty: any host.
+    pub hosts: Vec<HostPattern>,
+    /// The paths that match; empty: any path.
+    pub paths: Vec<PathPattern>,
     /// The methods that match, in upper case; empty: any method.
     pub methods: Vec<String>,
     /// Conditions on header fields, all of which must hold.
@@ -419,6 +423,8 @@ pub struct Route {
     pub hsts: Option<Hsts>,
     /// Settings of the route's WebSocket connections; `None`: those of [`Config::websocket`].
     pub websocket: Option<WebSocket>,
+    /// What happens to the request and its response besides the action.
+    pub handling: Handling,
     /// What happens to the request.
     pub action: Action,
 }
@@ -556,6 +562,8 @@ pub struct Proxy {
     pub pool: usize,
     /// The Host field that the server receives.
     pub host: UpstreamHost,
+    /// The path that the server receives; `None`: as the client sent it.
+    pub path: Option<Template>,
 }
 
 /// The value of the Host field that a server receives.

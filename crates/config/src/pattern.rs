@@ -23,7 +23,10 @@ pub(crate) struct Complaint {
     pub(crate) help: String,
 }
 
-fn complain<T>(what: impl Into<String>, help: impl Into<String>) -> Result<T, Complaint> {
+pub(crate) fn complain<T>(
+    what: impl Into<String>,
+    help: impl Into<String>,
+) -> Result<T, Complaint> {
     Err(Complaint { what: what.into(), help: help.into() })
 }
 

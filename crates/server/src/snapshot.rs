@@ -3,12 +3,12 @@
 //! that handling a request needs, readable without a lock. Never: changes after its creation.
 //! Invariant: `addresses[pool][server]` is never empty.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use tidegate_base::Address;
 use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
 use tidegate_gate::client_fields::ClientAddressFields;
-use tidegate_gate::hsts::HstsPolicies;
+use tidegate_gate::handling::Handlings;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 use tidegate_gate::websocket::Endpoints;
@@ -25,14 +25,15 @@ pub struct Snapshot {
     pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
-    /// The Strict-Transport-Security values of listeners and routes.
-    pub(crate) hsts: HstsPolicies,
+    /// What routes do besides their actions, and the filters of responses.
+    pub(crate) handlings: Handlings,
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
     /// The settings of the push hubs.
-    pub(crate) hubs: Rc<Hubs>,
-    /// At least one pool sends PROXY headers, so the facts that such headers contain are kept for each client.
-    pub(crate) sends_proxy_headers: bool,
+    pub(crate) hubs: Arc<Hubs>,
+    /// A pool sends PROXY headers, or a route uses the server name of TLS handshakes, so these facts are kept for each
+    /// client.
+    pub(crate) keeps_sessions: bool,
     /// `addresses[pool][server]`: the addresses of that server, in the resolver's order. Never empty.
     pub(crate) addresses: Vec<Vec<Vec<Address>>>,
 }
@@ -43,10 +44,11 @@ impl Snapshot {
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
-        let hsts = HstsPolicies::new(&config);
+        let handlings = Handlings::new(&config);
         let websockets = Endpoints::new(&config);
-        let hubs = Rc::new(Hubs::new(&config));
-        let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
+        let hubs = Arc::new(Hubs::new(&config));
+        let keeps_sessions = handlings.needs_server_name()
+            || config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let fields = config.listeners.iter();
         let client_address_fields = fields
             .map(|listener| ClientAddressFields::new(&listener.client_address_headers))
@@ -56,10 +58,10 @@ impl Snapshot {
             router,
             client_address_fields,
             answers,
-            hsts,
+            handlings,
             websockets,
             hubs,
-            sends_proxy_headers,
+            keeps_sessions,
             addresses,
         }
     }

@@ -25,6 +25,7 @@ use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
+use crate::action::handled::ResponseValues;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
@@ -98,6 +99,8 @@ pub struct Worker {
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
     pub(crate) buffers: BufferPool,
+    /// The values for the edits of a response that begins now, or of the request that was begun last.
+    pub(crate) values: ResponseValues,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
     /// The value of Date, rewritten when the second changes.
@@ -258,7 +261,7 @@ impl Worker {
         let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
-        let push = PushState::new(Rc::clone(&snapshot.hubs), 0, 1);
+        let push = PushState::new(Arc::clone(&snapshot.hubs), 0, 1);
         Self {
             settings: Settings::new(snapshot),
             accounts,
@@ -276,6 +279,7 @@ impl Worker {
             push,
             pools,
             buffers: BufferPool::default(),
+            values: ResponseValues::default(),
             prng: Prng::new(seed),
             date: DateField::new(0),
             arrivals: 0,

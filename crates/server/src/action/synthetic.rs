@@ -42,6 +42,8 @@ pub(crate) struct SyntheticResponse {
     pub(crate) intake: Intake,
     /// What the response is doing now.
     phase: Phase,
+    /// The values for the edits of the response; empty if there are none, and once the response begins.
+    values: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +90,7 @@ impl Worker {
             body_awaited,
             intake: Intake::NONE,
             phase: Phase::ExpectBody,
+            values: self.values.take(to),
             order,
         };
         match self.synthetics.insert(response) {
@@ -147,6 +150,8 @@ impl Worker {
             Phase::Delay(_) => {
                 response.phase = Phase::Send;
                 let order = response.order.clone();
+                let values = core::mem::take(&mut response.values);
+                self.recall_values(to, values);
                 self.begin_response(reactor, to, &Head::Synthetic(&order), Rest::Discarded);
                 self.send_pieces(reactor, id);
             }

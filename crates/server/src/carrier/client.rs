@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
 use tidegate_wire::http2::ErrorCode;
@@ -202,11 +202,11 @@ impl Worker {
         }
     }
 
-    /// Records the Strict-Transport-Security value for the response.
-    pub(crate) fn set_hsts(&mut self, to: Requester, hsts: PolicyId) {
+    /// Records the filters for the response.
+    pub(crate) fn set_filters(&mut self, to: Requester, filters: FilterId) {
         match self.streams.get_mut(to.stream) {
-            Some(stream) => stream.set_hsts(hsts),
-            None => self.set_http1_hsts(to.sock, hsts),
+            Some(stream) => stream.set_filters(filters),
+            None => self.set_http1_filters(to.sock, filters),
         }
     }
 

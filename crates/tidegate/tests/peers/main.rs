@@ -5,6 +5,7 @@
 
 mod careless_servers;
 mod client_certificates;
+mod cookbook;
 mod documents;
 mod gate;
 mod http2;

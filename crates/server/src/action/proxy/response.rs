@@ -63,6 +63,8 @@ impl Worker {
         exchange.attempt.keeps =
             exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
         exchange.stage = Stage::ExpectBody;
+        let values = core::mem::take(&mut exchange.values);
+        self.recall_values(to, values);
         if connection_auth::response_authenticates(head) {
             match self.conns.upstream(up) {
                 Some(up) => up.authenticated = true,

@@ -3,7 +3,7 @@
 //! Never: reads the body of a request without a valid key.
 //! Limits: `API_BODY_BYTES_MAX`.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use tidegate_base::Id;
 use tidegate_push::api::{Exchange, Node};
@@ -30,7 +30,7 @@ impl Worker {
         hub: u16,
         method: &str,
     ) {
-        let hubs = Rc::clone(&self.push.settings);
+        let hubs = Arc::clone(&self.push.settings);
         let Some(settings) = hubs.get(hub) else {
             self.note_absent(to.sock);
             return self.answer_error(reactor, to, 500, "this hub does not exist", false);
@@ -82,7 +82,7 @@ impl Worker {
 
     /// The request is complete.
     fn run_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let hubs = Rc::clone(&self.push.settings);
+        let hubs = Arc::clone(&self.push.settings);
         let Some(session) = self.sessions.get_mut(id) else { return };
         let (to, hub) = (session.requester, session.hub);
         let Kind::Request { method, body } = &mut session.kind else { return };

@@ -4,7 +4,6 @@
 //! Limits: `DELIVERIES_PER_TURN_MAX`; `queue-max` and `queue-messages-max` of the hub for each subscriber.
 //! Invariant: a subscriber with a queue is held by its carrier, so its queue continues when its output has drained.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_base::Id;
@@ -94,7 +93,7 @@ impl Worker {
         key: Key,
         publication: &Arc<Publication>,
     ) {
-        let hubs = Rc::clone(&self.push.settings);
+        let hubs = Arc::clone(&self.push.settings);
         let Some(hub) = hubs.get(publication.hub) else { return };
         let queue = self.push.queues.entry(key).or_default();
         let outcome = queue.push(Arc::clone(publication), &hub.queue);

@@ -17,7 +17,7 @@ mod subscribe;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{PathPattern, PushRoute};
@@ -40,7 +40,7 @@ pub use post::{PUSH_MAILS_MAX, PushMail, PushPost};
 /// What the push hubs of a worker hold.
 pub(crate) struct PushState {
     /// The settings of the hubs, which stay as they were at the start of the worker.
-    settings: Rc<Hubs>,
+    settings: Arc<Hubs>,
     /// Channels and subscribers.
     hub: Hub<Key>,
     /// The messages that wait for clients that do not read. Never contains an empty queue.
@@ -121,7 +121,7 @@ enum Kind {
 
 impl PushState {
     /// The state of worker `own` of `workers`.
-    pub(crate) fn new(settings: Rc<Hubs>, own: u16, workers: u16) -> Self {
+    pub(crate) fn new(settings: Arc<Hubs>, own: u16, workers: u16) -> Self {
         let sweep_at = if settings.is_empty() { Moment::NEVER } else { Moment::ZERO };
         Self {
             hub: Hub::new(&settings, own, workers),
@@ -189,7 +189,7 @@ impl Worker {
         if let Some(channel) = &push.channel {
             return self.begin_subscription(reactor, to, head, (route, hub), channel);
         }
-        let rest = rest_of_path(snapshot.route(route).path.as_ref(), head.path);
+        let rest = rest_of_path(&snapshot.route(route).paths, head.path);
         if let Some(channel) = rest.strip_prefix("subscribe/") {
             match decode_percent(channel) {
                 Some(channel) => {
@@ -269,13 +269,16 @@ impl Worker {
     }
 }
 
-/// The part of the path that the pattern of its route leaves open.
-fn rest_of_path<'p>(pattern: Option<&PathPattern>, path: &'p str) -> &'p str {
-    let prefix = match pattern {
-        Some(PathPattern::Below(prefix)) => prefix.as_str(),
-        Some(PathPattern::Exact(_) | PathPattern::Segments { .. }) | None => "/",
+/// The part of the path that the patterns of its route leave open.
+fn rest_of_path<'p>(patterns: &[PathPattern], path: &'p str) -> &'p str {
+    let after = |pattern: &PathPattern| match pattern {
+        PathPattern::Below(prefix) => path.strip_prefix(prefix.as_str()),
+        PathPattern::Exact(_) | PathPattern::Segments { .. } => None,
     };
-    path.strip_prefix(prefix).unwrap_or_default()
+    match patterns {
+        [] => path.strip_prefix('/').unwrap_or_default(),
+        patterns => patterns.iter().find_map(after).unwrap_or_default(),
+    }
 }
 
 /// Decodes the percent-encoding of a path; `None` if the result is not text.
@@ -320,9 +323,9 @@ mod tests {
 
     #[test]
     fn rest_of_a_path_begins_after_the_pattern() {
-        let below = PathPattern::Below("/live/".to_owned());
-        assert_eq!(rest_of_path(Some(&below), "/live/api/info"), "api/info");
-        assert_eq!(rest_of_path(Some(&below), "/live"), "");
-        assert_eq!(rest_of_path(None, "/api/info"), "api/info");
+        let below = [PathPattern::Below("/live/".to_owned())];
+        assert_eq!(rest_of_path(&below, "/live/api/info"), "api/info");
+        assert_eq!(rest_of_path(&below, "/live"), "");
+        assert_eq!(rest_of_path(&[], "/api/info"), "api/info");
     }
 }

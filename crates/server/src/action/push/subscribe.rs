@@ -2,7 +2,6 @@
 //! In: requests that name a channel. Out: sessions, and WebSocket connections of `Service::Raw`.
 //! Never: subscribes a client that the namespace does not allow, or a page that `origins` does not allow.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_base::{Id, Span};
@@ -36,7 +35,7 @@ impl Worker {
         channel: &str,
     ) {
         let snapshot = self.settings_of(to);
-        let hubs = Rc::clone(&self.push.settings);
+        let hubs = Arc::clone(&self.push.settings);
         let Some(settings) = hubs.get(hub) else {
             self.note_absent(to.sock);
             return self.answer_error(reactor, to, 500, "this hub does not exist", false);

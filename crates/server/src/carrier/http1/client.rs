@@ -8,7 +8,7 @@
 //! action has released the connection.
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
 use tidegate_wire::http2::PREFACE;
@@ -65,8 +65,8 @@ pub(crate) enum Phase {
 pub(crate) struct Http1Request {
     /// The action that serves the request. `Running::None` until the action has begun something that lasts.
     pub(super) action: Running,
-    /// The Strict-Transport-Security value of the response.
-    pub(super) hsts: PolicyId,
+    /// The filters of the response.
+    pub(super) filters: FilterId,
     /// The version of the request. It decides which framing the client can receive.
     pub(super) version: Version,
     /// The method is HEAD, so the response has no body (RFC 9110 section 9.3.2).
@@ -407,7 +407,7 @@ impl Worker {
         http1.body = BodyDecoder::new(head.length);
         http1.phase = Phase::Request(Http1Request {
             action: Running::None,
-            hsts: 0,
+            filters: 0,
             version: head.version,
             is_head: matches!(head.method, Method::Head),
             keep: head.persistent && !stopping && !is_last,
@@ -672,9 +672,9 @@ impl Worker {
         is_head: bool,
     ) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let hsts =
-            self.settings.of(down.era()).hsts.of_listener(usize::from(down.listener), down.scheme);
-        let form = AnswerForm { version: Version::Http11, is_head, close: true, hsts };
+        let handlings = &self.settings.of(down.era()).handlings;
+        let filters = handlings.listener_filters(usize::from(down.listener), down.scheme);
+        let form = AnswerForm { version: Version::Http11, is_head, close: true, filters };
         self.encode_answer(reactor, sock, &Answer::Error { status, text }, &form);
         self.close_client(reactor, sock);
     }

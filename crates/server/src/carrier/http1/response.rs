@@ -6,7 +6,7 @@
 
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::forward::{self, ResponseContext};
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_gate::respond::{self, AnswerContext};
 use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
@@ -29,7 +29,7 @@ pub(super) struct AnswerForm {
     pub(super) is_head: bool,
     /// The connection closes after the response.
     pub(super) close: bool,
-    pub(super) hsts: PolicyId,
+    pub(super) filters: FilterId,
 }
 
 /// Complete responses.
@@ -42,10 +42,10 @@ impl Worker {
         }
     }
 
-    /// Records the Strict-Transport-Security value of the response.
-    pub(in crate::carrier) fn set_http1_hsts(&mut self, sock: SockId, hsts: PolicyId) {
+    /// Records the filters of the response.
+    pub(in crate::carrier) fn set_http1_filters(&mut self, sock: SockId, filters: FilterId) {
         match self.http1_request(sock) {
-            Some(request) => request.hsts = hsts,
+            Some(request) => request.filters = filters,
             None => self.note_absent(sock),
         }
     }
@@ -68,7 +68,7 @@ impl Worker {
             version: request.version,
             is_head: request.is_head,
             close: closes || answer.closes() || !request.keep || stopping || is_rest_costly,
-            hsts: request.hsts,
+            filters: request.filters,
         };
         self.encode_answer(reactor, sock, answer, &form);
         self.expect_next(reactor, sock, form.close);
@@ -83,20 +83,23 @@ impl Worker {
         form: &AnswerForm,
     ) {
         self.date.update(reactor.unix_seconds());
+        let to = Requester::connection(sock);
+        let era = self.era_of(to);
         let context = AnswerContext {
             date: self.date.as_bytes(),
             server: &self.settings.newest().config.server.server_name,
             is_head: form.is_head,
         };
-        let hsts = self.settings.newest().hsts.value(form.hsts);
+        let values = self.values.of(to);
+        let filters = self.settings.of(era).handlings.filters(form.filters, values);
         if let Some(out) = reactor.output(sock) {
             let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
             let status = match answer {
-                Answer::Prepared(prepared) if answer.hsts(hsts).is_empty() => {
+                Answer::Prepared(prepared) if answer.filters(filters).is_empty() => {
                     respond::encode_respond(encoder, prepared, &context);
                     prepared.status()
                 }
-                _ => answer.encode(encoder, form.version, hsts, &context),
+                _ => answer.encode(encoder, form.version, filters, &context),
             };
             self.accounts.counters.count_answer(status);
         }
@@ -148,8 +151,11 @@ impl Worker {
         request.keep &= framing != Framing::UntilClose;
         request.sent = Sent::Head(framing);
         let (version, is_head, keep) = (request.version, request.is_head, request.keep);
-        let hsts = request.hsts;
-        let hsts = self.settings.newest().hsts.value(hsts);
+        let filters = request.filters;
+        let to = Requester::connection(sock);
+        let era = self.era_of(to);
+        let values = self.values.of(to);
+        let filters = self.settings.of(era).handlings.filters(filters, values);
         // The reactor has no output for a connection that failed just now. `Closed` follows.
         let Some(out) = reactor.output(sock) else { return };
         let mut encoder = ResponseEncoder::new(out, version, !keep);
@@ -163,7 +169,7 @@ impl Worker {
             via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
         };
-        head.encode(&mut encoder, version, hsts, &context, &forwarding);
+        head.encode(&mut encoder, version, filters, &context, &forwarding);
         debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));
         self.accounts.counters.count_answer(head.status());
     }
@@ -314,8 +320,10 @@ impl Worker {
     ) {
         self.date.update(reactor.unix_seconds());
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
-        let hsts = http1.request().map_or(0, |request| request.hsts);
+        let filters = http1.request().map_or(0, |request| request.filters);
         http1.phase = Phase::Switched(running);
+        let to = Requester::connection(sock);
+        let era = self.era_of(to);
         if let Some(out) = reactor.output(sock) {
             let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
             let status = match switch {
@@ -333,8 +341,9 @@ impl Worker {
                         server: &self.settings.newest().config.server.server_name,
                         is_head: false,
                     };
-                    let hsts = self.settings.newest().hsts.value(hsts);
-                    let sink = &mut Filtered::new(encoder, hsts);
+                    let values = self.values.of(to);
+                    let filters = self.settings.of(era).handlings.filters(filters, values);
+                    let sink = &mut Filtered::new(encoder, filters);
                     websocket::encode_switch(sink, accept, &context);
                     101
                 }

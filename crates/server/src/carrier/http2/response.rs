@@ -42,10 +42,11 @@ impl Worker {
             server: &self.settings.newest().config.server.server_name,
             is_head,
         };
-        let hsts = self.settings.newest().hsts.value(stream.hsts);
+        let filters =
+            self.settings.of(stream.era).handlings.filters(stream.filters, self.values.of(to));
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
-        let status = answer.encode(&mut head, Version::Http2, hsts, &context);
+        let status = answer.encode(&mut head, Version::Http2, filters, &context);
         self.accounts.counters.count_answer(status);
         let has_content = !head.content().is_empty();
         self.send_http2_head(reactor, to.sock, number, &head, !has_content);
@@ -68,7 +69,8 @@ impl Worker {
         debug_assert_eq!(stream.progress, Progress::Expected, "a second final head");
         stream.progress = Progress::Begun;
         let (number, is_head) = (stream.number, stream.is_head);
-        let hsts = self.settings.newest().hsts.value(stream.hsts);
+        let filters =
+            self.settings.of(stream.era).handlings.filters(stream.filters, self.values.of(to));
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
         let answer = AnswerContext {
@@ -81,7 +83,7 @@ impl Worker {
             via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
         };
-        response.encode(&mut head, Version::Http2, hsts, &answer, &forwarding);
+        response.encode(&mut head, Version::Http2, filters, &answer, &forwarding);
         self.accounts.counters.count_answer(head.status());
         // The end of a response without a body is sent by `end_http2_response`, except that a head which must
         // end the stream does so by itself.

@@ -4,7 +4,7 @@
 //! Limits: `input` holds at most the stream's receive window; `output` at most one piece above the pause.
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_reactor::SockId;
 
 use crate::action::Running;
@@ -24,8 +24,8 @@ pub(crate) struct Http2Stream {
     pub(super) action: Running,
     /// The generation of settings that the request began with.
     pub(crate) era: Era,
-    /// The Strict-Transport-Security value of the response.
-    pub(super) hsts: PolicyId,
+    /// The filters of the response.
+    pub(super) filters: FilterId,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
     /// The client waits for 100 (Continue), and neither that nor a byte of the body has come.
@@ -62,7 +62,7 @@ impl Http2Stream {
             number,
             action: Running::None,
             era,
-            hsts: 0,
+            filters: 0,
             is_head,
             awaits_continue: false,
             has_request_ended: ends,
@@ -99,9 +99,9 @@ impl Http2Stream {
         self.action
     }
 
-    /// Records the Strict-Transport-Security value of the response.
-    pub(crate) fn set_hsts(&mut self, hsts: PolicyId) {
-        self.hsts = hsts;
+    /// Records the filters of the response.
+    pub(crate) fn set_filters(&mut self, filters: FilterId) {
+        self.filters = filters;
     }
 
     /// How far the action has sent the response.
