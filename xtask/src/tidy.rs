@@ -69,7 +69,7 @@ const LOG_IN: &str = "crates/server/src/log.rs";
 /// The only file of the serving crates that starts threads.
 const THREADS_IN: &str = "crates/server/src/threads.rs";
 
-/// File names that do not say what the file contains.
+/// File names that do not describe what the file contains.
 const BANNED_NAMES: &[&str] = &["util", "utils", "misc", "common", "helper", "helpers", "manager"];
 
 /// The file that defines keys from a seed, for tests.

@@ -9,7 +9,7 @@ const POOL_HELP: &str = "write [pool.NAME] with servers = [\"127.0.0.1:8000\"]";
 const LISTENER_HELP: &str = "write [[listener]] with bind = \"0.0.0.0:8080\"";
 const ROUTE_HELP: &str =
     "write [[route]] with path = \"/api/*\" and an action, such as proxy = \"NAME\"";
-const PROCESS_HELP: &str = "remove it: Tidegate stays in the foreground; the service manager sets its user and its process";
+const PROCESS_HELP: &str = "remove it: Tidegate stays in the foreground; the service manager manages the user and the process";
 const CERTIFICATES_HELP: &str = "write certificates = [{ cert = \"site.pem\", key = \"site.key\" }] in the `tls` of the listener";
 const ACME_HELP: &str = "not in this version: let an ACME client obtain the certificates and name its files in `certificates`";
 const CLIENT_CA_HELP: &str =
@@ -301,7 +301,7 @@ const ENTRIES: &[Entry] = &[
     (
         "[[route]]",
         &["websockets", "upgrade"],
-        "remove it: upgraded connections become tunnels without a setting",
+        "remove it: upgrades through `proxy` need no setting",
     ),
     (
         "[[route]]",

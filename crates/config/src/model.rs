@@ -398,7 +398,7 @@ pub struct RequestLimits {
 pub struct ClientTimeouts {
     /// Time from the first byte of a request to the end of its head; then a 408 response.
     pub head: Span,
-    /// Time between two requests on a kept connection; then the connection is closed without a response.
+    /// Time between two requests on a keep-alive connection; then it is closed without a response.
     pub idle: Span,
     /// Time without a byte of the request body, or without the client accepting any part of the response.
     pub body: Span,

@@ -117,7 +117,8 @@ fn read_one(
         notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
     }
     if changes && !matches!(action, Action::Echo | Action::Push(_)) {
-        let what = "this route opens no WebSocket connections of its own";
+        let what =
+            "`websocket` has no effect, because the action of this route is not `echo` or `push`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
         notes.error(note.help("remove `websocket`, or use `echo` or `push` as the action"));
     }

@@ -132,7 +132,7 @@ fn encode_final_recipient(out: &mut Vec<u8>, head: &RequestHead<'_>, client: &Cl
     encode!(out, client, |sink, context| respond::encode_final_recipient(sink, head, context));
 }
 
-/// Encodes the head as the server does, which closes the connection if the order or the framing says so.
+/// Encodes the head as the server does, which closes the connection if the URL or the framing requires it.
 fn encode_synthetic_head(out: &mut Vec<u8>, order: &Synthetic, client: &Client) {
     let client = &Client { close: client.close || order.asks_to_close(), ..*client };
     let version = client.version;

@@ -357,9 +357,9 @@ fn switch_must_be_to_a_requested_protocol() {
         [("websocket", true), ("WebSocket", true), ("a/2", true), ("b", false), ("a, b", false)]
     {
         let given = format!("HTTP/1.1 101 S\r\nUpgrade: {protocols}\r\n\r\n");
-        let judged =
+        let accepted =
             with_head(given.as_bytes(), upgrade, |head| switches_as_requested(request, head));
-        assert_eq!(judged, wanted, "{protocols}");
+        assert_eq!(accepted, wanted, "{protocols}");
     }
     let given = b"HTTP/1.1 101 S\r\nUpgrade: body\r\n\r\n";
     assert!(!with_head(given, upgrade, |head| switches_as_requested(

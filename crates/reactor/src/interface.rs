@@ -112,7 +112,7 @@ pub enum CloseReason {
     ConnectShortage(Shortage),
     /// The connection failed: reset by the peer, broken pipe, or timed out in the kernel.
     Reset,
-    /// Both directions ended in order: the peer sent FIN, and so did this side.
+    /// Both directions ended normally: the peer sent FIN, and so did this side.
     Ended,
     /// The connection failed while `guard_send` was in force: the peer has received no byte of the output.
     Unsent,
@@ -301,7 +301,7 @@ pub trait Reactor: Sized {
 
     /// Ends the sending side: sends FIN after the pending output. Receiving continues.
     fn finish(&mut self, sock: SockId);
-    /// Closes in order: sends the output, then FIN, then discards received bytes until the peer closes or
+    /// Closes gracefully: sends the output, then FIN, then discards received bytes until the peer closes or
     /// `LINGER_MAX` passes after the peer has taken everything. So a late byte from the peer cannot cause a reset
     /// that destroys the last response (RFC 9112 section 9.6). The wait ends if the peer takes no output for
     /// `CLOSE_OUTPUT_MAX`. The id is stale at once. A pending `connect` is cancelled.

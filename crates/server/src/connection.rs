@@ -241,7 +241,7 @@ impl Upstream {
     }
 }
 
-/// A connection on which nothing is under way.
+/// A connection without a message in progress.
 pub(crate) enum Idle<'a> {
     Client(&'a Downstream),
     Server,
@@ -350,7 +350,7 @@ impl Connections {
         }
     }
 
-    /// The protocol of a client connection; `None` if `sock` is no client connection.
+    /// The protocol of a client connection; `None` if `sock` is not a client connection.
     pub(crate) fn client_protocol(&mut self, sock: SockId) -> Option<ClientProtocol> {
         Some(match self.downstream(sock)?.carrier {
             ClientCarrier::Http1(_) => ClientProtocol::Http1,
@@ -415,7 +415,7 @@ impl Connections {
         }
     }
 
-    /// Counts a complete request head of a client, which is no newcomer from now on.
+    /// Counts a complete request head of a client, which is then no longer a newcomer.
     pub(crate) fn note_request(&mut self, sock: SockId) {
         // Every caller has just found the client.
         let Some(down) = self.downstream(sock) else { return };

@@ -1,4 +1,4 @@
-//! What always holds between two turns of a worker, and what happens if it does not.
+//! The invariants between two turns of a worker, and what happens if one is broken.
 //! In: the state of a worker. Out: in tests, a panic that names the broken invariant (`check_invariants`); in
 //! production, a count (`bugs`) and a reset of the connections concerned, at the end of the turn.
 //! Never: searches for broken invariants in production; the code reports those that it meets.

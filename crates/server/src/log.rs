@@ -1,5 +1,5 @@
 //! The log: whole lines with time and level on stderr, written by a thread of its own.
-//! In: `error`, `warning` and `info` from any thread; `banner` for the lines of the start.
+//! In: `error`, `warning` and `info` from any thread; `banner` for the startup lines.
 //! Out: `2026-11-22T06:49:01.123Z error message` on stderr, and how many lines were lost.
 //! Never: blocks or allocates in a thread that logs (`urgent` and `flush` wait, within `FLUSH_SPAN`); ends
 //! because stderr is closed, full or not read. Before `start` every line is discarded, so simulations print
@@ -51,7 +51,7 @@ enum Level {
 enum Destination {
     /// The standard error stream, with time and level.
     Stderr(Level),
-    /// The standard error stream, as it is: the lines of the start, which programs parse.
+    /// The standard error stream, without time and level: the startup lines, which programs parse.
     Banner,
 }
 
@@ -221,7 +221,7 @@ impl Log {
         }
         let (dropped, unwritten) = (counts.0 - notices.reported.0, counts.1 - notices.reported.1);
         let message = format_args!(
-            "{} log lines are lost: {dropped} because stderr was read too slowly, \
+            "{} log lines were lost: {dropped} because stderr was read too slowly, \
              {unwritten} because stderr could not be written",
             dropped + unwritten
         );
@@ -423,7 +423,7 @@ pub(crate) fn info(message: fmt::Arguments<'_>) {
     submit(Destination::Stderr(Level::Info), message);
 }
 
-/// Prints a line of the start, without time and level.
+/// Prints a startup line, without time and level.
 pub(crate) fn banner(message: fmt::Arguments<'_>) {
     submit(Destination::Banner, message);
 }
@@ -453,7 +453,7 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Accepts what its script says, and everything after the end of the script.
+    /// Returns the results of its script, and accepts everything after the end of the script.
     #[derive(Default)]
     struct Script {
         results: VecDeque<Result<usize, Errno>>,
@@ -549,7 +549,7 @@ mod tests {
         let mut lines = written.lines();
         assert_eq!((lines.next(), lines.next()), (Some("line 0"), Some("line 1")));
         let notice = lines.next().expect("the loss is reported");
-        assert!(notice.contains(" warning 3 log lines are lost: 3 because"), "{notice}");
+        assert!(notice.contains(" warning 3 log lines were lost: 3 because"), "{notice}");
         assert_eq!(lines.next(), None);
     }
 
@@ -565,7 +565,7 @@ mod tests {
             [Err(E::PIPE), Ok(3), Err(E::NOSPC), Ok(1), Err(E::INTR), Err(E::AGAIN), Ok(2)];
         let written = write_lines(&log, results);
         assert!(written.starts_with("lin\nline 2\nline 3\n"), "{written:?}");
-        assert!(written.contains("2 log lines are lost: 0 because"), "{written:?}");
+        assert!(written.contains("2 log lines were lost: 0 because"), "{written:?}");
         assert_eq!(log.settled.load(Ordering::Relaxed), 4);
     }
 

@@ -454,8 +454,8 @@ fn open_unix_listeners(config: &Config) -> Result<Vec<SharedListener>, StartErro
         remove_left_behind(path);
         let socket = UnixListener::bind(path).map_err(|cause| match cause.kind() {
             io::ErrorKind::AddrInUse => StartError::Taken(vec![format!(
-                "cannot listen on unix:{path}: another process listens there, or the file is no socket; \
-                 stop that process first, because a path cannot be shared"
+                "cannot listen on unix:{path}: another process listens there, or the file is not \
+                 a socket; stop that process first, because a path cannot be shared"
             )]),
             _ => StartError::Listen(format!("cannot listen on unix:{path}: {cause}")),
         })?;
@@ -498,8 +498,8 @@ fn unlink_unix_listeners(config: &Config) {
 }
 
 /// Refuses TCP addresses on which another process listens. SO_REUSEPORT would let a second process of the same
-/// user listen there too, which is how a new process takes over from an old one (`takeover`). Without that wish,
-/// both would receive a share of the connections without any sign of it.
+/// user listen there too, which is how a new process takes over from an old one (`takeover`). Without this
+/// check, a process started by mistake would silently receive a share of the connections.
 fn refuse_taken_ports(config: &Config, takeover: bool) -> Result<(), StartError> {
     let tcp = |listener: &model::Listener| match listener.bind {
         Bind::Tcp(address) => Some(address),
@@ -555,17 +555,17 @@ fn wait_for_stop(hang_up: impl Fn()) -> io::Result<()> {
     }
 }
 
-/// Handles SIGHUP: reloads the certificates, and states what was not read.
+/// Handles SIGHUP: reloads the certificates, and logs what is not reloaded.
 fn hang_up(bell: Option<&ReloadBell>) {
     let read = match bell {
         Some(bell) => {
             bell.ring();
-            "SIGHUP: certificates and ticket keys are read again"
+            "SIGHUP: reloading certificates and ticket keys"
         }
-        None => "SIGHUP: nothing is read again, because the configuration uses no TLS",
+        None => "SIGHUP: nothing to reload, because the configuration uses no TLS",
     };
     log::warning(format_args!(
-        "{read}; the configuration file is not, restart with --takeover to apply its changes"
+        "{read}; the configuration file is not reloaded: to apply its changes, restart with --takeover"
     ));
 }
 

@@ -63,7 +63,7 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// - How requests are answered: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
-/// - What always holds between two turns, and repair if it does not: `invariants.rs`, `live.rs`
+/// - Invariants between two turns, and the repair of broken ones: `invariants.rs`, `live.rs`
 /// - Start, turns, stop and inspection: this file
 pub struct Worker {
     /// The settings, by generation. Methods clone the `Rc` of a snapshot if they need it beside a mutable borrow of

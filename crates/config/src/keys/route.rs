@@ -33,7 +33,7 @@ pub static ROUTE: Section = Section {
             "host",
             HOSTS,
             Absent,
-            "Host of the request, compared without case and port. \"*.\" stands for one or more labels. \
+            "Host of the request, compared without case and port. \"*.\" matches one or more labels. \
              With an array, any of its hosts matches. Without it, any host matches.",
             "",
         ),
@@ -165,7 +165,7 @@ pub static FIELD: Section = Section {
             "regex",
             Text("a regular expression"),
             Absent,
-            "A regular expression that matches a part of the value; `^` and `$` stand for the start and the \
+            "A regular expression that matches a part of the value; `^` and `$` match the start and the \
              end of the value. The syntax is that of Rust's regex crate, without Unicode classes, \
              look-around and backreferences. It is compiled once, and an expression whose compiled form \
              exceeds 1 MiB is rejected.",
@@ -175,7 +175,7 @@ pub static FIELD: Section = Section {
             "ignore-case",
             Boolean,
             Value("false"),
-            "Whether ASCII letters match in both cases.",
+            "Whether upper and lower case ASCII letters are equal.",
             "Most field values distinguish upper and lower case.",
         ),
     ],

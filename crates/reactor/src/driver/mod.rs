@@ -47,7 +47,7 @@ pub struct Loop<K: Kernel> {
     slots: Slots<K::Handle>,
     /// The pending outputs of connections.
     outputs: Outputs,
-    /// The looks at outputs that their peers are slow to take.
+    /// The latest looks at outputs that peers take slowly.
     looks: Looks,
     /// The listeners, by index. The slot of a closed listener is reused.
     listeners: Vec<ListenerSlot<K::Handle>>,
@@ -484,7 +484,7 @@ impl<K: Kernel> Reactor for Loop<K> {
     }
 
     fn close(&mut self, sock: SockId) {
-        self.close_in_order(sock);
+        self.close_gracefully(sock);
     }
 
     fn abort(&mut self, sock: SockId) {
@@ -494,7 +494,7 @@ impl<K: Kernel> Reactor for Loop<K> {
     }
 
     fn close_at_once(&mut self, sock: SockId) {
-        self.close_in_haste(sock);
+        self.close_without_lingering(sock);
     }
 
     fn free_lingering(&mut self, kept: usize) -> bool {

@@ -7,8 +7,8 @@
 //! - `proxy/`: responses of a server
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
-//! events of a requester to its running action. To add an action that lasts, add a variant to [`Running`]; the
-//! compiler then names each decision that the action has to make.
+//! events of a requester to its running action. To add an action that continues after the call that begins
+//! it, add a variant to [`Running`]; the compiler then names each decision that the action has to make.
 //!
 //! In: requests, pieces of their bodies, bytes of switched connections, events of requesters. Out: calls of actions.
 //! Never: asks which protocol the client speaks; encodes anything.

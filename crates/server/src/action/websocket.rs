@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use tidegate_base::limits::WEBSOCKET_FRAMES_PER_TURN_MAX;
 use tidegate_base::{Id, Moment, Span};
-use tidegate_gate::websocket::{Endpoint, EndpointId, judge};
+use tidegate_gate::websocket::{Endpoint, EndpointId, check_request};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{
@@ -185,7 +185,7 @@ impl Worker {
     ) -> Option<Id<WebSocket>> {
         let snapshot = self.settings_of(to);
         let endpoint = snapshot.websockets.of_route(route);
-        let accept = match judge(&snapshot.websockets.get(endpoint).policy, head) {
+        let accept = match check_request(&snapshot.websockets.get(endpoint).policy, head) {
             Ok(accept) => accept,
             Err(refusal) => {
                 self.accounts.counters.websocket_refusals.add(1);
@@ -614,7 +614,7 @@ impl Worker {
         match socket.state {
             State::Open | State::Pinged if is_idle => {
                 self.accounts.counters.websocket_timeouts.add(1);
-                let close = Close { code: CloseCode::GOING_AWAY, reason: "no message in time" };
+                let close = Close { code: CloseCode::GOING_AWAY, reason: "idle timeout" };
                 self.close_websocket(reactor, id, close);
             }
             State::Open => {
@@ -627,7 +627,7 @@ impl Worker {
             }
             State::Pinged => {
                 self.accounts.counters.websocket_timeouts.add(1);
-                let close = Close { code: CloseCode::INTERNAL_ERROR, reason: "no Pong in time" };
+                let close = Close { code: CloseCode::INTERNAL_ERROR, reason: "pong timeout" };
                 self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
                 self.end_websocket(reactor, id);
             }

@@ -55,7 +55,7 @@ impl Worker {
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
     }
 
-    /// Closes the connection in order: pending output is still sent.
+    /// Closes the connection gracefully: pending output is still sent.
     pub(crate) fn close_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.drop_client(reactor, sock);
         reactor.close(sock);
@@ -319,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
+    /// Whether the rest of the request may never arrive, because the client waits for 100 (Continue).
     pub(crate) fn awaits_continue(&mut self, to: Requester) -> bool {
         match self.streams.get(to.stream) {
             Some(stream) => stream.awaits_continue(),

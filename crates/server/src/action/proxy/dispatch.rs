@@ -245,7 +245,7 @@ impl Worker {
         id: Id<Exchange>,
         server: usize,
     ) -> Result<(), Shortage> {
-        debug_assert!(self.is_next_for(id, server), "a request passed an earlier one of its pool");
+        debug_assert!(self.is_next_for(id, server), "a request overtook an earlier one");
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];

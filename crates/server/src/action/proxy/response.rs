@@ -333,7 +333,7 @@ impl Worker {
         }
     }
 
-    /// The head of the response has not come in time.
+    /// The timeout for the head of the response has expired.
     fn response_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;

@@ -75,8 +75,8 @@ pub(crate) struct Http1Request {
     pub(super) keep: bool,
     /// Closing the connection is cheaper than discarding the body, unless the action reads the body.
     pub(super) is_rest_costly: bool,
-    /// The client waits for 100 (Continue), and neither that nor a byte of the body has come. Whether the
-    /// body will follow a final response is unknown.
+    /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived. Whether
+    /// the body will follow a final response is unknown.
     pub(super) awaits_continue: bool,
     /// How far the response has progressed.
     pub(super) sent: Sent,
@@ -318,7 +318,7 @@ impl Worker {
             let step = match &http1.phase {
                 Phase::ProxyHeader => self.handle_proxy_header(reactor, sock, rest),
                 Phase::Http2 => return self.continue_as_http2(reactor, sock, rest) + used,
-                Phase::Head { .. } => match self.judge_preface(sock, rest) {
+                Phase::Head { .. } => match self.detect_preface(sock, rest) {
                     Preface::None => self.decode_request(reactor, sock, rest),
                     Preface::Part => 0,
                     Preface::Http2 => return self.continue_as_http2(reactor, sock, rest) + used,
@@ -339,8 +339,8 @@ impl Worker {
         used
     }
 
-    /// Whether the client begins with HTTP/2 where the listener allows that.
-    fn judge_preface(&mut self, sock: SockId, bytes: &[u8]) -> Preface {
+    /// Whether the client begins with the preface of HTTP/2, on a listener that accepts HTTP/2 without TLS.
+    fn detect_preface(&mut self, sock: SockId, bytes: &[u8]) -> Preface {
         let Some(down) = self.conns.downstream(sock) else { return Preface::None };
         if down.requests > 0 || !self.settings.of(down.era()).listener(down.listener).h2c {
             return Preface::None;

@@ -117,7 +117,7 @@ impl Worker {
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
         http1.blocked = blocked;
         http1.end_request();
-        // If no action lasted, the loop that decoded the request continues by itself.
+        // If the action ended in the call that began it, the loop that decoded the request continues.
         if was_running {
             self.work.push(Work::Resume(Requester::connection(sock)));
         }
@@ -292,7 +292,7 @@ impl Worker {
         }
     }
 
-    /// Whether the client's body may not come, because it waits for 100 (Continue).
+    /// Whether the client may not send the body, because it waits for 100 (Continue).
     pub(in crate::carrier) fn http1_awaits_continue(&mut self, sock: SockId) -> bool {
         let Some(request) = self.http1_request(sock) else {
             self.note_absent(sock);

@@ -76,7 +76,7 @@ impl Http2Client {
         self.due_at = self.due_at.min(self.final_at);
     }
 
-    /// Whether nothing is under way.
+    /// Whether no stream is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.streams.is_empty() && self.connection.open_streams() == 0
     }
@@ -324,7 +324,7 @@ impl Worker {
         self.settle_stream(reactor, to);
     }
 
-    /// Hands the action up to `room` bytes of the request body, and its end if that has come.
+    /// Hands the action up to `room` bytes of the request body, and its end if that has arrived.
     fn hand_over_body<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -28,7 +28,7 @@ pub(crate) struct Http2Stream {
     pub(super) filters: FilterId,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
-    /// The client waits for 100 (Continue), and neither that nor a byte of the body has come.
+    /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived.
     pub(super) awaits_continue: bool,
     /// The request has ended, although its end may be behind `input`.
     pub(super) has_request_ended: bool,
@@ -109,7 +109,7 @@ impl Http2Stream {
         self.progress
     }
 
-    /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
+    /// Whether the rest of the request may never arrive, because the client waits for 100 (Continue).
     pub(crate) fn awaits_continue(&self) -> bool {
         self.awaits_continue
     }
