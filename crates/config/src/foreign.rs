@@ -437,6 +437,21 @@ const ENTRIES: &[Entry] = &[
     ),
     ("[websocket]", &["ping-timeout", "pingtimeout"], "write pong-timeout = \"10s\""),
     ("[websocket]", &["timeout", "read-timeout", "idle"], "write idle-timeout = \"5m\""),
+    (
+        "the file",
+        &["access-log", "accesslog", "httplog", "logging"],
+        "write [log] and below it access = { to = \"stdout\" }",
+    ),
+    (
+        "[log]",
+        &["access-log", "accesslog", "httplog", "path", "file"],
+        "write access = { to = \"file:/var/log/tidegate/access.log\" }",
+    ),
+    (
+        "[log.access]",
+        &["path", "file", "output"],
+        "write to = \"file:/var/log/tidegate/access.log\"",
+    ),
 ];
 
 /// Values of other programs: the setting, the words, and what to write as its value.

@@ -13,6 +13,7 @@ mod foreign;
 mod https;
 pub mod keys;
 mod listeners;
+mod log;
 mod loops;
 pub mod model;
 mod nearest;

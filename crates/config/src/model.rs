@@ -29,6 +29,55 @@ pub struct Config {
     pub push: Vec<Push>,
     /// `[websocket]`.
     pub websocket: WebSocket,
+    /// `[log]`.
+    pub log: Log,
+}
+
+/// `[log]`: what is written about requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// The access log; `None`: no access log.
+    pub access: Option<AccessLog>,
+}
+
+/// `log.access`: one line for each request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    /// Where the lines go.
+    pub to: AccessTarget,
+    /// The form of a line.
+    pub format: AccessFormat,
+    /// Names of request fields whose values are in the lines, in lower case; each once.
+    pub request_headers: Vec<String>,
+    /// The requests that are logged.
+    pub only: AccessFilter,
+}
+
+/// `to` of `log.access`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessTarget {
+    /// The standard output stream.
+    Stdout,
+    /// A file, by its path, to which lines are appended.
+    File(String),
+}
+
+/// `format` of `log.access`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFormat {
+    /// One JSON object.
+    Json,
+    /// The fields of HAProxy's `option httplog`.
+    Http,
+}
+
+/// `only` of `log.access`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFilter {
+    /// Every request.
+    All,
+    /// Requests that failed: a status of 400 or more, or an exchange that did not end as intended.
+    Errors,
 }
 
 /// `[websocket]`: WebSocket connections that Tidegate serves itself.

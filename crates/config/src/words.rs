@@ -5,8 +5,8 @@
 //! compile.
 
 use crate::model::{
-    Balance, ClientAuth, Compression, Permit, ProxyVersion, Slow, SteerByCpu, Subscribe, TextKind,
-    TlsVersion, Unretriable,
+    AccessFilter, AccessFormat, Balance, ClientAuth, Compression, Permit, ProxyVersion, Slow,
+    SteerByCpu, Subscribe, TextKind, TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -102,6 +102,8 @@ worded!(Slow {
     "drop-newest" => DropNewest,
 });
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
+worded!(AccessFormat { "json" => Json, "http" => Http });
+worded!(AccessFilter { "all" => All, "errors" => Errors });
 worded!(TextKind {
     "equals" => Equals,
     "contains" => Contains,
@@ -137,6 +139,8 @@ mod tests {
         every_word_comes_back::<Subscribe>();
         every_word_comes_back::<Permit>();
         every_word_comes_back::<Slow>();
+        every_word_comes_back::<AccessFormat>();
+        every_word_comes_back::<AccessFilter>();
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Invariant: a message is forwarded only in canonical form, never as the bytes that were received.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod balance;
 pub mod chain;
 pub mod client_fields;

@@ -189,8 +189,12 @@ pub struct ServerKey {
 pub trait Reactor: Sized {
     /// The clock, read once a turn after the wait, so that one turn has one time.
     fn now(&self) -> Moment;
-    /// Wall-clock seconds since 1970, read together with `now`. For Date fields and logs, not for deadlines.
-    fn unix_seconds(&self) -> u64;
+    /// Wall-clock milliseconds since 1970, read together with `now`. For Date fields and logs, not for deadlines.
+    fn unix_millis(&self) -> u64;
+    /// Wall-clock seconds since 1970, as `unix_millis`.
+    fn unix_seconds(&self) -> u64 {
+        self.unix_millis() / 1000
+    }
     /// Reads the clock now, for sampled accounting. The simulator's virtual clock always equals `now`.
     fn read_clock(&self) -> Moment;
 

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use tidegate_base::calendar::Civil;
 
 use crate::threads::{self, Ended};
 
@@ -340,27 +341,10 @@ struct Stamp(SystemTime);
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.0.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-        let (year, month, day) = date_of(days);
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        let Civil { year, month, day, hour, minute, second } = Civil::of_unix(since.as_secs());
         let millis = since.subsec_millis();
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
     }
-}
-
-/// The year, month and day of a day counted from 1970-01-01. Years begin in March, so that the leap day is
-/// the last day of a year, and the months from March on follow a cycle of 153 days for 5 months.
-fn date_of(days: u64) -> (u64, u64, u64) {
-    const DAYS_BEFORE_1970: u64 = 719_468;
-    const DAYS_OF_400_YEARS: u64 = 146_097;
-    let days = days + DAYS_BEFORE_1970;
-    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next, month, day)
 }
 
 /// The log of this process.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tidegate_base::Address;
 use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
+use tidegate_gate::access::Names;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::handling::Handlings;
 use tidegate_gate::respond::Answers;
@@ -25,6 +26,8 @@ pub struct Snapshot {
     pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
+    /// The names of routes and servers in logs.
+    pub(crate) names: Names,
     /// What routes do besides their actions, and the filters of responses.
     pub(crate) handlings: Handlings,
     /// The settings of WebSocket connections that Tidegate serves itself.
@@ -44,6 +47,7 @@ impl Snapshot {
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
+        let names = Names::new(&config);
         let handlings = Handlings::new(&config);
         let websockets = Endpoints::new(&config);
         let hubs = Arc::new(Hubs::new(&config));
@@ -58,6 +62,7 @@ impl Snapshot {
             router,
             client_address_fields,
             answers,
+            names,
             handlings,
             websockets,
             hubs,

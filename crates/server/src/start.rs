@@ -25,6 +25,7 @@ use tidegate_reactor::{
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
+use crate::access_log::{self, Desk};
 use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
 use crate::certificates::TlsLoader;
 use crate::counters::Accounts;
@@ -59,6 +60,8 @@ pub enum StartError {
     Listen(String),
     /// Another process listens on these addresses; each text states the address, the process and the fix.
     Taken(Vec<String>),
+    /// The access log cannot be opened.
+    Log(String),
     /// A system call that the start needs has failed.
     System {
         /// What failed, such as "starting a worker thread".
@@ -78,7 +81,7 @@ impl core::fmt::Display for StartError {
                 }
                 Ok(())
             }
-            Self::Listen(text) => write!(f, "{text}"),
+            Self::Listen(text) | Self::Log(text) => write!(f, "{text}"),
             Self::Taken(texts) => write!(f, "{}", texts.join("\ntidegate: ")),
             Self::System { what, cause } => write!(f, "{what} failed: {cause}"),
         }
@@ -152,6 +155,8 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&plan.config, &wakers);
     let push_posts = push_posts(&plan.config, &wakers);
+    let access = plan.config.log.access.as_ref();
+    let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
     let posts = posts.into_iter().zip(push_posts);
@@ -160,8 +165,9 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
         let sender = mailbox.sender();
         let running = Arc::clone(&running);
+        let desk = access.as_mut().map(access_log::Log::desk);
         let started = share(&unix_listeners).and_then(|shared| {
-            start_worker(index, cpu, &plan, waker, (mailbox, post, running), shared)
+            start_worker(index, cpu, &plan, waker, (mailbox, post, running, desk), shared)
         });
         match started {
             Ok((handle, bound)) => {
@@ -176,6 +182,8 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
             }
         }
     }
+    let access = access.map(access_log::Log::start).transpose();
+    let access = access.map_err(system("starting the thread of the access log"))?;
     announce(&plan.config, count);
     let bell = match uses_tls {
         true => {
@@ -186,13 +194,17 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         }
         false => None,
     };
-    if let Err(error) = wait_for_stop(|| hang_up(bell.as_ref())) {
+    if let Err(error) = wait_for_stop(access.as_ref(), || hang_up(bell.as_ref())) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
     }
     // A second signal ends the process without waiting for the grace period.
-    let second = threads::spawn("signals", || {
-        if wait_for_stop(|| {}).is_err() {
+    let for_second = access.clone();
+    let second = threads::spawn("signals", move || {
+        if wait_for_stop(for_second.as_ref(), || {}).is_err() {
             return Ended::Failed("waiting for a second signal failed");
+        }
+        if let Some(access) = &for_second {
+            access.finish();
         }
         log::flush();
         std::process::exit(1)
@@ -208,6 +220,9 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     let leaving =
         if hands_over { leaving(&plan.config, plan.workers, &earlier) } else { Leaving::default() };
     stop_all(workers, grace, &leaving);
+    if let Some(access) = &access {
+        access.finish();
+    }
     Ok(())
 }
 
@@ -237,8 +252,10 @@ fn push_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PushPost>> {
     mailboxes.into_iter().enumerate().map(post).collect()
 }
 
-/// What connects a worker with other threads: its mailboxes, and the number of workers that have not stopped.
-type Links = (Mailbox<Mail>, (Option<PermitPost>, Option<PushPost>), Arc<AtomicUsize>);
+/// What connects a worker with other threads: its mailboxes, the number of workers that have not stopped, and the
+/// access log.
+type Links =
+    (Mailbox<Mail>, (Option<PermitPost>, Option<PushPost>), Arc<AtomicUsize>, Option<Desk>);
 
 /// The settings that every worker is created from.
 #[derive(Clone)]
@@ -260,7 +277,7 @@ fn start_worker(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
-    (mailbox, (post, push_post), running): Links,
+    (mailbox, (post, push_post), running, desk): Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
@@ -274,11 +291,15 @@ fn start_worker(
             if let Some(post) = push_post {
                 prepared.worker.join_hubs(post);
             }
+            if let Some(desk) = desk {
+                prepared.worker.record_to(desk);
+            }
             running.fetch_add(1, Ordering::Relaxed);
             let _ = report.send(Ok(bound));
             serve(&mut prepared, &mailbox);
             running.fetch_sub(1, Ordering::Relaxed);
             lend_until_all_stopped(&mut prepared, &running);
+            prepared.worker.deliver_last_lines();
             Ended::AsPlanned
         }
         Err(error) => {
@@ -544,13 +565,17 @@ fn announce(config: &Config, workers: usize) {
     }
 }
 
-/// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP.
-fn wait_for_stop(hang_up: impl Fn()) -> io::Result<()> {
+/// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP, and opens the access log again on SIGUSR1.
+fn wait_for_stop(access: Option<&access_log::Bell>, hang_up: impl Fn()) -> io::Result<()> {
     loop {
         match signals::wait()? {
             signals::Signal::Terminate | signals::Signal::Interrupt => return Ok(()),
             signals::Signal::HangUp => hang_up(),
-            signals::Signal::User1 => {}
+            signals::Signal::User1 => {
+                if let Some(access) = access {
+                    access.reopen();
+                }
+            }
         }
     }
 }

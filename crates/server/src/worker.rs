@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Prng, Slab, Span};
 use tidegate_config::model;
+use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
@@ -39,6 +40,7 @@ use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
 use crate::permits::PermitPost;
+use crate::record::Recorder;
 use crate::requester::Requester;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -53,6 +55,8 @@ const STOP_IDLE_SPAN: Span = Span::from_millis(250);
 const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
 /// A turn waits at most this long, so that a lost wake-up causes a delay and never a stall.
 const TURN_WAIT_MAX: Span = Span::from_secs(1);
+/// How long a turn waits if lines of the access log could not be handed over at the end of the last one.
+const LINES_WAIT_MAX: Span = Span::from_millis(2);
 
 /// One CPU's share of the service.
 ///
@@ -145,6 +149,8 @@ pub struct Worker {
     leaving: Leaving,
     /// The bounds that the worker was created with.
     limits: WorkerLimits,
+    /// The records of requests, for the access log.
+    pub(crate) recorder: Recorder,
     /// The exchange of permits with other workers; `None` if this is the only worker.
     pub(crate) post: Option<PermitPost>,
 }
@@ -223,6 +229,8 @@ pub struct Leftovers {
     pub subscriptions: usize,
     /// Subscribers for which messages wait.
     pub push_queues: usize,
+    /// Records of requests that have not ended.
+    pub records: usize,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -301,6 +309,7 @@ impl Worker {
             listeners: Vec::new(),
             leaving: Leaving::default(),
             limits,
+            recorder: Recorder::default(),
             post: None,
         }
     }
@@ -350,8 +359,10 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        let is_busy = !self.yielded.is_empty() || self.push.is_delivering();
-        if !is_busy { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
+        if !self.yielded.is_empty() || self.push.is_delivering() {
+            return Span::ZERO;
+        }
+        wait_max.min(if self.recorder.has_lines() { LINES_WAIT_MAX } else { TURN_WAIT_MAX })
     }
 
     /// Does the work that belongs to the end of a turn.
@@ -363,6 +374,7 @@ impl Worker {
         if self.has_broken() {
             self.repair(reactor);
         }
+        self.deliver_lines();
     }
 
     /// Continues the actions that used up their share of the turn.
@@ -431,6 +443,7 @@ impl Worker {
     pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
         self.grace_over = true;
         for sock in self.conns.downstream_ids() {
+            self.blame_connection(sock, Cause::Stopped, "the process stopped");
             self.drop_client(reactor, sock);
             reactor.abort(sock);
         }
@@ -461,6 +474,7 @@ impl Worker {
             push_sessions: self.sessions.len(),
             subscriptions: self.push.subscriptions(),
             push_queues: self.push.queues(),
+            records: self.recorder.open_count(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),

@@ -77,8 +77,8 @@ pub struct Loop<K: Kernel> {
     waker: Waker,
     /// The monotonic clock, read after the last wait.
     now: Moment,
-    /// The wall clock, read together with `now`.
-    unix_seconds: u64,
+    /// The wall clock in milliseconds since 1970, read together with `now`.
+    unix_millis: u64,
 }
 
 impl<K: Kernel> Loop<K> {
@@ -107,7 +107,7 @@ impl<K: Kernel> Loop<K> {
             read_buffer: Vec::with_capacity(READ_BUFFER_BYTES),
             waker,
             now,
-            unix_seconds: kernel.unix_seconds(),
+            unix_millis: kernel.unix_millis(),
             kernel,
         }
     }
@@ -368,8 +368,8 @@ impl<K: Kernel> Reactor for Loop<K> {
         self.now
     }
 
-    fn unix_seconds(&self) -> u64 {
-        self.unix_seconds
+    fn unix_millis(&self) -> u64 {
+        self.unix_millis
     }
 
     fn read_clock(&self) -> Moment {
@@ -538,7 +538,7 @@ impl<K: Kernel> Driver for Loop<K> {
         self.flush_dirty();
         let count = self.wait(wait_max);
         self.now = self.kernel.clock();
-        self.unix_seconds = self.kernel.unix_seconds();
+        self.unix_millis = self.kernel.unix_millis();
         let mut buffer = core::mem::take(&mut self.read_buffer);
         buffer.resize(READ_BUFFER_BYTES, 0);
         let mut served = core::mem::take(&mut self.served);

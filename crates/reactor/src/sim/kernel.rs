@@ -73,8 +73,8 @@ impl Kernel for Sim {
         self.net.now()
     }
 
-    fn unix_seconds(&self) -> u64 {
-        1_700_000_000 + self.net.now().as_nanos() / 1_000_000_000
+    fn unix_millis(&self) -> u64 {
+        1_700_000_000_000 + self.net.now().as_nanos() / 1_000_000
     }
 
     fn listen(

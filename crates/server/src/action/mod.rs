@@ -124,6 +124,7 @@ impl Worker {
         changes: Option<Changes<'_>>,
     ) {
         let snapshot = self.settings_of(to);
+        self.note_route(to, route);
         match &snapshot.route(route).action {
             Action::Respond(_) => self.respond(reactor, to, route),
             Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
@@ -175,6 +176,7 @@ impl Worker {
         };
         let limits = &self.settings.of(down.era()).listener(down.listener).limits;
         let (rate_min, most) = (limits.body_rate_min, limits.body_bytes_max);
+        self.note_bytes_in(to, data_bytes);
         // An action that has ended takes no body.
         let Some(intake) = self.intake(running) else { return true };
         intake.note(framed_bytes, data_bytes, rate_min);

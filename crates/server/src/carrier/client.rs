@@ -7,6 +7,7 @@
 use std::rc::Rc;
 
 use tidegate_base::Moment;
+use tidegate_gate::access::{Cause, Phase as RecordPhase};
 use tidegate_gate::handling::FilterId;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
@@ -67,6 +68,7 @@ impl Worker {
             return self.note_absent(sock);
         };
         self.accounts.counters.downstream_now.sub(1);
+        let record = down.record();
         self.settings.end_use(down.era());
         self.release_kept(reactor, &mut down);
         match down.carrier {
@@ -74,6 +76,7 @@ impl Worker {
                 let running = http1.running();
                 http1.input.release(&mut self.buffers);
                 self.cancel(reactor, running);
+                self.finish_record(reactor, record);
             }
             ClientCarrier::Http2(http2) => {
                 for &id in http2.streams() {
@@ -231,9 +234,10 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
         status: u16,
-        text: &str,
+        text: &'static str,
         closes: bool,
     ) {
+        self.blame(to, Cause::of_status(status), text);
         self.answer(reactor, to, &Answer::Error { status, text }, closes);
     }
 
@@ -274,6 +278,7 @@ impl Worker {
 
     /// Sends a piece of the response body. The caller pauses its source while `is_client_blocked`.
     pub(crate) fn send_data<R: Reactor>(&mut self, reactor: &mut R, to: Requester, data: &[u8]) {
+        self.note_bytes_out(to, data.len());
         match to.is_stream() {
             true => self.send_http2_data(reactor, to, data),
             false => self.send_http1_data(reactor, to.sock, data),
@@ -289,6 +294,8 @@ impl Worker {
         data: &[u8],
         trailers: &[u8],
     ) {
+        self.note_bytes_out(to, data.len());
+        self.note_phase(to, RecordPhase::Last);
         match to.is_stream() {
             true => self.end_http2_response(reactor, to, data, trailers),
             false => self.end_http1_response(reactor, to.sock, data, trailers),
@@ -411,6 +418,7 @@ impl Worker {
         to: Requester,
         bytes: &[u8],
     ) {
+        self.note_bytes_out(to, bytes.len());
         reactor.send(to.sock, bytes);
     }
 
@@ -422,7 +430,10 @@ impl Worker {
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
         if let Some(out) = reactor.output(to.sock) {
+            let before = out.len();
             encode(out);
+            let bytes = out.len() - before;
+            self.note_bytes_out(to, bytes);
         }
     }
 
@@ -443,6 +454,7 @@ impl Worker {
 
     /// The action has ended: closes its connection after everything that was sent.
     pub(crate) fn end_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.note_phase(to, RecordPhase::Last);
         self.detach_http1(to.sock);
         self.close_client(reactor, to.sock);
     }

@@ -22,6 +22,7 @@ mod progress;
 mod proxy_header;
 mod proxy_protocol;
 mod push;
+mod records;
 mod run;
 mod secured;
 mod slow;

@@ -25,6 +25,7 @@ pub(crate) mod tunnel;
 use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
+use tidegate_gate::access::Cause;
 use tidegate_gate::balance::Tried;
 use tidegate_gate::chain::client_address;
 use tidegate_gate::connection_auth;
@@ -200,6 +201,7 @@ impl Worker {
         let (to, is_done) = (exchange.requester, exchange.request.is_done());
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
+        self.blame(to, Cause::of_status(failure.status), failure.text);
         self.forget_exchange(id);
         match self.progress(to) {
             Progress::Expected => {

@@ -8,6 +8,7 @@
 //! action has released the connection.
 
 use tidegate_base::Moment;
+use tidegate_gate::access::Cause;
 use tidegate_gate::handling::FilterId;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
@@ -21,6 +22,7 @@ use crate::carrier::http1::Framing;
 use crate::carrier::http1::response::AnswerForm;
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::Downstream;
+use crate::record::{CLIENT_LEFT, Refusal, SLOW_CLIENT};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -134,6 +136,11 @@ impl Http1Client {
     /// Whether the client has received all its responses, and has not sent another complete head.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Head { .. }) && !self.blocked
+    }
+
+    /// Whether the current request has ended, although the client may not have received the whole response.
+    fn has_ended_request(&self) -> bool {
+        matches!(self.phase, Phase::Head { .. } | Phase::Discard { .. })
     }
 
     /// Whether the client has sent nothing of a request.
@@ -327,7 +334,9 @@ impl Worker {
                 Phase::Request(_) => self.decode_request_body(reactor, sock, rest),
                 Phase::Switched(running) => {
                     let running = *running;
-                    used += self.take_switched_bytes(reactor, running, rest);
+                    let taken = self.take_switched_bytes(reactor, running, rest);
+                    self.note_bytes_in(Requester::connection(sock), taken);
+                    used += taken;
                     break;
                 }
             };
@@ -385,7 +394,7 @@ impl Worker {
             Ok(Some((head, head_bytes))) => {
                 self.conns.note_request(sock);
                 self.accounts.counters.requests.add(1);
-                self.begin_http1_request(sock, &head);
+                self.begin_http1_request(reactor, sock, &head);
                 self.begin_request(reactor, Requester::connection(sock), &head);
                 head_bytes
             }
@@ -397,7 +406,13 @@ impl Worker {
     }
 
     /// Records what the carrier needs to know of the request until its response has ended.
-    fn begin_http1_request(&mut self, sock: SockId, head: &RequestHead<'_>) {
+    fn begin_http1_request<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+    ) {
+        self.begin_http1_record(reactor, sock, head);
         let stopping = self.stopping;
         let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         let most = self.settings.of(down.era()).listener(down.listener).requests_per_connection_max;
@@ -499,6 +514,7 @@ impl Worker {
                 let (running, is_done) = (request.action, http1.body.is_done());
                 if !is_done && self.needs_whole_body(running) {
                     // The rest of the request will not arrive.
+                    self.blame(Requester::connection(sock), Cause::Client, CLIENT_LEFT);
                     self.note_departure(running);
                     self.accounts.counters.client_aborts.add(1);
                     self.close_client(reactor, sock);
@@ -524,6 +540,7 @@ impl Worker {
 
     /// A client connection was reset or ended.
     pub(crate) fn http1_client_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        self.blame(Requester::connection(sock), Cause::Client, CLIENT_LEFT);
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
         match &http1.phase {
             Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } => {}
@@ -545,6 +562,10 @@ impl Worker {
         let Some(http1) = down.http1() else { return self.note_bug(reactor, sock) };
         http1.blocked = false;
         let running = http1.running();
+        let has_ended = http1.has_ended_request();
+        if has_ended {
+            self.end_record(reactor, Requester::connection(sock));
+        }
         self.client_drained(reactor, running);
         self.resume_http1_client(reactor, sock);
     }
@@ -600,6 +621,7 @@ impl Worker {
             return reactor.set_deadline(sock, at);
         }
         self.accounts.counters.body_timeouts.add(1);
+        self.blame(Requester::connection(sock), Cause::ClientTimeout, SLOW_CLIENT);
         self.drop_client(reactor, sock);
         reactor.abort(sock);
     }
@@ -633,9 +655,10 @@ impl Worker {
         reactor: &mut R,
         sock: SockId,
         status: u16,
-        text: &str,
+        text: &'static str,
     ) {
         self.accounts.counters.requests_refused.add(1);
+        self.blame(Requester::connection(sock), Cause::of_status(status), text);
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         let running = core::mem::replace(&mut request.action, Running::None);
         let sent = request.sent;
@@ -668,14 +691,17 @@ impl Worker {
         reactor: &mut R,
         sock: SockId,
         status: u16,
-        text: &str,
+        text: &'static str,
         is_head: bool,
     ) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
         let handlings = &self.settings.of(down.era()).handlings;
         let filters = handlings.listener_filters(usize::from(down.listener), down.scheme);
         let form = AnswerForm { version: Version::Http11, is_head, close: true, filters };
-        self.encode_answer(reactor, sock, &Answer::Error { status, text }, &form);
+        let (_, bytes) = self.encode_answer(reactor, sock, &Answer::Error { status, text }, &form);
+        let refusal =
+            Refusal { version: Version::Http11, status: Some(status), bytes, reason: text };
+        self.record_refusal(reactor, sock, &refusal);
         self.close_client(reactor, sock);
     }
 

@@ -70,18 +70,20 @@ impl Worker {
             close: closes || answer.closes() || !request.keep || stopping || is_rest_costly,
             filters: request.filters,
         };
-        self.encode_answer(reactor, sock, answer, &form);
+        let (status, bytes) = self.encode_answer(reactor, sock, answer, &form);
+        self.note_answer(Requester::connection(sock), status, bytes);
         self.expect_next(reactor, sock, form.close);
     }
 
-    /// Appends a complete response to the connection's output.
+    /// Appends a complete response to the connection's output. Returns its status and length; 0 if the connection
+    /// has failed.
     pub(super) fn encode_answer<R: Reactor>(
         &mut self,
         reactor: &mut R,
         sock: SockId,
         answer: &Answer<'_>,
         form: &AnswerForm,
-    ) {
+    ) -> (u16, usize) {
         self.date.update(reactor.unix_seconds());
         let to = Requester::connection(sock);
         let era = self.era_of(to);
@@ -92,17 +94,18 @@ impl Worker {
         };
         let values = self.values.of(to);
         let filters = self.settings.of(era).handlings.filters(form.filters, values);
-        if let Some(out) = reactor.output(sock) {
-            let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
-            let status = match answer {
-                Answer::Prepared(prepared) if answer.filters(filters).is_empty() => {
-                    respond::encode_respond(encoder, prepared, &context);
-                    prepared.status()
-                }
-                _ => answer.encode(encoder, form.version, filters, &context),
-            };
-            self.accounts.counters.count_answer(status);
-        }
+        let Some(out) = reactor.output(sock) else { return (0, 0) };
+        let before = out.len();
+        let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
+        let status = match answer {
+            Answer::Prepared(prepared) if answer.filters(filters).is_empty() => {
+                respond::encode_respond(encoder, prepared, &context);
+                prepared.status()
+            }
+            _ => answer.encode(encoder, form.version, filters, &context),
+        };
+        self.accounts.counters.count_answer(status);
+        (status, out.len() - before)
     }
 
     /// The response has ended and its action, too: expects the next head, discards the rest of an unwanted body,
@@ -111,12 +114,17 @@ impl Worker {
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         let was_running = core::mem::replace(&mut request.action, Running::None) != Running::None;
         if close {
+            self.end_record(reactor, Requester::connection(sock));
             return self.close_client(reactor, sock);
         }
         let blocked = is_blocked(reactor, sock);
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
         http1.blocked = blocked;
         http1.end_request();
+        // If the client does not take the response, the exchange ends when it has.
+        if !blocked {
+            self.end_record(reactor, Requester::connection(sock));
+        }
         // If the action ended in the call that began it, the loop that decoded the request continues.
         if was_running {
             self.work.push(Work::Resume(Requester::connection(sock)));
@@ -158,6 +166,7 @@ impl Worker {
         let filters = self.settings.of(era).handlings.filters(filters, values);
         // The reactor has no output for a connection that failed just now. `Closed` follows.
         let Some(out) = reactor.output(sock) else { return };
+        let before = out.len();
         let mut encoder = ResponseEncoder::new(out, version, !keep);
         let context = AnswerContext {
             date: self.date.as_bytes(),
@@ -171,7 +180,9 @@ impl Worker {
         };
         head.encode(&mut encoder, version, filters, &context, &forwarding);
         debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));
+        let bytes = out.len() - before;
         self.accounts.counters.count_answer(head.status());
+        self.note_head(Requester::connection(sock), head.status(), bytes, reactor.now());
     }
 
     /// Relays an interim response (1xx other than 101).
@@ -325,6 +336,7 @@ impl Worker {
         let to = Requester::connection(sock);
         let era = self.era_of(to);
         if let Some(out) = reactor.output(sock) {
+            let before = out.len();
             let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
             let status = match switch {
                 Switch::Relayed(head) => {
@@ -348,7 +360,9 @@ impl Worker {
                     101
                 }
             };
+            let bytes = out.len() - before;
             self.accounts.counters.count_answer(status);
+            self.note_head(Requester::connection(sock), status, bytes, reactor.now());
         }
         reactor.set_receiving(sock, true);
         self.work.push(Work::Resume(Requester::connection(sock)));

@@ -49,7 +49,8 @@ impl Worker {
         let status = answer.encode(&mut head, Version::Http2, filters, &context);
         self.accounts.counters.count_answer(status);
         let has_content = !head.content().is_empty();
-        self.send_http2_head(reactor, to.sock, number, &head, !has_content);
+        let bytes = self.send_http2_head(reactor, to.sock, number, &head, !has_content);
+        self.note_answer(to, status, bytes + head.content().len());
         if has_content {
             self.send_on_stream(reactor, to, head.content(), true);
         }
@@ -87,7 +88,8 @@ impl Worker {
         self.accounts.counters.count_answer(head.status());
         // The end of a response without a body is sent by `end_http2_response`, except that a head which must
         // end the stream does so by itself.
-        self.send_http2_head(reactor, to.sock, number, &head, head.has_no_body());
+        let bytes = self.send_http2_head(reactor, to.sock, number, &head, head.has_no_body());
+        self.note_head(to, head.status(), bytes, reactor.now());
         self.http2_head = head;
     }
 
@@ -124,6 +126,7 @@ impl Worker {
         }
     }
 
+    /// Sends a head. Returns how many bytes it has.
     fn send_http2_head<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -131,9 +134,10 @@ impl Worker {
         number: u32,
         head: &super::HeadBuffer,
         ends: bool,
-    ) {
-        let Some(http2) = self.http2_client(sock) else { return };
-        let Some(out) = reactor.output(sock) else { return };
+    ) -> usize {
+        let Some(http2) = self.http2_client(sock) else { return 0 };
+        let Some(out) = reactor.output(sock) else { return 0 };
+        let before = out.len();
         http2.connection.send_response(out, number, head.status(), ends, |writer| {
             for (name, value, is_sensitive) in head.fields() {
                 match is_sensitive {
@@ -142,6 +146,7 @@ impl Worker {
                 }
             }
         });
+        out.len() - before
     }
 
     /// Sends a piece of the response body.

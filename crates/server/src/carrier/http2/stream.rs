@@ -10,6 +10,7 @@ use tidegate_reactor::SockId;
 use crate::action::Running;
 use crate::buffers::Input;
 use crate::carrier::Progress;
+use crate::record::NO_RECORD;
 use crate::settings::Era;
 
 /// One stream. `Worker::streams` holds it from its request until its action has ended and the client's windows have
@@ -26,6 +27,8 @@ pub(crate) struct Http2Stream {
     pub(crate) era: Era,
     /// The filters of the response.
     pub(super) filters: FilterId,
+    /// The record of the request, or `NO_RECORD`.
+    pub(super) record: u32,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
     /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived.
@@ -63,6 +66,7 @@ impl Http2Stream {
             action: Running::None,
             era,
             filters: 0,
+            record: NO_RECORD,
             is_head,
             awaits_continue: false,
             has_request_ended: ends,
@@ -87,6 +91,16 @@ impl Http2Stream {
     /// Bytes that wait for the action or for the client.
     pub(super) fn held_bytes(&self) -> usize {
         self.input.len() + self.output.len()
+    }
+
+    /// The record of the request, or `NO_RECORD`.
+    pub(crate) fn record(&self) -> u32 {
+        self.record
+    }
+
+    /// Sets the record of the request.
+    pub(crate) fn set_record(&mut self, record: u32) {
+        self.record = record;
     }
 
     /// Records which action serves the request.
