@@ -15,6 +15,7 @@ pub mod keys;
 mod listeners;
 mod log;
 mod loops;
+mod lua;
 pub mod model;
 mod nearest;
 mod pattern;

@@ -9,6 +9,7 @@ use tidegate_base::{Span, limits};
 
 mod handling;
 
+pub use crate::lua::{LuaApp, LuaSetting};
 pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
@@ -29,6 +30,8 @@ pub struct Config {
     pub push: Vec<Push>,
     /// `[websocket]`.
     pub websocket: WebSocket,
+    /// `[lua.NAME]`, in file order.
+    pub lua: Vec<LuaApp>,
     /// `[log]`.
     pub log: Log,
 }
@@ -567,6 +570,8 @@ pub enum Action {
     Echo,
     /// Connects the client with a push hub.
     Push(PushRoute),
+    /// Hands the request to the Lua application with this index.
+    Lua(usize),
     /// Forwards the request to a server of a pool.
     Proxy(Proxy),
 }

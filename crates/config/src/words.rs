@@ -76,6 +76,8 @@ pub enum ActionKey {
     Echo,
     /// A push hub.
     Push,
+    /// A Lua application.
+    Lua,
     /// A pool.
     Proxy,
 }
@@ -86,6 +88,7 @@ worded!(ActionKey {
     "synthetic" => Synthetic,
     "echo" => Echo,
     "push" => Push,
+    "lua" => Lua,
     "proxy" => Proxy,
 });
 

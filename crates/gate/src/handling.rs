@@ -176,7 +176,8 @@ fn prepare(route: &Route) -> Option<Box<RouteHandling>> {
         | Action::Redirect(_)
         | Action::Synthetic
         | Action::Echo
-        | Action::Push(_) => None,
+        | Action::Push(_)
+        | Action::Lua(_) => None,
     };
     let handling = &route.handling;
     if path.is_none() && *handling == Handling::default() {

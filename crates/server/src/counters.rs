@@ -120,6 +120,14 @@ counters! {
         push_failures,
         /// Requests to a hub without the right to it.
         push_refusals,
+        /// Callbacks of Lua applications that ran.
+        lua_callbacks,
+        /// Callbacks of Lua applications that failed.
+        lua_failures,
+        /// Callbacks of Lua applications that exceeded their time or memory.
+        lua_excesses,
+        /// VMs of Lua applications that were given up after exceeded budgets.
+        lua_restarts,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

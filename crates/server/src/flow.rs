@@ -9,6 +9,7 @@
 //!   -> action/mod.rs: find the route (gate::router), begin its action:
 //!        action/respond.rs, redirect.rs   a complete response
 //!        action/synthetic.rs              a response generated in pieces
+//!        action/lua.rs                    an application answers
 //!        action/websocket.rs, service.rs  101; the bytes after it belong to the action (take_switched_bytes)
 //!        action/push/                     subscribe to a channel, publish; publications leave in `finish_push`
 //!        action/proxy/                    pick a server, connect or reuse a connection, send the request

@@ -41,6 +41,7 @@ impl Worker {
         !self.broken.is_empty()
             || self.exchanges.has_missed()
             || self.synthetics.has_missed()
+            || self.scripted.has_missed()
             || self.websockets.has_missed()
             || self.sessions.has_missed()
     }
@@ -55,6 +56,10 @@ impl Worker {
         for id in self.synthetics.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Synthetic(id));
+        }
+        for id in self.scripted.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::Lua(id));
         }
         for id in self.websockets.take_missed() {
             self.accounts.counters.bugs.add(1);
@@ -113,6 +118,7 @@ impl Worker {
                 Running::None => true,
                 Running::Proxy(id) => self.exchanges.find(id).is_some(),
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
+                Running::Lua(id) => self.scripted.find(id).is_some(),
                 Running::WebSocket(id) => self.websockets.find(id).is_some(),
                 Running::Push(id) => self.sessions.find(id).is_some(),
             };
@@ -139,6 +145,7 @@ impl Worker {
             Running::None => true,
             Running::Proxy(id) => self.exchanges.find(id).is_some(),
             Running::Synthetic(id) => self.synthetics.find(id).is_some(),
+            Running::Lua(id) => self.scripted.find(id).is_some(),
             Running::WebSocket(id) => self.websockets.find(id).is_some(),
             Running::Push(id) => self.sessions.find(id).is_some(),
         };
@@ -227,6 +234,11 @@ impl Worker {
             let running = running_of(&mut self.conns, &self.streams, response.requester());
             assert_eq!(running, Some(Running::Synthetic(id)), "the requester of a response");
         }
+        for (id, request) in self.scripted.iter() {
+            let running = running_of(&mut self.conns, &self.streams, request.requester());
+            assert_eq!(running, Some(Running::Lua(id)), "the requester of an application");
+        }
+        assert_eq!(self.scripted.len(), self.apps.requests(), "requests that VMs keep");
     }
 
     /// Each stream is listed by its connection. The action that it names exists and names the stream.
@@ -248,6 +260,10 @@ impl Worker {
                     Running::Synthetic(id) => match self.synthetics.find(id) {
                         Some(response) => response.requester(),
                         None => panic!("{to:?} names a response that does not exist"),
+                    },
+                    Running::Lua(id) => match self.scripted.find(id) {
+                        Some(request) => request.requester(),
+                        None => panic!("{to:?} names a scripted request that does not exist"),
                     },
                     Running::WebSocket(_) => panic!("{to:?} names a WebSocket"),
                     Running::Push(id) => match self.sessions.find(id) {
@@ -305,6 +321,10 @@ impl Worker {
                 Running::Synthetic(id) => match self.synthetics.find(id) {
                     Some(response) => response.requester().sock,
                     None => panic!("{sock:?} names a response that does not exist"),
+                },
+                Running::Lua(id) => match self.scripted.find(id) {
+                    Some(request) => request.requester().sock,
+                    None => panic!("{sock:?} names a scripted request that does not exist"),
                 },
                 Running::WebSocket(id) => match self.websockets.find(id) {
                     Some(socket) => socket.requester().sock,

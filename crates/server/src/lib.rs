@@ -8,6 +8,7 @@
 pub mod access_log;
 mod action;
 mod answer;
+pub mod apps;
 mod buffers;
 mod carrier;
 pub mod certificates;

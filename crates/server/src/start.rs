@@ -27,6 +27,7 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::access_log::{self, Desk};
 use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
+use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
 use crate::counters::Accounts;
 use crate::listening_sockets;
@@ -131,6 +132,7 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
             return Err(StartError::Values(faults.chain(unresolved).collect()));
         }
     };
+    let scripts = apps::read(&config).map_err(StartError::Values)?;
     refuse_taken_ports(&config, options.takeover)?;
     let earlier = earlier_listeners(&config);
     let unix_listeners = open_unix_listeners(&config)?;
@@ -145,6 +147,7 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         config: Arc::new(config),
         addresses: Arc::new(addresses),
         tls: Arc::new(tls),
+        scripts,
         workers: count as u32,
         steer_by_cpu,
         descriptors,
@@ -263,6 +266,7 @@ struct Plan {
     config: Arc<Config>,
     addresses: Arc<Vec<Vec<Vec<Address>>>>,
     tls: Arc<TlsPlan>,
+    scripts: Scripts,
     workers: u32,
     steer_by_cpu: bool,
     descriptors: u64,
@@ -353,6 +357,8 @@ fn prepare(
     let accounts = Arc::new(Accounts::default());
     let mut worker =
         Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed ^ index as u64);
+    let loaded = worker.load_apps(&plan.scripts, Meter::Time, index as u32, random_seed());
+    loaded.and_then(|()| worker.start_apps(&mut reactor)).map_err(StartError::Values)?;
     let mut adopted = Vec::new();
     for SharedListener { place, address, backlog, socket } in shared {
         let id = reactor
@@ -406,6 +412,7 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
             mailbox.ring_again();
         }
     }
+    worker.stop_apps(reactor);
 }
 
 /// After the worker has stopped, continues to lend its permits and to own its channels for workers that have not.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Prng, Slab, Span};
 use tidegate_config::model;
+use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
@@ -27,10 +28,12 @@ use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
+use crate::action::lua::ScriptedRequest;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
+use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
 use crate::carrier::http2::HeadBuffer;
 use crate::carrier::http2::stream::Http2Stream;
@@ -81,6 +84,10 @@ pub struct Worker {
     pub(crate) exchanges: Live<Exchange>,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
     pub(crate) synthetics: Live<SyntheticResponse>,
+    /// The requests that Lua applications answer. Each one belongs to exactly one requester.
+    pub(crate) scripted: Live<ScriptedRequest>,
+    /// The Lua applications.
+    pub(crate) apps: Apps,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// Scratch space for a list of the streams of one connection.
@@ -217,6 +224,10 @@ pub struct Leftovers {
     pub exchanges: usize,
     /// Synthetic responses in progress.
     pub synthetics: usize,
+    /// Requests that Lua applications answer.
+    pub scripted: usize,
+    /// Requests that VMs keep.
+    pub in_vms: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// WebSocket connections that an action serves.
@@ -276,6 +287,8 @@ impl Worker {
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(limits.exchanges_max),
             synthetics: Live::new(streams_max),
+            scripted: Live::new(streams_max),
+            apps: Apps::default(),
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
@@ -312,6 +325,23 @@ impl Worker {
             recorder: Recorder::default(),
             post: None,
         }
+    }
+
+    /// Creates the VMs of the Lua applications, on the thread that will run the worker. `own` is the number of the
+    /// worker, `seed` that of the scripts' random numbers.
+    ///
+    /// # Errors
+    /// What is wrong with the scripts.
+    pub fn load_apps(
+        &mut self,
+        scripts: &Scripts,
+        meter: Meter,
+        own: u32,
+        seed: u64,
+    ) -> Result<(), Vec<Finding>> {
+        let place = (own, self.limits.workers);
+        self.apps = Apps::load(&self.settings.newest().config, scripts, meter, place, seed)?;
+        Ok(())
     }
 
     /// Opens a listener of the worker's own for every `[[listener]]`.
@@ -468,6 +498,8 @@ impl Worker {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
             synthetics: self.synthetics.len(),
+            scripted: self.scripted.len(),
+            in_vms: self.apps.requests(),
             streams: self.streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),

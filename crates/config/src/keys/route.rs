@@ -20,7 +20,7 @@ const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 pub static ROUTE: Section = Section {
     path: "[[route]]",
     about: "Selects requests and states what happens to them. A route has exactly one of the actions \
-             `respond`, `redirect`, `synthetic`, `echo`, `push` and `proxy`.",
+             `respond`, `redirect`, `synthetic`, `echo`, `push`, `lua` and `proxy`.",
     keys: &[
         key(
             "listener",
@@ -129,10 +129,17 @@ pub static ROUTE: Section = Section {
             "",
         ),
         key(
+            "lua",
+            Text("the name of a [lua.NAME]"),
+            Absent,
+            "Hands the request to a Lua application. The string is its name.",
+            "",
+        ),
+        key(
             "websocket",
             Table(&WEBSOCKET),
             Absent,
-            "Settings of this route's WebSocket connections that differ from [websocket]. Only for `echo` and `push`.",
+            "Settings of this route's WebSocket connections that differ from [websocket]. Only for `echo`, `push` and `lua`.",
             "",
         ),
         key(
@@ -143,10 +150,10 @@ pub static ROUTE: Section = Section {
             "",
         ),
     ],
-    later: &[
-        ("files", "a route can use `respond`, `redirect`, `synthetic`, `echo`, `push` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo`, `push` or `proxy`"),
-    ],
+    later: &[(
+        "files",
+        "a route can use `respond`, `redirect`, `synthetic`, `echo`, `push`, `lua` or `proxy`",
+    )],
 };
 
 const IN_THE_VALUE: &str = "at least one character";

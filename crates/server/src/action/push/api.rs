@@ -46,7 +46,7 @@ impl Worker {
         let kind = Kind::Request { method: method.into(), body };
         let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
         match head.length {
-            BodyLength::None | BodyLength::Length(0) => self.run_request(reactor, id),
+            BodyLength::None | BodyLength::Length(0) => self.run_api(reactor, id),
             BodyLength::Length(length) if length > API_BODY_BYTES_MAX as u64 => {
                 self.forget_session(id);
                 self.answer_error(reactor, to, 413, TOO_LARGE, true);
@@ -76,12 +76,12 @@ impl Worker {
         }
         body.extend_from_slice(data);
         if is_end {
-            self.run_request(reactor, id);
+            self.run_api(reactor, id);
         }
     }
 
     /// The request is complete.
-    fn run_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+    fn run_api<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let hubs = Arc::clone(&self.push.settings);
         let Some(session) = self.sessions.get_mut(id) else { return };
         let (to, hub) = (session.requester, session.hub);
