@@ -18,6 +18,7 @@ use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
 use crate::places::Places;
 use crate::pools::{self, Pools};
+use crate::push;
 use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
 use crate::routes::{self, Known};
@@ -162,8 +163,15 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
     let admin = admin::read(file, notes);
+    let hubs = push::read(file, notes);
     let apps = lua::read(file, notes);
-    let known = Known { listeners: &listeners, pools: &pools, apps: &apps, websocket: &websocket };
+    let known = Known {
+        listeners: &listeners,
+        pools: &pools,
+        apps: &apps,
+        hubs: &hubs,
+        websocket: &websocket,
+    };
     let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
@@ -176,6 +184,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         listeners,
         routes: routes.into_iter().map(|(route, _)| route).collect(),
         pools,
+        push: hubs,
         websocket,
         lua: apps.0,
         log,

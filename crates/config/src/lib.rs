@@ -22,6 +22,7 @@ mod nearest;
 mod pattern;
 pub mod places;
 mod pools;
+mod push;
 mod reach;
 mod rebind;
 mod reference;
