@@ -21,6 +21,7 @@ mod nearest;
 mod pattern;
 pub mod places;
 mod pools;
+mod push;
 mod reach;
 mod rebind;
 mod reference;

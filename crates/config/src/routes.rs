@@ -13,10 +13,12 @@ use crate::lua::Apps;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
-    Action, Handling, HeaderCondition, Proxy, Redirect, Respond, Route, UpstreamHost, WebSocket,
+    Action, Handling, HeaderCondition, PathPattern, Proxy, Push, Redirect, Respond, Route,
+    UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, Complaint};
 use crate::pools::Pools;
+use crate::push;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, Value, texts_of, wrong_type};
 use crate::template::Paths;
@@ -44,6 +46,7 @@ pub(crate) struct Known<'a> {
     pub(crate) listeners: &'a Listeners,
     pub(crate) pools: &'a Pools,
     pub(crate) apps: &'a Apps,
+    pub(crate) hubs: &'a [Push],
     pub(crate) websocket: &'a WebSocket,
 }
 
@@ -110,15 +113,16 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     }
     let handling = read_handling(table, Paths(&paths), notes);
     let action = read_action(table, known, Paths(&paths), notes)?;
+    check_push_path(table, &action, &paths, notes);
     if !handling.request_headers.is_empty() && !matches!(action, Action::Proxy(_)) {
         let what = "this route sends no request to a server";
         let note = Note::new(Kind::Conflict, table.key_place("request-headers"), what);
         notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
     }
-    if changes && !matches!(action, Action::Echo | Action::Lua(_)) {
-        let what = "`websocket` has no effect, because the action of this route is neither `echo` nor `lua`";
+    if changes && !matches!(action, Action::Echo | Action::Push(_) | Action::Lua(_)) {
+        let what = "`websocket` has no effect, because the action of this route is not `echo`, `push` or `lua`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
-        notes.error(note.help("remove `websocket`, or use `echo` or `lua` as the action"));
+        notes.error(note.help("remove `websocket`, or use `echo`, `push` or `lua` as the action"));
     }
     Some(Route {
         listener,
@@ -232,6 +236,18 @@ fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> 
     None
 }
 
+/// A route to a whole hub needs a path whose rest states what is requested.
+fn check_push_path(table: &Table<'_>, action: &Action, paths: &[PathPattern], notes: &mut Notes) {
+    let Action::Push(push) = action else { return };
+    if push.channel.is_none() && !paths.iter().all(|path| matches!(path, PathPattern::Below(_))) {
+        let what = "this path leaves no rest that could name a channel or a method of the API";
+        let note = Note::new(Kind::Conflict, table.key_place("path"), what);
+        notes.error(
+            note.help("write path = \"/push/*\", or push = { hub = \"NAME\", channel = \"NAME\" }"),
+        );
+    }
+}
+
 fn read_action(
     table: &Table<'_>,
     known: &Known<'_>,
@@ -255,6 +271,7 @@ fn read_action(
             ActionKey::Redirect => read_redirect(table, notes).map(Action::Redirect),
             ActionKey::Synthetic => table.flag("synthetic", notes).then_some(Action::Synthetic),
             ActionKey::Echo => table.flag("echo", notes).then_some(Action::Echo),
+            ActionKey::Push => push::read_route(table, known.hubs, notes).map(Action::Push),
             ActionKey::Lua => known.apps.find(&table.text("lua", notes)?, notes).map(Action::Lua),
             ActionKey::Proxy => read_proxy(table, known.pools, paths, notes).map(Action::Proxy),
         },

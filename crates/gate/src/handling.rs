@@ -176,6 +176,7 @@ fn prepare(route: &Route) -> Option<Box<RouteHandling>> {
         | Action::Redirect(_)
         | Action::Synthetic
         | Action::Echo
+        | Action::Push(_)
         | Action::Lua(_) => None,
     };
     let handling = &route.handling;

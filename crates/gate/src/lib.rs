@@ -20,6 +20,7 @@ pub mod parameters;
 pub mod path;
 pub mod path_parameters;
 pub mod permits;
+pub mod push;
 pub mod queue;
 pub mod respond;
 pub mod retry;

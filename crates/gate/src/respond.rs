@@ -43,6 +43,7 @@ impl Answers {
             Action::Redirect(_)
             | Action::Synthetic
             | Action::Echo
+            | Action::Push(_)
             | Action::Lua(_)
             | Action::Proxy(_) => None,
         };

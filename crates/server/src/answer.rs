@@ -5,6 +5,7 @@
 use tidegate_config::model::{HttpsRedirect, Redirect};
 use tidegate_gate::filter::{Filtered, Filters};
 use tidegate_gate::forward::{self, ResponseContext};
+use tidegate_gate::push;
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::scripted;
@@ -34,6 +35,10 @@ pub(crate) enum Answer<'a> {
     Scripted { status: u16, fields: &'a [u8], body: &'a [u8] },
     /// The refusal of a request for a WebSocket.
     WebSocketRefusal(Refusal),
+    /// A response of a push hub. `origin`: the page that may read it.
+    Json { status: u16, body: &'a [u8], origin: Option<&'a str> },
+    /// The response to a preflight request of a page, which wants to send the header fields `headers`.
+    Preflight { origin: Option<&'a str>, headers: &'a [u8] },
 }
 
 impl Answer<'_> {
@@ -82,6 +87,14 @@ impl Answer<'_> {
                 status
             }
             Answer::WebSocketRefusal(refusal) => websocket::encode_refusal(sink, refusal, context),
+            Answer::Json { status, body, origin } => {
+                push::encode_json(sink, status, body, origin, context);
+                status
+            }
+            Answer::Preflight { origin, headers } => {
+                push::encode_preflight(sink, origin, headers, context);
+                204
+            }
         }
     }
 
@@ -113,6 +126,8 @@ pub(crate) enum Head<'a> {
     Relayed(&'a ResponseHead<'a>),
     /// A synthetic response.
     Synthetic(&'a Synthetic),
+    /// A stream of events. `origin`: the page that may read it.
+    Events { origin: Option<&'a str> },
     /// The response of a script; `fields` as in `tidegate_lua::Effect`.
     Scripted { status: u16, fields: &'a [u8] },
 }
@@ -126,6 +141,7 @@ impl Head<'_> {
                 length => length,
             },
             Head::Synthetic(order) => order.body_length(is_head),
+            Head::Events { .. } => push::events_length(is_head),
             Head::Scripted { status, .. } => scripted::scripted_length(*status, is_head),
         }
     }
@@ -135,6 +151,7 @@ impl Head<'_> {
         match self {
             Head::Relayed(head) => head.status,
             Head::Synthetic(order) => order.status,
+            Head::Events { .. } => 200,
             Head::Scripted { status, .. } => *status,
         }
     }
@@ -160,6 +177,9 @@ impl Head<'_> {
                 let sink = &mut Filtered::new(sink, filters);
                 synthetic::encode_synthetic_head(sink, order, version, context);
             }
+            Head::Events { origin } => {
+                push::encode_events_head(&mut Filtered::new(sink, filters), *origin, context);
+            }
             Head::Scripted { status, fields } => {
                 let sink = &mut Filtered::new(sink, filters);
                 scripted::encode_scripted_head(sink, *status, fields_of(fields), context);
@@ -170,7 +190,7 @@ impl Head<'_> {
     /// Whether the connection must close after the response.
     pub(crate) fn closes(&self) -> bool {
         match self {
-            Head::Relayed(_) | Head::Scripted { .. } => false,
+            Head::Relayed(_) | Head::Events { .. } | Head::Scripted { .. } => false,
             Head::Synthetic(order) => order.asks_to_close(),
         }
     }

@@ -43,6 +43,7 @@ impl Worker {
             || self.synthetics.has_missed()
             || self.scripted.has_missed()
             || self.websockets.has_missed()
+            || self.sessions.has_missed()
     }
 
     /// Counts the missing state that was noted in this turn, and resets the connections that name it.
@@ -63,6 +64,10 @@ impl Worker {
         for id in self.websockets.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::WebSocket(id));
+        }
+        for id in self.sessions.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::Push(id));
         }
         while let Some(sock) = self.broken.pop() {
             self.reset_broken(reactor, sock);
@@ -115,6 +120,7 @@ impl Worker {
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
                 Running::Lua(id) => self.scripted.find(id).is_some(),
                 Running::WebSocket(id) => self.websockets.find(id).is_some(),
+                Running::Push(id) => self.sessions.find(id).is_some(),
             };
             if !is_known {
                 down.forget_action();
@@ -141,6 +147,7 @@ impl Worker {
             Running::Synthetic(id) => self.synthetics.find(id).is_some(),
             Running::Lua(id) => self.scripted.find(id).is_some(),
             Running::WebSocket(id) => self.websockets.find(id).is_some(),
+            Running::Push(id) => self.sessions.find(id).is_some(),
         };
         if !is_known {
             stream.set_action(Running::None);
@@ -157,6 +164,7 @@ impl Worker {
         assert!(!self.has_broken(), "an invariant is broken and was not repaired");
         self.check_exchanges();
         self.check_websockets();
+        self.check_push();
         self.check_clients();
         self.check_streams();
         self.check_servers();
@@ -258,6 +266,10 @@ impl Worker {
                         None => panic!("{to:?} names a scripted request that does not exist"),
                     },
                     Running::WebSocket(_) => panic!("{to:?} names a WebSocket"),
+                    Running::Push(id) => match self.sessions.find(id) {
+                        Some(session) => session.requester(),
+                        None => panic!("{to:?} names a session that does not exist"),
+                    },
                 };
                 assert_eq!(requester, to, "the action of a stream serves another one");
             }
@@ -282,6 +294,19 @@ impl Worker {
         assert_eq!(places.len(), self.actives.len(), "places of WebSockets");
     }
 
+    /// Each session and its requester name each other. Each subscription belongs to a session or a WebSocket.
+    fn check_push(&mut self) {
+        for (id, session) in self.sessions.iter() {
+            let running = running_of(&mut self.conns, &self.streams, session.requester());
+            assert_eq!(running, Some(Running::Push(id)), "the requester of a session");
+        }
+        let sockets = self.websockets.iter().filter(|(_, socket)| socket.is_subscribed()).count();
+        let sessions = self.sessions.iter().filter(|(_, session)| session.is_subscribed()).count();
+        assert_eq!(self.push.subscriptions(), sockets + sessions, "subscriptions");
+        let gauge = self.accounts.counters.push_subscriptions_now.load();
+        assert_eq!(gauge, self.push.subscriptions() as u64, "the gauge of subscriptions");
+    }
+
     /// The action that a client names exists and names the client.
     fn check_clients(&mut self) {
         for sock in self.conns.downstream_ids() {
@@ -304,6 +329,10 @@ impl Worker {
                 Running::WebSocket(id) => match self.websockets.find(id) {
                     Some(socket) => socket.requester().sock,
                     None => panic!("{sock:?} names a WebSocket that does not exist"),
+                },
+                Running::Push(id) => match self.sessions.find(id) {
+                    Some(session) => session.requester().sock,
+                    None => panic!("{sock:?} names a session that does not exist"),
                 },
             };
             assert_eq!(requester, sock, "the action of a client serves another one");

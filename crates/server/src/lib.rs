@@ -41,6 +41,7 @@ mod timers;
 
 pub mod worker;
 
+pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
 pub use snapshot::Snapshot;
 pub use start::{RunOptions, StartError, run};
 pub use worker::{Leftovers, Worker, WorkerLimits};

@@ -26,6 +26,7 @@ use tidegate_reactor::{
 use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::access_log::{self, Desk};
+use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
 use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
 use crate::counters::Accounts;
@@ -156,10 +157,12 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&plan.config, &wakers);
+    let push_posts = push_posts(&plan.config, &wakers);
     let access = plan.config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
+    let posts = posts.into_iter().zip(push_posts);
     for ((index, waker), post) in wakers.into_iter().enumerate().zip(posts) {
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
@@ -240,9 +243,22 @@ fn permit_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PermitPost>> {
     mailboxes.into_iter().enumerate().map(post).collect()
 }
 
+/// The mailbox for messages about channels of each worker; `None` if there is no push hub, or only one worker.
+fn push_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PushPost>> {
+    if wakers.len() < 2 || config.push.is_empty() {
+        return wakers.iter().map(|_| None).collect();
+    }
+    let mailboxes: Vec<Mailbox<PushMail>> =
+        wakers.iter().map(|waker| Mailbox::new(PUSH_MAILS_MAX, waker.clone())).collect();
+    let workers: Vec<Sender<PushMail>> = mailboxes.iter().map(Mailbox::sender).collect();
+    let post = |(own, mailbox)| Some(PushPost { own, mailbox, workers: workers.clone() });
+    mailboxes.into_iter().enumerate().map(post).collect()
+}
+
 /// What connects a worker with other threads: its mailboxes, the number of workers that have not stopped, and the
 /// access log.
-type Links = (Mailbox<Mail>, Option<PermitPost>, Arc<AtomicUsize>, Option<Desk>);
+type Links =
+    (Mailbox<Mail>, (Option<PermitPost>, Option<PushPost>), Arc<AtomicUsize>, Option<Desk>);
 
 /// The settings that every worker is created from.
 #[derive(Clone)]
@@ -265,7 +281,7 @@ fn start_worker(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
-    (mailbox, post, running, desk): Links,
+    (mailbox, (post, push_post), running, desk): Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
@@ -275,6 +291,9 @@ fn start_worker(
             let bound = core::mem::take(&mut prepared.bound);
             if let Some(post) = post {
                 prepared.worker.join(post);
+            }
+            if let Some(post) = push_post {
+                prepared.worker.join_hubs(post);
             }
             if let Some(desk) = desk {
                 prepared.worker.record_to(desk);
@@ -396,10 +415,10 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
     worker.stop_apps(reactor);
 }
 
-/// After the worker has stopped, continues to lend its permits to workers that have not.
+/// After the worker has stopped, continues to lend its permits and to own its channels for workers that have not.
 fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
     let Prepared { reactor, worker, tls, .. } = prepared;
-    while worker.lends() && running.load(Ordering::Relaxed) > 0 {
+    while (worker.lends() || worker.shares_hubs()) && running.load(Ordering::Relaxed) > 0 {
         match tls {
             None => worker.turn(reactor, LEND_TURN_MAX),
             Some(layer) => layer.turn(reactor, worker, LEND_TURN_MAX),

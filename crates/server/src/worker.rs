@@ -30,6 +30,7 @@ use crate::action::Running;
 use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
 use crate::action::proxy::exchange::Exchange;
+use crate::action::push::{PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::apps::{Apps, Meter, Scripts};
@@ -101,6 +102,10 @@ pub struct Worker {
     pub(crate) actives: Actives,
     /// The compressors that WebSocket connections share.
     pub(crate) codecs: SharedCodecs,
+    /// The requests to push hubs. Each one belongs to exactly one requester.
+    pub(crate) sessions: Live<PushSession>,
+    /// The push hubs.
+    pub(crate) push: PushState,
     /// The pools, by their index in the configuration.
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
@@ -229,6 +234,12 @@ pub struct Leftovers {
     pub websockets: usize,
     /// WebSocket connections that hold more memory than an idle one.
     pub active_websockets: usize,
+    /// Requests to push hubs.
+    pub push_sessions: usize,
+    /// Subscriptions to channels.
+    pub subscriptions: usize,
+    /// Subscribers for which messages wait.
+    pub push_queues: usize,
     /// Records of requests that have not ended.
     pub records: usize,
     /// Requests that wait for a server.
@@ -269,6 +280,7 @@ impl Worker {
         let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
+        let push = PushState::new(Arc::clone(&snapshot.hubs), 0, 1);
         Self {
             settings: Settings::new(snapshot),
             accounts,
@@ -284,6 +296,8 @@ impl Worker {
             websockets: Live::new(limits.exchanges_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
+            sessions: Live::new(streams_max),
+            push,
             pools,
             buffers: BufferPool::default(),
             values: ResponseValues::default(),
@@ -375,7 +389,7 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        if !self.yielded.is_empty() {
+        if !self.yielded.is_empty() || self.push.is_delivering() {
             return Span::ZERO;
         }
         wait_max.min(if self.recorder.has_lines() { LINES_WAIT_MAX } else { TURN_WAIT_MAX })
@@ -386,6 +400,7 @@ impl Worker {
         self.conns.end_turn();
         self.retry_after_turn(reactor);
         self.serve_yielded(reactor);
+        self.finish_push(reactor);
         if self.has_broken() {
             self.repair(reactor);
         }
@@ -488,6 +503,9 @@ impl Worker {
             streams: self.streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),
+            push_sessions: self.sessions.len(),
+            subscriptions: self.push.subscriptions(),
+            push_queues: self.push.queues(),
             records: self.recorder.open_count(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),

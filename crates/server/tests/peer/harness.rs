@@ -12,7 +12,7 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 use tidegate_server::apps::{self, Meter};
 use tidegate_server::counters::{Accounts, HandlerKind};
 use tidegate_server::permits::{PermitMail, PermitPost};
-use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
+use tidegate_server::{Leftovers, PushMail, PushPost, Snapshot, Worker, WorkerLimits};
 
 /// The budget of a callback: the same in every run.
 const CALLBACK_INSTRUCTIONS: u64 = 200_000;
@@ -64,6 +64,16 @@ impl<K: Kernel> Harness<Loop<K>> {
         let workers: Vec<_> = mailboxes.iter().map(Mailbox::sender).collect();
         for ((own, mailbox), harness) in mailboxes.into_iter().enumerate().zip(harnesses) {
             harness.worker.join(PermitPost { own, mailbox, workers: workers.clone() });
+        }
+    }
+
+    /// Makes the workers one process that shares its push hubs, over mailboxes of `mails` messages.
+    pub fn join_hubs(harnesses: &mut [Self], mails: usize) {
+        let mailbox = |harness: &Self| Mailbox::new(mails, harness.reactor.waker());
+        let mailboxes: Vec<Mailbox<PushMail>> = harnesses.iter().map(mailbox).collect();
+        let workers: Vec<_> = mailboxes.iter().map(Mailbox::sender).collect();
+        for ((own, mailbox), harness) in mailboxes.into_iter().enumerate().zip(harnesses) {
+            harness.worker.join_hubs(PushPost { own, mailbox, workers: workers.clone() });
         }
     }
 
