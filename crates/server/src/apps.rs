@@ -348,6 +348,11 @@ impl Apps {
         self.outbox = outbox;
     }
 
+    /// The number of WebSocket clients that the VMs keep.
+    pub(crate) fn clients(&self) -> usize {
+        self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::clients).sum()
+    }
+
     /// The number of requests that the VMs keep.
     pub(crate) fn requests(&self) -> usize {
         self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::requests).sum()
