@@ -22,6 +22,7 @@ use crate::push;
 use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
 use crate::routes::{self, Known};
+use crate::sets;
 use crate::table::Table;
 use crate::websocket;
 
@@ -164,12 +165,14 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let log = log::read(file, notes);
     let admin = admin::read(file, notes);
     let hubs = push::read(file, notes);
+    let sets = sets::read(file, notes);
     let apps = lua::read(file, notes);
     let known = Known {
         listeners: &listeners,
         pools: &pools,
         apps: &apps,
         hubs: &hubs,
+        sets: &sets,
         websocket: &websocket,
     };
     let routes = routes::read(file, &known, notes);
@@ -186,6 +189,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         pools,
         push: hubs,
         websocket,
+        sets,
         lua: apps.0,
         log,
         admin,

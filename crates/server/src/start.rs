@@ -18,6 +18,7 @@ use tidegate_base::{Address, Span, limits};
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
 use tidegate_config::places::Finding;
 use tidegate_gate::permits;
+use tidegate_gate::rate::RateTables;
 use tidegate_reactor::{
     EpollReactor, LeavingListeners, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers,
     signals, worker as thread_setup,
@@ -33,6 +34,7 @@ use crate::counters::Accounts;
 use crate::listening_sockets;
 use crate::log;
 use crate::names;
+use crate::passwords::{Entrance, Verdict, Verifiers};
 use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
 use crate::ports;
 use crate::reload::{self, ReloadBell, Reloader};
@@ -100,6 +102,8 @@ pub(crate) enum Mail {
     Tls(Arc<TlsPlan>),
     /// Change the state of a server.
     Server(Arc<ServerChange>),
+    /// A thread has verified the password of a request.
+    Verdict(Verdict),
 }
 
 struct WorkerThread {
@@ -147,6 +151,7 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     let grace = config.server.shutdown_grace;
     let uses_tls = !tls.is_empty();
     let mut plan = Plan {
+        rates: RateTables::new(&config, random_seed()),
         config: Arc::new(config),
         addresses: Arc::new(addresses),
         tls: Arc::new(tls),
@@ -160,6 +165,11 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&plan.config, &wakers);
+    let needs_passwords = plan.config.routes.iter().any(|route| route.handling.auth.is_some());
+    let entrance = match needs_passwords {
+        true => Some(Entrance::open().map_err(system("starting a thread for passwords"))?),
+        false => None,
+    };
     let push_posts = push_posts(&plan.config, &wakers);
     let access = plan.config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Open)?;
@@ -176,11 +186,12 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
         let sender = mailbox.sender();
+        let verifiers = entrance.as_ref().map(|entrance| entrance.for_worker(sender.clone()));
         let running = Arc::clone(&running);
         let desk = access.as_mut().map(access_log::Log::desk);
         let counts = Counts { accounts: Arc::clone(&accounts[index]), registry: registry.clone() };
         let (post, push_post) = post;
-        let links = Links { mailbox, post, push_post, running, desk, counts };
+        let links = Links { mailbox, post, push_post, verifiers, running, desk, counts };
         let started = share(&unix_listeners)
             .and_then(|shared| start_worker(index, cpu, &plan, waker, links, shared));
         match started {
@@ -304,6 +315,8 @@ struct Links {
     post: Option<PermitPost>,
     /// Messages about channels from and for other workers.
     push_post: Option<PushPost>,
+    /// The threads that verify passwords.
+    verifiers: Option<Verifiers>,
     /// The number of workers that have not stopped.
     running: Arc<AtomicUsize>,
     /// The access log.
@@ -324,6 +337,7 @@ struct Counts {
 #[derive(Clone)]
 struct Plan {
     config: Arc<Config>,
+    rates: RateTables,
     addresses: Arc<Vec<Vec<Vec<Address>>>>,
     tls: Arc<TlsPlan>,
     scripts: Scripts,
@@ -346,13 +360,14 @@ fn start_worker(
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
-    let Links { mailbox, post, push_post, running, desk, counts } = links;
+    let Links { mailbox, post, push_post, verifiers, running, desk, counts } = links;
     let work = move || match prepare(index, cpu, &plan, waker, &counts, shared) {
         Ok(mut prepared) => {
             let bound = core::mem::take(&mut prepared.bound);
             if let Some(post) = post {
                 prepared.worker.join(post);
             }
+            prepared.worker.passwords.verifiers = verifiers;
             if let Some(post) = push_post {
                 prepared.worker.join_hubs(post);
             }
@@ -409,7 +424,8 @@ fn prepare(
     let socks_max = connections_max(plan, index);
     let mut reactor =
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
-    let mut snapshot = Snapshot::new((*plan.config).clone(), (*plan.addresses).clone());
+    let mut snapshot =
+        Snapshot::with_rates((*plan.config).clone(), (*plan.addresses).clone(), plan.rates.clone());
     if let Some(registry) = &counts.registry {
         snapshot = snapshot.counted_in(registry, index);
     }
@@ -477,6 +493,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
                 (Some(Mail::Server(change)), Some(layer)) => {
                     layer.between_turns(reactor, worker, |worker, view| {
                         worker.change_server(view, &change);
+                    });
+                }
+                (Some(Mail::Verdict(verdict)), None) => worker.receive_verdict(reactor, verdict),
+                (Some(Mail::Verdict(verdict)), Some(layer)) => {
+                    layer.between_turns(reactor, worker, |worker, view| {
+                        worker.receive_verdict(view, verdict);
                     });
                 }
                 (None, _) => break,
