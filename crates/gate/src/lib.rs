@@ -19,6 +19,7 @@ pub mod respond;
 pub mod retry;
 pub mod router;
 pub mod scheme;
+pub mod shared;
 pub mod synthetic;
 mod table;
 pub mod websocket;

@@ -112,10 +112,7 @@ impl Head<'_> {
     /// The length of the body, as it is stated to the client.
     pub(crate) fn length(&self, is_head: bool) -> BodyLength {
         match self {
-            Head::Relayed(head) => match head.length {
-                BodyLength::UntilClose => BodyLength::Streamed,
-                length => length,
-            },
+            Head::Relayed(head) => forward::downstream_length(head, is_head),
             Head::Synthetic(order) => order.body_length(is_head),
         }
     }

@@ -28,6 +28,7 @@ pub mod permits;
 pub mod ports;
 mod reload;
 mod requester;
+mod responder;
 
 pub mod snapshot;
 pub mod start;

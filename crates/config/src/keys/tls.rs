@@ -195,8 +195,11 @@ pub static POOL_TLS: Section = Section {
             "alpn",
             List(&Name(SERVER_PROTOCOLS)),
             Absent,
-            "Application protocols to offer. Without it, none is offered.",
-            "",
+            "Application protocols (ALPN) to offer, in order of preference. \"h2\" is HTTP/2: requests to such a \
+             server share connections. A server that chooses none gets HTTP/1.1, unless \"h2\" is the only one. \
+             Without this setting, none is offered.",
+            "HTTP/1.1 is what every server understands, and each of its requests has a connection of its own: \
+             nothing that one client does delays another one.",
         ),
         key("resume", Boolean, Value("true"), "Whether earlier sessions are resumed.", ""),
     ],

@@ -95,7 +95,7 @@ impl Worker {
             }
         }
         for sock in self.conns.upstream_ids() {
-            if self.conns.upstream(sock).is_some_and(|up| up.exchange.is_none()) {
+            if self.conns.upstream(sock).is_some_and(|up| up.is_idle()) {
                 self.retire_upstream(reactor, sock);
             }
         }

@@ -638,7 +638,8 @@ impl Worker {
     #[must_use]
     pub fn stream_bytes_held(&self) -> usize {
         let held = self.streams.iter().map(|(_, stream)| stream.held_bytes());
-        held.sum()
+        let by_servers = self.server_streams.iter().map(|(_, stream)| stream.held_bytes());
+        held.chain(by_servers).sum()
     }
 
     /// The HTTP/2 state of the connection; `None` if the connection has been closed.

@@ -385,7 +385,7 @@ impl Worker {
 }
 
 /// Writes trailers, which are lines as in HTTP/1.
-fn write_lines(writer: &mut FieldWriter<'_>, lines: &[u8]) {
+pub(super) fn write_lines(writer: &mut FieldWriter<'_>, lines: &[u8]) {
     for line in lines.split(|&byte| byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
