@@ -10,6 +10,7 @@ pub mod client_fields;
 pub mod connection_auth;
 pub mod filter;
 pub mod forward;
+pub mod grpc;
 pub mod hsts;
 pub mod idle;
 pub mod path;

@@ -6,6 +6,7 @@ use tidegate_config::model::{HttpsRedirect, Redirect};
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::filter::hsts::Hsts;
 use tidegate_gate::forward::{self, ResponseContext};
+use tidegate_gate::grpc;
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::synthetic::{self, Synthetic};
@@ -25,6 +26,8 @@ pub(crate) enum Answer<'a> {
     Recipient(&'a RequestHead<'a>),
     /// A status with a short text; without content if the text is empty.
     Error { status: u16, text: &'a str },
+    /// An error of a call of gRPC.
+    CallError { status: u16, text: &'a str },
     /// A synthetic response that fits into one piece.
     Synthetic { order: &'a Synthetic, seed: Option<u64> },
     /// The help text of the action `synthetic`.
@@ -63,6 +66,7 @@ impl Answer<'_> {
                 respond::encode_error(sink, status, text, context);
                 status
             }
+            Answer::CallError { status, text } => grpc::encode_error(sink, status, text, context),
             Answer::Synthetic { order, seed } => {
                 synthetic::encode_synthetic_head(sink, order, version, context);
                 if order.has_body(context.is_head) && order.size > 0 {

@@ -214,7 +214,7 @@ impl Worker {
     /// Replaces the address and the TLS facts of the client of `sock` by those in `header`.
     fn apply_proxy_header(&mut self, sock: SockId, header: &Header<'_>) {
         self.accounts.counters.proxy_headers.add(1);
-        let sends_headers = self.snapshot.sends_proxy_headers;
+        let sends_headers = self.settings.newest().sends_proxy_headers;
         let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         match header.endpoints {
             // The addresses of the connection itself are the client's.
@@ -244,7 +244,7 @@ impl Worker {
     /// Records the client's certificate and, if PROXY headers are sent, its TLS session. Does nothing if the
     /// session belongs to a proxy in front, because the proxy's own certificate would pass for the client's.
     pub(crate) fn note_session(&mut self, sock: SockId, session: &mut TlsSession) {
-        let sends_headers = self.snapshot.sends_proxy_headers;
+        let sends_headers = self.settings.newest().sends_proxy_headers;
         self.note_server_session(sock, session);
         // Sessions with servers have no client.
         let Some(down) = self.conns.downstream(sock) else { return };
@@ -316,7 +316,7 @@ impl Worker {
         }
         let Some(conn) = self.conns.upstream(up) else { return self.note_bug(reactor, up) };
         let (pool, server) = (usize::from(conn.pool), usize::from(conn.server));
-        let idle_max = self.snapshot.config.pools[pool].reuse.idle_max;
+        let idle_max = self.settings.newest().config.pools[pool].reuse.idle_max;
         let kept = &mut self.pools[pool].kept[server];
         match self.conns.downstream(down) {
             Some(client) if *kept < idle_max => {

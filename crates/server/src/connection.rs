@@ -17,6 +17,7 @@ use crate::carrier::http1::server::Http1Server;
 use crate::carrier::http2::client::Http2Client;
 use crate::carrier::http2::server::Http2Server;
 use crate::client::ClientFacts;
+use crate::settings::Era;
 
 /// A connection towards a client.
 pub(crate) struct Downstream {
@@ -27,8 +28,9 @@ pub(crate) struct Downstream {
     /// The scheme of the client's connection: to this process, or to a proxy in front that sent it in a PROXY
     /// header.
     pub(crate) scheme: Scheme,
-    /// The client has sent a byte. Decides in which list of newcomers it is.
-    spoke: bool,
+    /// The generation of settings that the connection uses, and whether the client has sent a byte. In one byte,
+    /// because a slot has no other byte left.
+    marks: Marks,
     /// Requests decoded on this connection, the current one included. A client with 0 is a newcomer.
     pub(crate) requests: u32,
     /// The index of the newcomer after this one in its list, or `NO_SLOT`. Meaningless after the first
@@ -40,6 +42,31 @@ pub(crate) struct Downstream {
     pub(crate) facts: Option<Box<ClientFacts>>,
     /// The protocol that the client speaks, and its state.
     pub(crate) carrier: ClientCarrier,
+}
+
+/// An era, and whether the client has sent a byte, which decides in which list of newcomers it is.
+#[derive(Clone, Copy)]
+struct Marks(u8);
+
+impl Marks {
+    /// The bit of a client that has sent a byte. The other bits are the era.
+    const SPOKE: u8 = 0x80;
+
+    fn new(era: Era) -> Self {
+        Self(era.number())
+    }
+
+    fn era(self) -> Era {
+        Era::of_number(self.0 & !Self::SPOKE)
+    }
+
+    fn spoke(self) -> bool {
+        self.0 & Self::SPOKE != 0
+    }
+
+    fn note_byte(&mut self) {
+        self.0 |= Self::SPOKE;
+    }
 }
 
 /// The protocol of a client connection.
@@ -80,6 +107,7 @@ impl Downstream {
     /// A connection that was just accepted.
     pub(crate) fn new(
         peer: Peer,
+        era: Era,
         listener: u16,
         scheme: Scheme,
         carrier: ClientCarrier,
@@ -89,13 +117,18 @@ impl Downstream {
             peer,
             listener,
             scheme,
-            spoke: false,
+            marks: Marks::new(era),
             requests: 0,
             newer: NO_SLOT,
             accepted_us: micros(now),
             facts: None,
             carrier,
         }
+    }
+
+    /// The generation of settings that the connection uses: of HTTP/1, that of its current request.
+    pub(crate) fn era(&self) -> Era {
+        self.marks.era()
     }
 
     /// How long the connection has been open. Exact only within the first 71 minutes.
@@ -406,10 +439,10 @@ impl Connections {
 
     /// Notes that a client has sent bytes. Decoding them may have closed its connection.
     pub(crate) fn note_bytes(&mut self, sock: SockId) {
-        if self.downstream(sock).is_some_and(|down| down.requests == 0 && !down.spoke) {
+        if self.downstream(sock).is_some_and(|down| down.requests == 0 && !down.marks.spoke()) {
             self.unlink(sock.index);
             if let Some(down) = self.downstream(sock) {
-                down.spoke = true;
+                down.marks.note_byte();
             }
             self.link_newest(sock.index);
         }
@@ -473,7 +506,7 @@ impl Connections {
     }
 
     fn list_of(&mut self, index: u32) -> &mut Newcomers {
-        let spoke = self.newcomer(index).is_some_and(|down| down.spoke);
+        let spoke = self.newcomer(index).is_some_and(|down| down.marks.spoke());
         if spoke { &mut self.unfinished } else { &mut self.silent }
     }
 
@@ -493,7 +526,7 @@ impl Connections {
     fn unlink(&mut self, index: u32) {
         let older = self.slots.get(index as usize).map_or(NO_SLOT, |slot| slot.older);
         let newer = self.newcomer(index).map_or(NO_SLOT, |down| down.newer);
-        if self.newcomer(index).is_some_and(|down| !down.spoke) {
+        if self.newcomer(index).is_some_and(|down| !down.marks.spoke()) {
             for mark in [&mut self.turn_newest, &mut self.looked_until] {
                 if *mark == index {
                     *mark = older;
@@ -581,7 +614,7 @@ mod tests {
 
     fn downstream() -> Downstream {
         let carrier = ClientCarrier::Http1(Http1Client::new(Phase::NEXT_HEAD));
-        Downstream::new(Peer::Local, 0, Scheme::Http, carrier, Moment::ZERO)
+        Downstream::new(Peer::Local, Era::default(), 0, Scheme::Http, carrier, Moment::ZERO)
     }
 
     /// The clients of a list, oldest first, as both directions of its links name them.

@@ -290,7 +290,7 @@ impl Worker {
                     return Room::Made;
                 }
                 Some((sock, Idle::Client(down))) if reactor.output_pending(sock) == 0 => {
-                    let listener = self.snapshot.listener(down.listener);
+                    let listener = self.settings.of(down.era()).listener(down.listener);
                     let timeouts = &listener.timeouts;
                     let wait = if down.has_started_head() { timeouts.head } else { timeouts.idle };
                     let quiet = wait.saturating_sub(reactor.deadline(sock).since(now));

@@ -9,7 +9,7 @@
 //!   -> action/mod.rs: find the route (gate::router), begin its action:
 //!        action/respond.rs, redirect.rs   a complete response
 //!        action/synthetic.rs              a response generated in pieces
-//!        action/websocket.rs, echo.rs     101; the bytes after it belong to the action (take_switched_bytes)
+//!        action/websocket.rs, service.rs  101; the bytes after it belong to the action (take_switched_bytes)
 //!        action/proxy/                    pick a server, connect or reuse a connection, send the request
 //!   -> carrier/client.rs: the messages of the response, for the requester
 //!   -> carrier/http1/response.rs: encode them into the client's output

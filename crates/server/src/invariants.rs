@@ -12,6 +12,7 @@ use crate::carrier::http2::stream::Http2Stream;
 use crate::connection::{ClientCarrier, Connections, ServerCarrier};
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::settings::Settings;
 use crate::worker::Worker;
 
 /// Broken invariants.
@@ -167,6 +168,7 @@ impl Worker {
         self.check_streams();
         self.check_servers();
         self.check_pools();
+        self.check_settings();
         let counters = &self.accounts.counters;
         let gauges = [
             &counters.exchanges_now,
@@ -360,6 +362,25 @@ impl Worker {
         assert_eq!(attached, self.attached, "connections to servers in use");
         assert_eq!(idle, 0, "idle lists name connections that do not exist");
         assert!(kept.iter().flatten().all(|count| *count == 0), "kept connections: {kept:?}");
+    }
+
+    /// Each generation of settings counts its users, and a request has that of its requester.
+    fn check_settings(&mut self) {
+        let mut users = Default::default();
+        for sock in self.conns.downstream_ids() {
+            if let Some(down) = self.conns.downstream(sock) {
+                Settings::count_user(&mut users, down.era());
+            }
+        }
+        for (_, stream) in self.streams.iter() {
+            Settings::count_user(&mut users, stream.era);
+        }
+        assert_eq!(users, self.settings.users(), "users of the generations of settings");
+        let eras: Vec<_> =
+            self.exchanges.iter().map(|(_, exchange)| (exchange.era, exchange.requester)).collect();
+        for (era, requester) in eras {
+            assert_eq!(era, self.era_of(requester), "the settings of a request");
+        }
     }
 
     /// What the pools count agrees with the exchanges and the lists.

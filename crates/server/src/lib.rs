@@ -30,6 +30,7 @@ mod reload;
 mod requester;
 mod responder;
 
+mod settings;
 pub mod snapshot;
 pub mod start;
 

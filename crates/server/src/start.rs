@@ -609,18 +609,24 @@ mod tests {
             || leaving(&config, 2, &earlier).iter().map(Option::is_some).collect::<Vec<_>>();
         assert_eq!(leaves(), [false, false]);
         drop(older);
-        // A child process that another test starts holds a copy of the socket for a moment.
+        await_free(address);
+        let listeners = [(); 3].map(|()| share(address));
+        assert_eq!(leaves(), [true, false], "two listeners of this process and a newer one");
+        drop(listeners);
+        await_free(address);
+        let pair = [(); 2].map(|()| share(address));
+        assert_eq!(leaves(), [false, false], "no other process listens");
+        drop(pair);
+    }
+
+    /// Waits until no socket listens on `address`. A child process that another test starts holds copies of the
+    /// sockets for a moment.
+    fn await_free(address: std::net::SocketAddr) {
         let begin = std::time::Instant::now();
         while !listening_sockets::listeners_on(address).is_empty() {
             assert!(begin.elapsed().as_secs() < 30, "the listener is still open");
             thread::sleep(Duration::from_millis(1));
         }
-        let listeners = [(); 3].map(|()| share(address));
-        assert_eq!(leaves(), [true, false], "two listeners of this process and a newer one");
-        drop(listeners);
-        let pair = [(); 2].map(|()| share(address));
-        assert_eq!(leaves(), [false, false], "no other process listens");
-        drop(pair);
     }
 
     /// Opens a listener whose address other sockets may share.

@@ -41,6 +41,7 @@ use crate::live::Live;
 use crate::permits::PermitPost;
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::timers::WorkerTimer;
 
@@ -66,8 +67,9 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// - What always holds between two turns, and repair if it does not: `invariants.rs`, `live.rs`
 /// - Start, turns, stop and inspection: this file
 pub struct Worker {
-    /// The immutable settings. Methods clone the `Rc` if they need it beside a mutable borrow of the worker.
-    pub(crate) snapshot: Rc<Snapshot>,
+    /// The settings, by generation. Methods clone the `Rc` of a snapshot if they need it beside a mutable borrow of
+    /// the worker.
+    pub(crate) settings: Settings,
     /// The counters. This worker is their only writer; other threads may read them.
     pub(crate) accounts: Arc<Accounts>,
     /// The connections of both sides, by socket id. Each one has a live socket in the reactor.
@@ -257,7 +259,7 @@ impl Worker {
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         Self {
-            snapshot,
+            settings: Settings::new(snapshot),
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(limits.exchanges_max),
@@ -315,7 +317,7 @@ impl Worker {
         reactor: &mut R,
         shared: &[(usize, ListenerId)],
     ) -> Result<Vec<ListenerId>, ListenError> {
-        let snapshot = Rc::clone(&self.snapshot);
+        let snapshot = Rc::clone(self.settings.newest());
         for (index, listener) in snapshot.config.listeners.iter().enumerate() {
             if let Some((_, id)) = shared.iter().find(|(at, _)| *at == index) {
                 self.listeners.push((*id, index as u16));
@@ -514,7 +516,7 @@ impl LayerHandler for Worker {
 
     fn expects_preface(&self, listener: ListenerId, peer: Peer) -> bool {
         let index = self.listener_index(listener).unwrap_or_default();
-        begins_with_header(self.snapshot.listener(index), peer)
+        begins_with_header(self.settings.newest().listener(index), peer)
     }
 
     fn handle_preface(&mut self, sock: SockId, bytes: &[u8]) -> Result<Option<usize>, Refused> {
@@ -527,8 +529,8 @@ impl LayerHandler for Worker {
 
     fn client_of(&mut self, sock: SockId) -> Option<(&str, Peer)> {
         let down = self.conns.downstream(sock)?;
-        let (listener, peer) = (usize::from(down.listener), down.peer);
-        Some((&self.snapshot.config.listeners.get(listener)?.name, peer))
+        let (era, listener, peer) = (down.era(), usize::from(down.listener), down.peer);
+        Some((&self.settings.of(era).config.listeners.get(listener)?.name, peer))
     }
 }
 

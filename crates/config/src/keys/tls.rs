@@ -12,8 +12,8 @@ use crate::words::Worded as _;
 /// Application protocols (ALPN) that a listener may accept.
 pub(crate) const CLIENT_PROTOCOLS: &[&str] = &["h2", "http/1.1", "http/1.0"];
 
-/// Application protocols that a pool may offer to its servers: requests are sent as HTTP/1.1.
-pub(crate) const SERVER_PROTOCOLS: &[&str] = &["http/1.1"];
+/// Application protocols (ALPN) that a pool may offer to its servers.
+pub(crate) const SERVER_PROTOCOLS: &[&str] = &["h2", "http/1.1"];
 
 const CIPHERS_KEY: Key = key(
     "ciphers",

@@ -2,7 +2,7 @@
 //!
 //! - `respond.rs`, `redirect.rs`: complete responses, sent at once
 //! - `synthetic.rs`: responses generated in pieces
-//! - `echo.rs`: WebSocket messages sent back; `websocket.rs`: what every action over WebSocket needs
+//! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
 //! - `proxy/`: responses of a server
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
@@ -17,10 +17,9 @@ pub(crate) mod intake;
 pub(crate) mod proxy;
 mod redirect;
 mod respond;
+pub(crate) mod service;
 pub(crate) mod synthetic;
 pub(crate) mod websocket;
-
-use std::rc::Rc;
 
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
@@ -33,6 +32,7 @@ use tidegate_wire::message::{BodyLength, Method, RequestHead};
 use crate::action::intake::Intake;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::proxy::tunnel::Side;
+use crate::action::service::Service;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::WebSocket;
 use crate::connection::Downstream;
@@ -84,7 +84,7 @@ impl Worker {
         to: Requester,
         head: &RequestHead<'_>,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
+        let snapshot = self.settings_of(to);
         let mut path_scratch = core::mem::take(&mut self.path_scratch);
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
@@ -103,7 +103,9 @@ impl Worker {
                 Action::Respond(_) => self.respond(reactor, to, route),
                 Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
                 Action::Synthetic => self.begin_synthetic(reactor, to, head),
-                Action::Echo => self.begin_websocket(reactor, to, head, route),
+                Action::Echo => {
+                    self.open_websocket(reactor, to, head, route, Service::Echo);
+                }
                 Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy),
             },
         }
@@ -145,7 +147,7 @@ impl Worker {
             self.note_absent(to.sock);
             return true;
         };
-        let limits = &self.snapshot.listener(down.listener).limits;
+        let limits = &self.settings.of(down.era()).listener(down.listener).limits;
         let (rate_min, most) = (limits.body_rate_min, limits.body_bytes_max);
         // An action that has ended takes no body.
         let Some(intake) = self.intake(running) else { return true };
@@ -209,7 +211,7 @@ impl Worker {
             // The response continues after the turn: a client that takes everything at once gets no more than its
             // share of a turn.
             Running::Synthetic(_) => self.yielded.push(running),
-            Running::WebSocket(id) => self.arm_websocket(reactor, id),
+            Running::WebSocket(id) => self.websocket_drained(reactor, id),
         }
     }
 

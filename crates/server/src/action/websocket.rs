@@ -1,13 +1,13 @@
 //! WebSocket connections that an action serves: handshake, frames, pings, timeouts and the close.
-//! In: a request, the bytes of the connection after 101, its deadline. Out: messages for the action (`echo.rs`);
-//! frames.
+//! In: a request, the bytes of the connection after 101, its deadline. Out: messages and events for the action
+//! (`service.rs`); frames.
 //! Never: knows which version of HTTP carries the connection; allocates for a message that arrives in one read.
 //! Limits: those of `[websocket]`; `WEBSOCKET_FRAMES_PER_TURN_MAX` frames of a connection in a turn. While a
 //! client does not read, nothing is read from it, so its output holds at most one message beyond `OUTPUT_PAUSE_BYTES`.
-//! Invariant: an idle connection without compression holds 28 bytes here (asserted) and no buffer; what a message
+//! Invariant: an idle connection without compression holds 40 bytes here (asserted) and no buffer; what a message
 //! in progress or a compression needs is in `Actives`.
 //!
-//! To add an action over WebSocket, begin it with `begin_websocket`, and pass it its messages where `echo_message` is called.
+//! `service.rs` states how to add an action over WebSocket.
 
 use std::rc::Rc;
 
@@ -17,12 +17,13 @@ use tidegate_gate::websocket::{Endpoint, EndpointId, judge};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{
-    Close, CloseCode, Decoder, DeflateParameters, Deflater, Effort, Fault, FrameHead, FrameRules,
-    Incoming, Inflater, Kind, Opcode, Role, WINDOW_BITS_MAX, encode_close, encode_close_reply,
-    encode_deflated, encode_message, encode_ping, encode_pong,
+    Close, CloseCode, Closing, Decoder, DeflateParameters, Deflater, Effort, Fault, FrameHead,
+    FrameRules, Incoming, Inflater, Kind, Opcode, Role, WINDOW_BITS_MAX, encode_close,
+    encode_close_reply, encode_deflated, encode_message, encode_ping, encode_pong,
 };
 
 use crate::action::Running;
+use crate::action::service::Service;
 use crate::answer::{Answer, Switch};
 use crate::requester::Requester;
 use crate::worker::Worker;
@@ -40,6 +41,8 @@ pub(crate) struct WebSocket {
     active: u32,
     /// When the last message was complete, in milliseconds of the reactor's clock, modulo 2^32.
     message_ms: u32,
+    /// The action that the connection belongs to.
+    service: Service,
     /// The settings.
     endpoint: EndpointId,
     /// What the connection waits for.
@@ -48,7 +51,7 @@ pub(crate) struct WebSocket {
     yielded: bool,
 }
 
-const _: () = assert!(size_of::<WebSocket>() <= 28);
+const _: () = assert!(size_of::<WebSocket>() <= 40);
 
 /// What a connection waits for. The meaning of its deadline depends on this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,6 +121,18 @@ impl Actives {
         active
     }
 
+    /// Takes what is at a place, which stays reserved until `put_back`.
+    fn lift(&mut self, at: u32) -> Option<Active> {
+        self.places.get_mut(at as usize)?.take()
+    }
+
+    /// Puts back what `lift` took.
+    fn put_back(&mut self, at: u32, active: Active) {
+        if let Some(place) = self.places.get_mut(at as usize) {
+            *place = Some(active);
+        }
+    }
+
     /// Whether this place belongs to a connection.
     pub(crate) fn is_taken(&self, at: u32) -> bool {
         self.places.get(at as usize).is_some_and(Option::is_some)
@@ -158,33 +173,39 @@ enum Outcome {
 
 /// Begin and end of a connection.
 impl Worker {
-    /// Checks a request for a WebSocket on `route`: refuses it, or switches its connection.
-    pub(super) fn begin_websocket<R: Reactor>(
+    /// Checks a request for a WebSocket on `route`, and switches its connection, which from then on belongs to
+    /// `service`. Returns `None` if the request was refused.
+    pub(super) fn open_websocket<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
         head: &RequestHead<'_>,
         route: usize,
-    ) {
-        let snapshot = Rc::clone(&self.snapshot);
+        service: Service,
+    ) -> Option<Id<WebSocket>> {
+        let snapshot = self.settings_of(to);
         let endpoint = snapshot.websockets.of_route(route);
         let accept = match judge(&snapshot.websockets.get(endpoint).policy, head) {
             Ok(accept) => accept,
             Err(refusal) => {
                 self.accounts.counters.websocket_refusals.add(1);
-                return self.answer(reactor, to, &Answer::WebSocketRefusal(refusal), false);
+                self.answer(reactor, to, &Answer::WebSocketRefusal(refusal), false);
+                return None;
             }
         };
         if self.stopping {
-            return self.answer_error(reactor, to, 503, "the server is stopping", true);
+            self.answer_error(reactor, to, 503, "the server is stopping", true);
+            return None;
         }
         let message_ms = millis(reactor.now());
         let state = State::Open;
         let (active, yielded) = (NOT_ACTIVE, false);
-        let socket = WebSocket { requester: to, active, message_ms, endpoint, state, yielded };
+        let socket =
+            WebSocket { requester: to, active, message_ms, service, endpoint, state, yielded };
         let Ok(id) = self.websockets.insert(socket) else {
             let text = "the proxy is handling too many requests";
-            return self.answer_error(reactor, to, 503, text, true);
+            self.answer_error(reactor, to, 503, text, true);
+            return None;
         };
         if let (Some(parameters), Some(socket)) = (accept.deflate, self.websockets.get_mut(id)) {
             let compression = Some(Box::new(Compression::new(parameters)));
@@ -195,10 +216,11 @@ impl Worker {
         self.accounts.counters.websockets_now.add(1);
         self.switch_client(reactor, to, &Switch::WebSocket(&accept), Running::WebSocket(id));
         self.arm_websocket(reactor, id);
+        Some(id)
     }
 
-    /// Sends a Close frame, and waits for that of the client.
-    fn close_websocket<R: Reactor>(
+    /// Sends a Close frame, and waits for that of the client. The action gets no more messages.
+    pub(super) fn close_websocket<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<WebSocket>,
@@ -236,6 +258,7 @@ impl Worker {
         if let Some(active) = self.actives.take(socket.active) {
             self.buffers.put(active.message);
         }
+        self.end_service(id, socket.service);
     }
 
     /// The client has ended its direction of the connection, after all that it sent was handled.
@@ -255,12 +278,12 @@ impl Worker {
     ) -> usize {
         let Some(socket) = self.websockets.get_mut(id) else { return bytes.len() };
         let place = core::mem::replace(&mut socket.active, NOT_ACTIVE);
-        let (to, is_closing, endpoint) =
-            (socket.requester, socket.state == State::Closing, socket.endpoint);
+        let (to, service, is_closing, endpoint) =
+            (socket.requester, socket.service, socket.state == State::Closing, socket.endpoint);
         if socket.state == State::Pinged {
             socket.state = State::Open;
         }
-        let snapshot = Rc::clone(&self.snapshot);
+        let snapshot = Rc::clone(self.settings.newest());
         let endpoint = snapshot.websockets.get(endpoint);
         let mut active = self.actives.take(place).unwrap_or_else(|| Active {
             decoder: new_decoder(false),
@@ -273,8 +296,12 @@ impl Worker {
         if is_closing {
             active.decoder.note_close_sent();
         }
-        let (used, outcome) = self.handle_frames(reactor, id, to, endpoint, &mut active, bytes);
+        let owner = (id, to, service);
+        let (used, outcome) = self.handle_frames(reactor, owner, endpoint, &mut active, bytes);
         self.keep_active(id, active);
+        // The action may have closed the connection while it handled a message.
+        let is_closing =
+            self.websockets.get(id).is_some_and(|socket| socket.state == State::Closing);
         match outcome {
             Outcome::Done => {
                 if !is_closing {
@@ -311,14 +338,13 @@ impl Worker {
     fn handle_frames<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<WebSocket>,
-        to: Requester,
+        (id, to, service): (Id<WebSocket>, Requester, Service),
         endpoint: &Endpoint,
         active: &mut Active,
         bytes: &mut [u8],
     ) -> (usize, Outcome) {
         let Active { decoder, message: buffer, compression } = active;
-        let is_closing = decoder.closing() != tidegate_wire::websocket::Closing::No;
+        let mut is_closing = decoder.closing() != Closing::No;
         let mut shared = None;
         let (mut inflater, mut compressor) = match compression.as_deref_mut() {
             None => (None, None),
@@ -353,7 +379,11 @@ impl Worker {
                 Some(Incoming::Message(message)) => {
                     messages += 1;
                     let outlet = Outlet { to, compressor: compressor.as_deref_mut() };
-                    self.echo_message(reactor, outlet, &message);
+                    self.serve_message(reactor, id, service, outlet, &message);
+                    if self.websockets.get(id).is_none_or(|socket| socket.state == State::Closing) {
+                        decoder.note_close_sent();
+                        is_closing = true;
+                    }
                 }
                 Some(Incoming::Ping(payload)) => {
                     self.encode_switched(reactor, to, |out| {
@@ -416,6 +446,58 @@ impl Worker {
 
 /// Messages of the action.
 impl Worker {
+    /// Sends a message that does not respond to one of the client. Does nothing after a Close frame. The action
+    /// pauses its source while `is_websocket_held`.
+    #[expect(dead_code, reason = "for actions that send by themselves")]
+    pub(super) fn notify_websocket<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        kind: Kind,
+        data: &[u8],
+    ) {
+        let Some(socket) = self.websockets.get(id) else { return };
+        if socket.state == State::Closing {
+            return;
+        }
+        let (to, place) = (socket.requester, socket.active);
+        let mut active = self.actives.lift(place);
+        let compression = active.as_mut().and_then(|active| active.compression.as_deref_mut());
+        let compressor = compression.map(|compression| &mut compression.compressor);
+        self.send_message(reactor, Outlet { to, compressor }, kind, data);
+        if let Some(active) = active {
+            self.actives.put_back(place, active);
+        }
+    }
+
+    /// Whether the output of the action must wait for `resume_service`, because the client does not read. Suspends
+    /// the connection if the client has just stopped reading.
+    #[expect(dead_code, reason = "for actions that send by themselves")]
+    pub(super) fn is_websocket_held<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+    ) -> bool {
+        let Some(socket) = self.websockets.get(id) else { return false };
+        let to = socket.requester;
+        let is_held = self.is_client_held(to);
+        if !is_held && self.is_client_blocked(reactor, to) {
+            self.hold_client(reactor, to);
+            return true;
+        }
+        is_held
+    }
+
+    /// The client's output has drained.
+    pub(super) fn websocket_drained<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
+        self.arm_websocket(reactor, id);
+        if let Some(socket) = self.websockets.get(id)
+            && socket.state != State::Closing
+        {
+            self.resume_service(reactor, id, socket.service);
+        }
+    }
+
     /// Sends a message. The action pauses its source while `is_client_blocked`.
     pub(super) fn send_message<R: Reactor>(
         &mut self,
@@ -484,9 +566,9 @@ impl Worker {
 /// Deadlines.
 impl Worker {
     /// Sets the deadline of the connection's state, as if the last byte had arrived now.
-    pub(super) fn arm_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
+    fn arm_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
         let Some(socket) = self.websockets.get(id) else { return };
-        let endpoint = self.snapshot.websockets.get(socket.endpoint);
+        let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let of_state = match socket.state {
             State::Open => endpoint.ping_every.map(|every| {
@@ -506,7 +588,7 @@ impl Worker {
     /// The deadline has passed.
     pub(super) fn websocket_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
         let Some(socket) = self.websockets.get_mut(id) else { return };
-        let endpoint = self.snapshot.websockets.get(socket.endpoint);
+        let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let is_idle = endpoint.idle_timeout.is_some_and(|most| socket.quiet_span(now) >= most);
         match socket.state {

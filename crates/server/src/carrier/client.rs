@@ -4,6 +4,8 @@
 //! Invariant: each request whose connection lasts gets exactly one response. It is sent whole (`answer`); begun,
 //! ended and released; or cut.
 
+use std::rc::Rc;
+
 use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_gate::scheme::Scheme;
@@ -14,11 +16,14 @@ use tidegate_wire::message::ResponseHead;
 use crate::action::Running;
 use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::client::{Http1Client, Phase};
+use crate::carrier::http2::stream::Http2Stream;
 use crate::carrier::output::is_blocked;
 use crate::carrier::{Progress, Rest};
 use crate::client::begins_with_header;
 use crate::connection::{ClientCarrier, ClientProtocol, Downstream};
 use crate::requester::Requester;
+use crate::settings::Era;
+use crate::snapshot::Snapshot;
 use crate::worker::{Work, Worker};
 
 /// Connections of clients.
@@ -35,7 +40,7 @@ impl Worker {
         counters.accepted.add(1);
         counters.downstream_now.add(1);
         let listener = self.listener_index(listener).unwrap_or_default();
-        let settings = self.snapshot.listener(listener);
+        let settings = self.settings.newest().listener(listener);
         // On a listener with TLS, the PROXY header precedes the handshake, and the TLS layer reads it.
         let phase = match settings.tls.is_none() && begins_with_header(settings, peer) {
             true => Phase::ProxyHeader,
@@ -44,7 +49,8 @@ impl Worker {
         let head_timeout = settings.timeouts.head;
         let scheme = Scheme::of_connection(settings.tls.is_some());
         let carrier = ClientCarrier::Http1(Http1Client::new(phase));
-        let down = Downstream::new(peer, listener, scheme, carrier, reactor.now());
+        let era = self.settings.begin_use();
+        let down = Downstream::new(peer, era, listener, scheme, carrier, reactor.now());
         self.conns.insert_downstream(sock, down);
         // The first head is subject to the head timeout. The idle timeout applies only after it.
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
@@ -62,6 +68,7 @@ impl Worker {
             return self.note_absent(sock);
         };
         self.accounts.counters.downstream_now.sub(1);
+        self.settings.end_use(down.era());
         self.release_kept(reactor, &mut down);
         match down.carrier {
             ClientCarrier::Http1(mut http1) => {
@@ -174,6 +181,20 @@ impl Worker {
 
 /// Messages for requesters. An action calls these; each works for every protocol.
 impl Worker {
+    /// The generation of settings that the request began with.
+    pub(crate) fn era_of(&mut self, to: Requester) -> Era {
+        match self.streams.get(to.stream) {
+            Some(stream) => stream.era,
+            None => self.conns.downstream(to.sock).map_or(self.settings.era(), |down| down.era()),
+        }
+    }
+
+    /// The settings that the request began with.
+    pub(crate) fn settings_of(&mut self, to: Requester) -> Rc<Snapshot> {
+        let era = self.era_of(to);
+        Rc::clone(self.settings.of(era))
+    }
+
     /// Records which action serves the request, so that the carrier can hand it the body and cancel it.
     pub(crate) fn set_running(&mut self, to: Requester, action: Running) {
         match self.streams.get_mut(to.stream) {
@@ -289,6 +310,24 @@ impl Worker {
             true => self.cut_http2_response(reactor, to),
             false => self.cut_http1_response(reactor, to.sock),
         }
+    }
+
+    /// Passes on that the server has reset a response, with its code if the protocol has codes. The action has ended.
+    pub(crate) fn reset_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        code: ErrorCode,
+    ) {
+        match to.is_stream() {
+            true => self.reset_http2_response(reactor, to, code),
+            false => self.cut_http1_response(reactor, to.sock),
+        }
+    }
+
+    /// Whether the request is a call of gRPC, whose client reads the codes of resets.
+    pub(crate) fn is_call(&self, to: Requester) -> bool {
+        self.streams.get(to.stream).is_some_and(Http2Stream::is_call)
     }
 
     /// How far the response to the requester has progressed.

@@ -234,7 +234,7 @@ impl Worker {
     ) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let (pool, server) = (up.pool, up.server);
-        let settings = self.snapshot.pool(pool);
+        let settings = self.settings.newest().pool(pool);
         let reuse = settings.reuse;
         let is_private = settings.proxy_protocol.is_some() || up.authenticated;
         if !core::mem::replace(&mut up.exchange, Id::NONE).is_none() {

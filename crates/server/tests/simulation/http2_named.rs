@@ -22,6 +22,10 @@ const PIECE_BYTES_MAX: usize = 2 * 64 * 1024;
 /// A listener for patient tests.
 const PATIENT: &str = "h2c = true\ntimeouts = { head = \"1h\", idle = \"1h\", body = \"1h\" }\n";
 
+/// The head of an upload.
+const POST: [(&[u8], &[u8]); 4] =
+    [(b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"a"), (b":path", b"/p")];
+
 fn h2c<'a>() -> Scene<'a> {
     scene().listener("h2c = true")
 }
@@ -309,6 +313,65 @@ fn dripping_heads_end_with_the_head_timeout() {
         }
         assert_eq!(stage.counters().head_timeouts.load(), 1);
     });
+}
+
+#[test]
+fn limits_of_the_listener_hold_for_heads() {
+    let limits = "limits = { request-line = \"64B\", head = \"512B\", header-fields = 8 }\n";
+    scene().listener(&format!("h2c = true\n{limits}")).run(|stage| {
+        let mut client = Speaker::new(stage);
+        let path_of = |length: usize| format!("/hello?{}", "x".repeat(length - "/hello?".len()));
+        let line_room = 64 - "GET  HTTP/1.1".len();
+        // "GET /hello HTTP/1.1", "host: a", "x: ..." and the empty line, each with CR LF.
+        let value_room = 512 - (19 + 2) - (7 + 2) - (3 + 2) - 2;
+        let field = |value: usize| vec![("x", "v".repeat(value))];
+        let fields = |count: usize| vec![("x", String::new()); count];
+        let cases = [
+            (path_of(line_room), field(0), 200),
+            (path_of(line_room + 1), field(0), 414),
+            ("/hello".to_owned(), field(value_room), 200),
+            ("/hello".to_owned(), field(value_room + 1), 431),
+            // The decoder stops before the end of the block.
+            ("/hello".to_owned(), field(15_000), 431),
+            // The host counts as a field.
+            ("/hello".to_owned(), fields(7), 200),
+            ("/hello".to_owned(), fields(8), 431),
+            // Pieces of a cookie count as one field.
+            ("/hello".to_owned(), vec![("cookie", "a=b".to_owned()); 40], 200),
+        ];
+        for (at, (path, fields, expected)) in cases.iter().enumerate() {
+            let stream = client.request("GET", path, true, |writer| {
+                fields.iter().for_each(|(name, value)| writer.field(name, value.as_bytes()));
+            });
+            assert_eq!(client.wait(stage, stream).status, *expected, "case {at}");
+        }
+        client.hello(stage);
+        assert_eq!(stage.counters().requests_refused.load(), 4);
+    });
+}
+
+#[test]
+fn client_that_ignores_the_end_of_its_connection_is_ended() {
+    let listener = "h2c = true\nrequests-per-connection-max = 3\n";
+    // Without a pause, the number of requests ends the connection; with one, the time does.
+    for (pause, requests_max) in [(Span::from_millis(5), 110), (Span::from_millis(100), 20)] {
+        scene().listener(listener).run(|stage| {
+            let mut client = Speaker::raw(stage);
+            let mut requests = 0;
+            // A stream that stays open keeps the connection from being idle.
+            encode_headers(&mut client.out, 1, &POST, END_HEADERS);
+            while client.frames.iter().filter(|frame| frame.0 == FrameKind::GoAway).count() < 2 {
+                requests += 1;
+                encode_hello(&mut client.out, 1 + 2 * requests);
+                client.pump(stage.net.now());
+                stage.pass(pause);
+                assert!(
+                    requests <= requests_max,
+                    "the connection goes on after {requests} requests"
+                );
+            }
+        });
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use tidegate_reactor::SimServer;
 use tidegate_wire::proxy_protocol::{self, Endpoints};
 use tidegate_wire::tls::Acceptor;
 
+use crate::http2_origin::Http2Behaviour;
 use crate::line::Line;
 use crate::oracle::{ClientIdentity, Oracle};
 use crate::peer::body::{self, Hash};
@@ -59,6 +60,8 @@ pub struct Behaviour {
     pub skip_close_notify: u32,
     /// Sends a response that no request caused, on a connection that is idle.
     pub unsolicited: u32,
+    /// It speaks HTTP/2.
+    pub http2: Option<Http2Behaviour>,
 }
 
 /// What a canary's origins do wrong.
@@ -302,6 +305,8 @@ impl Origin {
             at => oracle.now >= at,
         }) && conn.request.is_none()
             && quiet
+            // A pause without end is in place of a response, so a request is under way.
+            && oracle.now >= conn.out_at
             && !finished
             && conn.reader.is_between()
         {

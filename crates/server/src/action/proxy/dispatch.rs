@@ -96,14 +96,14 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.stage = Stage::Paused;
         exchange.tried = Tried::default();
-        let (pool, to) = (exchange.pool, exchange.requester);
+        let (era, pool, to) = (exchange.era, exchange.pool, exchange.requester);
         self.leave_queue_if_gone(reactor, id);
         // The client may have left.
         if self.exchanges.find(id).is_none() {
             return;
         }
         self.accounts.counters.retry_pauses.add(1);
-        let settings = self.snapshot.pool(pool);
+        let settings = self.settings.of(era).pool(pool);
         let pause = settings.retry_pause.min(settings.timeouts.connect);
         self.set_action_deadline(reactor, to, reactor.now().after(pause));
     }
@@ -112,7 +112,7 @@ impl Worker {
     /// fails with `or_else`.
     fn enqueue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let (pool_index, to) = (exchange.pool, exchange.requester);
+        let (era, pool_index, to) = (exchange.era, exchange.pool, exchange.requester);
         exchange.stage = Stage::Queued;
         self.leave_queue_if_gone(reactor, id);
         // The client may have left.
@@ -132,7 +132,7 @@ impl Worker {
             self.note_unserved(pool_index);
         }
         self.accounts.counters.queued.add(1);
-        let wait = self.snapshot.pool(pool_index).timeouts.queue;
+        let wait = self.settings.of(era).pool(pool_index).timeouts.queue;
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
     }
 
@@ -150,7 +150,7 @@ impl Worker {
     /// waits for a server, in the queue or in a pause. The client has probably left, so a server's work would be wasted.
     pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let pool = self.snapshot.pool(exchange.pool);
+        let pool = self.settings.of(exchange.era).pool(exchange.pool);
         let waits = matches!(exchange.stage, Stage::Queued | Stage::Paused);
         if waits && !pool.queue_half_closed {
             let to = exchange.requester;
@@ -292,7 +292,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return Err(Shortage::Slots) };
         let (to, pool, needs_fresh) = (exchange.requester, exchange.pool, exchange.needs_fresh);
         let lost_at = exchange.lost_at;
-        if self.snapshot.pool(pool).may_speak_http2() {
+        if self.settings.newest().pool(pool).may_speak_http2() {
             match self.choose_shared(reactor, pool, server, lost_at) {
                 Place::On(sock) => return Ok(Found::Shared(sock)),
                 Place::Full => return Err(Shortage::Slots),
@@ -368,7 +368,7 @@ impl Worker {
     /// The proof that an idle connection needs before the exchange may use it.
     fn proof_needed(&self, id: Id<Exchange>) -> Proof {
         let Some(exchange) = self.exchanges.get(id) else { return Proof::None };
-        let pool = self.snapshot.pool(exchange.pool);
+        let pool = self.settings.of(exchange.era).pool(exchange.pool);
         let lost = FailedAttempt {
             point: FailurePoint::ReusedReset,
             idempotent: exchange.facts.is_idempotent,
@@ -429,10 +429,10 @@ impl Worker {
     ) -> Result<SockId, Shortage> {
         let counters = &self.accounts.counters;
         counters.upstream_connects.add(1);
-        let addresses = &self.snapshot.addresses[usize::from(pool)][server];
+        let addresses = &self.settings.newest().addresses[usize::from(pool)][server];
         let preferred = self.pools[usize::from(pool)].preferred_address[server];
         let address = &addresses[preferred % addresses.len()];
-        let settings = self.snapshot.pool(pool);
+        let settings = self.settings.newest().pool(pool);
         let begun = match &settings.tls {
             None => reactor.connect(address),
             Some(_) => {
@@ -457,7 +457,7 @@ impl Worker {
     /// at the rest of the request if the server does not take it fast enough.
     pub(crate) fn arm_upstream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeouts = &self.snapshot.pool(exchange.pool).timeouts;
+        let timeouts = &self.settings.of(exchange.era).pool(exchange.pool).timeouts;
         let up = exchange.attempt.up;
         let wait = match exchange.stage {
             Stage::Buffering | Stage::Queued | Stage::Paused => return,
@@ -545,7 +545,7 @@ impl Worker {
             body_replayable: exchange.request.is_replayable(),
             reset_before: exchange.was_reset,
             attempts: exchange.attempts,
-            retries_max: self.snapshot.pool(pool_index as u16).retries,
+            retries_max: self.settings.of(exchange.era).pool(exchange.pool).retries,
         };
         exchange.was_reset |= point == FailurePoint::FreshReset;
         if retry::may_retry(&attempt) {

@@ -11,6 +11,7 @@ use crate::action::intake::Intake;
 use crate::action::proxy::stored::StoredRequest;
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::settings::Era;
 
 /// How far an exchange has progressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +107,8 @@ pub(crate) struct Exchange {
     /// How far the exchange has progressed. Each attempt begins at `Connecting`, or at `ExpectResponse` on a
     /// reused connection.
     pub(crate) stage: Stage,
+    /// The generation of settings that the request began with, which is that of its requester.
+    pub(crate) era: Era,
     /// Index of the pool in the configuration. Never changes.
     pub(crate) pool: u16,
     /// Index of the listener that accepted the client's connection. Never changes.

@@ -22,8 +22,6 @@ pub(crate) mod shortage;
 pub(crate) mod stored;
 pub(crate) mod tunnel;
 
-use std::rc::Rc;
-
 use tidegate_base::prng::hash_bytes;
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
@@ -63,7 +61,7 @@ impl Worker {
         head: &RequestHead<'_>,
         proxy: &Proxy,
     ) {
-        let snapshot = Rc::clone(&self.snapshot);
+        let (era, snapshot) = (self.era_of(to), self.settings_of(to));
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
@@ -100,11 +98,15 @@ impl Worker {
         }
         let has_connection = head.has(FieldName::Connection);
         let request = StoredRequest::new(encoded, head.length);
-        let buffers = !request.is_done() && pool.request_buffer_bytes > 0 && !head.expect_continue;
+        let buffers = pool.request_buffer_bytes > 0
+            && !request.is_done()
+            && request.has_waiting_room()
+            && !head.expect_continue;
         self.arrivals += 1;
         let exchange = Exchange {
             requester: to,
             stage: if buffers { Stage::Buffering } else { Stage::Queued },
+            era,
             pool: proxy.pool as u16,
             listener: listener_index,
             facts: RequestFacts {

@@ -76,7 +76,7 @@ impl Worker {
     /// Dispatches a request once enough of its body has arrived.
     fn dispatch_buffered<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let wanted = self.snapshot.pool(exchange.pool).request_buffer_bytes as u64;
+        let wanted = self.settings.of(exchange.era).pool(exchange.pool).request_buffer_bytes as u64;
         let request = &exchange.request;
         if request.is_done() || exchange.intake.bytes >= wanted || !request.has_waiting_room() {
             // Requests that became ready in the meantime are before this one.

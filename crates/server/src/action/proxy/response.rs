@@ -8,6 +8,7 @@ use tidegate_base::Id;
 use tidegate_gate::connection_auth;
 use tidegate_gate::retry::FailurePoint;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor};
+use tidegate_wire::http2::ErrorCode;
 use tidegate_wire::message::{BodyLength, ResponseHead};
 
 use crate::action::proxy::Failure;
@@ -15,8 +16,8 @@ use crate::action::proxy::dispatch::NO_CONNECT;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
 use crate::answer::Head;
-use crate::carrier::Rest;
 use crate::carrier::output::look_again_at;
+use crate::carrier::{Progress, Rest};
 use crate::responder::Responder;
 use crate::worker::Worker;
 
@@ -187,9 +188,27 @@ impl Worker {
     }
 
     /// The server has reset the stream of the exchange before its response was complete.
-    pub(crate) fn server_reset<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
-        let text = "the server reset the request";
-        self.upstream_failed(reactor, id, Failure { status: 502, text });
+    pub(crate) fn server_reset<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        code: ErrorCode,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
+        if self.progress(to) != Progress::Begun && !self.is_call(to) {
+            let text = "the server reset the request";
+            return self.upstream_failed(reactor, id, Failure { status: 502, text });
+        }
+        self.release_server(pool, attempt.server);
+        self.abandon_server(reactor, attempt.up);
+        self.forget_exchange(id);
+        // Other codes concern the connection to the server, or would make the client try again.
+        let code = match code {
+            ErrorCode::CANCEL | ErrorCode::ENHANCE_YOUR_CALM => code,
+            _ => ErrorCode::INTERNAL_ERROR,
+        };
+        self.reset_response(reactor, to, code);
     }
 
     /// The server has certainly not processed the request: it goes to another connection. If that happens again, it
@@ -345,7 +364,7 @@ impl Worker {
     /// The head of the response has not come in time.
     fn response_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeouts = self.snapshot.pool(exchange.pool).timeouts;
+        let timeouts = self.settings.of(exchange.era).pool(exchange.pool).timeouts;
         let up = exchange.attempt.up;
         let (is_done, has_sent_body) = (exchange.request.is_done(), exchange.intake.bytes > 0);
         let is_pending = self.request_pending(reactor, up) > 0;
@@ -372,7 +391,7 @@ impl Worker {
     /// The server has not taken the rest of the request in time, although it has sent the whole response.
     fn request_end_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.snapshot.pool(exchange.pool).timeouts.body;
+        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
         let up = exchange.attempt.up;
         if self.request_pending(reactor, up) == 0 {
             // The client sends its body slowly. The downstream deadline covers that.
@@ -389,7 +408,7 @@ impl Worker {
     /// The response body has not progressed in time.
     fn response_body_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.snapshot.pool(exchange.pool).timeouts.body;
+        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
         let (to, has_sent_body) = (exchange.requester, exchange.intake.bytes > 0);
         let up = exchange.attempt.up;
         if self.is_client_held(to) {

@@ -68,7 +68,7 @@ impl Worker {
     ) -> Option<Reused> {
         let now = reactor.now();
         loop {
-            let is_shared = self.snapshot.pool(pool).proxy_protocol.is_none();
+            let is_shared = self.settings.newest().pool(pool).proxy_protocol.is_none();
             let (sock, age) = match self.take_kept(to.sock, pool, server) {
                 Some(kept) => (kept, None),
                 None if is_shared && self.has_proof(reactor, pool, server, need) => {

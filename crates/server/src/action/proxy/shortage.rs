@@ -48,7 +48,7 @@ impl Worker {
     /// no room for another first request.
     pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (to, pool_index) = (exchange.requester, usize::from(exchange.pool));
+        let (to, era, pool_index) = (exchange.requester, exchange.era, usize::from(exchange.pool));
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
@@ -70,7 +70,7 @@ impl Worker {
         pool.held += 1;
         self.accounts.counters.slot_waits.add(1);
         self.accounts.counters.queued.add(1);
-        let wait = self.snapshot.pool(pool_index as u16).timeouts.queue;
+        let wait = self.settings.of(era).pool(pool_index as u16).timeouts.queue;
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
         self.set_room_timer(reactor);
     }

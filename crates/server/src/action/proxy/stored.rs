@@ -88,7 +88,7 @@ impl StoredRequest {
 
     /// Whether the request can be sent again after it has arrived completely, judging by the length in its head.
     pub(crate) fn will_be_replayable(&self) -> bool {
-        let room = (REPLAY_BYTES_MAX - self.head_bytes) as u64;
+        let room = REPLAY_BYTES_MAX.saturating_sub(self.head_bytes) as u64;
         self.is_whole
             && (self.is_done || matches!(self.length, BodyLength::Length(length) if length <= room))
     }
@@ -147,6 +147,12 @@ mod tests {
         ] {
             assert_eq!(StoredRequest::new(Vec::new(), length).is_done(), is_done, "{length:?}");
         }
+    }
+
+    #[test]
+    fn head_beyond_the_limit_leaves_no_room_for_a_body() {
+        let request = StoredRequest::new(vec![b'x'; REPLAY_BYTES_MAX + 1], BodyLength::Length(1));
+        assert!(!request.has_waiting_room() && !request.will_be_replayable());
     }
 
     #[test]

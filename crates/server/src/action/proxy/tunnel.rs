@@ -112,7 +112,7 @@ impl Worker {
     /// for it, the tunnel has timed out.
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.snapshot.pool(exchange.pool).timeouts.tunnel;
+        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.tunnel;
         let socks = [exchange.requester.sock, exchange.attempt.up.sock];
         let looks = socks.map(|sock| next_look(reactor, sock, timeout));
         if let Some(at) = looks.into_iter().flatten().min() {
@@ -126,7 +126,7 @@ impl Worker {
     pub(crate) fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (down, up) = (exchange.requester.sock, exchange.attempt.up.sock);
-        let timeout = self.snapshot.pool(exchange.pool).timeouts.tunnel;
+        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.tunnel;
         let blocked = is_blocked(reactor, down) || is_blocked(reactor, up);
         let wait = if blocked { look_span(timeout) } else { timeout };
         let at = reactor.now().after(wait);

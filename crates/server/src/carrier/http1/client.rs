@@ -7,8 +7,6 @@
 //! Invariant: the requests of a connection are answered in order: nothing after a request is decoded until its
 //! action has released the connection.
 
-use std::rc::Rc;
-
 use tidegate_base::Moment;
 use tidegate_gate::hsts::PolicyId;
 use tidegate_reactor::{Reactor, SockId};
@@ -244,7 +242,7 @@ impl Worker {
     fn settle_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         // Decoding may have closed the connection.
         let Some(down) = self.conns.downstream(sock) else { return };
-        let timeouts = &self.snapshot.listener(down.listener).timeouts;
+        let timeouts = &self.settings.of(down.era()).listener(down.listener).timeouts;
         let now = reactor.now();
         let requests = down.requests;
         let Some(http1) = down.http1() else { return };
@@ -344,7 +342,7 @@ impl Worker {
     /// Whether the client begins with HTTP/2 where the listener allows that.
     fn judge_preface(&mut self, sock: SockId, bytes: &[u8]) -> Preface {
         let Some(down) = self.conns.downstream(sock) else { return Preface::None };
-        if down.requests > 0 || !self.snapshot.listener(down.listener).h2c {
+        if down.requests > 0 || !self.settings.of(down.era()).listener(down.listener).h2c {
             return Preface::None;
         }
         let count = bytes.len().min(PREFACE.len());
@@ -370,12 +368,11 @@ impl Worker {
 
     /// Decodes one head and hands its request to an action. Returns 0 if the head is not complete yet.
     fn decode_request<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
-        let snapshot = Rc::clone(&self.snapshot);
         let Some(down) = self.conns.downstream(sock) else {
             self.note_bug(reactor, sock);
             return bytes.len();
         };
-        let listener = snapshot.listener(down.listener);
+        let listener = self.settings.of(down.era()).listener(down.listener);
         let limits = HeadLimits {
             request_line_bytes_max: listener.limits.request_line_bytes_max,
             head_bytes_max: listener.limits.head_bytes_max,
@@ -403,7 +400,7 @@ impl Worker {
     fn begin_http1_request(&mut self, sock: SockId, head: &RequestHead<'_>) {
         let stopping = self.stopping;
         let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
-        let most = self.snapshot.listener(down.listener).requests_per_connection_max;
+        let most = self.settings.of(down.era()).listener(down.listener).requests_per_connection_max;
         let is_last = most.is_some_and(|most| down.requests >= most);
         let Some(http1) = down.http1() else { return };
         http1.decoder = HeadDecoder::default();
@@ -594,7 +591,7 @@ impl Worker {
     /// The deadline of a client expired that does not read its responses fast enough.
     fn blocked_client_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         if reactor.output_pending(sock) == 0 {
             // `Drained` is on its way.
             return reactor.set_deadline(sock, reactor.now().after(look_span(timeout)));
@@ -675,7 +672,8 @@ impl Worker {
         is_head: bool,
     ) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let hsts = self.snapshot.hsts.of_listener(usize::from(down.listener), down.scheme);
+        let hsts =
+            self.settings.of(down.era()).hsts.of_listener(usize::from(down.listener), down.scheme);
         let form = AnswerForm { version: Version::Http11, is_head, close: true, hsts };
         self.encode_answer(reactor, sock, &Answer::Error { status, text }, &form);
         self.close_client(reactor, sock);

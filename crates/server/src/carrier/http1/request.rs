@@ -24,8 +24,9 @@ impl Worker {
         reactor.send(up, request.head());
         send_framed(reactor, up, framing_of(request), request.body());
         if request.is_done() {
-            let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
-            let takes_trailers = self.snapshot.pool(exchange.pool).trailers;
+            let fields = &self.settings.of(exchange.era).client_address_fields
+                [usize::from(exchange.listener)];
+            let takes_trailers = self.settings.of(exchange.era).pool(exchange.pool).trailers;
             let trailers = if takes_trailers { request.trailers() } else { b"" };
             end_body(reactor, up, framing_of(request), trailers, fields);
         }
@@ -42,8 +43,9 @@ impl Worker {
         let (up, request) = (exchange.attempt.up.sock, &exchange.request);
         send_framed(reactor, up, framing_of(request), data);
         if request.is_done() {
-            let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
-            let takes_trailers = self.snapshot.pool(exchange.pool).trailers;
+            let fields = &self.settings.of(exchange.era).client_address_fields
+                [usize::from(exchange.listener)];
+            let takes_trailers = self.settings.of(exchange.era).pool(exchange.pool).trailers;
             let trailers = if takes_trailers { request.trailers() } else { b"" };
             end_body(reactor, up, framing_of(request), trailers, fields);
         }

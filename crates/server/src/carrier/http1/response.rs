@@ -85,10 +85,10 @@ impl Worker {
         self.date.update(reactor.unix_seconds());
         let context = AnswerContext {
             date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
+            server: &self.settings.newest().config.server.server_name,
             is_head: form.is_head,
         };
-        let hsts = self.snapshot.hsts.value(form.hsts);
+        let hsts = self.settings.newest().hsts.value(form.hsts);
         if let Some(out) = reactor.output(sock) {
             let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
             let status = match answer {
@@ -149,18 +149,18 @@ impl Worker {
         request.sent = Sent::Head(framing);
         let (version, is_head, keep) = (request.version, request.is_head, request.keep);
         let hsts = request.hsts;
-        let hsts = self.snapshot.hsts.value(hsts);
+        let hsts = self.settings.newest().hsts.value(hsts);
         // The reactor has no output for a connection that failed just now. `Closed` follows.
         let Some(out) = reactor.output(sock) else { return };
         let mut encoder = ResponseEncoder::new(out, version, !keep);
         let context = AnswerContext {
             date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
+            server: &self.settings.newest().config.server.server_name,
             is_head,
         };
         let forwarding = ResponseContext {
             date: self.date.as_bytes(),
-            via: &self.snapshot.config.server.via,
+            via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
         };
         head.encode(&mut encoder, version, hsts, &context, &forwarding);
@@ -182,7 +182,7 @@ impl Worker {
             && let Some(out) = reactor.output(sock)
         {
             let encoder = &mut ResponseEncoder::new(out, request.version, false);
-            forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
+            forward::encode_interim(encoder, head, &self.settings.newest().config.server.via);
             self.accounts.counters.count_answer(head.status);
         }
     }
@@ -261,7 +261,7 @@ impl Worker {
     /// Suspends the response until the client's output has drained.
     pub(in crate::carrier) fn hold_http1<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(down) = self.conns.downstream(sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         if let Some(http1) = down.http1() {
             http1.blocked = true;
         }
@@ -320,16 +320,20 @@ impl Worker {
             let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
             let status = match switch {
                 Switch::Relayed(head) => {
-                    forward::encode_interim(encoder, head, &self.snapshot.config.server.via);
+                    forward::encode_interim(
+                        encoder,
+                        head,
+                        &self.settings.newest().config.server.via,
+                    );
                     head.status
                 }
                 Switch::WebSocket(accept) => {
                     let context = AnswerContext {
                         date: self.date.as_bytes(),
-                        server: &self.snapshot.config.server.server_name,
+                        server: &self.settings.newest().config.server.server_name,
                         is_head: false,
                     };
-                    let hsts = self.snapshot.hsts.value(hsts);
+                    let hsts = self.settings.newest().hsts.value(hsts);
                     let sink = &mut Filtered::new(encoder, hsts);
                     websocket::encode_switch(sink, accept, &context);
                     101

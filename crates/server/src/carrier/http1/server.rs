@@ -133,7 +133,7 @@ impl Worker {
             is_connect: false,
             upgrade_asked: exchange.facts.upgrades,
         };
-        let is_strict = self.snapshot.pool(exchange.pool).strict;
+        let is_strict = self.settings.of(exchange.era).pool(exchange.pool).strict;
         let limits = ResponseLimits { is_strict, ..ResponseLimits::default() };
         let Some(http1) = self.conns.upstream(sock).and_then(Upstream::http1) else {
             self.note_bug(reactor, sock);

@@ -6,13 +6,16 @@
 //! of its streams.
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::grpc;
 use tidegate_reactor::{Reactor, SockId};
+use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
 use tidegate_wire::http2::{self, Connection, ErrorCode, Event, Request, Scratch};
 use tidegate_wire::message::{Fields, Method};
 
 use crate::action::Running;
 use crate::answer::Answer;
 use crate::carrier::Progress;
+use crate::carrier::http2::limits;
 use crate::carrier::http2::stream::Http2Stream;
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::ClientCarrier;
@@ -39,6 +42,9 @@ pub(crate) struct Http2Client {
     due_at: Moment,
     /// Since when the connection has had no stream. `NEVER` while it has one.
     idle_since: Moment,
+    /// When a graceful stop becomes final although the client has not replied. `NEVER` without a stop, and once
+    /// it is final.
+    final_at: Moment,
     /// The client does not take the connection's output. The next look at it is at `due_at` or before.
     pub(super) is_blocked: bool,
     /// The client has ended its direction of the connection.
@@ -55,10 +61,20 @@ impl Http2Client {
             streams: Vec::new(),
             due_at,
             idle_since: Moment::NEVER,
+            final_at: Moment::NEVER,
             is_blocked: false,
             has_finished: false,
             is_settling: false,
         }
+    }
+
+    /// Begins the graceful stop: GOAWAY, and a PING whose reply shows that the client knows of it.
+    fn stop(&mut self, now: Moment, out: &mut Vec<u8>) {
+        if !self.connection.is_stopping() {
+            self.connection.stop(out);
+            self.final_at = now.after(STOP_REPLY_SPAN);
+        }
+        self.due_at = self.due_at.min(self.final_at);
     }
 
     /// Whether nothing is under way.
@@ -93,13 +109,8 @@ impl Worker {
     pub(crate) fn become_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let listener = self.snapshot.listener(down.listener);
-        let config = http2::Config {
-            header_fields_max: listener.limits.header_fields_max as u16,
-            // `response.rs` watches the output.
-            output_pause_bytes: u32::MAX,
-            ..http2::Config::server()
-        };
+        let listener = self.settings.of(down.era()).listener(down.listener);
+        let config = limits::connection_config(&listener.limits);
         let mut http2 = Box::new(Http2Client::new(config, now, reactor.deadline(sock)));
         if let Some(out) = reactor.output(sock) {
             http2.connection.start(out);
@@ -154,10 +165,8 @@ impl Worker {
                 self.begin_http2_request(reactor, sock, stream, &request, ends);
             }
             Event::RequestTooLarge { stream, status } => {
-                self.accounts.counters.requests_refused.add(1);
                 if let Some(to) = self.add_stream(reactor, sock, stream, false, false) {
-                    let text = "the request head exceeds this listener's limits";
-                    self.answer(reactor, to, &Answer::Error { status, text }, true);
+                    self.reject_http2_head(reactor, to, status);
                 }
             }
             Event::Data { token, bytes, ends, .. } => {
@@ -194,21 +203,39 @@ impl Worker {
         let Some(to) = self.add_stream(reactor, sock, number, is_head, ends) else { return };
         if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.awaits_continue = request.head.expect_continue;
+            stream.is_call = grpc::is_call(&request.head);
         }
         self.limit_http2_requests(reactor, sock);
-        self.begin_request(reactor, to, &request.head);
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let limits = &self.settings.of(down.era()).listener(down.listener).limits;
+        match limits::reject_status(limits, &request.head) {
+            Some(status) => self.reject_http2_head(reactor, to, status),
+            None => self.begin_request(reactor, to, &request.head),
+        }
         self.settle_stream(reactor, to);
     }
 
-    /// Begins to stop a connection that has had as many requests as the listener allows.
+    /// Rejects a request whose head is too large.
+    fn reject_http2_head<R: Reactor>(&mut self, reactor: &mut R, to: Requester, status: u16) {
+        self.accounts.counters.requests_refused.add(1);
+        let text = "the request head exceeds this listener's limits";
+        self.answer(reactor, to, &Answer::Error { status, text }, true);
+    }
+
+    /// Begins to stop a connection that has had as many requests as the listener allows. Requests may arrive
+    /// before the client learns of that, but no more than fit into the connection at once.
     fn limit_http2_requests<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let now = reactor.now();
         let Some(down) = self.conns.downstream(sock) else { return };
-        let most = self.snapshot.listener(down.listener).requests_per_connection_max;
-        if most.is_some_and(|most| down.requests >= most)
-            && let ClientCarrier::Http2(http2) = &mut down.carrier
-            && let Some(out) = reactor.output(sock)
-        {
-            http2.connection.stop(out);
+        let most = self.settings.of(down.era()).listener(down.listener).requests_per_connection_max;
+        let Some(most) = most.filter(|&most| down.requests >= most) else { return };
+        let is_beyond = down.requests >= most + STREAMS_DEFAULT;
+        let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
+        let Some(out) = reactor.output(sock) else { return };
+        if is_beyond {
+            http2.connection.stop_now(out);
+        } else {
+            http2.stop(now, out);
         }
     }
 
@@ -221,7 +248,11 @@ impl Worker {
         is_head: bool,
         ends: bool,
     ) -> Option<Requester> {
-        let added = self.streams.insert(Http2Stream::new(sock, number, is_head, ends));
+        let stream = Http2Stream::new(sock, self.settings.era(), number, is_head, ends);
+        let added = self.streams.insert(stream);
+        if added.is_ok() {
+            self.settings.begin_use();
+        }
         let http2 = self.http2_client(sock)?;
         let out = reactor.output(sock)?;
         match added {
@@ -378,6 +409,7 @@ impl Worker {
     /// Forgets a stream and cancels its action.
     pub(crate) fn drop_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Http2Stream>) {
         let Some(mut stream) = self.streams.remove(id) else { return };
+        self.settings.end_use(stream.era);
         if let Some(http2) = self.http2_client(stream.sock)
             && let Some(at) = http2.streams.iter().position(|other| *other == id)
         {
@@ -460,7 +492,7 @@ impl Worker {
         let stopping = self.stopping;
         // The connection may have been closed by what happened on it.
         let Some(down) = self.conns.downstream(sock) else { return };
-        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let requests = down.requests;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         http2.is_settling = false;
@@ -494,7 +526,7 @@ impl Worker {
         let (running, is_waiting) = (stream.action, stream.input.is_empty());
         let expects_body = is_waiting && !stream.is_request_done && self.expects_body(running);
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let by = reactor.now().after(timeout);
         let Some(intake) = self.intake(running) else { return };
         if !expects_body {
@@ -527,7 +559,7 @@ impl Worker {
     pub(crate) fn http2_client_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         if http2.is_blocked && reactor.output_pending(sock) > 0 {
             match next_look(reactor, sock, timeouts.body) {
@@ -541,6 +573,13 @@ impl Worker {
         } else {
             http2.due_at = Moment::NEVER;
         }
+        if http2.final_at <= now {
+            http2.final_at = Moment::NEVER;
+            if let Some(out) = reactor.output(sock) {
+                http2.connection.stop_now(out);
+            }
+        }
+        http2.due_at = http2.due_at.min(http2.final_at);
         if http2.is_idle() {
             return self.idle_http2_due(reactor, sock);
         }
@@ -562,7 +601,7 @@ impl Worker {
     fn idle_http2_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let (now, stopping) = (reactor.now(), self.stopping);
         let Some(down) = self.conns.downstream(sock) else { return };
-        let timeouts = self.snapshot.listener(down.listener).timeouts;
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let requests = down.requests;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         let idle_until = match requests {
@@ -612,7 +651,7 @@ impl Worker {
     /// The client has not taken all of a response in time.
     fn slow_stream_due<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         let is_progress = core::mem::take(&mut stream.admitted_bytes) >= PROGRESS_BYTES_MIN;
         // While the client does not read at all, the connection's own deadline decides.
@@ -626,11 +665,11 @@ impl Worker {
 
     /// Begins the graceful stop of a connection.
     pub(crate) fn stop_http2_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let now = reactor.now();
         let Some(http2) = self.http2_client(sock) else { return };
         if let Some(out) = reactor.output(sock) {
-            http2.connection.stop(out);
+            http2.stop(now, out);
         }
-        http2.due_at = http2.due_at.min(reactor.now().after(STOP_REPLY_SPAN));
         self.settle_http2(reactor, sock);
     }
 

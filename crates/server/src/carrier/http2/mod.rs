@@ -4,6 +4,7 @@
 //! - `stream.rs`: one stream: the rest of a request that its action does not take yet, the rest of a response that
 //!   the client's windows do not admit yet
 //! - `response.rs`: messages of actions, sent on a stream
+//! - `limits.rs`: the limits of a listener, applied to heads
 //! - `head.rs`: the head of a response on its way into a header block
 //! - `server.rs`: bytes and events of a connection to a server; its begin and end
 //! - `server_stream.rs`: one stream of such a connection: what its client or its server does not take yet
@@ -14,6 +15,7 @@
 
 pub(crate) mod client;
 mod head;
+mod limits;
 mod request;
 mod response;
 pub(crate) mod server;

@@ -42,8 +42,7 @@ impl Worker {
                 self.note_bug(reactor, sock);
                 return Place::New;
             };
-            let is_quiet =
-                http2.is_idle() && !http2.is_connecting() && reactor.output_pending(sock) == 0;
+            let is_quiet = http2.is_quiet() && reactor.output_pending(sock) == 0;
             // The server may be closing a connection that has been idle.
             if !is_quiet || reactor.is_guarded(sock) || reactor.guard_send(sock) {
                 return place;
@@ -97,8 +96,10 @@ impl Worker {
         };
         let (is_done, has_body) = (request.is_done(), !request.body().is_empty());
         let ends = is_done && !has_body && request.trailers().is_empty();
-        let is_secure =
-            self.conns.upstream(sock).is_some_and(|up| self.snapshot.pool(up.pool).tls.is_some());
+        let is_secure = self
+            .conns
+            .upstream(sock)
+            .is_some_and(|up| self.settings.newest().pool(up.pool).tls.is_some());
         let host = head.fields().find(|field| field.id == FieldName::Host);
         let line = RequestLine {
             method: head.method,
@@ -122,7 +123,7 @@ impl Worker {
         let Ok(number) = opened else {
             // The ids are used up, or the server is closing the connection.
             self.retire_http2_server(reactor, sock);
-            return self.request_unprocessed(reactor, exchange_id);
+            return self.request_not_sent(reactor, exchange_id);
         };
         if let Some(stream) = self.server_streams.get_mut(id) {
             stream.number = number;
@@ -223,7 +224,8 @@ impl Worker {
         let Some(stream) = self.server_streams.get(id) else { return };
         let (sock, number) = (stream.sock, stream.number);
         let Some(exchange) = self.exchanges.get(stream.exchange) else { return };
-        let fields = &self.snapshot.client_address_fields[usize::from(exchange.listener)];
+        let fields =
+            &self.settings.of(exchange.era).client_address_fields[usize::from(exchange.listener)];
         let Some(up) = self.conns.upstream(sock) else { return };
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
         let Some(out) = reactor.output(sock) else { return };

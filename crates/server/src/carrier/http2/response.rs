@@ -37,12 +37,20 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         stream.progress = Progress::Ended;
         let (number, is_head) = (stream.number, stream.is_head);
+        let of_call;
+        let answer = match *answer {
+            Answer::Error { status, text } if stream.is_call => {
+                of_call = Answer::CallError { status, text };
+                &of_call
+            }
+            _ => answer,
+        };
         let context = AnswerContext {
             date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
+            server: &self.settings.newest().config.server.server_name,
             is_head,
         };
-        let hsts = self.snapshot.hsts.value(stream.hsts);
+        let hsts = self.settings.newest().hsts.value(stream.hsts);
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
         let status = answer.encode(&mut head, Version::Http2, hsts, &context);
@@ -68,17 +76,17 @@ impl Worker {
         debug_assert_eq!(stream.progress, Progress::Expected, "a second final head");
         stream.progress = Progress::Begun;
         let (number, is_head) = (stream.number, stream.is_head);
-        let hsts = self.snapshot.hsts.value(stream.hsts);
+        let hsts = self.settings.newest().hsts.value(stream.hsts);
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
         let answer = AnswerContext {
             date: self.date.as_bytes(),
-            server: &self.snapshot.config.server.server_name,
+            server: &self.settings.newest().config.server.server_name,
             is_head,
         };
         let forwarding = ResponseContext {
             date: self.date.as_bytes(),
-            via: &self.snapshot.config.server.via,
+            via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
         };
         response.encode(&mut head, Version::Http2, hsts, &answer, &forwarding);
@@ -101,7 +109,7 @@ impl Worker {
         let number = stream.number;
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
-        forward::encode_interim(&mut head, interim, &self.snapshot.config.server.via);
+        forward::encode_interim(&mut head, interim, &self.settings.newest().config.server.via);
         self.accounts.counters.count_answer(head.status());
         self.send_http2_head(reactor, to.sock, number, &head, false);
         self.http2_head = head;
@@ -195,6 +203,20 @@ impl Worker {
         self.reset_http2_stream(reactor, to, ErrorCode::INTERNAL_ERROR);
     }
 
+    /// Resets a response with the code of its server. The action has ended.
+    pub(in crate::carrier) fn reset_http2_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        code: ErrorCode,
+    ) {
+        self.accounts.counters.upstream_truncations.add(1);
+        if let Some(stream) = self.streams.get_mut(to.stream) {
+            stream.action = Running::None;
+        }
+        self.reset_http2_stream(reactor, to, code);
+    }
+
     /// Resets a stream and cancels its action.
     pub(in crate::carrier) fn reset_http2_stream<R: Reactor>(
         &mut self,
@@ -226,7 +248,7 @@ impl Worker {
     /// Suspends a response until the client has taken what was sent.
     pub(in crate::carrier) fn hold_http2<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let timeout = self.snapshot.listener(down.listener).timeouts.body;
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let at = reactor.now().after(timeout);
         if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.is_held = true;
@@ -318,7 +340,8 @@ impl Worker {
     /// Gives a stream that has just fallen behind its deadline.
     fn note_behind<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(down) = self.conns.downstream(to.sock) else { return };
-        let at = reactor.now().after(self.snapshot.listener(down.listener).timeouts.body);
+        let at =
+            reactor.now().after(self.settings.of(down.era()).listener(down.listener).timeouts.body);
         if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.admitted_bytes = 0;
         }

@@ -106,6 +106,12 @@ impl Http2Server {
         self.phase == Phase::Connecting
     }
 
+    /// Whether the connection is idle and nothing is received on it at the moment, so that its server may have closed
+    /// it.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.is_idle() && !self.is_connecting() && !self.is_settling
+    }
+
     /// The streams of requests whose attempts last.
     pub(crate) fn streams(&self) -> &[Id<ServerStream>] {
         &self.streams
@@ -146,7 +152,7 @@ impl Worker {
         let now = reactor.now();
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let (pool, server) = (up.pool, up.server);
-        let settings = self.snapshot.pool(pool);
+        let settings = self.settings.newest().pool(pool);
         let config = http2::Config {
             streams_max: settings.http2.streams_max,
             // `request.rs` watches the output.
@@ -190,7 +196,7 @@ impl Worker {
         http2.phase = Phase::Greeting;
         http2.heard_at = now;
         shared.note_heard(server, sock, now);
-        if !self.snapshot.pool(pool).h2c
+        if !self.settings.newest().pool(pool).h2c
             && let Some(out) = reactor.output(sock)
         {
             http2.connection.start(out);
@@ -209,7 +215,7 @@ impl Worker {
     fn fall_back_to_http1<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let (pool, server) = (up.pool, up.server);
-        if !self.snapshot.pool(pool).may_speak_http1() {
+        if !self.settings.newest().pool(pool).may_speak_http1() {
             return self.fail_http2_server(
                 reactor,
                 sock,
@@ -240,7 +246,7 @@ impl Worker {
             self.resume_request(to);
         }
         for id in others {
-            self.request_unprocessed(reactor, id);
+            self.request_not_sent(reactor, id);
         }
     }
 }
@@ -455,7 +461,8 @@ impl Worker {
                 self.request_unprocessed(reactor, exchange_id);
             }
             ResetCause::Fault(_) => self.server_misbehaved(reactor, exchange_id, MALFORMED),
-            ResetCause::Peer(_) | ResetCause::GoneAway => self.server_reset(reactor, exchange_id),
+            ResetCause::Peer(code) => self.server_reset(reactor, exchange_id, code),
+            ResetCause::GoneAway => self.server_ended_early(reactor, exchange_id),
         }
     }
 
@@ -479,7 +486,7 @@ impl Worker {
         while let Some(id) = self.http2_server(sock).and_then(|http2| http2.waiting.pop()) {
             if let Some(stream) = self.server_streams.get(id) {
                 let exchange = stream.exchange;
-                self.request_unprocessed(reactor, exchange);
+                self.request_not_sent(reactor, exchange);
             }
         }
     }
@@ -555,7 +562,7 @@ impl Worker {
     fn idle_http2_server_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let Some(up) = self.conns.upstream(sock) else { return };
-        let timeout = self.snapshot.pool(up.pool).reuse.idle_timeout;
+        let timeout = self.settings.newest().pool(up.pool).reuse.idle_timeout;
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
         let idle_until = http2.idle_since.after(timeout);
         if now >= idle_until {
@@ -646,20 +653,17 @@ impl Worker {
     ) {
         let Some(stream) = self.server_streams.get_mut(id) else { return };
         stream.is_gone = true;
-        let (exchange, is_unsent) = (stream.exchange, is_unsent || stream.is_waiting());
+        let (exchange, is_waiting) = (stream.exchange, stream.is_waiting());
         if stream.is_response_done {
             return self.give_up_request(reactor, exchange);
         }
         match loss {
             Loss::ConnectTimeout => self.connect_timed_out(reactor, exchange),
-            Loss::Misbehaved if !is_unsent => {
-                self.server_misbehaved(reactor, exchange, MALFORMED);
-            }
             Loss::Closed(reason) if was_connecting => self.server_closed(reactor, exchange, reason),
+            _ if is_waiting => self.request_not_sent(reactor, exchange),
             _ if is_unsent => self.request_unprocessed(reactor, exchange),
-            Loss::Closed(_) | Loss::Finished | Loss::Misbehaved => {
-                self.server_ended_early(reactor, exchange);
-            }
+            Loss::Misbehaved => self.server_misbehaved(reactor, exchange, MALFORMED),
+            Loss::Closed(_) | Loss::Finished => self.server_ended_early(reactor, exchange),
         }
     }
 
@@ -671,7 +675,7 @@ impl Worker {
         let stopping = self.stopping;
         // The connection may have been closed by what happened on it.
         let Some(up) = self.conns.upstream(sock) else { return };
-        let reuse = self.snapshot.pool(up.pool).reuse;
+        let reuse = self.settings.newest().pool(up.pool).reuse;
         let is_used_up = up.requests >= reuse.requests_max.unwrap_or(REQUESTS_MAX);
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
         http2.is_settling = false;

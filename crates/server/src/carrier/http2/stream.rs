@@ -10,6 +10,7 @@ use tidegate_reactor::SockId;
 use crate::action::Running;
 use crate::buffers::Input;
 use crate::carrier::Progress;
+use crate::settings::Era;
 
 /// One stream. `Worker::streams` holds it from its request until its action has ended and the client's windows have
 /// admitted the whole response.
@@ -21,10 +22,14 @@ pub(crate) struct Http2Stream {
     /// The action that serves the request; `Running::None` before it has begun something that lasts, and after
     /// it has ended.
     pub(super) action: Running,
+    /// The generation of settings that the request began with.
+    pub(crate) era: Era,
     /// The Strict-Transport-Security value of the response.
     pub(super) hsts: PolicyId,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
+    /// The request is a call of gRPC, whose errors are stated as gRPC does.
+    pub(super) is_call: bool,
     /// The client waits for 100 (Continue), and neither that nor a byte of the body has come.
     pub(super) awaits_continue: bool,
     /// The request has ended, although its end may be behind `input`.
@@ -53,13 +58,15 @@ pub(crate) struct Http2Stream {
 
 impl Http2Stream {
     /// A stream whose head has just arrived. `ends`: the request has no body.
-    pub(super) fn new(sock: SockId, number: u32, is_head: bool, ends: bool) -> Self {
+    pub(super) fn new(sock: SockId, era: Era, number: u32, is_head: bool, ends: bool) -> Self {
         Self {
             sock,
             number,
             action: Running::None,
+            era,
             hsts: 0,
             is_head,
+            is_call: false,
             awaits_continue: false,
             has_request_ended: ends,
             is_request_done: ends,
@@ -98,6 +105,11 @@ impl Http2Stream {
     /// Records the Strict-Transport-Security value of the response.
     pub(crate) fn set_hsts(&mut self, hsts: PolicyId) {
         self.hsts = hsts;
+    }
+
+    /// Whether the request is a call of gRPC.
+    pub(crate) fn is_call(&self) -> bool {
+        self.is_call
     }
 
     /// How far the action has sent the response.

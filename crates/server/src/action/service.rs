@@ -1,0 +1,57 @@
+//! What WebSocket connections are for: each belongs to an action, which gets its messages and events.
+//! In: messages and events of a WebSocket connection. Out: calls of the action that it belongs to.
+//! Never: handles a frame (`websocket.rs` does).
+//!
+//! To add an action over WebSocket, add a variant to [`Service`]. The action begins its connections with
+//! `open_websocket`, sends with `send_message` (in response to a message) or `notify_websocket` (at any time), and
+//! closes with `close_websocket`. It may call these in any of the methods below, except in `end_service`, after which
+//! the id is stale.
+
+use tidegate_base::Id;
+use tidegate_reactor::Reactor;
+use tidegate_wire::websocket::Message;
+
+use crate::action::websocket::{Outlet, WebSocket};
+use crate::worker::Worker;
+
+/// The action that a WebSocket connection belongs to, and the connection's place in the tables of that action.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Service {
+    /// Each message is sent back.
+    Echo,
+}
+
+impl Worker {
+    /// A message is complete.
+    pub(super) fn serve_message<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        _id: Id<WebSocket>,
+        service: Service,
+        outlet: Outlet<'_>,
+        message: &Message<'_>,
+    ) {
+        match service {
+            Service::Echo => self.echo_message(reactor, outlet, message),
+        }
+    }
+
+    /// The client reads again: output that was suspended since `is_websocket_held` may continue.
+    pub(super) fn resume_service<R: Reactor>(
+        &mut self,
+        _reactor: &mut R,
+        _id: Id<WebSocket>,
+        service: Service,
+    ) {
+        match service {
+            Service::Echo => {}
+        }
+    }
+
+    /// The connection has ended, for any reason: the action gives back what it holds for it.
+    pub(super) fn end_service(&mut self, _id: Id<WebSocket>, service: Service) {
+        match service {
+            Service::Echo => {}
+        }
+    }
+}
