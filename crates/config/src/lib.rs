@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod client_cert;
+mod edits;
 mod embedded;
 mod field_test;
 mod file;
@@ -12,6 +13,7 @@ mod foreign;
 mod https;
 pub mod keys;
 mod listeners;
+mod log;
 mod loops;
 pub mod model;
 mod nearest;
@@ -25,6 +27,7 @@ pub mod report;
 mod routes;
 mod schema;
 mod table;
+mod template;
 mod text_test;
 mod tls;
 mod units;

@@ -66,6 +66,12 @@ impl HstsPolicies {
         }
     }
 
+    /// The number of values, including the empty one.
+    #[must_use]
+    pub fn count(&self) -> PolicyId {
+        PolicyId::try_from(self.values.len()).unwrap_or(PolicyId::MAX)
+    }
+
     /// The text of the value. Empty if the field is not sent.
     #[must_use]
     pub fn value(&self, policy: PolicyId) -> &str {

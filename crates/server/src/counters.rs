@@ -131,6 +131,8 @@ counters! {
         /// TLS connections closed because their keys reached their usage limit. TLS 1.2 keys cannot be
         /// renewed.
         tls_keys_used_up,
+        /// Lines of the access log that were lost because the writer was too slow.
+        access_lines_lost,
         /// Broken invariants of this program, each handled by closing the connection.
         bugs,
     }

@@ -25,6 +25,7 @@ use tidegate_reactor::{
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
+use crate::access_log::{self, Desk};
 use crate::certificates::TlsLoader;
 use crate::counters::Accounts;
 use crate::listening_sockets;
@@ -58,6 +59,8 @@ pub enum StartError {
     Listen(String),
     /// Another process listens on these addresses; each text states the address, the process and the fix.
     Taken(Vec<String>),
+    /// The access log cannot be opened.
+    Log(String),
     /// A system call that the start needs has failed.
     System {
         /// What failed, such as "starting a worker thread".
@@ -77,7 +80,7 @@ impl core::fmt::Display for StartError {
                 }
                 Ok(())
             }
-            Self::Listen(text) => write!(f, "{text}"),
+            Self::Listen(text) | Self::Log(text) => write!(f, "{text}"),
             Self::Taken(texts) => write!(f, "{}", texts.join("\ntidegate: ")),
             Self::System { what, cause } => write!(f, "{what} failed: {cause}"),
         }
@@ -150,6 +153,8 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&plan.config, &wakers);
+    let access = plan.config.log.access.as_ref();
+    let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
     for ((index, waker), post) in wakers.into_iter().enumerate().zip(posts) {
@@ -157,8 +162,9 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
         let sender = mailbox.sender();
         let running = Arc::clone(&running);
+        let desk = access.as_mut().map(access_log::Log::desk);
         let started = share(&unix_listeners).and_then(|shared| {
-            start_worker(index, cpu, &plan, waker, (mailbox, post, running), shared)
+            start_worker(index, cpu, &plan, waker, (mailbox, post, running, desk), shared)
         });
         match started {
             Ok((handle, bound)) => {
@@ -173,6 +179,8 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
             }
         }
     }
+    let access = access.map(access_log::Log::start).transpose();
+    let access = access.map_err(system("starting the thread of the access log"))?;
     announce(&plan.config, count);
     let bell = match uses_tls {
         true => {
@@ -183,13 +191,17 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         }
         false => None,
     };
-    if let Err(error) = wait_for_stop(|| hang_up(bell.as_ref())) {
+    if let Err(error) = wait_for_stop(access.as_ref(), || hang_up(bell.as_ref())) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
     }
     // A second signal ends the process without waiting for the grace period.
-    let second = threads::spawn("signals", || {
-        if wait_for_stop(|| {}).is_err() {
+    let for_second = access.clone();
+    let second = threads::spawn("signals", move || {
+        if wait_for_stop(for_second.as_ref(), || {}).is_err() {
             return Ended::Failed("waiting for a second signal failed");
+        }
+        if let Some(access) = &for_second {
+            access.finish();
         }
         log::flush();
         std::process::exit(1)
@@ -205,6 +217,9 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     let leaving =
         if hands_over { leaving(&plan.config, plan.workers, &earlier) } else { Leaving::default() };
     stop_all(workers, grace, &leaving);
+    if let Some(access) = &access {
+        access.finish();
+    }
     Ok(())
 }
 
@@ -222,8 +237,9 @@ fn permit_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PermitPost>> {
     mailboxes.into_iter().enumerate().map(post).collect()
 }
 
-/// What connects a worker with other threads: its mailboxes, and the number of workers that have not stopped.
-type Links = (Mailbox<Mail>, Option<PermitPost>, Arc<AtomicUsize>);
+/// What connects a worker with other threads: its mailboxes, the number of workers that have not stopped, and the
+/// access log.
+type Links = (Mailbox<Mail>, Option<PermitPost>, Arc<AtomicUsize>, Option<Desk>);
 
 /// The settings that every worker is created from.
 #[derive(Clone)]
@@ -245,7 +261,7 @@ fn start_worker(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
-    (mailbox, post, running): Links,
+    (mailbox, post, running, desk): Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
@@ -256,11 +272,15 @@ fn start_worker(
             if let Some(post) = post {
                 prepared.worker.join(post);
             }
+            if let Some(desk) = desk {
+                prepared.worker.record_to(desk);
+            }
             running.fetch_add(1, Ordering::Relaxed);
             let _ = report.send(Ok(bound));
             serve(&mut prepared, &mailbox);
             running.fetch_sub(1, Ordering::Relaxed);
             lend_until_all_stopped(&mut prepared, &running);
+            prepared.worker.deliver_last_lines();
             Ended::AsPlanned
         }
         Err(error) => {
@@ -436,8 +456,8 @@ fn open_unix_listeners(config: &Config) -> Result<Vec<SharedListener>, StartErro
         remove_left_behind(path);
         let socket = UnixListener::bind(path).map_err(|cause| match cause.kind() {
             io::ErrorKind::AddrInUse => StartError::Taken(vec![format!(
-                "cannot listen on unix:{path}: another process listens there, or the file is no socket; \
-                 stop that process first, because a path cannot be shared"
+                "cannot listen on unix:{path}: another process listens there, or the file is not \
+                 a socket; stop that process first, because a path cannot be shared"
             )]),
             _ => StartError::Listen(format!("cannot listen on unix:{path}: {cause}")),
         })?;
@@ -480,8 +500,8 @@ fn unlink_unix_listeners(config: &Config) {
 }
 
 /// Refuses TCP addresses on which another process listens. SO_REUSEPORT would let a second process of the same
-/// user listen there too, which is how a new process takes over from an old one (`takeover`). Without that wish,
-/// both would receive a share of the connections without any sign of it.
+/// user listen there too, which is how a new process takes over from an old one (`takeover`). Without this
+/// check, a process started by mistake would silently receive a share of the connections.
 fn refuse_taken_ports(config: &Config, takeover: bool) -> Result<(), StartError> {
     let tcp = |listener: &model::Listener| match listener.bind {
         Bind::Tcp(address) => Some(address),
@@ -526,28 +546,32 @@ fn announce(config: &Config, workers: usize) {
     }
 }
 
-/// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP.
-fn wait_for_stop(hang_up: impl Fn()) -> io::Result<()> {
+/// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP, and opens the access log again on SIGUSR1.
+fn wait_for_stop(access: Option<&access_log::Bell>, hang_up: impl Fn()) -> io::Result<()> {
     loop {
         match signals::wait()? {
             signals::Signal::Terminate | signals::Signal::Interrupt => return Ok(()),
             signals::Signal::HangUp => hang_up(),
-            signals::Signal::User1 => {}
+            signals::Signal::User1 => {
+                if let Some(access) = access {
+                    access.reopen();
+                }
+            }
         }
     }
 }
 
-/// Handles SIGHUP: reloads the certificates, and states what was not read.
+/// Handles SIGHUP: reloads the certificates, and logs what is not reloaded.
 fn hang_up(bell: Option<&ReloadBell>) {
     let read = match bell {
         Some(bell) => {
             bell.ring();
-            "SIGHUP: certificates and ticket keys are read again"
+            "SIGHUP: reloading certificates and ticket keys"
         }
-        None => "SIGHUP: nothing is read again, because the configuration uses no TLS",
+        None => "SIGHUP: nothing to reload, because the configuration uses no TLS",
     };
     log::warning(format_args!(
-        "{read}; the configuration file is not, restart with --takeover to apply its changes"
+        "{read}; the configuration file is not reloaded: to apply its changes, restart with --takeover"
     ));
 }
 

@@ -225,12 +225,12 @@ fn bind_replaces_the_address_of_the_only_listener() {
 }
 
 #[test]
-fn sighup_without_tls_states_that_nothing_was_read() {
+fn sighup_without_tls_states_that_nothing_is_reloaded() {
     let (serving, mut lines, _, address) = listen(&["run", "--bind", "127.0.0.1:0"]);
     assert!(get(address, "/json").starts_with("HTTP/1.1 200 "));
     serving.send(Signal::HUP);
     let line = lines.next().expect("a line is printed").expect("stderr is text");
-    assert!(line.contains("Z warning SIGHUP: nothing is read again"), "{line}");
+    assert!(line.contains("Z warning SIGHUP: nothing to reload"), "{line}");
     assert!(line.ends_with("restart with --takeover to apply its changes"), "{line}");
 }
 

@@ -509,7 +509,7 @@ impl Http2Origin {
         }
         if is_end {
             let is_whole = call.whole;
-            let stays = matches!(conn.connection.token(stream), Some(_)) && !is_whole;
+            let stays = conn.connection.token(stream).is_some() && !is_whole;
             if stays && self.prng.chance(500_000) {
                 // The rest of the request is not wanted.
                 conn.connection.reset(&mut conn.out, stream, ErrorCode::NO_ERROR);

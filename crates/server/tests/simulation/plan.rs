@@ -651,6 +651,7 @@ impl Maker {
             expected,
             begun: false,
             answered: false,
+            status: None,
             seen: Vec::new(),
         });
         id

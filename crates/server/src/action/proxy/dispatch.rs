@@ -7,6 +7,7 @@
 
 use tidegate_base::Id;
 use tidegate_config::model::Unretriable;
+use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_gate::shared::Place;
@@ -17,6 +18,7 @@ use crate::action::proxy::exchange::{Attempt, Exchange, Stage};
 use crate::action::proxy::reuse::{Proof, Reused};
 use crate::carrier::output::look_span;
 use crate::connection::{ServerCarrier, Upstream};
+use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::worker::{Work, Worker};
@@ -86,7 +88,11 @@ impl Worker {
                 self.enqueue(reactor, id, Failure { status: 503, text: QUEUE_FULL });
             }
             Pick::None if was_tried => self.pause(reactor, id),
-            Pick::None => self.fail(reactor, id, or_else),
+            Pick::None => {
+                let to = exchange.requester;
+                self.blame(to, Cause::Server, or_else.text);
+                self.fail(reactor, id, or_else);
+            }
         }
     }
 
@@ -114,6 +120,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (era, pool_index, to) = (exchange.era, exchange.pool, exchange.requester);
         exchange.stage = Stage::Queued;
+        self.note_phase(to, Phase::Queue);
         self.leave_queue_if_gone(reactor, id);
         // The client may have left.
         let Some(exchange) = self.exchanges.find(id) else { return };
@@ -156,6 +163,7 @@ impl Worker {
             let to = exchange.requester;
             self.note_queue_departure(id);
             self.accounts.counters.client_aborts.add(1);
+            self.blame(to, Cause::Client, CLIENT_LEFT);
             self.abandon_client(reactor, to);
         }
     }
@@ -257,7 +265,7 @@ impl Worker {
         id: Id<Exchange>,
         server: usize,
     ) -> Result<(), Shortage> {
-        debug_assert!(self.is_next_for(id, server), "a request passed an earlier one of its pool");
+        debug_assert!(self.is_next_for(id, server), "a request overtook an earlier one");
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
@@ -273,7 +281,11 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         exchange.tried.insert(server);
         exchange.attempts += 1;
-        exchange.attempt = Attempt { server: server as u16, ..Attempt::NONE };
+        let server = server as u16;
+        exchange.attempt = Attempt { server, ..Attempt::NONE };
+        let (to, attempts) = (exchange.requester, exchange.attempts);
+        let is_reused = matches!(found, Ok(Found::Idle(_) | Found::Shared(_)));
+        self.note_attempt(to, (pool_index, server), attempts, is_reused, reactor.now());
         match found {
             Ok(found) => self.use_connection(reactor, id, found),
             // Ports run out for one address only, so another server is tried.
@@ -589,6 +601,8 @@ impl Worker {
             | Stage::ExpectBody
             | Stage::ExpectRequestEnd => {}
         }
+        let to = exchange.requester;
+        self.blame(to, Cause::QueueTimeout, QUEUE_TIMEOUT);
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);
         self.fail(reactor, id, Failure { status: 503, text: QUEUE_TIMEOUT });

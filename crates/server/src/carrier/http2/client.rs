@@ -6,6 +6,7 @@
 //! of its streams.
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::access::Cause;
 use tidegate_gate::grpc;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
@@ -13,12 +14,12 @@ use tidegate_wire::http2::{self, Connection, ErrorCode, Event, Request, Scratch}
 use tidegate_wire::message::{Fields, Method};
 
 use crate::action::Running;
-use crate::answer::Answer;
 use crate::carrier::Progress;
 use crate::carrier::http2::limits;
 use crate::carrier::http2::stream::Http2Stream;
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::ClientCarrier;
+use crate::record::{CLIENT_LEFT, SLOW_CLIENT};
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
@@ -77,7 +78,7 @@ impl Http2Client {
         self.due_at = self.due_at.min(self.final_at);
     }
 
-    /// Whether nothing is under way.
+    /// Whether no stream is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.streams.is_empty() && self.connection.open_streams() == 0
     }
@@ -151,8 +152,9 @@ impl Worker {
             match http2.connection.receive(now, &mut input, scratch, out) {
                 Ok(None) => return,
                 Ok(Some(event)) => self.handle_http2_event(reactor, sock, event),
-                Err(_) => {
+                Err(fault) => {
                     self.accounts.counters.requests_refused.add(1);
+                    self.blame_connection(sock, Cause::Refused, fault.reason());
                     return self.close_client(reactor, sock);
                 }
             }
@@ -166,6 +168,7 @@ impl Worker {
             }
             Event::RequestTooLarge { stream, status } => {
                 if let Some(to) = self.add_stream(reactor, sock, stream, false, false) {
+                    self.begin_record(reactor, to, None);
                     self.reject_http2_head(reactor, to, status);
                 }
             }
@@ -177,9 +180,14 @@ impl Worker {
             }
             Event::Reset { token, .. } => {
                 self.accounts.counters.client_aborts.add(1);
-                self.drop_stream(reactor, id_of(token));
+                let to = Requester { sock, stream: id_of(token) };
+                self.blame(to, Cause::Client, CLIENT_LEFT);
+                self.drop_stream(reactor, to.stream);
             }
-            Event::Rejected { .. } => self.accounts.counters.requests_refused.add(1),
+            Event::Rejected { fault, .. } => {
+                self.accounts.counters.requests_refused.add(1);
+                self.record_refused_stream(reactor, sock, fault.reason());
+            }
             // A server sees no responses, and learns nothing from these that it acts on.
             Event::Response { .. }
             | Event::GoAway { .. }
@@ -200,7 +208,10 @@ impl Worker {
         self.conns.note_request(sock);
         self.accounts.counters.requests.add(1);
         let is_head = matches!(request.head.method, Method::Head);
-        let Some(to) = self.add_stream(reactor, sock, number, is_head, ends) else { return };
+        let Some(to) = self.add_stream(reactor, sock, number, is_head, ends) else {
+            return self.record_refused_stream(reactor, sock, "the worker has too many streams");
+        };
+        self.begin_record(reactor, to, Some(&request.head));
         if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.awaits_continue = request.head.expect_continue;
             stream.is_call = grpc::is_call(&request.head);
@@ -219,7 +230,7 @@ impl Worker {
     fn reject_http2_head<R: Reactor>(&mut self, reactor: &mut R, to: Requester, status: u16) {
         self.accounts.counters.requests_refused.add(1);
         let text = "the request head exceeds this listener's limits";
-        self.answer(reactor, to, &Answer::Error { status, text }, true);
+        self.answer_error(reactor, to, status, text, true);
     }
 
     /// Begins to stop a connection that has had as many requests as the listener allows. Requests may arrive
@@ -326,7 +337,7 @@ impl Worker {
         self.settle_stream(reactor, to);
     }
 
-    /// Hands the action up to `room` bytes of the request body, and its end if that has come.
+    /// Hands the action up to `room` bytes of the request body, and its end if that has arrived.
     fn hand_over_body<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -381,9 +392,10 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
         status: u16,
-        text: &str,
+        text: &'static str,
     ) {
         self.accounts.counters.requests_refused.add(1);
+        self.blame(to, Cause::of_status(status), text);
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         stream.is_request_done = true;
         let running = core::mem::replace(&mut stream.action, Running::None);
@@ -419,6 +431,7 @@ impl Worker {
         stream.output.release(&mut self.buffers);
         self.note_departure(stream.action);
         self.cancel(reactor, stream.action);
+        self.finish_record(reactor, stream.record);
     }
 
     /// A client ended its direction of the connection. Streams whose requests are complete still get their
@@ -434,6 +447,7 @@ impl Worker {
                 self.client_half_closed(reactor, running);
             } else {
                 self.accounts.counters.client_aborts.add(1);
+                self.blame(Requester { sock, stream: id }, Cause::Client, CLIENT_LEFT);
                 // The protocol must forget the stream too: the rest of its request never comes.
                 self.reset_http2_stream(reactor, Requester { sock, stream: id }, ErrorCode::CANCEL);
             }
@@ -459,6 +473,7 @@ impl Worker {
         let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
         let aborted = http2.connection.open_streams() as u64;
         self.accounts.counters.client_aborts.add(aborted);
+        self.blame_connection(sock, Cause::Client, CLIENT_LEFT);
         self.drop_client(reactor, sock);
     }
 
@@ -566,6 +581,7 @@ impl Worker {
                 Some(at) => http2.due_at = at,
                 None => {
                     self.accounts.counters.body_timeouts.add(1);
+                    self.blame_connection(sock, Cause::ClientTimeout, SLOW_CLIENT);
                     self.drop_client(reactor, sock);
                     return reactor.abort(sock);
                 }
@@ -660,6 +676,7 @@ impl Worker {
             return self.set_stream_deadline(reactor, to, at);
         }
         self.accounts.counters.body_timeouts.add(1);
+        self.blame(to, Cause::ClientTimeout, SLOW_CLIENT);
         self.reset_http2_stream(reactor, to, ErrorCode::CANCEL);
     }
 
