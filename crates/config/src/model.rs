@@ -654,31 +654,7 @@ pub struct Pool {
     /// The servers speak HTTP/2 without TLS (prior knowledge). Only without `tls`.
     pub h2c: bool,
     /// Connections to servers that speak HTTP/2.
-    pub http2: PoolHttp2,
-}
-
-impl Pool {
-    /// Whether servers may be spoken to by HTTP/2.
-    #[must_use]
-    pub fn may_speak_http2(&self) -> bool {
-        self.h2c || self.tls.as_ref().is_some_and(|tls| tls.alpn.iter().any(|name| name == "h2"))
-    }
-
-    /// Whether servers may be spoken to by HTTP/1.1.
-    #[must_use]
-    pub fn may_speak_http1(&self) -> bool {
-        let requires_http2 = |tls: &PoolTls| tls.alpn.len() == 1 && tls.alpn[0] == "h2";
-        !self.h2c && !self.tls.as_ref().is_some_and(requires_http2)
-    }
-}
-
-/// `http2` of a pool: connections to servers that speak HTTP/2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolHttp2 {
-    /// Maximum number of requests on one connection at once.
-    pub streams_max: u32,
-    /// Maximum number of connections of each worker to each server.
-    pub connections_max: u32,
+    pub http2: crate::http2::PoolHttp2,
 }
 
 /// `proxy-protocol` of a pool: the version of the PROXY header.
@@ -843,12 +819,6 @@ impl Default for PoolTls {
             alpn: Vec::new(),
             resume: true,
         }
-    }
-}
-
-impl Default for PoolHttp2 {
-    fn default() -> Self {
-        Self { streams_max: 100, connections_max: 256 }
     }
 }
 

@@ -7,11 +7,10 @@ use core::ops::Range;
 
 use tidegate_base::Span;
 
+use crate::http2;
 use crate::keys::{POOL, UPSTREAM};
 use crate::listeners::{refused, unknown_name};
-use crate::model::{
-    Balance, HashKey, Pool, PoolHttp2, Reuse, ServerAddress, ServerTimeouts, Upstream,
-};
+use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
@@ -89,7 +88,7 @@ fn named(name: String) -> Pool {
         strict: false,
         tls: None,
         h2c: false,
-        http2: PoolHttp2::default(),
+        http2: http2::PoolHttp2::default(),
     }
 }
 
@@ -120,26 +119,8 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     table.set_flag("trailers", &mut pool.trailers, notes);
     table.set_flag("strict", &mut pool.strict, notes);
     pool.tls = tls::read_pool(table, notes);
-    read_http2(&mut pool, table, notes);
+    http2::read(&mut pool, table, notes);
     pool
-}
-
-/// Reads how HTTP/2 is spoken to the servers.
-fn read_http2(pool: &mut Pool, table: &Table<'_>, notes: &mut Notes) {
-    pool.h2c = table.is_true("h2c", notes).unwrap_or(false);
-    if let Some(http2) = table.open_table("http2", notes) {
-        http2.set_number("streams-max", &mut pool.http2.streams_max, notes);
-        http2.set_number("connections-max", &mut pool.http2.connections_max, notes);
-    }
-    if pool.h2c && pool.tls.is_some() {
-        let what = "`h2c` is for servers without TLS";
-        let note = Note::new(Kind::Conflict, table.key_place("h2c"), what);
-        notes.error(note.help("remove it, and write tls = { alpn = [\"h2\", \"http/1.1\"] }"));
-    } else if pool.proxy_protocol.is_some() && pool.may_speak_http2() {
-        let what = "clients share connections of HTTP/2, but a PROXY header names one client";
-        let note = Note::new(Kind::Conflict, table.key_place("proxy-protocol"), what);
-        notes.error(note.help("remove `proxy-protocol`, or HTTP/2 (`h2c`, \"h2\" in `alpn`)"));
-    }
 }
 
 fn read_servers(table: &Table<'_>, notes: &mut Notes) -> Vec<Upstream> {
