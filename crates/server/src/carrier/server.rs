@@ -195,7 +195,7 @@ impl Worker {
     pub(crate) fn note_authenticated<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
         if up.is_stream() {
             // Clients share the connection, so no further request may use it.
-            return self.retire_http2_server(reactor, up.sock);
+            return self.retire_http2_server(up.sock);
         }
         match self.conns.upstream(up.sock) {
             Some(up) => up.authenticated = true,

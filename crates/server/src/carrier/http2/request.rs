@@ -14,7 +14,7 @@ use tidegate_wire::message::FieldName;
 
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::carrier::http2::response::write_lines;
-use crate::carrier::http2::server::{id_of, token_of};
+use crate::carrier::http2::server::{REQUESTS_MAX, id_of, token_of};
 use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::output::is_blocked;
 use crate::connection::ServerCarrier;
@@ -57,12 +57,17 @@ impl Worker {
         let stream = self.server_streams.insert(ServerStream::new(sock, id)).ok()?;
         let up = self.conns.upstream(sock)?;
         let (pool, server) = (up.pool, up.server);
+        let requests_max = self.settings.newest().pool(pool).reuse.requests_max;
+        let is_used_up = up.requests >= requests_max.unwrap_or(REQUESTS_MAX);
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return None };
         self.attached += usize::from(http2.streams.is_empty());
         http2.streams.push(stream);
         http2.idle_since = Moment::NEVER;
         self.pools[usize::from(pool)].shared.note_start(usize::from(server), sock);
         self.note_shared(pool, server);
+        if is_used_up {
+            self.retire_http2_server(sock);
+        }
         Some(Responder { sock, stream })
     }
 
@@ -122,7 +127,7 @@ impl Worker {
         });
         let Ok(number) = opened else {
             // The ids are used up, or the server is closing the connection.
-            self.retire_http2_server(reactor, sock);
+            self.retire_http2_server(sock);
             return self.request_not_sent(reactor, exchange_id);
         };
         if let Some(stream) = self.server_streams.get_mut(id) {

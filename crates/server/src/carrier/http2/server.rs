@@ -22,7 +22,7 @@ use crate::worker::Worker;
 /// How long a connection without streams keeps its compression tables and buffers.
 const SHRINK_SPAN: Span = Span::from_secs(1);
 /// The most requests on one connection. Its stream ids are used up after twice as many (RFC 9113 section 5.1.1).
-const REQUESTS_MAX: u32 = 1 << 29;
+pub(super) const REQUESTS_MAX: u32 = 1 << 29;
 /// The most bytes of a waiting body that are handed over at once; then the client may have to be waited for.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 /// What the proxy answers if a response is not valid.
@@ -313,7 +313,10 @@ impl Worker {
             Event::Reset { token, cause, .. } => {
                 self.take_server_reset(reactor, id_of(token), cause);
             }
-            Event::GoAway { .. } => self.retire_http2_server(reactor, sock),
+            Event::GoAway { .. } => {
+                self.retire_http2_server(sock);
+                self.send_waiting_elsewhere(reactor, sock);
+            }
             Event::Settings => self.take_server_settings(reactor, sock),
             // A client sees no requests, and sends no PING.
             Event::Pong { .. }
@@ -582,19 +585,14 @@ impl Worker {
         }
     }
 
-    /// The connection takes no more requests. Those that it has go on, except those that wait.
-    pub(in crate::carrier) fn retire_http2_server<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        sock: SockId,
-    ) {
+    /// The connection takes no more requests. Those that it has go on.
+    pub(in crate::carrier) fn retire_http2_server(&mut self, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let (pool, server) = (up.pool, up.server);
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
         http2.is_retired = true;
         self.pools[usize::from(pool)].shared.remove(usize::from(server), sock);
         self.note_shared(pool, server);
-        self.send_waiting_elsewhere(reactor, sock);
         self.settle_server_later(sock);
     }
 
@@ -607,7 +605,7 @@ impl Worker {
     ) {
         let now = reactor.now();
         if self.http2_server(sock).is_some_and(|http2| http2.heard_at.after(span) <= now) {
-            self.retire_http2_server(reactor, sock);
+            self.retire_http2_server(sock);
         }
     }
 
@@ -676,11 +674,11 @@ impl Worker {
         // The connection may have been closed by what happened on it.
         let Some(up) = self.conns.upstream(sock) else { return };
         let reuse = self.settings.newest().pool(up.pool).reuse;
-        let is_used_up = up.requests >= reuse.requests_max.unwrap_or(REQUESTS_MAX);
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
         http2.is_settling = false;
-        if is_used_up && !http2.is_retired {
-            self.retire_http2_server(reactor, sock);
+        if http2.connection.is_stopping() && !http2.is_retired {
+            self.retire_http2_server(sock);
+            self.send_waiting_elsewhere(reactor, sock);
         }
         let Some(http2) = self.http2_server(sock) else { return };
         let is_ending = http2.is_retired || stopping || reuse.idle_max == 0;
