@@ -360,6 +360,7 @@ impl<'a> Reading<'a> {
         let place = match owner {
             Owner::Listener(_) => format!("listener {name}"),
             Owner::Pool(_) => format!("pool {name}"),
+            Owner::Lua(_) => format!("application {name}"),
         };
         Self { owner, place, faults }
     }

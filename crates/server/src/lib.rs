@@ -8,6 +8,7 @@
 pub mod access_log;
 mod action;
 mod answer;
+pub mod apps;
 mod buffers;
 mod carrier;
 pub mod certificates;
@@ -41,6 +42,7 @@ mod timers;
 
 pub mod worker;
 
+pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
 pub use snapshot::Snapshot;
 pub use start::{RunOptions, StartError, run};
 pub use worker::{Leftovers, Worker, WorkerLimits};

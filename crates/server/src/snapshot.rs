@@ -3,6 +3,8 @@
 //! that handling a request needs, readable without a lock. Never: changes after its creation.
 //! Invariant: `addresses[pool][server]` is never empty.
 
+use std::sync::Arc;
+
 use tidegate_base::Address;
 use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
 use tidegate_gate::access::Names;
@@ -11,6 +13,7 @@ use tidegate_gate::handling::Handlings;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 use tidegate_gate::websocket::Endpoints;
+use tidegate_push::settings::Hubs;
 
 /// The immutable settings of a worker, prepared for lookups.
 pub struct Snapshot {
@@ -29,6 +32,8 @@ pub struct Snapshot {
     pub(crate) handlings: Handlings,
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
+    /// The settings of the push hubs.
+    pub(crate) hubs: Arc<Hubs>,
     /// A pool sends PROXY headers, or a route uses the server name of TLS handshakes, so these facts are kept for each
     /// client.
     pub(crate) keeps_sessions: bool,
@@ -45,6 +50,7 @@ impl Snapshot {
         let names = Names::new(&config);
         let handlings = Handlings::new(&config);
         let websockets = Endpoints::new(&config);
+        let hubs = Arc::new(Hubs::new(&config));
         let keeps_sessions = handlings.needs_server_name()
             || config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let fields = config.listeners.iter();
@@ -59,6 +65,7 @@ impl Snapshot {
             names,
             handlings,
             websockets,
+            hubs,
             keeps_sessions,
             addresses,
         }

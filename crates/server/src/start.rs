@@ -26,6 +26,8 @@ use tidegate_reactor::{
 use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::access_log::{self, Desk};
+use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
+use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
 use crate::counters::Accounts;
 use crate::listening_sockets;
@@ -130,6 +132,7 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
             return Err(StartError::Values(faults.chain(unresolved).collect()));
         }
     };
+    let scripts = apps::read(&config).map_err(StartError::Values)?;
     refuse_taken_ports(&config, options.takeover)?;
     let earlier = earlier_listeners(&config);
     let unix_listeners = open_unix_listeners(&config)?;
@@ -144,6 +147,7 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         config: Arc::new(config),
         addresses: Arc::new(addresses),
         tls: Arc::new(tls),
+        scripts,
         workers: count as u32,
         steer_by_cpu,
         descriptors,
@@ -153,10 +157,12 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&plan.config, &wakers);
+    let push_posts = push_posts(&plan.config, &wakers);
     let access = plan.config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
+    let posts = posts.into_iter().zip(push_posts);
     for ((index, waker), post) in wakers.into_iter().enumerate().zip(posts) {
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
@@ -237,9 +243,22 @@ fn permit_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PermitPost>> {
     mailboxes.into_iter().enumerate().map(post).collect()
 }
 
+/// The mailbox for messages about channels of each worker; `None` if there is no push hub, or only one worker.
+fn push_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PushPost>> {
+    if wakers.len() < 2 || config.push.is_empty() {
+        return wakers.iter().map(|_| None).collect();
+    }
+    let mailboxes: Vec<Mailbox<PushMail>> =
+        wakers.iter().map(|waker| Mailbox::new(PUSH_MAILS_MAX, waker.clone())).collect();
+    let workers: Vec<Sender<PushMail>> = mailboxes.iter().map(Mailbox::sender).collect();
+    let post = |(own, mailbox)| Some(PushPost { own, mailbox, workers: workers.clone() });
+    mailboxes.into_iter().enumerate().map(post).collect()
+}
+
 /// What connects a worker with other threads: its mailboxes, the number of workers that have not stopped, and the
 /// access log.
-type Links = (Mailbox<Mail>, Option<PermitPost>, Arc<AtomicUsize>, Option<Desk>);
+type Links =
+    (Mailbox<Mail>, (Option<PermitPost>, Option<PushPost>), Arc<AtomicUsize>, Option<Desk>);
 
 /// The settings that every worker is created from.
 #[derive(Clone)]
@@ -247,6 +266,7 @@ struct Plan {
     config: Arc<Config>,
     addresses: Arc<Vec<Vec<Vec<Address>>>>,
     tls: Arc<TlsPlan>,
+    scripts: Scripts,
     workers: u32,
     steer_by_cpu: bool,
     descriptors: u64,
@@ -261,7 +281,7 @@ fn start_worker(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
-    (mailbox, post, running, desk): Links,
+    (mailbox, (post, push_post), running, desk): Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
@@ -271,6 +291,9 @@ fn start_worker(
             let bound = core::mem::take(&mut prepared.bound);
             if let Some(post) = post {
                 prepared.worker.join(post);
+            }
+            if let Some(post) = push_post {
+                prepared.worker.join_hubs(post);
             }
             if let Some(desk) = desk {
                 prepared.worker.record_to(desk);
@@ -334,6 +357,8 @@ fn prepare(
     let accounts = Arc::new(Accounts::default());
     let mut worker =
         Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed ^ index as u64);
+    let loaded = worker.load_apps(&plan.scripts, Meter::Time, index as u32, random_seed());
+    loaded.and_then(|()| worker.start_apps(&mut reactor)).map_err(StartError::Values)?;
     let mut adopted = Vec::new();
     for SharedListener { place, address, backlog, socket } in shared {
         let id = reactor
@@ -387,12 +412,13 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
             mailbox.ring_again();
         }
     }
+    worker.stop_apps(reactor);
 }
 
-/// After the worker has stopped, continues to lend its permits to workers that have not.
+/// After the worker has stopped, continues to lend its permits and to own its channels for workers that have not.
 fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
     let Prepared { reactor, worker, tls, .. } = prepared;
-    while worker.lends() && running.load(Ordering::Relaxed) > 0 {
+    while (worker.lends() || worker.shares_hubs()) && running.load(Ordering::Relaxed) > 0 {
         match tls {
             None => worker.turn(reactor, LEND_TURN_MAX),
             Some(layer) => layer.turn(reactor, worker, LEND_TURN_MAX),

@@ -18,10 +18,13 @@ pub(crate) enum WorkerTimer {
     Permits,
     /// Requests look for room for a connection again.
     Room,
+    /// Messages about channels that a full mailbox refused are sent again.
+    Push,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 5] = [Self::Grace, Self::Idle, Self::Listeners, Self::Permits, Self::Room];
+    const ALL: [Self; 6] =
+        [Self::Grace, Self::Idle, Self::Listeners, Self::Permits, Self::Room, Self::Push];
 
     /// The timer with this number in the reactor.
     pub(crate) fn of(number: u32) -> Option<Self> {

@@ -24,6 +24,7 @@ mod plan;
 mod progress;
 mod proxy_header;
 mod proxy_protocol;
+mod push;
 mod records;
 mod run;
 mod secured;
