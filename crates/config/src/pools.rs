@@ -14,6 +14,7 @@ use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts,
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
+use crate::sticky;
 use crate::table::{Located, Table, Value, describe, wrong_type};
 use crate::tls;
 
@@ -75,6 +76,7 @@ fn named(name: String) -> Pool {
     Pool {
         name,
         balance: Balance::Random,
+        sticky: None,
         servers: Vec::new(),
         timeouts: ServerTimeouts::default(),
         reuse: Reuse::default(),
@@ -96,6 +98,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     let mut pool = named(name);
     pool.servers = read_servers(table, notes);
     pool.balance = read_balance(table, notes);
+    pool.sticky = sticky::read(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
     table.set_duration("retry-pause", &mut pool.retry_pause, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);
