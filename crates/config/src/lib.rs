@@ -13,6 +13,7 @@ mod embedded;
 mod field_test;
 mod file;
 mod foreign;
+pub mod http2;
 mod https;
 pub mod keys;
 mod listeners;
