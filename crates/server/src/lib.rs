@@ -34,6 +34,7 @@ pub mod ports;
 mod record;
 mod reload;
 mod requester;
+mod responder;
 
 mod settings;
 pub mod snapshot;
