@@ -12,6 +12,7 @@ use tidegate_push::local::Place;
 use tidegate_reactor::Reactor;
 use tidegate_wire::websocket::Message;
 
+use crate::action::push::PushSession;
 use crate::action::websocket::{Outlet, WebSocket};
 use crate::worker::Worker;
 
@@ -22,6 +23,8 @@ pub(crate) enum Service {
     Echo,
     /// The client gets the messages of a channel, where it has this place; `None` if it is not subscribed.
     Raw(Option<Place>),
+    /// The client speaks the client protocol of push hubs.
+    Client(Id<PushSession>),
 }
 
 impl Worker {
@@ -29,7 +32,7 @@ impl Worker {
     pub(super) fn serve_message<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        _id: Id<WebSocket>,
+        id: Id<WebSocket>,
         service: Service,
         outlet: Outlet<'_>,
         message: &Message<'_>,
@@ -38,6 +41,9 @@ impl Worker {
             Service::Echo => self.echo_message(reactor, outlet, message),
             // Clients in raw mode only receive.
             Service::Raw(_) => {}
+            Service::Client(session) => {
+                self.client_message(reactor, (id, session), outlet, message);
+            }
         }
     }
 
@@ -51,6 +57,7 @@ impl Worker {
         match service {
             Service::Echo => {}
             Service::Raw(_) => self.resume_raw(reactor, id),
+            Service::Client(session) => self.resume_client_session(reactor, id, session),
         }
     }
 
@@ -59,6 +66,8 @@ impl Worker {
         match service {
             Service::Echo => {}
             Service::Raw(place) => self.end_raw(id, place),
+            Service::Client(session) if session.is_none() => {}
+            Service::Client(session) => self.forget_session(session),
         }
     }
 }
