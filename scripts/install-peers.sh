@@ -17,7 +17,6 @@ done
 # Tests use the Python of the distribution: another one in PATH does not find the distribution's packages.
 [ -x /usr/bin/python3 ] || missing+=(python3)
 command -v node >/dev/null || missing+=(nodejs)
-command -v npm >/dev/null || missing+=(npm)
 command -v go >/dev/null || missing+=(golang-go)
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)
 /usr/bin/python3 -c 'import h2' 2>/dev/null || missing+=(python3-h2)
@@ -37,14 +36,6 @@ for wanted in sys.argv[1:]:
 CHECK
   /usr/bin/python3 -m venv --clear --system-site-packages "$environment"
   "$environment/bin/python" -m pip install --quiet --disable-pip-version-check "${wanted[@]}"
-}
-
-# Installs the client library of Centrifugo, and the WebSocket that it uses in Node.
-install_node_clients() {
-  local folder=target/peers/node
-  [ -e "$folder/node_modules/centrifuge/package.json" ] && [ -e "$folder/node_modules/ws/package.json" ] && return
-  mkdir -p "$folder"
-  npm install --prefix "$folder" --silent --no-audit --no-fund --ignore-scripts centrifuge@5.8.0 ws@8.18.0 >/dev/null
 }
 
 # Installs the conformance test of HTTP/2, which no distribution packages.
@@ -74,7 +65,6 @@ install_autobahn() {
 
 install_from_registries() {
   install_python_servers
-  install_node_clients
   install_h2spec
   build_go_clients
   install_autobahn

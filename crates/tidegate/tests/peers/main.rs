@@ -20,7 +20,6 @@ mod process;
 mod proxies;
 mod proxy_headers;
 mod proxy_protocol;
-mod push;
 mod python_origin;
 mod requests;
 mod restart;
