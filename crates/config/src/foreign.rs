@@ -17,7 +17,6 @@ const CLIENT_CA_HELP: &str =
 const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
                                { remove = [\"server\"] }";
 const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
-const HTTP2_HELP: &str = "not in this version: servers speak HTTP/1.1";
 const HEALTH_HELP: &str = "not in this version: servers are not probed; if a connection fails, another server is tried \
                            (`retries`)";
 const BALANCE_HELP: &str =
@@ -237,7 +236,7 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
-        &["return", "status", "body", "deny"],
+        &["return", "status", "body"],
         "write respond = { status = 404 }, or redirect = \"https://example.com{path}{query}\"",
     ),
     (
@@ -256,19 +255,41 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
-        &["rate-limit", "ratelimit", "rate-limits", "limit-req", "limit-conn", "throttle"],
-        "not in this version: requests are not limited by rate; the servers can limit them by X-Forwarded-For",
+        &["rate-limit", "ratelimit", "rate-limits", "limit-req", "throttle", "rates"],
+        "write rate = { limit = \"100/10s\", burst = 20 }",
     ),
     (
         "[[route]]",
-        &["basic-auth", "basicauth", "auth-basic", "auth", "auth-request", "forward-auth", "jwt"],
-        "not in this version: let the servers check passwords; `client-cert` tests client certificates",
+        &["error-page", "error-pages", "errorfile", "handle-errors", "error-document"],
+        "write errors = { 502 = \"errors/502.html\" }",
     ),
     (
         "[[route]]",
-        &["allow", "ip", "source", "src", "remote-ip", "client-address"],
-        "not in this version: a route cannot test the client's address; bind the listener to a private address, or use a \
-         packet filter",
+        &[
+            "basic-auth",
+            "basicauth",
+            "auth-basic",
+            "auth-request",
+            "forward-auth",
+            "jwt",
+            "users",
+            "htpasswd",
+        ],
+        "write auth = { basic = \"users.htpasswd\" }; `client-cert` tests client certificates",
+    ),
+    (
+        "[[route]]",
+        &[
+            "ip",
+            "source",
+            "src",
+            "remote-ip",
+            "client-address",
+            "clients",
+            "whitelist",
+            "blacklist",
+        ],
+        "write client = [\"10.0.0.0/8\"] as a condition, or allow = [\"10.0.0.0/8\"] or deny = [...] for a 403 response",
     ),
     (
         "[[route]]",
@@ -284,7 +305,6 @@ const ENTRIES: &[Entry] = &[
             "http-response",
             "middleware",
             "middlewares",
-            "cors",
         ],
         MIDDLEWARE_HELP,
     ),
@@ -305,9 +325,10 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
-        &["query", "args", "params"],
-        "not in this version: a route cannot test the query; use `path`, `headers` or `host`",
+        &["args", "params", "parameters", "query-string"],
+        "write query = { debug = \"1\" }, or true for any value",
     ),
+    ("[[route]]", &["cookie"], "write cookies = { beta = \"1\" }, or true for any value"),
     (
         "[pool.NAME]",
         &[
@@ -347,8 +368,8 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[pool.NAME]",
-        &["sticky", "cookie", "persist", "session"],
-        "write balance = { hash = \"header:x-user\" } or { hash = \"client-address\" }",
+        &["sticky-session", "sticky-cookie", "cookie", "persist", "session", "stick-table"],
+        "write sticky = { cookie = \"SRV\" }, or balance = { hash = \"client-address\" }",
     ),
     (
         "[pool.NAME]",
@@ -380,7 +401,11 @@ const ENTRIES: &[Entry] = &[
         "write timeouts = { connect = \"3s\", response-head = \"60s\", body = \"60s\" }",
     ),
     ("[pool.NAME]", &["scheme", "protocol", "https", "ssl", "transport"], "write tls = true"),
-    ("[pool.NAME]", &["http2", "h2", "grpc"], HTTP2_HELP),
+    (
+        "[pool.NAME]",
+        &["h2", "grpc"],
+        "write tls = { alpn = [\"h2\", \"http/1.1\"] }, or h2c = true without TLS",
+    ),
     (
         "[pool.NAME]",
         &["send-proxy", "send-proxy-v2", "proxyprotocol"],

@@ -4,12 +4,16 @@
 //! Limits: `FILE_BYTES_MAX`, `report::MISTAKES_MAX`; `keys` defines the range of every setting.
 #![forbid(unsafe_code)]
 
+mod answers;
+mod auth;
 mod client_cert;
+mod conditions;
 mod edits;
 mod embedded;
 mod field_test;
 mod file;
 mod foreign;
+pub mod http2;
 mod https;
 pub mod keys;
 mod listeners;
@@ -22,12 +26,16 @@ mod pattern;
 pub mod places;
 mod pools;
 mod push;
+mod rates;
 mod reach;
 mod rebind;
 mod reference;
 pub mod report;
 mod routes;
 mod schema;
+mod sets;
+mod sticky;
+mod supply;
 mod table;
 mod template;
 mod text_test;
@@ -42,4 +50,5 @@ pub use rebind::rebind;
 pub use reference::reference;
 pub use report::{Errors, Warnings};
 pub use schema::schema;
+pub use supply::{SUPPLIED_BYTES_MAX, supply};
 pub use words::Worded;

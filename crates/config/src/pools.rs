@@ -7,12 +7,14 @@ use core::ops::Range;
 
 use tidegate_base::Span;
 
+use crate::http2;
 use crate::keys::{POOL, UPSTREAM};
 use crate::listeners::{refused, unknown_name};
 use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
+use crate::sticky;
 use crate::table::{Located, Table, Value, describe, wrong_type};
 use crate::tls;
 
@@ -74,6 +76,7 @@ fn named(name: String) -> Pool {
     Pool {
         name,
         balance: Balance::Random,
+        sticky: None,
         servers: Vec::new(),
         timeouts: ServerTimeouts::default(),
         reuse: Reuse::default(),
@@ -86,6 +89,8 @@ fn named(name: String) -> Pool {
         trailers: false,
         strict: false,
         tls: None,
+        h2c: false,
+        http2: http2::PoolHttp2::default(),
     }
 }
 
@@ -93,6 +98,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     let mut pool = named(name);
     pool.servers = read_servers(table, notes);
     pool.balance = read_balance(table, notes);
+    pool.sticky = sticky::read(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
     table.set_duration("retry-pause", &mut pool.retry_pause, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);
@@ -116,6 +122,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     table.set_flag("trailers", &mut pool.trailers, notes);
     table.set_flag("strict", &mut pool.strict, notes);
     pool.tls = tls::read_pool(table, notes);
+    http2::read(&mut pool, table, notes);
     pool
 }
 

@@ -95,6 +95,8 @@ struct Server {
     in_use_max: u32,
     /// The result of the last health check; true if the server is not checked.
     up: bool,
+    /// The connections to the server take no more requests, and no other one may be opened.
+    is_full: bool,
     /// Other servers are preferred until this moment.
     avoid_until: Moment,
     /// The server's current weight in smooth weighted round-robin.
@@ -206,6 +208,19 @@ impl PoolState {
         }
     }
 
+    /// Records whether the connections to `server` take no more requests.
+    pub fn set_full(&mut self, server: usize, is_full: bool) {
+        if let Some(server) = self.servers.get_mut(server) {
+            server.is_full = is_full;
+        }
+    }
+
+    /// Whether the connections to `server` take no more requests.
+    #[must_use]
+    pub fn is_full(&self, server: usize) -> bool {
+        self.servers.get(server).is_some_and(|server| server.is_full)
+    }
+
     /// Whether `server` is marked as up.
     #[must_use]
     pub fn is_up(&self, server: usize) -> bool {
@@ -240,6 +255,21 @@ impl PoolState {
     #[must_use]
     pub fn has_room_at(&self, server: usize, tried: &Tried) -> bool {
         self.servers.get(server).is_some_and(Server::is_open) && !tried.contains(server)
+    }
+
+    /// Whether a session that stays with `server` can be served there now. A server with weight 0 keeps its sessions.
+    #[must_use]
+    pub fn can_keep(&self, server: usize, now: Moment, tried: &Tried) -> bool {
+        let serves = |server: &Server| {
+            server.up && server.in_use < server.in_use_max && server.avoid_until <= now
+        };
+        self.servers.get(server).is_some_and(serves) && !tried.contains(server)
+    }
+
+    /// Whether `server` is out of order, so that its sessions go to another server for good.
+    #[must_use]
+    pub fn has_lost(&self, server: usize, now: Moment) -> bool {
+        self.servers.get(server).is_none_or(|server| !server.up || server.avoid_until > now)
     }
 
     /// Whether it makes sense to queue a request that was sent to the servers in `tried`: another server is
@@ -475,6 +505,7 @@ impl Server {
             limit: upstream.connections_max.unwrap_or(u32::MAX),
             in_use_max: upstream.connections_max.unwrap_or(u32::MAX),
             up: true,
+            is_full: false,
             avoid_until: Moment::ZERO,
             credit: 0,
         }
@@ -486,7 +517,7 @@ impl Server {
     }
 
     fn is_open(&self) -> bool {
-        self.accepts_requests() && self.in_use < self.in_use_max
+        self.accepts_requests() && self.in_use < self.in_use_max && !self.is_full
     }
 }
 

@@ -64,6 +64,8 @@ pub struct Changes<'a> {
     pub edits: Option<&'a Edits>,
     /// The values of placeholders.
     pub values: &'a Values<'a>,
+    /// The request waits for a verdict about its user before it takes a server.
+    pub waits: bool,
 }
 
 /// A client's verified certificate, as it is forwarded to servers.
@@ -249,6 +251,8 @@ pub struct ResponseContext<'a> {
     pub via: &'a str,
     /// The request's method is HEAD.
     pub request_is_head: bool,
+    /// The value of a Set-Cookie field to add; empty: none.
+    pub cookie: &'a str,
 }
 
 /// Gives the final response head to the client's sink. Fields of the server's hop are omitted as for
@@ -260,14 +264,17 @@ pub fn encode_downstream_response(
     context: &ResponseContext<'_>,
 ) {
     let length = match head.length {
-        BodyLength::UntilClose => BodyLength::Streamed,
-        length => length,
+        BodyLength::None if sink.ends_with_head() => BodyLength::None,
+        _ => downstream_length(head, context.request_is_head),
     };
     sink.begin(head.status, head.reason);
     let trailers = length == BodyLength::Streamed && sink.takes_trailers();
     encode_response_fields(sink, head, trailers);
     if !head.has(FieldName::Date) {
         sink.field("Date", context.date);
+    }
+    if !context.cookie.is_empty() {
+        sink.field("Set-Cookie", context.cookie.as_bytes());
     }
     if length == BodyLength::None
         && let Some(stated) = stated_length(head, context.request_is_head)
@@ -283,6 +290,19 @@ pub fn encode_downstream_response(
         sink.switch(core::iter::once(protocols));
     }
     sink.end();
+}
+
+/// The length of a response's body as it is stated to a client of HTTP/1. A response of HTTP/2 may end with its head
+/// without a statement of its length, which HTTP/1 requires if the method and the status admit a body (RFC 9110 section
+/// 6.4.1).
+#[must_use]
+pub const fn downstream_length(head: &ResponseHead<'_>, request_is_head: bool) -> BodyLength {
+    let admits_body = !request_is_head && !matches!(head.status, 100..=199 | 204 | 304);
+    match head.length {
+        BodyLength::UntilClose => BodyLength::Streamed,
+        BodyLength::None if admits_body => BodyLength::Length(0),
+        length => length,
+    }
 }
 
 /// Gives an interim response (1xx) to the client's sink, including 101 with its Upgrade field. The caller

@@ -361,6 +361,7 @@ impl<'a> Reading<'a> {
             Owner::Listener(_) => format!("listener {name}"),
             Owner::Pool(_) => format!("pool {name}"),
             Owner::Lua(_) => format!("application {name}"),
+            Owner::Route(_) | Owner::Set(_) => name.to_owned(),
         };
         Self { owner, place, faults }
     }

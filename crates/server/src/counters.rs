@@ -78,6 +78,14 @@ counters! {
         evicted_unfinished,
         /// Idle client connections closed to make room.
         evicted_idle,
+        /// Requests of addresses that their route does not serve.
+        denied_requests,
+        /// Requests without a right password to routes that need one.
+        unauthenticated_requests,
+        /// Requests that were refused because too many passwords waited for verification.
+        auth_refusals,
+        /// Requests above the limit of their route's rate.
+        limited_requests,
         /// Requests that had to wait for room for a connection to their server.
         slot_waits,
         /// Bodies, in either direction, that made no progress within the timeout.
@@ -128,6 +136,8 @@ counters! {
         lua_failures,
         /// Callbacks of Lua applications that exceeded their time or memory.
         lua_excesses,
+        /// WebSocket clients of Lua applications that were closed because they did not read.
+        lua_slow_clients,
         /// VMs of Lua applications that were given up after exceeded budgets.
         lua_restarts,
         /// PROXY headers decoded.

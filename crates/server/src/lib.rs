@@ -18,6 +18,7 @@ pub mod counters;
 mod delivery;
 
 mod eviction;
+pub mod explain;
 
 mod flow;
 pub mod fuzz;
@@ -26,11 +27,13 @@ mod listening_sockets;
 mod live;
 mod log;
 pub mod names;
+mod passwords;
 pub mod permits;
 pub mod ports;
 mod record;
 mod reload;
 mod requester;
+mod responder;
 
 mod settings;
 pub mod snapshot;

@@ -10,8 +10,10 @@ use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
 use tidegate_gate::access::Names;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::handling::Handlings;
+use tidegate_gate::rate::RateTables;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
+use tidegate_gate::sticky::Sessions;
 use tidegate_gate::websocket::Endpoints;
 use tidegate_push::settings::Hubs;
 
@@ -26,6 +28,10 @@ pub struct Snapshot {
     pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
+    /// The tables of limits of the rate of requests, shared by all workers.
+    pub(crate) rates: RateTables,
+    /// By pool: its sessions that stay with a server.
+    pub(crate) sessions: Vec<Option<Sessions>>,
     /// The names of routes and servers in logs.
     pub(crate) names: Names,
     /// What routes do besides their actions, and the filters of responses.
@@ -45,10 +51,22 @@ impl Snapshot {
     /// Prepares `config`; `addresses[pool][server]` are the resolved addresses.
     #[must_use]
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
+        let rates = RateTables::new(&config, 0);
+        Self::with_rates(config, addresses, rates)
+    }
+
+    /// As [`Self::new`], with the tables of limits that all workers share.
+    #[must_use]
+    pub fn with_rates(
+        config: Config,
+        addresses: Vec<Vec<Vec<Address>>>,
+        rates: RateTables,
+    ) -> Self {
         let router = Router::new(&config);
         let answers = Answers::new(&config);
         let names = Names::new(&config);
         let handlings = Handlings::new(&config);
+        let sessions = config.pools.iter().map(Sessions::new).collect();
         let websockets = Endpoints::new(&config);
         let hubs = Arc::new(Hubs::new(&config));
         let keeps_sessions = handlings.needs_server_name()
@@ -62,6 +80,8 @@ impl Snapshot {
             router,
             client_address_fields,
             answers,
+            rates,
+            sessions,
             names,
             handlings,
             websockets,

@@ -19,6 +19,7 @@ use tidegate_base::{Address, Span, limits};
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
 use tidegate_config::places::Finding;
 use tidegate_gate::permits;
+use tidegate_gate::rate::RateTables;
 use tidegate_reactor::{
     EpollReactor, LeavingListeners, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers,
     signals, worker as thread_setup,
@@ -33,6 +34,7 @@ use crate::counters::Accounts;
 use crate::listening_sockets;
 use crate::log;
 use crate::names;
+use crate::passwords::{Entrance, Verdict, Verifiers};
 use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
 use crate::ports;
 use crate::reload::{self, ReloadBell, Reloader};
@@ -97,6 +99,8 @@ pub(crate) enum Mail {
     Stop(Span, Leaving),
     /// Use this plan for new TLS sessions.
     Tls(Arc<TlsPlan>),
+    /// A thread has verified the password of a request.
+    Verdict(Verdict),
 }
 
 struct WorkerThread {
@@ -144,6 +148,7 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     let grace = config.server.shutdown_grace;
     let uses_tls = !tls.is_empty();
     let mut plan = Plan {
+        rates: RateTables::new(&config, random_seed()),
         config: Arc::new(config),
         addresses: Arc::new(addresses),
         tls: Arc::new(tls),
@@ -157,6 +162,11 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&plan.config, &wakers);
+    let needs_passwords = plan.config.routes.iter().any(|route| route.handling.auth.is_some());
+    let entrance = match needs_passwords {
+        true => Some(Entrance::open().map_err(system("starting a thread for passwords"))?),
+        false => None,
+    };
     let push_posts = push_posts(&plan.config, &wakers);
     let access = plan.config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
@@ -167,10 +177,12 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
         let sender = mailbox.sender();
+        let verifiers = entrance.as_ref().map(|entrance| entrance.for_worker(sender.clone()));
         let running = Arc::clone(&running);
         let desk = access.as_mut().map(access_log::Log::desk);
         let started = share(&unix_listeners).and_then(|shared| {
-            start_worker(index, cpu, &plan, waker, (mailbox, post, running, desk), shared)
+            let links = (mailbox, post, verifiers, running, desk);
+            start_worker(index, cpu, &plan, waker, links, shared)
         });
         match started {
             Ok((handle, bound)) => {
@@ -255,15 +267,21 @@ fn push_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PushPost>> {
     mailboxes.into_iter().enumerate().map(post).collect()
 }
 
-/// What connects a worker with other threads: its mailboxes, the number of workers that have not stopped, and the
-/// access log.
-type Links =
-    (Mailbox<Mail>, (Option<PermitPost>, Option<PushPost>), Arc<AtomicUsize>, Option<Desk>);
+/// What connects a worker with other threads: its mailboxes, the threads that verify passwords, the number of workers
+/// that have not stopped, and the access log.
+type Links = (
+    Mailbox<Mail>,
+    (Option<PermitPost>, Option<PushPost>),
+    Option<Verifiers>,
+    Arc<AtomicUsize>,
+    Option<Desk>,
+);
 
 /// The settings that every worker is created from.
 #[derive(Clone)]
 struct Plan {
     config: Arc<Config>,
+    rates: RateTables,
     addresses: Arc<Vec<Vec<Vec<Address>>>>,
     tls: Arc<TlsPlan>,
     scripts: Scripts,
@@ -281,7 +299,7 @@ fn start_worker(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
-    (mailbox, (post, push_post), running, desk): Links,
+    (mailbox, (post, push_post), verifiers, running, desk): Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
@@ -292,6 +310,7 @@ fn start_worker(
             if let Some(post) = post {
                 prepared.worker.join(post);
             }
+            prepared.worker.passwords.verifiers = verifiers;
             if let Some(post) = push_post {
                 prepared.worker.join_hubs(post);
             }
@@ -347,7 +366,8 @@ fn prepare(
     let socks_max = connections_max(plan, index);
     let mut reactor =
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
-    let snapshot = Snapshot::new((*plan.config).clone(), (*plan.addresses).clone());
+    let snapshot =
+        Snapshot::with_rates((*plan.config).clone(), (*plan.addresses).clone(), plan.rates.clone());
     let limits = WorkerLimits {
         exchanges_max: socks_max,
         workers: plan.workers,
@@ -405,6 +425,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
                 }
                 (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
                 (Some(Mail::Tls(_)), None) => {}
+                (Some(Mail::Verdict(verdict)), None) => worker.receive_verdict(reactor, verdict),
+                (Some(Mail::Verdict(verdict)), Some(layer)) => {
+                    layer.between_turns(reactor, worker, |worker, view| {
+                        worker.receive_verdict(view, verdict);
+                    });
+                }
                 (None, _) => break,
             }
         }

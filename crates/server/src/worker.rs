@@ -17,6 +17,7 @@ use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
+use tidegate_gate::shared::SharedConnections;
 use tidegate_reactor::{
     Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions, ListenerId, Peer,
     Reactor, Room, Shortage, SockId,
@@ -29,6 +30,7 @@ use tidegate_wire::tls::TlsSession;
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
+use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
@@ -36,15 +38,18 @@ use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
 use crate::carrier::http2::HeadBuffer;
+use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::stream::Http2Stream;
 use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
+use crate::passwords::Passwords;
 use crate::permits::PermitPost;
 use crate::record::Recorder;
 use crate::requester::Requester;
+use crate::responder::Responder;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::timers::WorkerTimer;
@@ -88,10 +93,16 @@ pub struct Worker {
     pub(crate) scripted: Live<ScriptedRequest>,
     /// The Lua applications.
     pub(crate) apps: Apps,
+    /// The WebSocket connections that Lua applications serve.
+    pub(crate) lua_clients: Live<LuaClient>,
+    /// Those of them that have ended and whose `on_close` has not run. Empty between two completions.
+    pub(crate) lua_ended: Vec<tidegate_base::Id<LuaClient>>,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// Scratch space for a list of the streams of one connection.
     pub(crate) stream_list: Vec<tidegate_base::Id<Http2Stream>>,
+    /// The streams of HTTP/2 to servers. Each one belongs to exactly one exchange.
+    pub(crate) server_streams: Slab<ServerStream>,
     /// Scratch space for header blocks of HTTP/2. Its contents are meaningless between two events.
     pub(crate) http2_scratch: tidegate_wire::http2::Scratch,
     /// Scratch space for the head of one response over HTTP/2.
@@ -112,6 +123,10 @@ pub struct Worker {
     pub(crate) buffers: BufferPool,
     /// The values for the edits of a response that begins now, or of the request that was begun last.
     pub(crate) values: ResponseValues,
+    /// The verification of passwords.
+    pub(crate) passwords: Passwords,
+    /// A secret number, for hashes of credentials.
+    pub(crate) secret: u64,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
     /// The value of Date, rewritten when the second changes.
@@ -179,6 +194,8 @@ pub(crate) struct WorkerPool {
     /// Idle connections that any client's request may use. Every entry is a live upstream connection without
     /// an exchange and without an owner.
     pub(crate) idle: IdleConnections<SockId>,
+    /// Connections of HTTP/2, which requests of any clients share. Every entry is a live upstream connection.
+    pub(crate) shared: SharedConnections<SockId>,
     /// By server: the number of idle connections kept for one client each.
     /// At most `reuse.idle-max`.
     pub(crate) kept: Vec<u32>,
@@ -211,6 +228,8 @@ pub(crate) enum Work {
     Drained(Requester),
     /// Send what waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
+    /// The client has taken the output of this stream's exchange: hand over what the server has sent since.
+    ResumeServer(Responder),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),
 }
@@ -228,8 +247,12 @@ pub struct Leftovers {
     pub scripted: usize,
     /// Requests that VMs keep.
     pub in_vms: usize,
+    /// WebSocket connections that Lua applications serve.
+    pub lua_clients: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
+    /// Streams of HTTP/2 to servers.
+    pub server_streams: usize,
     /// WebSocket connections that an action serves.
     pub websockets: usize,
     /// WebSocket connections that hold more memory than an idle one.
@@ -289,8 +312,11 @@ impl Worker {
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
             apps: Apps::default(),
+            lua_clients: Live::new(limits.exchanges_max),
+            lua_ended: Vec::new(),
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
+            server_streams: Slab::new(limits.exchanges_max),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
             http2_head: HeadBuffer::default(),
             websockets: Live::new(limits.exchanges_max),
@@ -301,6 +327,8 @@ impl Worker {
             pools,
             buffers: BufferPool::default(),
             values: ResponseValues::default(),
+            passwords: Passwords::default(),
+            secret: tidegate_base::prng::mix64(!seed),
             prng: Prng::new(seed),
             date: DateField::new(0),
             arrivals: 0,
@@ -500,7 +528,9 @@ impl Worker {
             synthetics: self.synthetics.len(),
             scripted: self.scripted.len(),
             in_vms: self.apps.requests(),
+            lua_clients: self.lua_clients.len() + self.apps.clients(),
             streams: self.streams.len(),
+            server_streams: self.server_streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),
             push_sessions: self.sessions.len(),
@@ -595,6 +625,11 @@ impl WorkerPool {
         Self {
             state: PoolState::new(pool, seed),
             idle: IdleConnections::new(pool.servers.len(), pool.reuse.idle_max as usize),
+            shared: SharedConnections::new(
+                pool.servers.len(),
+                pool.http2.connections_max as usize,
+                pool.http2.streams_max,
+            ),
             kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
             is_short: false,

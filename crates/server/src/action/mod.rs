@@ -4,7 +4,7 @@
 //! - `synthetic.rs`: responses generated in pieces
 //! - `push/`: messages of channels for their subscribers
 //! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
-//! - `lua.rs`: responses of Lua applications
+//! - `lua.rs`, `lua_socket.rs`: responses and WebSocket connections of Lua applications
 //! - `proxy/`: responses of a server
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
@@ -18,6 +18,7 @@ mod echo;
 pub(crate) mod handled;
 pub(crate) mod intake;
 pub(crate) mod lua;
+pub(crate) mod lua_socket;
 pub(crate) mod proxy;
 pub(crate) mod push;
 mod redirect;
@@ -30,7 +31,7 @@ use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::forward::Changes;
 use tidegate_gate::handling::FilterId;
-use tidegate_gate::router::{self, Routed};
+use tidegate_gate::router::{self, Client, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
@@ -387,8 +388,12 @@ fn decide(
     {
         return (Decision::Https(redirect), of_listener);
     }
-    let certificate = down.facts.as_ref().and_then(|facts| facts.certificate());
-    match snapshot.router.route(index, head, certificate, path_scratch) {
+    let client = Client {
+        certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
+        peer: down.peer.ip(),
+        trusted: &listener.trusted,
+    };
+    match snapshot.router.route(index, head, &client, path_scratch) {
         Routed::Route(route) => {
             (Decision::Route(route), snapshot.handlings.route_filters(index, route, scheme))
         }

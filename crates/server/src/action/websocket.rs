@@ -163,6 +163,13 @@ pub(super) struct Outlet<'c> {
     compressor: Option<&'c mut Compressor>,
 }
 
+impl Outlet<'_> {
+    /// The outlet for one of several messages.
+    pub(super) fn reborrow(&mut self) -> Outlet<'_> {
+        Outlet { to: self.to, compressor: self.compressor.as_deref_mut() }
+    }
+}
+
 /// How far the frames of a read were handled, and why no further.
 enum Outcome {
     /// All of them were handled.
@@ -248,7 +255,9 @@ impl Worker {
     pub(super) fn stop_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
         let close = match self.websockets.get(id).map(|socket| socket.service) {
             Some(Service::Client(_)) => close_of(Disconnect::SHUTDOWN),
-            Some(Service::Echo | Service::Raw(_)) | None => Close::new(CloseCode::GOING_AWAY),
+            Some(Service::Echo | Service::Lua(_) | Service::Raw(_)) | None => {
+                Close::new(CloseCode::GOING_AWAY)
+            }
         };
         self.close_websocket(reactor, id, close);
     }
@@ -407,6 +416,7 @@ impl Worker {
                     });
                 }
                 Some(Incoming::Close(close)) => {
+                    self.note_service_close(service, close);
                     if !is_closing {
                         self.encode_switched(reactor, to, |out| {
                             encode_close_reply(out, close, None);
@@ -662,6 +672,11 @@ impl Worker {
 }
 
 impl WebSocket {
+    /// Whether this side has sent its Close frame.
+    pub(super) fn is_closing(&self) -> bool {
+        self.state == State::Closing
+    }
+
     /// The requester of the connection.
     pub(crate) fn requester(&self) -> Requester {
         self.requester
@@ -676,7 +691,7 @@ impl WebSocket {
     pub(crate) fn session(&self) -> Option<Id<PushSession>> {
         match self.service {
             Service::Client(session) => Some(session),
-            Service::Echo | Service::Raw(_) => None,
+            Service::Echo | Service::Lua(_) | Service::Raw(_) => None,
         }
     }
 

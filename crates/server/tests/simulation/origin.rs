@@ -12,6 +12,7 @@ use tidegate_reactor::SimServer;
 use tidegate_wire::proxy_protocol::{self, Endpoints};
 use tidegate_wire::tls::Acceptor;
 
+use crate::http2_origin::Http2Behaviour;
 use crate::line::Line;
 use crate::oracle::{ClientIdentity, Oracle};
 use crate::peer::body::{self, Hash};
@@ -59,6 +60,8 @@ pub struct Behaviour {
     pub skip_close_notify: u32,
     /// Sends a response that no request caused, on a connection that is idle.
     pub unsolicited: u32,
+    /// It speaks HTTP/2.
+    pub http2: Option<Http2Behaviour>,
 }
 
 /// What a canary's origins do wrong.
@@ -446,6 +449,7 @@ impl Origin {
             conn.requests += 1;
             self.check_identity(conn, &head, &identity, oracle);
         }
+        self.check_edits(&head, id, oracle);
         match request_framing(&head) {
             Ok(framing) => conn.reader.begin_body(framing),
             Err(error) => {
@@ -472,6 +476,23 @@ impl Origin {
             conn.peer = None;
         } else if self.prng.chance(self.behaviour.early_answer) {
             self.answer(conn, oracle);
+        }
+    }
+
+    /// Checks the fields that a route has written from the request, and the path that it has written anew.
+    fn check_edits(&self, head: &Head, id: Option<u64>, oracle: &mut Oracle) {
+        let Some(request) = id.and_then(|id| oracle.requests.get(&id)) else { return };
+        let path = request.path.split('?').next().unwrap_or_default();
+        if !path.starts_with("/p2/") {
+            return;
+        }
+        let client = request.identity.ip.map(|ip| ip.to_string());
+        let is_right = head.field("x-path") == Some(path)
+            && head.field("x-client").map(str::to_owned) == client
+            && head.start.split(' ').nth(1) == Some(request.path.as_str());
+        if !is_right {
+            let text = format!("o{}: wrong edits for {request:?}: {head:?}", self.index);
+            oracle.violate(text);
         }
     }
 

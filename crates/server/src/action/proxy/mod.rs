@@ -1,6 +1,7 @@
 //! The action `proxy`: sends the request to a server and relays its response.
 //!
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
+//! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for room for a connection
 //! - `request.rs`: the request body on its way to the server
@@ -13,6 +14,7 @@
 //! Limits: one exchange for each requester; the pool's settings bound its queue and the attempts.
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end` (`release_server`).
 
+pub(crate) mod authorization;
 pub(crate) mod dispatch;
 pub(crate) mod exchange;
 mod request;
@@ -22,8 +24,8 @@ pub(crate) mod shortage;
 pub(crate) mod stored;
 pub(crate) mod tunnel;
 
-use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;
+use tidegate_base::{Id, Moment};
 use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::Tried;
@@ -40,6 +42,7 @@ use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
 use crate::carrier::Progress;
 use crate::requester::Requester;
+use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 /// The error response to a request whose exchange failed.
@@ -83,7 +86,7 @@ impl Worker {
             client_certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
             via: &snapshot.config.server.via,
             host: &proxy.host,
-            trailers: pool.trailers,
+            trailers: pool.trailers || pool.may_speak_http2(),
             close: !is_reusable,
             changes: changes.map(|changes| Changes { path: proxy.path.as_ref(), ..changes }),
         };
@@ -105,10 +108,15 @@ impl Worker {
             && !request.is_done()
             && request.has_waiting_room()
             && !head.expect_continue;
+        let waits = changes.is_some_and(|changes| changes.waits);
         self.arrivals += 1;
         let exchange = Exchange {
             requester: to,
-            stage: if buffers { Stage::Buffering } else { Stage::Queued },
+            stage: match buffers {
+                _ if waits => Stage::Authorizing,
+                true => Stage::Buffering,
+                false => Stage::Queued,
+            },
             era,
             pool: proxy.pool as u16,
             listener: listener_index,
@@ -117,15 +125,19 @@ impl Worker {
                 upgrades: forward::forwards_upgrade(head),
                 is_idempotent: head.method.is_idempotent(),
                 is_reusable,
+                buffers,
                 authenticates: connection_auth::request_authenticates(head),
                 // A trailer must not bring back a field that the route removes or sets.
-                drops_trailers: !pool.trailers
-                    || changes.is_some_and(|changes| changes.edits.is_some())
+                drops_trailers: changes.is_some_and(|changes| changes.edits.is_some())
                     || forward::names_fields(head.fields(), has_connection),
+                is_sensitive: pool.may_speak_http2()
+                    && head.fields().any(|field| field.is_sensitive),
                 key_hash: hash_key(&pool.balance, head, peer, listener),
+                session: session_of(&snapshot, proxy.pool, head),
             },
             attempt: Attempt::NONE,
             needs_fresh: false,
+            lost_at: Moment::ZERO,
             arrival: self.arrivals,
             attempts: 0,
             was_reset: false,
@@ -133,13 +145,14 @@ impl Worker {
             intake: Intake::NONE,
             request,
             ended: EndedSides::default(),
+            authorization: None,
             values: self.values.take(to),
         };
         match self.exchanges.insert(exchange) {
             Ok(id) => {
                 self.set_running(to, Running::Proxy(id));
                 self.accounts.counters.exchanges_now.add(1);
-                if !buffers {
+                if !buffers && !waits {
                     self.dispatch_new(reactor, id);
                 }
             }
@@ -165,17 +178,20 @@ impl Worker {
         let is_done = exchange.request.is_done();
         let has_body = is_done && exchange.intake.bytes > 0 && !more_follows;
         // A server that responds before it has read the whole request may leave the rest unread.
-        let is_sent = is_done && reactor.output_pending(attempt.up) == 0;
+        let is_sent = is_done && self.request_pending(reactor, attempt.up) == 0;
         let stays_open = self.stays_open(to);
         self.release_server(pool, attempt.server);
         self.forget_exchange(id);
-        if attempt.keeps && is_sent && !more_follows && !self.stopping {
-            self.keep_idle(reactor, attempt.up, to, stays_open);
+        let up = attempt.up.sock;
+        if attempt.up.is_stream() {
+            self.abandon_server(reactor, attempt.up);
+        } else if attempt.keeps && is_sent && !more_follows && !self.stopping {
+            self.keep_idle(reactor, up, to, stays_open);
         } else if has_body {
             // A reset would destroy the part of the request body that the server has not read yet.
-            self.close_upstream(reactor, attempt.up);
+            self.close_upstream(reactor, up);
         } else {
-            self.discard_upstream(reactor, attempt.up);
+            self.discard_upstream(reactor, up);
         }
         self.release_requester(reactor, to);
     }
@@ -190,7 +206,7 @@ impl Worker {
         let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         self.release_server(pool, attempt.server);
         self.forget_exchange(id);
-        self.discard_upstream(reactor, attempt.up);
+        self.abandon_server(reactor, attempt.up);
         self.release_requester(reactor, to);
     }
 
@@ -234,6 +250,12 @@ impl Worker {
             exchange.request.release(&mut self.buffers);
         }
     }
+}
+
+/// The server that the request's cookie names, if sessions of the pool stay with a server.
+fn session_of(snapshot: &Snapshot, pool: usize, head: &RequestHead<'_>) -> Option<u16> {
+    let sessions = snapshot.sessions.get(pool)?.as_ref()?;
+    sessions.server_of(head).map(|server| server as u16)
 }
 
 /// The hash of the request's key for hash balancing; `None` if the request has no such key.

@@ -23,17 +23,17 @@ impl Worker {
         if !exchange.has_server() {
             return if fits { WAITING_PIECE_BYTES_MAX } else { 0 };
         }
-        if !fits && reactor.is_guarded(up) {
-            // As long as nothing was sent, the request may have to go to another connection. `Drained` or the
-            // failure of the attempt resumes the body.
-            reactor.flush(up);
-            if reactor.is_guarded(up) {
+        if !fits && self.is_request_unsent(reactor, up) {
+            // As long as nothing was sent, the request may have to go to another connection. `Drained`, the failure of
+            // the attempt or a stream that opens resumes the body.
+            reactor.flush(up.sock);
+            if self.is_request_unsent(reactor, up) {
                 return 0;
             }
         }
-        match self.is_server_blocked(reactor, up) {
-            true => 0,
-            false if reactor.is_guarded(up) => WAITING_PIECE_BYTES_MAX,
+        match self.is_request_unsent(reactor, up) {
+            _ if self.is_server_blocked(reactor, up) => 0,
+            true => WAITING_PIECE_BYTES_MAX,
             false => usize::MAX,
         }
     }
@@ -52,11 +52,15 @@ impl Worker {
             exchange.request.end(if exchange.facts.drops_trailers { b"" } else { trailers });
         }
         match exchange.stage {
-            Stage::Queued | Stage::Paused => {}
+            Stage::Authorizing | Stage::Queued | Stage::Paused => {}
             Stage::Buffering => self.dispatch_buffered(reactor, id),
             Stage::ExpectRequestEnd if end.is_some() => {
+                let up = exchange.attempt.up;
                 self.send_request_body(reactor, id, data);
-                self.end_exchange(reactor, id, false);
+                // What a stream could not send yet follows as the server admits it.
+                if !up.is_stream() || !self.is_server_behind(reactor, up) {
+                    self.end_exchange(reactor, id, false);
+                }
             }
             Stage::Connecting
             | Stage::ExpectResponse
@@ -70,11 +74,15 @@ impl Worker {
     }
 
     /// Dispatches a request once enough of its body has arrived.
-    fn dispatch_buffered<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+    pub(super) fn dispatch_buffered<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let wanted = self.settings.of(exchange.era).pool(exchange.pool).request_buffer_bytes as u64;
         let request = &exchange.request;
-        if request.is_done() || exchange.intake.bytes >= wanted || !request.has_waiting_room() {
+        if !exchange.facts.buffers
+            || request.is_done()
+            || exchange.intake.bytes >= wanted
+            || !request.has_waiting_room()
+        {
             // Requests that became ready in the meantime are before this one.
             self.arrivals += 1;
             exchange.arrival = self.arrivals;
@@ -86,7 +94,9 @@ impl Worker {
     /// Whether the exchange waits for more of the request body, and not for a server.
     pub(in crate::action) fn exchange_expects_body(&self, id: Id<Exchange>) -> bool {
         let exchange = self.exchanges.get(id);
-        exchange.is_some_and(|exchange| !matches!(exchange.stage, Stage::Queued | Stage::Paused))
+        exchange.is_some_and(|exchange| {
+            !matches!(exchange.stage, Stage::Authorizing | Stage::Queued | Stage::Paused)
+        })
     }
 
     /// Whether the server does not take the part of the request body that has arrived.
@@ -96,6 +106,6 @@ impl Worker {
         id: Id<Exchange>,
     ) -> bool {
         let exchange = self.exchanges.get(id);
-        exchange.is_some_and(|exchange| reactor.output_pending(exchange.attempt.up) > 0)
+        exchange.is_some_and(|exchange| self.request_pending(reactor, exchange.attempt.up) > 0)
     }
 }
