@@ -18,6 +18,10 @@ pub struct Push {
     pub name: String,
     /// Keys of the server API; empty: the API refuses every request.
     pub api_keys: Vec<String>,
+    /// The secret of tokens; empty: no token is valid.
+    pub token_secret: String,
+    /// Whether clients of the client protocol may connect without a token.
+    pub anonymous: bool,
     /// The channels without a namespace.
     pub channels: Namespace,
     /// The channels of each namespace.
@@ -57,6 +61,14 @@ pub struct Namespace {
     pub history: u32,
     /// How long a message is kept.
     pub history_age: Span,
+    /// Who may read the history besides the server API.
+    pub read_history: Permit,
+    /// Whether the hub lists the clients of a channel.
+    pub presence: bool,
+    /// Who may read that list besides the server API.
+    pub read_presence: Permit,
+    /// Whether clients are told who joins and leaves.
+    pub join_leave: bool,
 }
 
 /// `subscribe` of a namespace.
@@ -103,7 +115,7 @@ pub struct PushRoute {
     pub channel: Option<String>,
 }
 
-/// The shortest key of the API: 16 characters resist guessing.
+/// The shortest key or secret: 16 characters resist guessing.
 const KEY_BYTES_MIN: usize = 16;
 
 impl Namespace {
@@ -114,6 +126,10 @@ impl Namespace {
             publish: Permit::Api,
             history: 0,
             history_age: Span::from_secs(300),
+            read_history: Permit::Api,
+            presence: false,
+            read_presence: Permit::Api,
+            join_leave: false,
         }
     }
 }
@@ -123,6 +139,8 @@ impl Push {
         Self {
             name,
             api_keys: Vec::new(),
+            token_secret: String::new(),
+            anonymous: false,
             channels: Namespace::named(String::new()),
             namespaces: Vec::new(),
             message_bytes_max: 64 << 10,
@@ -165,18 +183,12 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Vec<Push> {
 
 fn read_hub(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
     for key in table.texts("api-keys", notes) {
-        let is_usable =
-            key.text.len() >= KEY_BYTES_MIN && key.text.bytes().all(|byte| byte.is_ascii_graphic());
-        if is_usable {
-            hub.api_keys.push(key.text);
-        } else {
-            // The key itself is secret, and stays out of the message.
-            let what = "a key of the API is too short or contains spaces";
-            let allowed = format!("at least {KEY_BYTES_MIN} visible ASCII characters");
-            let note = Note::new(Kind::Value, key.place, what).allowed(allowed);
-            notes.error(note.help("create one with: openssl rand -hex 16"));
-        }
+        hub.api_keys.extend(read_secret("a key of the API", key, notes));
     }
+    if let Some(secret) = table.text("token-secret", notes) {
+        hub.token_secret = read_secret("`token-secret`", secret, notes).unwrap_or_default();
+    }
+    table.set_flag("anonymous", &mut hub.anonymous, notes);
     read_namespace(table, &mut hub.channels, notes);
     for (name, value) in table.open_fields("namespace", notes) {
         if let Err(complaint) = pattern::check_name(&name.text) {
@@ -200,11 +212,28 @@ fn read_hub(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
     table.set_duration("poll-timeout", &mut hub.poll_timeout, notes);
 }
 
+/// Checks a secret, which stays out of messages.
+fn read_secret(subject: &str, secret: Located, notes: &mut Notes) -> Option<String> {
+    let is_visible = secret.text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_visible && secret.text.len() >= KEY_BYTES_MIN {
+        return Some(secret.text);
+    }
+    let what = format!("{subject} is too short or contains spaces");
+    let allowed = format!("at least {KEY_BYTES_MIN} visible ASCII characters");
+    let note = Note::new(Kind::Value, secret.place, what).allowed(allowed);
+    notes.error(note.help("create one with: openssl rand -hex 16"));
+    None
+}
+
 fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Notes) {
     table.set_word("subscribe", &mut namespace.subscribe, notes);
     table.set_word("publish", &mut namespace.publish, notes);
     table.set_number("history", &mut namespace.history, notes);
     table.set_duration("history-age", &mut namespace.history_age, notes);
+    table.set_word("read-history", &mut namespace.read_history, notes);
+    table.set_flag("presence", &mut namespace.presence, notes);
+    table.set_word("read-presence", &mut namespace.read_presence, notes);
+    table.set_flag("join-leave", &mut namespace.join_leave, notes);
 }
 
 /// Reads `push` of a route.

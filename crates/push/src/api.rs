@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::base64;
+use crate::client::json;
 use crate::mail::{Call, Counts, Order, Reply};
 use crate::position::Since;
 use crate::publication::Publication;
@@ -58,6 +59,8 @@ enum Method {
     Broadcast,
     History,
     HistoryRemove,
+    Presence,
+    PresenceStats,
     Channels,
     Info,
     Unknown,
@@ -230,6 +233,8 @@ impl Method {
             "broadcast" => Self::Broadcast,
             "history" => Self::History,
             "history_remove" => Self::HistoryRemove,
+            "presence" => Self::Presence,
+            "presence_stats" => Self::PresenceStats,
             "channels" => Self::Channels,
             "info" => Self::Info,
             _ => Self::Unknown,
@@ -242,6 +247,8 @@ impl Method {
             Self::Broadcast => "broadcast",
             Self::History => "history",
             Self::HistoryRemove => "history_remove",
+            Self::Presence => "presence",
+            Self::PresenceStats => "presence_stats",
             Self::Channels => "channels",
             Self::Info => "info",
             Self::Unknown => "unknown",
@@ -261,10 +268,10 @@ impl Method {
                 let publish = serde_json::from_str(body).map_err(|_| Malformed)?;
                 self.read_publish(hub, &publish, calls)
             }
-            Self::History | Self::HistoryRemove => {
+            Self::History | Self::HistoryRemove | Self::Presence | Self::PresenceStats => {
                 let history: History = serde_json::from_str(body).map_err(|_| Malformed)?;
                 settings.channel(&history.channel).map(|_| {
-                    calls.push(self.history_call(index, &history));
+                    calls.push(self.channel_call(index, &history));
                 })
             }
             Self::Channels => {
@@ -280,10 +287,19 @@ impl Method {
         })
     }
 
-    fn history_call(self, hub: u16, history: &History) -> Call {
+    /// The call of a method that concerns one channel.
+    fn channel_call(self, hub: u16, history: &History) -> Call {
         let channel = history.channel.as_str().into();
-        if self == Self::HistoryRemove {
-            return Call::HistoryRemove { hub, channel };
+        match self {
+            Self::HistoryRemove => return Call::HistoryRemove { hub, channel },
+            Self::Presence => return Call::Presence { hub, channel },
+            Self::PresenceStats => return Call::PresenceStats { hub, channel },
+            Self::Publish
+            | Self::Broadcast
+            | Self::History
+            | Self::Channels
+            | Self::Info
+            | Self::Unknown => {}
         }
         let since = history.since.as_ref().map(|since| Since::new(&since.epoch, since.offset));
         let limit = u32::try_from(history.limit).ok();
@@ -332,6 +348,7 @@ impl Method {
                 channel: channel.as_str().into(),
                 data: Arc::clone(&data),
                 tags: Arc::clone(&tags),
+                info: "".into(),
                 skip_history: publish.skip_history,
                 idempotency_key: publish.idempotency_key.as_str().into(),
             }));
@@ -404,6 +421,8 @@ impl Slot {
             | Method::Broadcast
             | Method::History
             | Method::HistoryRemove
+            | Method::Presence
+            | Method::PresenceStats
             | Method::Unknown => self.encode(out, name, node),
         }
     }
@@ -426,6 +445,16 @@ impl Slot {
                 out.extend_from_slice(b",\"epoch\":");
                 encode_text(out, position.epoch.as_str());
                 encode_member(out, "offset", position.offset);
+                out.extend_from_slice(b"}}");
+            }
+            Some(Reply::Presence(presence)) => {
+                begin_result(out, name);
+                json::encode_presence_member(out, presence);
+                out.extend_from_slice(b"}}");
+            }
+            Some(Reply::PresenceStats { clients, users }) => {
+                begin_result(out, name);
+                json::encode_stats_members(out, *clients, *users);
                 out.extend_from_slice(b"}}");
             }
             Some(Reply::Done) => {
@@ -480,18 +509,27 @@ pub fn encode_publications(out: &mut Vec<u8>, publications: &[Arc<Publication>])
         if index > 0 {
             out.push(b',');
         }
-        out.extend_from_slice(b"{\"data\":");
-        out.extend_from_slice(publication.data.as_bytes());
-        if let Some(position) = publication.position {
-            encode_member(out, "offset", position.offset);
-        }
-        if !publication.tags.is_empty() {
-            out.extend_from_slice(b",\"tags\":");
-            out.extend_from_slice(publication.tags.as_bytes());
-        }
-        out.push(b'}');
+        encode_publication(out, publication);
     }
     out.push(b']');
+}
+
+/// Appends a publication as an object.
+pub(crate) fn encode_publication(out: &mut Vec<u8>, publication: &Publication) {
+    out.extend_from_slice(b"{\"data\":");
+    out.extend_from_slice(publication.data.as_bytes());
+    if !publication.info.is_empty() {
+        out.extend_from_slice(b",\"info\":");
+        out.extend_from_slice(publication.info.as_bytes());
+    }
+    if let Some(position) = publication.position {
+        encode_member(out, "offset", position.offset);
+    }
+    if !publication.tags.is_empty() {
+        out.extend_from_slice(b",\"tags\":");
+        out.extend_from_slice(publication.tags.as_bytes());
+    }
+    out.push(b'}');
 }
 
 /// Appends a string of JSON.

@@ -14,7 +14,7 @@ use tidegate_base::prng::mix64;
 
 use crate::api::matches_pattern;
 use crate::local::{Deserted, Joined, Local, Place, Ticket};
-use crate::mail::{Call, Counts, Mail, Order, Reply, ReplyTo, Subscribed, Target};
+use crate::mail::{Call, Counts, Mail, Order, Reply, ReplyTo, Subscribed, Target, Visitor};
 use crate::owner::{Outcome, Owned};
 use crate::position::Since;
 use crate::publication::Publication;
@@ -36,6 +36,8 @@ pub struct Hub<K> {
     owned: Vec<Owned>,
     /// By worker: mail that waits to be sent.
     outbox: Vec<VecDeque<Mail<K>>>,
+    /// What subscribers are told after the reply to a subscription: who has joined. Empty between two calls.
+    joins: Vec<(Arc<Publication>, Vec<u16>)>,
 }
 
 /// When something happens, and random bits for what it creates.
@@ -54,9 +56,9 @@ pub struct Subscription {
 #[derive(Debug)]
 pub enum Event<K> {
     /// A subscription of this worker is confirmed.
-    Subscribed(K, Subscribed),
+    Subscribed(K, Place, Subscribed),
     /// A subscription of this worker has failed, and ended.
-    Refused(K, Error),
+    Refused(K, Place, Error),
     /// The reply to a call of this worker.
     Replied(K, u32, Reply),
 }
@@ -76,6 +78,7 @@ impl<K: Copy + Eq> Hub<K> {
             local: Local::new(settings.len()),
             owned: owned.collect(),
             outbox: (0..workers).map(|_| VecDeque::new()).collect(),
+            joins: Vec::new(),
         }
     }
 
@@ -88,7 +91,8 @@ impl<K: Copy + Eq> Hub<K> {
         (mix64(hash) % u64::from(self.workers)) as u16
     }
 
-    /// Subscribes `key` to a channel. The caller has checked that it may. `since`: where the client was.
+    /// Subscribes `key` to a channel. The caller has checked that it may. `since`: where the client was; `visitor`: the
+    /// client, if others see it in the channel.
     ///
     /// # Errors
     /// The channel does not exist, or there is no memory for its history.
@@ -97,11 +101,11 @@ impl<K: Copy + Eq> Hub<K> {
         settings: &Hubs,
         (hub, name): (u16, &str),
         key: K,
-        since: Option<Since>,
+        (since, visitor): (Option<Since>, Option<Visitor>),
         at: Instance,
     ) -> Result<Subscription, Error> {
-        let (place, joined) =
-            self.local.join(hub, name, key, since.is_some()).ok_or(Error::Internal)?;
+        let asks = since.is_some() || visitor.is_some();
+        let (place, joined) = self.local.join(hub, name, key, asks).ok_or(Error::Internal)?;
         let ticket = match joined {
             Joined::Confirmed(position) => {
                 let reply = Some(Subscribed { position, recovered: None });
@@ -110,20 +114,38 @@ impl<K: Copy + Eq> Hub<K> {
             Joined::Waiting(ticket) => ticket,
         };
         let channel = self.local.name(place).map_or_else(|| name.into(), Arc::clone);
-        let call = Call::Subscribe { hub, channel, since };
+        let call = Call::Subscribe { hub, channel, since, visitor };
         let reply = match self.call(settings, ReplyTo::Subscription(ticket), call, at) {
             None => None,
             Some(reply) => match self.settle(ticket, reply) {
-                Some(Event::Subscribed(_, subscribed)) => Some(subscribed),
-                Some(Event::Refused(_, error)) => return Err(error),
+                Some(Event::Subscribed(_, _, subscribed)) => Some(subscribed),
+                Some(Event::Refused(_, _, error)) => return Err(error),
                 Some(Event::Replied(..)) | None => return Err(Error::Internal),
             },
         };
+        self.tell_joins();
         Ok(Subscription { place, reply })
     }
 
-    /// Ends a subscription.
-    pub fn unsubscribe(&mut self, place: Place, key: K) {
+    /// Ends a subscription. `client`: its name, if others see it in the channel.
+    pub fn unsubscribe(
+        &mut self,
+        settings: &Hubs,
+        place: Place,
+        key: K,
+        client: Option<&Arc<str>>,
+    ) {
+        if let Some(client) = client
+            && let Some((hub, channel)) = self.local.hub_and_name(place)
+        {
+            let owner = self.owner(&channel);
+            let client = Arc::clone(client);
+            if owner == self.own {
+                self.part(settings, hub, &channel, &client);
+            } else {
+                self.outbox[usize::from(owner)].push_back(Mail::Part { hub, channel, client });
+            }
+        }
         if let Some(deserted) = self.local.leave(place, key) {
             self.note_deserted(deserted);
         }
@@ -183,6 +205,7 @@ impl<K: Copy + Eq> Hub<K> {
                 if let Some(outbox) = self.outbox.get_mut(usize::from(from)) {
                     outbox.push_back(Mail::Reply { to, reply });
                 }
+                self.tell_joins();
                 None
             }
             Mail::Reply { to: ReplyTo::Subscription(ticket), reply } => self.settle(ticket, reply),
@@ -191,6 +214,10 @@ impl<K: Copy + Eq> Hub<K> {
             }
             Mail::Publication(publication) => {
                 self.local.accept(publication);
+                None
+            }
+            Mail::Part { hub, channel, client } => {
+                self.part(settings, hub, &channel, &client);
                 None
             }
             Mail::Leave { from, hub, channel } => {
@@ -262,7 +289,7 @@ impl<K: Copy + Eq> Hub<K> {
         match reply {
             Reply::Subscribed(subscribed) => {
                 let key = self.local.confirm(ticket, subscribed.position)?;
-                Some(Event::Subscribed(key, subscribed))
+                Some(Event::Subscribed(key, ticket.place(), subscribed))
             }
             reply => {
                 let (key, deserted) = self.local.refuse(ticket)?;
@@ -270,7 +297,7 @@ impl<K: Copy + Eq> Hub<K> {
                     self.note_deserted(deserted);
                 }
                 let error = if let Reply::Failed(error) = reply { error } else { Error::Internal };
-                Some(Event::Refused(key, error))
+                Some(Event::Refused(key, ticket.place(), error))
             }
         }
     }
@@ -278,9 +305,23 @@ impl<K: Copy + Eq> Hub<K> {
     /// Does what `from` has asked for.
     fn execute(&mut self, settings: &Hubs, from: u16, call: Call, at: Instance) -> Reply {
         let result = match call {
-            Call::Subscribe { hub, channel, since } => self.with(settings, hub, |owned, hub| {
-                let (position, recovered) = owned.subscribe(hub, &channel, from, since, at)?;
-                Ok(Reply::Subscribed(Subscribed { position, recovered }))
+            Call::Subscribe { hub, channel, since, visitor } => {
+                let joins = &mut self.joins;
+                let owned = self.owned.get_mut(usize::from(hub)).zip(settings.get(hub));
+                owned.ok_or(Error::Internal).and_then(|(owned, known)| {
+                    let found = owned.subscribe(known, &channel, from, since, at);
+                    let (position, recovered) = found?;
+                    let told = visitor.and_then(|who| owned.join(known, (hub, &channel), who));
+                    joins.extend(told.map(|(told, workers)| (told, workers.to_vec())));
+                    Ok(Reply::Subscribed(Subscribed { position, recovered }))
+                })
+            }
+            Call::Presence { hub, channel } => self.with(settings, hub, |owned, hub| {
+                owned.presence(hub, &channel).map(Reply::Presence)
+            }),
+            Call::PresenceStats { hub, channel } => self.with(settings, hub, |owned, hub| {
+                let (clients, users) = owned.presence_stats(hub, &channel)?;
+                Ok(Reply::PresenceStats { clients, users })
             }),
             Call::Publish(order) => self.publish(settings, &order, at),
             Call::History { hub, channel, excerpt } => self.with(settings, hub, |owned, hub| {
@@ -330,14 +371,36 @@ impl<K: Copy + Eq> Hub<K> {
         match owned.publish(hub, order, at)? {
             Outcome::Repeated(position) => Ok(Reply::Published(position)),
             Outcome::Published(publication, workers) => {
-                for &worker in workers {
-                    if worker == self.own {
-                        self.local.accept(Arc::clone(&publication));
-                    } else if let Some(outbox) = self.outbox.get_mut(usize::from(worker)) {
-                        outbox.push_back(Mail::Publication(Arc::clone(&publication)));
-                    }
-                }
+                let workers = workers.to_vec();
+                self.spread(&publication, &workers);
                 Ok(Reply::Published(publication.position))
+            }
+        }
+    }
+
+    /// Tells subscribers who has joined, after the reply to the subscription.
+    fn tell_joins(&mut self) {
+        for (publication, workers) in core::mem::take(&mut self.joins) {
+            self.spread(&publication, &workers);
+        }
+    }
+
+    /// A client has left that others see.
+    fn part(&mut self, settings: &Hubs, hub: u16, channel: &Arc<str>, client: &str) {
+        let owned = self.owned.get_mut(usize::from(hub)).zip(settings.get(hub));
+        let told = owned.and_then(|(owned, known)| owned.part(known, (hub, channel), client));
+        if let Some((publication, workers)) = told.map(|(told, workers)| (told, workers.to_vec())) {
+            self.spread(&publication, &workers);
+        }
+    }
+
+    /// Hands a publication to the workers with subscribers.
+    fn spread(&mut self, publication: &Arc<Publication>, workers: &[u16]) {
+        for &worker in workers {
+            if worker == self.own {
+                self.local.accept(Arc::clone(publication));
+            } else if let Some(outbox) = self.outbox.get_mut(usize::from(worker)) {
+                outbox.push_back(Mail::Publication(Arc::clone(publication)));
             }
         }
     }

@@ -12,6 +12,7 @@
 
 pub mod api;
 pub mod base64;
+pub mod client;
 pub mod events;
 pub mod hub;
 pub mod local;
@@ -23,3 +24,4 @@ pub mod publication;
 pub mod queue;
 pub mod settings;
 pub mod stream;
+pub mod token;

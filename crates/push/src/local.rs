@@ -95,6 +95,14 @@ pub struct Ticket {
     nonce: u32,
 }
 
+impl Ticket {
+    /// Where the subscriber is.
+    #[must_use]
+    pub const fn place(self) -> Place {
+        self.place
+    }
+}
+
 /// What a subscriber that has joined waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Joined {
@@ -205,6 +213,13 @@ impl<K: Copy + Eq> Local<K> {
             false => Joined::Waiting(Ticket { place, nonce }),
         };
         Some((place, joined))
+    }
+
+    /// The hub and the name of the channel at `place`.
+    #[must_use]
+    pub fn hub_and_name(&self, place: Place) -> Option<(u16, Arc<str>)> {
+        let channel = self.channels.get(place.channel as usize)?.as_ref()?;
+        Some((channel.hub, Arc::clone(&channel.name)))
     }
 
     /// The name of the channel at `place`.

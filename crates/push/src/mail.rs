@@ -31,6 +31,15 @@ pub enum Mail<K> {
     },
     /// A publication for the subscribers of the receiver.
     Publication(Arc<Publication>),
+    /// A client that others see in the channel has left it.
+    Part {
+        /// Index of the hub.
+        hub: u16,
+        /// The channel.
+        channel: Arc<str>,
+        /// The client.
+        client: Arc<str>,
+    },
     /// The sender has no subscriber of the channel any more.
     Leave {
         /// The sender.
@@ -67,6 +76,8 @@ pub enum Call {
         channel: Arc<str>,
         /// Where the client was.
         since: Option<Since>,
+        /// The client, if others see it in the channel.
+        visitor: Option<Visitor>,
     },
     /// The owner: publish a message.
     Publish(Order),
@@ -81,6 +92,20 @@ pub enum Call {
     },
     /// The owner: drop the history.
     HistoryRemove {
+        /// Index of the hub.
+        hub: u16,
+        /// The channel.
+        channel: Arc<str>,
+    },
+    /// The owner: list the clients.
+    Presence {
+        /// Index of the hub.
+        hub: u16,
+        /// The channel.
+        channel: Arc<str>,
+    },
+    /// The owner: count the clients.
+    PresenceStats {
         /// Index of the hub.
         hub: u16,
         /// The channel.
@@ -111,6 +136,8 @@ pub struct Order {
     pub data: Arc<str>,
     /// A JSON object of strings, or empty.
     pub tags: Arc<str>,
+    /// The client that publishes: JSON; empty: the application.
+    pub info: Arc<str>,
     /// The publication gets no offset and is not kept.
     pub skip_history: bool,
     /// A second publication with the same key has no effect; empty: no key.
@@ -133,6 +160,15 @@ pub enum Reply {
     },
     /// It is done.
     Done,
+    /// The clients of a channel.
+    Presence(Presence),
+    /// How many clients and different users a channel has.
+    PresenceStats {
+        /// Clients.
+        clients: u64,
+        /// Users.
+        users: u64,
+    },
     /// Channels of the worker and their subscribers.
     Channels(Vec<(Arc<str>, u32)>),
     /// The counts of a worker.
@@ -148,6 +184,24 @@ pub struct Subscribed {
     pub position: Option<Position>,
     /// What was missed; `None` if the client did not state where it was.
     pub recovered: Option<Recovered>,
+}
+
+/// A client as others see it.
+#[derive(Clone, Debug)]
+pub struct Visitor {
+    /// Its name.
+    pub client: Arc<str>,
+    /// Its user.
+    pub user: Arc<str>,
+    /// Both, and what its token adds: a JSON object in one line.
+    pub info: Arc<str>,
+}
+
+/// The clients of a channel.
+#[derive(Clone, Debug)]
+pub struct Presence {
+    /// In the order of their names.
+    pub visitors: Vec<Visitor>,
 }
 
 /// What a worker counts.
@@ -177,6 +231,8 @@ impl Call {
         match self {
             Self::Subscribe { channel, .. }
             | Self::History { channel, .. }
+            | Self::Presence { channel, .. }
+            | Self::PresenceStats { channel, .. }
             | Self::HistoryRemove { channel, .. } => Target::Owner(channel),
             Self::Publish(order) => Target::Owner(&order.channel),
             Self::Channels { .. } | Self::Info { .. } => Target::All,

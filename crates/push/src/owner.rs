@@ -4,15 +4,15 @@
 //! Limits: a worker's share of the hub's `history-memory-max`; `IDEMPOTENCY_KEYS_MAX` keys.
 //! Invariant: `bytes` is the sum of what the histories of the hub keep.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
 
-use crate::mail::Order;
+use crate::mail::{Order, Presence, Visitor};
 use crate::position::{Epoch, Position, Since};
-use crate::publication::Publication;
+use crate::publication::{Content, Publication};
 use crate::settings::{Error, HubSettings, stream_limits};
 use crate::stream::{Excerpt, Recovered, Stream};
 
@@ -56,6 +56,8 @@ struct Channel {
     stream: Option<Stream>,
     /// The workers with subscribers.
     workers: Vec<u16>,
+    /// The clients that others see, by name.
+    visitors: BTreeMap<Arc<str>, Visitor>,
 }
 
 /// What a publication results in.
@@ -144,6 +146,64 @@ impl Owned {
         Ok((Some(stream.position()), recovered))
     }
 
+    /// A client has subscribed that others see. Returns what subscribers are told, if the namespace tells it.
+    pub fn join(
+        &mut self,
+        hub: &HubSettings,
+        (index, name): (u16, &Arc<str>),
+        visitor: Visitor,
+    ) -> Option<(Arc<Publication>, &[u16])> {
+        let channel = self.channels.get_mut(name)?;
+        let info = Arc::clone(&visitor.info);
+        channel.visitors.insert(Arc::clone(&visitor.client), visitor);
+        let is_told = hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
+        let content = Content::Join;
+        let report = || Arc::new(Publication::visit(index, Arc::clone(name), content, &info));
+        is_told.then(|| (report(), channel.workers.as_slice()))
+    }
+
+    /// A client has left that others see. Returns what subscribers are told, if the namespace tells it.
+    pub fn part(
+        &mut self,
+        hub: &HubSettings,
+        (index, name): (u16, &Arc<str>),
+        client: &str,
+    ) -> Option<(Arc<Publication>, &[u16])> {
+        let channel = self.channels.get_mut(name)?;
+        let visitor = channel.visitors.remove(client)?;
+        let is_told = hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
+        let content = Content::Leave;
+        let report =
+            || Arc::new(Publication::visit(index, Arc::clone(name), content, &visitor.info));
+        is_told.then(|| (report(), channel.workers.as_slice()))
+    }
+
+    /// The clients of a channel that others see.
+    ///
+    /// # Errors
+    /// The channel does not exist, or its namespace has no presence.
+    pub fn presence(&self, hub: &HubSettings, name: &str) -> Result<Presence, Error> {
+        if !hub.channel(name)?.presence {
+            return Err(Error::NotAvailable);
+        }
+        let visitors =
+            self.channels.get(name).into_iter().flat_map(|known| known.visitors.values());
+        Ok(Presence { visitors: visitors.cloned().collect() })
+    }
+
+    /// How many clients and users are in a channel.
+    ///
+    /// # Errors
+    /// As `presence`.
+    pub fn presence_stats(&self, hub: &HubSettings, name: &str) -> Result<(u64, u64), Error> {
+        if !hub.channel(name)?.presence {
+            return Err(Error::NotAvailable);
+        }
+        let Some(channel) = self.channels.get(name) else { return Ok((0, 0)) };
+        let users: BTreeSet<&str> = channel.visitors.values().map(|one| &*one.user).collect();
+        Ok((channel.visitors.len() as u64, users.len() as u64))
+    }
+
     /// A worker has no subscriber any more.
     pub fn leave(&mut self, name: &str, worker: u16) {
         let Some(channel) = self.channels.get_mut(name) else { return };
@@ -180,6 +240,7 @@ impl Owned {
         let channel = Arc::clone(&order.channel);
         let mut publication = Publication::new(order.hub, channel, &order.data, position);
         publication.tags = Box::from(&*order.tags);
+        publication.info = Box::from(&*order.info);
         let publication = Arc::new(publication);
         if let Some(limits) = limits
             && let Some(channel) = self.channels.get_mut(&order.channel)

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use tidegate_wire::websocket::{Kind, encode_message};
 
+use crate::client::json;
 use crate::events;
 use crate::position::Position;
 
@@ -17,14 +18,29 @@ pub struct Publication {
     pub hub: u16,
     /// The channel.
     pub channel: Arc<str>,
-    /// The data: JSON in one line.
+    /// What the publication reports.
+    pub content: Content,
+    /// The data: JSON in one line; empty unless it is a message.
     pub data: Box<str>,
     /// The place of the publication in the history; `None` if the channel keeps none, or if it skips the history.
     pub position: Option<Position>,
+    /// The client that published it, or that has joined or left: JSON; empty if it is no client.
+    pub info: Box<str>,
     /// What the publisher adds, as a JSON object of strings; empty if there is nothing.
     pub tags: Box<str>,
     /// The encoded forms, by `Form`.
     frames: [OnceLock<Box<[u8]>>; Form::COUNT],
+}
+
+/// What a publication reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// A message.
+    Message,
+    /// A client has subscribed.
+    Join,
+    /// A client has left.
+    Leave,
 }
 
 /// How a publication is encoded.
@@ -34,18 +50,34 @@ pub enum Form {
     Raw,
     /// An event of a stream of events.
     Event,
+    /// A push of the client protocol, in a WebSocket text message.
+    Client,
 }
 
 impl Form {
-    const COUNT: usize = 2;
+    const COUNT: usize = 3;
 }
 
 impl Publication {
     /// A publication of `data`.
     #[must_use]
     pub fn new(hub: u16, channel: Arc<str>, data: &str, position: Option<Position>) -> Self {
-        let tags = Box::default();
-        Self { hub, channel, data: in_one_line(data), position, tags, frames: Default::default() }
+        Self {
+            hub,
+            channel,
+            content: Content::Message,
+            data: in_one_line(data),
+            position,
+            info: Box::default(),
+            tags: Box::default(),
+            frames: Default::default(),
+        }
+    }
+
+    /// The report that a client has joined or left.
+    #[must_use]
+    pub fn visit(hub: u16, channel: Arc<str>, content: Content, info: &str) -> Self {
+        Self { content, info: info.into(), ..Self::new(hub, channel, "", None) }
     }
 
     /// The offset; 0 if the publication has none.
@@ -62,6 +94,11 @@ impl Publication {
             match form {
                 Form::Raw => encode_message(&mut out, Kind::Text, self.data.as_bytes(), None),
                 Form::Event => events::encode_publication(&mut out, self),
+                Form::Client => {
+                    let mut line = Vec::with_capacity(self.data.len() + 64);
+                    json::encode_push(&mut line, self);
+                    encode_message(&mut out, Kind::Text, &line, None);
+                }
             }
             out.into_boxed_slice()
         })
@@ -70,12 +107,12 @@ impl Publication {
     /// The memory that the publication takes, for the bounds of queues and histories.
     #[must_use]
     pub fn cost_bytes(&self) -> usize {
-        size_of::<Self>() + self.data.len() + self.tags.len()
+        size_of::<Self>() + self.data.len() + self.info.len() + self.tags.len()
     }
 }
 
 /// Replaces line breaks between the tokens of a JSON text. Strings of JSON contain no line break.
-fn in_one_line(data: &str) -> Box<str> {
+pub(crate) fn in_one_line(data: &str) -> Box<str> {
     match data.contains(['\n', '\r']) {
         true => data.replace(['\n', '\r'], " ").into_boxed_str(),
         false => data.into(),

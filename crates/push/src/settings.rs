@@ -7,6 +7,7 @@ use tidegate_config::model::{Config, Namespace, Permit, Push, Subscribe};
 
 use crate::queue::QueueLimits;
 use crate::stream::StreamLimits;
+use crate::token::Keys;
 
 /// Errors of requests. The numbers are those of Centrifugo, which its client libraries know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,8 @@ pub enum Error {
     BadRequest = 107,
     /// The namespace does not have the feature.
     NotAvailable = 108,
+    /// The token has expired.
+    TokenExpired = 109,
     /// Messages arrive faster than the workers deliver them.
     TooManyRequests = 111,
     /// The history has another epoch.
@@ -52,6 +55,7 @@ impl Error {
             Self::LimitExceeded => "limit exceeded",
             Self::BadRequest => "bad request",
             Self::NotAvailable => "not available",
+            Self::TokenExpired => "token expired",
             Self::TooManyRequests => "too many requests",
             Self::UnrecoverablePosition => "unrecoverable position",
         }
@@ -77,6 +81,8 @@ pub struct HubSettings {
     pub push: Push,
     /// The bounds of what waits for a client.
     pub queue: QueueLimits,
+    /// The keys of tokens.
+    pub keys: Keys,
 }
 
 /// What is known of a client.
@@ -125,7 +131,7 @@ impl HubSettings {
             bytes_max: push.queue_bytes_max,
             slow: push.slow,
         };
-        Self { push: push.clone(), queue }
+        Self { push: push.clone(), queue, keys: Keys::new(&push.token_secret) }
     }
 
     /// The settings of a channel.

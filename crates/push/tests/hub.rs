@@ -33,6 +33,7 @@ fn order(channel: &str, data: &str) -> Order {
         channel: channel.into(),
         data: data.into(),
         tags: "".into(),
+        info: "".into(),
         skip_history: false,
         idempotency_key: "".into(),
     }
@@ -88,8 +89,9 @@ impl Process {
         let key = self.next_key;
         let at = (self.now, self.prng.next_u64());
         let stated = since.map(|at| Since { epoch: Some(at.epoch), offset: at.offset });
-        let begun =
-            self.hubs[worker].subscribe(&self.settings, (0, channel), key, stated, at).expect("it");
+        let begun = self.hubs[worker]
+            .subscribe(&self.settings, (0, channel), key, (stated, None), at)
+            .expect("it");
         let subscriber = Subscriber {
             worker,
             channel,
@@ -123,7 +125,7 @@ impl Process {
     fn unsubscribe(&mut self, key: u32) -> Subscriber {
         let subscriber = self.subscribers.remove(&key).expect("it exists");
         if let Some(place) = subscriber.place {
-            self.hubs[subscriber.worker].unsubscribe(place, key);
+            self.hubs[subscriber.worker].unsubscribe(&self.settings, place, key, None);
         }
         subscriber
     }
@@ -155,8 +157,8 @@ impl Process {
             {
                 let instance = (self.now, self.prng.next_u64());
                 match self.hubs[at].receive(&self.settings, mail, instance) {
-                    Some(Event::Subscribed(key, reply)) => self.confirm(key, &reply),
-                    Some(Event::Refused(key, error)) => panic!("{key} {error:?}"),
+                    Some(Event::Subscribed(key, _, reply)) => self.confirm(key, &reply),
+                    Some(Event::Refused(key, _, error)) => panic!("{key} {error:?}"),
                     Some(Event::Replied(key, number, reply)) => {
                         self.replies.push((key, number, reply));
                     }
@@ -325,11 +327,14 @@ fn flood_of_channel_names_is_refused_when_memory_is_used_up() {
             &process.settings,
             (0, &channel),
             number,
-            None,
+            (None, None),
             (Moment::ZERO, 1),
         );
         match begun {
-            Ok(subscription) => process.hubs[0].unsubscribe(subscription.place, number),
+            Ok(subscription) => {
+                let place = subscription.place;
+                process.hubs[0].unsubscribe(&process.settings, place, number, None);
+            }
             Err(error) => {
                 assert_eq!(error, Error::LimitExceeded);
                 refused += 1;

@@ -110,6 +110,8 @@ counters! {
         websocket_faults,
         /// These connections that were closed by a timeout: no message, no Pong or no Close frame.
         websocket_timeouts,
+        /// Clients that speak the client protocol of push hubs and are connected now.
+        push_clients_now,
         /// Subscriptions to channels of push hubs that exist now.
         push_subscriptions_now,
         /// Subscriptions to channels.

@@ -337,10 +337,15 @@ impl Worker {
     fn check_push(&mut self) {
         for (id, session) in self.sessions.iter() {
             let running = running_of(&mut self.conns, &self.streams, session.requester());
-            assert_eq!(running, Some(Running::Push(id)), "the requester of a session");
+            let expected = session.socket().map_or(Running::Push(id), Running::WebSocket);
+            assert_eq!(running, Some(expected), "the requester of a session");
+            let socket = session.socket().and_then(|socket| self.websockets.find(socket));
+            let named = socket.and_then(|socket| socket.session());
+            assert_eq!(named, session.socket().map(|_| id), "the WebSocket of a session");
         }
         let sockets = self.websockets.iter().filter(|(_, socket)| socket.is_subscribed()).count();
-        let sessions = self.sessions.iter().filter(|(_, session)| session.is_subscribed()).count();
+        let sessions: usize =
+            self.sessions.iter().map(|(_, session)| session.subscriptions()).sum();
         assert_eq!(self.push.subscriptions(), sockets + sessions, "subscriptions");
         let gauge = self.accounts.counters.push_subscriptions_now.load();
         assert_eq!(gauge, self.push.subscriptions() as u64, "the gauge of subscriptions");

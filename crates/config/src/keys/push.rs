@@ -2,7 +2,7 @@
 //! In: nothing. Out: the section `[push.NAME]`, which `FILE` refers to, and its tables.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Duration, List, Named, NoNumber, Number, OneOf, Size, Text, Word};
+use super::Shape::{Boolean, Duration, List, Named, NoNumber, Number, OneOf, Size, Text, Word};
 use super::{Key, Section, TIMEOUT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, key};
 use crate::model::{Permit, Slow, Subscribe};
 use crate::words::Worded as _;
@@ -40,12 +40,41 @@ const HISTORY_AGE: Key = key(
     "Clients that lost their connection come back within seconds; pages that slept longer load their state again.",
 );
 
+const READ_HISTORY: Key = key(
+    "read-history",
+    Word(Permit::WORDS),
+    Value("\"api\""),
+    "Who may read the history besides the server API. A subscriber recovers what it missed in any case.",
+    "As for `publish`.",
+);
+const PRESENCE: Key = key(
+    "presence",
+    Boolean,
+    Value("false"),
+    "Whether the hub keeps a list of the clients of each channel. Only clients of the client protocol are in it.",
+    "Each subscription takes more memory, and its begin and end are told to the worker that owns the channel.",
+);
+const READ_PRESENCE: Key = key(
+    "read-presence",
+    Word(Permit::WORDS),
+    Value("\"api\""),
+    "Who may read the list of clients besides the server API.",
+    "As for `publish`.",
+);
+const JOIN_LEAVE: Key = key(
+    "join-leave",
+    Boolean,
+    Value("false"),
+    "Whether the clients of a channel are told when another client subscribes to it or leaves it.",
+    "In a channel with many clients, each of which comes and goes, this multiplies the messages.",
+);
+
 /// `[push.NAME]`.
 pub static PUSH: Section = Section {
     path: "[push.NAME]",
     about: "A push hub: clients subscribe to channels, and messages that are published in a channel reach all of its \
-             subscribers on all workers. Routes lead to it with `push`. The settings `subscribe`, `publish`, \
-             `history` and `history-age` apply to channels without a namespace.",
+             subscribers on all workers. Routes lead to it with `push`. The settings that a namespace \
+             has, too, apply to channels without a namespace.",
     keys: &[
         key(
             "api-keys",
@@ -55,10 +84,29 @@ pub static PUSH: Section = Section {
              API gets a 401 response.",
             "",
         ),
+        key(
+            "token-secret",
+            Text("at least 16 visible characters"),
+            Absent,
+            "The secret of the tokens with which clients of the client protocol connect and subscribe: JSON Web \
+             Tokens signed with HS256, HS384 or HS512. Without it, no token is valid.",
+            "",
+        ),
+        key(
+            "anonymous",
+            Boolean,
+            Value("false"),
+            "Whether clients of the client protocol may connect without a token. They have no user.",
+            "Applications usually know their users.",
+        ),
         SUBSCRIBE,
         PUBLISH,
         HISTORY,
         HISTORY_AGE,
+        READ_HISTORY,
+        PRESENCE,
+        READ_PRESENCE,
+        JOIN_LEAVE,
         key(
             "namespace",
             Named(&NAMESPACE),
@@ -151,7 +199,16 @@ pub static NAMESPACE: Section = Section {
     path: "[push.NAME.namespace.NAME]",
     about: "The channels of a namespace. Settings of [push.NAME] are not inherited, so that a namespace is as closed \
              as its own table states.",
-    keys: &[SUBSCRIBE, PUBLISH, HISTORY, HISTORY_AGE],
+    keys: &[
+        SUBSCRIBE,
+        PUBLISH,
+        HISTORY,
+        HISTORY_AGE,
+        READ_HISTORY,
+        PRESENCE,
+        READ_PRESENCE,
+        JOIN_LEAVE,
+    ],
     later: &[],
 };
 
@@ -166,7 +223,7 @@ pub static ROUTE_PUSH: Section = Section {
             Text("the name of a channel"),
             Absent,
             "The channel that every request to the route subscribes to. Without it, the route serves everything \
-             below its path: `subscribe/CHANNEL` and `api/METHOD`.",
+             below its path: `connection/websocket`, `subscribe/CHANNEL` and `api/METHOD`.",
             "",
         ),
     ],

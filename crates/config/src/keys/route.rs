@@ -211,7 +211,7 @@ pub static ROUTE: Section = Section {
             OneOf(&[Text("the name of a [push.NAME]"), Table(&ROUTE_PUSH)]),
             Absent,
             "Connects clients with a push hub. A string is the name of the hub; the path must end in \"/*\" then, and \
-             the route serves everything below it: `subscribe/CHANNEL` and `api/METHOD`.",
+             the route serves everything below it: `connection/websocket`, `subscribe/CHANNEL` and `api/METHOD`.",
             "",
         ),
         key(

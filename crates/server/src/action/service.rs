@@ -13,6 +13,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::websocket::{Close, Message};
 
 use crate::action::lua_socket::LuaClient;
+use crate::action::push::PushSession;
 use crate::action::websocket::{Outlet, WebSocket};
 use crate::worker::Worker;
 
@@ -25,6 +26,8 @@ pub(crate) enum Service {
     Lua(Id<LuaClient>),
     /// The client gets the messages of a channel, where it has this place; `None` if it is not subscribed.
     Raw(Option<Place>),
+    /// The client speaks the client protocol of push hubs.
+    Client(Id<PushSession>),
 }
 
 impl Worker {
@@ -32,7 +35,7 @@ impl Worker {
     pub(super) fn serve_message<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        _id: Id<WebSocket>,
+        id: Id<WebSocket>,
         service: Service,
         outlet: Outlet<'_>,
         message: &Message<'_>,
@@ -42,6 +45,9 @@ impl Worker {
             Service::Lua(client) => self.lua_message(reactor, client, outlet, message),
             // Clients in raw mode only receive.
             Service::Raw(_) => {}
+            Service::Client(session) => {
+                self.client_message(reactor, (id, session), outlet, message);
+            }
         }
     }
 
@@ -55,13 +61,14 @@ impl Worker {
         match service {
             Service::Echo | Service::Lua(_) => {}
             Service::Raw(_) => self.resume_raw(reactor, id),
+            Service::Client(session) => self.resume_client_session(reactor, id, session),
         }
     }
 
     /// The client has sent its Close frame. The end of the connection follows.
     pub(super) fn note_service_close(&mut self, service: Service, close: Option<Close<'_>>) {
         match service {
-            Service::Echo | Service::Raw(_) => {}
+            Service::Echo | Service::Raw(_) | Service::Client(_) => {}
             Service::Lua(client) => self.note_lua_close(client, close),
         }
     }
@@ -72,6 +79,8 @@ impl Worker {
             Service::Echo => {}
             Service::Lua(client) => self.lua_ended.push(client),
             Service::Raw(place) => self.end_raw(id, place),
+            Service::Client(session) if session.is_none() => {}
+            Service::Client(session) => self.forget_session(session),
         }
     }
 }

@@ -15,6 +15,7 @@ use tidegate_base::limits::WEBSOCKET_FRAMES_PER_TURN_MAX;
 use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::access::Cause;
 use tidegate_gate::websocket::{Endpoint, EndpointId, check_request};
+use tidegate_push::client::Disconnect;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{
@@ -24,6 +25,7 @@ use tidegate_wire::websocket::{
 };
 
 use crate::action::Running;
+use crate::action::push::PushSession;
 use crate::action::service::Service;
 use crate::answer::{Answer, Switch};
 use crate::requester::Requester;
@@ -251,7 +253,13 @@ impl Worker {
 
     /// The process stops.
     pub(super) fn stop_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
-        self.close_websocket(reactor, id, Close::new(CloseCode::GOING_AWAY));
+        let close = match self.websockets.get(id).map(|socket| socket.service) {
+            Some(Service::Client(_)) => close_of(Disconnect::SHUTDOWN),
+            Some(Service::Echo | Service::Lua(_) | Service::Raw(_)) | None => {
+                Close::new(CloseCode::GOING_AWAY)
+            }
+        };
+        self.close_websocket(reactor, id, close);
     }
 
     /// Ends the connection after what was sent.
@@ -635,6 +643,12 @@ impl Worker {
             }
             State::Open => {
                 socket.state = State::Pinged;
+                if let Service::Client(session) = socket.service {
+                    if self.ping_client(reactor, (id, session)) {
+                        self.arm_websocket(reactor, id);
+                    }
+                    return;
+                }
                 self.encode_switched(reactor, to, |out| {
                     let sent = encode_ping(out, b"", None);
                     debug_assert!(sent.is_ok(), "an empty Ping fits");
@@ -668,6 +682,19 @@ impl WebSocket {
         self.requester
     }
 
+    /// The settings.
+    pub(crate) fn endpoint(&self) -> EndpointId {
+        self.endpoint
+    }
+
+    /// The session of a push hub that the connection belongs to.
+    pub(crate) fn session(&self) -> Option<Id<PushSession>> {
+        match self.service {
+            Service::Client(session) => Some(session),
+            Service::Echo | Service::Lua(_) | Service::Raw(_) => None,
+        }
+    }
+
     /// Whether the connection is subscribed to a channel.
     pub(crate) fn is_subscribed(&self) -> bool {
         matches!(self.service, Service::Raw(Some(_)))
@@ -697,6 +724,11 @@ impl Compression {
 /// The decoder of a connection between two messages.
 fn new_decoder(allows_deflate: bool) -> Decoder {
     Decoder::new(FrameRules { role: Role::Server, allows_deflate })
+}
+
+/// The Close frame of a disconnect of the client protocol.
+fn close_of(Disconnect { code, reason }: Disconnect) -> Close<'static> {
+    Close { code: CloseCode::new(code).unwrap_or(CloseCode::INTERNAL_ERROR), reason }
 }
 
 fn millis(at: Moment) -> u32 {

@@ -140,6 +140,8 @@ impl Worker {
             Reply::Subscribed(_)
             | Reply::History { .. }
             | Reply::Done
+            | Reply::Presence(_)
+            | Reply::PresenceStats { .. }
             | Reply::Channels(_)
             | Reply::Info(_) => {}
         }

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use tidegate_base::Id;
-use tidegate_push::publication::{Form, Publication};
+use tidegate_push::client::Disconnect;
+use tidegate_push::publication::{Content, Form, Publication};
 use tidegate_push::queue::Queued;
 use tidegate_reactor::Reactor;
-use tidegate_wire::websocket::{Close, CloseCode};
 
-use crate::action::push::{Key, Kind, PushSession};
+use crate::action::push::{Key, Kind, PushSession, PushState};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
 use crate::worker::Worker;
@@ -20,9 +20,6 @@ use crate::worker::Worker;
 /// The most messages that a worker delivers before it looks at its other connections again. Each takes a few
 /// microseconds, most of them in the kernel.
 const DELIVERIES_PER_TURN_MAX: usize = 64;
-
-/// The close code for a client that does not read: Centrifugo's "slow".
-const SLOW: u16 = 3008;
 
 impl Worker {
     /// Continues deliveries after a turn.
@@ -49,6 +46,7 @@ impl Worker {
         publication: &Arc<Publication>,
     ) {
         match key {
+            Key::Raw(_) if publication.content != Content::Message => {}
             Key::Raw(id) => {
                 let id = Id::new(id.index, id.generation);
                 // An earlier delivery of the slice may have ended the connection.
@@ -66,6 +64,17 @@ impl Worker {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;
                 match &session.kind {
+                    Kind::Client { socket, .. } => {
+                        let socket = *socket;
+                        if self.is_client_held(to) {
+                            return self.enqueue_publication(reactor, key, publication);
+                        }
+                        self.accounts.counters.push_deliveries.add(1);
+                        self.send_frame(reactor, socket, publication.frame(Form::Client));
+                        self.is_websocket_held(reactor, socket);
+                    }
+                    // Only clients of the client protocol are told who comes and goes.
+                    _ if publication.content != Content::Message => {}
                     Kind::Events { .. } => {
                         if self.is_client_held(to) {
                             return self.enqueue_publication(reactor, key, publication);
@@ -119,22 +128,45 @@ impl Worker {
             Key::Raw(id) => {
                 let id: Id<WebSocket> = Id::new(id.index, id.generation);
                 self.leave_raw(id);
-                let code = CloseCode::new(SLOW).unwrap_or(CloseCode::GOING_AWAY);
-                self.close_websocket(reactor, id, Close { code, reason: "slow" });
+                self.disconnect(reactor, id, Disconnect::SLOW);
             }
             Key::Session(id) => {
                 let id: Id<PushSession> = Id::new(id.index, id.generation);
-                if let Some(session) = self.sessions.find(id) {
-                    let to = session.requester;
-                    self.abandon_client(reactor, to);
+                let Some(session) = self.sessions.find(id) else { return };
+                let to = session.requester;
+                match session.socket() {
+                    Some(socket) => {
+                        self.leave_channels(reactor, id);
+                        self.disconnect(reactor, socket, Disconnect::SLOW);
+                    }
+                    None => self.abandon_client(reactor, to),
                 }
             }
         }
     }
 
-    /// Sends what waited for a subscriber that reads again.
+    /// Sends what waited for a client in raw mode that reads again.
     pub(in crate::action) fn resume_raw<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
-        let key = Key::of_raw(id);
+        self.resume_socket(reactor, id, Key::of_raw(id), Form::Raw);
+    }
+
+    /// Sends what waited for a client of the client protocol that reads again.
+    pub(in crate::action) fn resume_client_session<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        session: Id<PushSession>,
+    ) {
+        self.resume_socket(reactor, id, Key::of_session(session), Form::Client);
+    }
+
+    fn resume_socket<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        key: Key,
+        form: Form,
+    ) {
         while let Some(queue) = self.push.queues.get_mut(&key) {
             let next = queue.pop();
             if queue.is_empty() {
@@ -142,7 +174,7 @@ impl Worker {
             }
             let Some(publication) = next else { break };
             self.accounts.counters.push_deliveries.add(1);
-            self.send_frame(reactor, id, publication.frame(Form::Raw));
+            self.send_frame(reactor, id, publication.frame(form));
             if self.is_websocket_held(reactor, id) {
                 break;
             }
@@ -183,7 +215,8 @@ impl Worker {
         if let Service::Raw(place) = &mut socket.service
             && let Some(place) = place.take()
         {
-            self.push.hub.unsubscribe(place, Key::of_raw(id));
+            let PushState { hub, settings, .. } = &mut self.push;
+            hub.unsubscribe(settings, place, Key::of_raw(id), None);
             self.accounts.counters.push_subscriptions_now.sub(1);
         }
     }

@@ -1,6 +1,7 @@
 //! The action `push`: connects clients with a hub.
 //!
 //! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls
+//! - `client.rs`: clients that speak Centrifugo's client protocol
 //! - `api.rs`: requests of the application to the server API
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
 //! - `post.rs`: mail between the workers
@@ -11,6 +12,7 @@
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
 
 mod api;
+mod client;
 mod delivery;
 mod post;
 mod subscribe;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{PathPattern, PushRoute};
 use tidegate_push::api::Exchange;
+use tidegate_push::client::Connection;
 use tidegate_push::hub::{Hub, Instance};
 use tidegate_push::local::Place;
 use tidegate_push::position::Position;
@@ -95,7 +98,7 @@ impl PartialOrd for Key {
     }
 }
 
-/// A request to a hub, other than one over WebSocket.
+/// A client of a hub, other than one in raw mode.
 pub(crate) struct PushSession {
     /// The requester. It exists as long as the session, and its carrier refers to the session.
     requester: Requester,
@@ -117,6 +120,8 @@ enum Kind {
     Events { place: Option<Place> },
     /// A long poll.
     Poll { place: Option<Place>, position: Option<Position>, origin: Option<Box<str>> },
+    /// A client that speaks the client protocol over this WebSocket connection.
+    Client { socket: Id<WebSocket>, connection: Box<Connection> },
 }
 
 impl PushState {
@@ -155,15 +160,30 @@ impl PushSession {
         self.requester
     }
 
-    /// Whether the session is subscribed to a channel.
-    pub(crate) fn is_subscribed(&self) -> bool {
-        self.place().is_some()
+    /// The number of channels that the session is subscribed to.
+    pub(crate) fn subscriptions(&self) -> usize {
+        match &self.kind {
+            Kind::Client { connection, .. } => connection.subscriptions(),
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
+                usize::from(self.place().is_some())
+            }
+        }
+    }
+
+    /// The WebSocket connection of the session.
+    pub(crate) fn socket(&self) -> Option<Id<WebSocket>> {
+        match &self.kind {
+            Kind::Client { socket, .. } => Some(*socket),
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
+                None
+            }
+        }
     }
 
     fn place(&self) -> Option<Place> {
         match &self.kind {
             Kind::Events { place } | Kind::Poll { place, .. } => *place,
-            Kind::Request { .. } | Kind::Exchange(_) => None,
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => None,
         }
     }
 }
@@ -197,11 +217,12 @@ impl Worker {
                 }
                 None => self.answer_error(reactor, to, 400, "the channel is not text", false),
             }
+        } else if rest == "connection/websocket" {
+            self.begin_client(reactor, to, head, (route, hub));
         } else if let Some(method) = rest.strip_prefix("api/") {
             self.begin_api(reactor, to, head, hub, method);
         } else {
-            let text =
-                "this hub serves subscribe/CHANNEL and api/METHOD below the path of its route";
+            let text = "this hub serves connection/websocket, subscribe/CHANNEL and api/METHOD";
             self.answer_error(reactor, to, 404, text, false);
         }
     }
@@ -235,7 +256,7 @@ impl Worker {
         match &session.kind {
             Kind::Events { .. } => self.send_heartbeat(reactor, id),
             Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
-            Kind::Request { .. } | Kind::Exchange(_) => {}
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
         }
     }
 
@@ -245,7 +266,7 @@ impl Worker {
         let to = session.requester;
         match &session.kind {
             Kind::Events { .. } | Kind::Poll { .. } => self.abandon_client(reactor, to),
-            Kind::Request { .. } | Kind::Exchange(_) => {}
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
         }
     }
 
@@ -253,14 +274,21 @@ impl Worker {
     pub(super) fn forget_session(&mut self, id: Id<PushSession>) {
         let Some(session) = self.sessions.remove(id) else { return };
         let key = Key::of_session(id);
+        let counters = &self.accounts.counters;
+        counters.push_subscriptions_now.sub(session.subscriptions() as u64);
+        let PushState { hub, settings, .. } = &mut self.push;
         if let Some(place) = session.place() {
-            self.push.hub.unsubscribe(place, key);
-            self.accounts.counters.push_subscriptions_now.sub(1);
+            hub.unsubscribe(settings, place, key, None);
+        }
+        match session.kind {
+            Kind::Request { body, .. } => self.buffers.put(body),
+            Kind::Client { mut connection, .. } => {
+                counters.push_clients_now.sub(1);
+                connection.leave_all(hub, settings, key);
+            }
+            Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {}
         }
         self.forget_queue(key);
-        if let Kind::Request { body, .. } = session.kind {
-            self.buffers.put(body);
-        }
     }
 
     /// The time, and random bits.

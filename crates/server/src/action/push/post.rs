@@ -81,14 +81,16 @@ impl Worker {
     fn handle_hub_event<R: Reactor>(&mut self, reactor: &mut R, event: Event<Key>) {
         match event {
             // A client in raw mode gets no confirmation.
-            Event::Subscribed(Key::Raw(_), _) | Event::Replied(Key::Raw(_), ..) => {}
-            Event::Subscribed(Key::Session(id), reply) => {
+            Event::Subscribed(Key::Raw(_), ..) | Event::Replied(Key::Raw(_), ..) => {}
+            Event::Subscribed(Key::Session(id), place, reply) => {
                 let id: Id<PushSession> = Id::new(id.index, id.generation);
-                if self.sessions.find(id).is_some() {
-                    self.confirm_session(reactor, id, &reply);
+                match self.sessions.find(id).map(PushSession::socket) {
+                    Some(Some(_)) => self.confirm_client(reactor, id, place, &reply),
+                    Some(None) => self.confirm_session(reactor, id, &reply),
+                    None => {}
                 }
             }
-            Event::Refused(Key::Raw(id), _) => {
+            Event::Refused(Key::Raw(id), ..) => {
                 let id: Id<WebSocket> = Id::new(id.index, id.generation);
                 self.forget_raw_place(id);
                 if self.websockets.find(id).is_some() {
@@ -96,16 +98,20 @@ impl Worker {
                     self.close_websocket(reactor, id, Close { code, reason: "limit exceeded" });
                 }
             }
-            Event::Refused(Key::Session(id), _) => {
+            Event::Refused(Key::Session(id), place, error) => {
                 let id: Id<PushSession> = Id::new(id.index, id.generation);
-                if self.sessions.find(id).is_some() {
-                    self.refuse_session(reactor, id);
+                match self.sessions.find(id).map(PushSession::socket) {
+                    Some(Some(_)) => self.refuse_client(reactor, id, place, error),
+                    Some(None) => self.refuse_session(reactor, id),
+                    None => {}
                 }
             }
             Event::Replied(Key::Session(id), number, reply) => {
                 let id: Id<PushSession> = Id::new(id.index, id.generation);
-                if self.sessions.find(id).is_some() {
-                    self.take_reply(reactor, id, number, reply);
+                match self.sessions.find(id).map(PushSession::socket) {
+                    Some(Some(_)) => self.reply_to_client(reactor, id, number, &reply),
+                    Some(None) => self.take_reply(reactor, id, number, reply),
+                    None => {}
                 }
             }
         }

@@ -16,7 +16,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 use tidegate_wire::websocket::{Close, CloseCode};
 
-use crate::action::push::{Key, Kind, PushSession};
+use crate::action::push::{Key, Kind, PushSession, PushState};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
 use crate::answer::{Answer, Head};
@@ -97,7 +97,8 @@ impl Worker {
     pub(in crate::action) fn end_raw(&mut self, id: Id<WebSocket>, place: Option<Place>) {
         let key = Key::of_raw(id);
         if let Some(place) = place {
-            self.push.hub.unsubscribe(place, key);
+            let PushState { hub, settings, .. } = &mut self.push;
+            hub.unsubscribe(settings, place, key, None);
             self.accounts.counters.push_subscriptions_now.sub(1);
         }
         self.forget_queue(key);
@@ -174,7 +175,7 @@ impl Worker {
     ) -> Result<(Place, Option<Subscribed>), Error> {
         let at = self.instance(reactor);
         let hubs = &self.push.settings;
-        let subscription = self.push.hub.subscribe(hubs, channel, key, since, at)?;
+        let subscription = self.push.hub.subscribe(hubs, channel, key, (since, None), at)?;
         self.accounts.counters.push_subscriptions.add(1);
         self.accounts.counters.push_subscriptions_now.add(1);
         Ok((subscription.place, subscription.reply))
@@ -183,7 +184,7 @@ impl Worker {
     fn set_place(&mut self, id: Id<PushSession>, new: Place) {
         match self.sessions.get_mut(id).map(|session| &mut session.kind) {
             Some(Kind::Events { place } | Kind::Poll { place, .. }) => *place = Some(new),
-            Some(Kind::Request { .. } | Kind::Exchange(_)) | None => {}
+            Some(Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. }) | None => {}
         }
     }
 
@@ -222,7 +223,7 @@ impl Worker {
                     self.answer_poll(reactor, id, missed, is_lost);
                 }
             }
-            Kind::Request { .. } | Kind::Exchange(_) => {}
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
         }
     }
 
@@ -236,7 +237,7 @@ impl Worker {
                 self.answer_error(reactor, to, 503, "limit exceeded", false);
             }
             Kind::Events { .. } => self.abandon_client(reactor, to),
-            Kind::Request { .. } | Kind::Exchange(_) => {}
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
         }
     }
 
@@ -318,6 +319,7 @@ fn refusal(error: Error) -> (u16, &'static str) {
         Error::LimitExceeded | Error::TooManyRequests => (503, "limit exceeded"),
         Error::Internal
         | Error::MethodNotFound
+        | Error::TokenExpired
         | Error::AlreadySubscribed
         | Error::NotAvailable
         | Error::UnrecoverablePosition => (500, "the subscription failed"),

@@ -1,0 +1,639 @@
+//! A client that speaks Centrifugo's client protocol: its session, subscriptions and rights.
+//! In: the text of its messages, replies of the hub. Out: calls of the hub; lines for the client; a disconnect.
+//! Never: knows how the lines reach the client; lets a client do what its namespace does not allow.
+//! Limits: `channels-max` and `message-max` of the hub; `json::COMMANDS_MAX` commands in a message.
+//! Invariant: each entry of `subscriptions` has a place in the hub until `leave_all`.
+
+pub mod json;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidegate_config::model::Namespace;
+
+use crate::client::json::{Command, Connected, Subscribe};
+use crate::hub::{Hub, Instance};
+use crate::local::Place;
+use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
+use crate::position::Since;
+use crate::publication::in_one_line;
+use crate::settings::{Client, Error, HubSettings, Hubs, is_permitted, stream_limits};
+use crate::stream::Excerpt;
+use crate::token::{Claims, Keys, Refusal};
+
+/// How long a client may stay after its token has expired, in seconds.
+const EXPIRED_GRACE_SECONDS: u64 = 25;
+/// The most publications that a client reads from the history at once.
+const HISTORY_MAX: u32 = 300;
+/// The bit of `flag` with which a client prefers an error to `recovered: false`.
+const REJECTS_UNRECOVERED: u64 = 2;
+
+/// A client.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its name, which other clients see.
+    client: Arc<str>,
+    /// Its user; empty: anonymous.
+    user: Arc<str>,
+    /// What other clients see of the user: JSON; empty: nothing.
+    conn_info: Arc<str>,
+    /// `connect` has succeeded.
+    is_connected: bool,
+    /// When its token expires, in seconds since 1970.
+    expires_at: Option<u64>,
+    /// By channel.
+    subscriptions: BTreeMap<Arc<str>, Subscription>,
+}
+
+#[derive(Debug)]
+struct Subscription {
+    /// Its place in the hub.
+    place: Place,
+    /// The command that waits for the owner's reply; `None` if it has come.
+    waiting: Option<Waiting>,
+    /// The namespace has presence, or reports joins.
+    is_visible: bool,
+    /// When its token expires, in seconds since 1970.
+    expires_at: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// The id of the command.
+    id: u32,
+    /// The offset that the client stated.
+    since: Option<u64>,
+    /// The client prefers an error if messages are lost.
+    rejects_unrecovered: bool,
+}
+
+/// Why a client is disconnected: the code and reason of the Close frame. The reason is never empty, and no JSON.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disconnect {
+    /// The code.
+    pub code: u16,
+    /// The reason.
+    pub reason: &'static str,
+}
+
+/// The disconnects of Centrifugo that this program uses.
+impl Disconnect {
+    /// The process stops.
+    pub const SHUTDOWN: Self = Self { code: 3001, reason: "shutdown" };
+    /// The token has expired and was not renewed.
+    pub const EXPIRED: Self = Self { code: 3005, reason: "connection expired" };
+    /// The token of a subscription has expired.
+    pub const SUBSCRIPTION_EXPIRED: Self = Self { code: 3006, reason: "subscription expired" };
+    /// The client does not read.
+    pub const SLOW: Self = Self { code: 3008, reason: "slow" };
+    /// The client does not answer pings.
+    pub const NO_PONG: Self = Self { code: 3012, reason: "no pong" };
+    /// The token is invalid.
+    pub const INVALID_TOKEN: Self = Self { code: 3500, reason: "invalid token" };
+    /// The client broke the protocol.
+    pub const BAD_REQUEST: Self = Self { code: 3501, reason: "bad request" };
+    /// The client has not connected in time.
+    pub const STALE: Self = Self { code: 3502, reason: "stale" };
+    /// The client sent data that is not JSON.
+    pub const INAPPROPRIATE_PROTOCOL: Self = Self { code: 3506, reason: "inappropriate protocol" };
+    /// The command does not exist here.
+    pub const NOT_AVAILABLE: Self = Self { code: 3508, reason: "not available" };
+}
+
+/// What a client works with.
+pub struct Context<'c, K> {
+    /// The hubs of the worker.
+    pub hub: &'c mut Hub<K>,
+    /// Their settings.
+    pub settings: &'c Hubs,
+    /// The index of the client's hub.
+    pub index: u16,
+    /// Names the client in the hub.
+    pub key: K,
+    /// The time, and random bits.
+    pub at: Instance,
+    /// Seconds since 1970.
+    pub unix_seconds: u64,
+    /// How often the client gets a ping.
+    pub ping_seconds: Option<u64>,
+    /// The name and version of this program.
+    pub version: &'c str,
+}
+
+impl<K> Context<'_, K> {
+    fn hub_settings(&self) -> Result<&HubSettings, Error> {
+        self.settings.get(self.index).ok_or(Error::Internal)
+    }
+
+    /// Random bits that no other call has got.
+    fn next_instance(&mut self) -> Instance {
+        self.at.1 = tidegate_base::prng::mix64(self.at.1);
+        self.at
+    }
+}
+
+impl Connection {
+    /// A client that has not connected. `random`: 128 random bits for its name.
+    #[must_use]
+    pub fn new(random: [u64; 2]) -> Self {
+        let [high, low] = random;
+        // The form of a version 4 UUID (RFC 9562).
+        let client = format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            high >> 32,
+            high >> 16 & 0xffff,
+            high & 0xfff,
+            low >> 48 & 0x3fff | 0x8000,
+            low & 0xffff_ffff_ffff
+        );
+        Self {
+            client: client.into(),
+            user: "".into(),
+            conn_info: "".into(),
+            is_connected: false,
+            expires_at: None,
+            subscriptions: BTreeMap::new(),
+        }
+    }
+
+    /// The number of subscriptions.
+    #[must_use]
+    pub fn subscriptions(&self) -> usize {
+        self.subscriptions.len()
+    }
+
+    /// Handles a message of the client. Appends replies to `out`.
+    ///
+    /// # Errors
+    /// The client must be disconnected, after `out` was sent.
+    pub fn receive<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        text: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let commands = json::decode(text).map_err(|_| Disconnect::BAD_REQUEST)?;
+        for command in commands {
+            self.handle(context, command, out)?;
+        }
+        Ok(())
+    }
+
+    fn handle<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        command: Command<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let id = command.id;
+        if let Some(connect) = command.connect {
+            let is_first = !self.is_connected && id > 0;
+            return match is_first {
+                true => self.connect(context, id, &connect.token, out),
+                false => Err(Disconnect::BAD_REQUEST),
+            };
+        }
+        if !self.is_connected {
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        if command.send.is_some() {
+            return Err(Disconnect::NOT_AVAILABLE);
+        }
+        let result = if let Some(subscribe) = command.subscribe {
+            self.subscribe(context, require(id)?, &subscribe, out)?
+        } else if let Some(named) = command.unsubscribe {
+            self.unsubscribe(context, &named.channel);
+            json::encode_done(out, require(id)?, "unsubscribe");
+            Ok(())
+        } else if let Some(publish) = command.publish {
+            let data = publish.data.map(serde_json::value::RawValue::get);
+            self.publish(context, require(id)?, &publish.channel, data, out)
+        } else if let Some(history) = command.history {
+            self.history(context, require(id)?, &history, out)
+        } else if let Some(named) = command.presence {
+            self.presence(context, require(id)?, &named.channel, out)
+        } else if let Some(named) = command.presence_stats {
+            self.presence_stats(context, require(id)?, &named.channel, out)
+        } else if let Some(renewal) = command.refresh {
+            self.refresh(context, require(id)?, &renewal.token, out)?
+        } else if let Some(renewal) = command.sub_refresh {
+            self.refresh_subscription(context, require(id)?, &renewal, out)?
+        } else if command.rpc.is_some() {
+            require(id)?;
+            Err(Error::NotAvailable)
+        } else if id == 0 && command.ping.is_none() {
+            // A pong: an empty object.
+            Ok(())
+        } else {
+            return Err(Disconnect::BAD_REQUEST);
+        };
+        if let Err(error) = result {
+            json::encode_error(out, id, error);
+        }
+        Ok(())
+    }
+
+    fn connect<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        token: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let now = context.unix_seconds;
+        let Ok(hub) = context.hub_settings() else { return Err(Disconnect::BAD_REQUEST) };
+        if token.is_empty() {
+            if !hub.push.anonymous {
+                return Err(Disconnect::BAD_REQUEST);
+            }
+        } else {
+            match connection_claims(&hub.keys, token, now) {
+                Ok(claims) => {
+                    self.user = claims.sub.as_str().into();
+                    let info = claims.info.as_ref().map_or("", |info| info.get());
+                    self.conn_info = in_one_line(info).into();
+                    self.expires_at = claims.ends_at();
+                }
+                Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
+                Err(Refusal::Expired) => {
+                    json::encode_error(out, id, Error::TokenExpired);
+                    return Ok(());
+                }
+            }
+        }
+        self.is_connected = true;
+        let connected = Connected {
+            client: &self.client,
+            version: context.version,
+            ttl_seconds: self.expires_at.map(|at| at.saturating_sub(now)),
+            ping_seconds: context.ping_seconds,
+        };
+        json::encode_connected(out, id, &connected);
+        Ok(())
+    }
+
+    fn subscribe<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        subscribe: &Subscribe,
+        out: &mut Vec<u8>,
+    ) -> Result<Result<(), Error>, Disconnect> {
+        let name = subscribe.channel.as_str();
+        if name.is_empty() {
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let (is_visible, expires_at) = match self.may_subscribe(context, subscribe)? {
+            Ok(granted) => granted,
+            Err(error) => return Ok(Err(error)),
+        };
+        let since = subscribe.recover.then(|| Since::new(&subscribe.epoch, subscribe.offset));
+        let visitor = is_visible.then(|| self.visitor());
+        let at = context.next_instance();
+        let begun = context.hub.subscribe(
+            context.settings,
+            (context.index, name),
+            context.key,
+            (since, visitor),
+            at,
+        );
+        let begun = match begun {
+            Ok(begun) => begun,
+            Err(error) => return Ok(Err(error)),
+        };
+        let waiting = Waiting {
+            id,
+            since: since.map(|since| since.offset),
+            rejects_unrecovered: subscribe.flag & REJECTS_UNRECOVERED > 0,
+        };
+        let subscription =
+            Subscription { place: begun.place, waiting: Some(waiting), is_visible, expires_at };
+        let channel = context.hub.channel(begun.place).map_or_else(|| name.into(), Arc::clone);
+        self.subscriptions.insert(channel, subscription);
+        if let Some(reply) = begun.reply {
+            self.confirm(context, begun.place, &reply, out);
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether the client may subscribe: whether others see it there, and when its token expires.
+    fn may_subscribe<K>(
+        &self,
+        context: &Context<'_, K>,
+        subscribe: &Subscribe,
+    ) -> Result<Result<(bool, Option<u64>), Error>, Disconnect> {
+        let Ok(hub) = context.hub_settings() else { return Ok(Err(Error::Internal)) };
+        let name = subscribe.channel.as_str();
+        if self.subscriptions.contains_key(name) {
+            return Ok(Err(Error::AlreadySubscribed));
+        }
+        if self.subscriptions.len() >= hub.push.channels_max as usize {
+            return Ok(Err(Error::LimitExceeded));
+        }
+        let is_visible = |namespace: &Namespace| namespace.presence || namespace.join_leave;
+        if subscribe.token.is_empty() {
+            let namespace = hub.may_subscribe(name, Client { user: &self.user });
+            return Ok(namespace.map(|namespace| (is_visible(namespace), None)));
+        }
+        let namespace = match hub.channel(name) {
+            Ok(namespace) => namespace,
+            Err(error) => return Ok(Err(error)),
+        };
+        match self.subscription_claims(hub, name, &subscribe.token, context.unix_seconds)? {
+            Ok(claims) => Ok(Ok((is_visible(namespace), claims.ends_at()))),
+            Err(Refusal::Invalid) => Ok(Err(Error::PermissionDenied)),
+            Err(Refusal::Expired) => Ok(Err(Error::TokenExpired)),
+        }
+    }
+
+    fn subscription_claims(
+        &self,
+        hub: &HubSettings,
+        channel: &str,
+        token: &str,
+        now: u64,
+    ) -> Result<Result<Claims, Refusal>, Disconnect> {
+        match hub.keys.verify(token, now) {
+            Ok(claims) => {
+                let is_own =
+                    claims.channel.as_deref() == Some(channel) && *claims.sub == *self.user;
+                if is_own { Ok(Ok(claims)) } else { Err(Disconnect::INVALID_TOKEN) }
+            }
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
+    /// The owner has replied to a subscription.
+    pub fn confirm<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        place: Place,
+        reply: &Subscribed,
+        out: &mut Vec<u8>,
+    ) {
+        let found = self.subscriptions.iter_mut().find(|(_, known)| known.place == place);
+        let Some((channel, subscription)) = found else { return };
+        let Some(waiting) = subscription.waiting.take() else { return };
+        let is_lost = reply.recovered.as_ref().is_some_and(|recovered| !recovered.is_whole);
+        if is_lost && waiting.rejects_unrecovered {
+            let channel = Arc::clone(channel);
+            self.unsubscribe(context, &channel);
+            return json::encode_error(out, waiting.id, Error::UnrecoverablePosition);
+        }
+        let ttl = subscription.expires_at.map(|at| at.saturating_sub(context.unix_seconds));
+        json::encode_subscribed(out, waiting.id, reply, waiting.since, ttl);
+    }
+
+    /// The owner has refused a subscription, which has ended.
+    pub fn refuse(&mut self, place: Place, error: Error, out: &mut Vec<u8>) {
+        let mut found = self.subscriptions.iter().filter(|(_, known)| known.place == place);
+        let Some((channel, waiting)) = found.next().map(|(name, known)| (name, known.waiting))
+        else {
+            return;
+        };
+        let channel = Arc::clone(channel);
+        self.subscriptions.remove(&channel);
+        if let Some(waiting) = waiting {
+            json::encode_error(out, waiting.id, error);
+        }
+    }
+
+    fn unsubscribe<K: Copy + Eq>(&mut self, context: &mut Context<'_, K>, channel: &str) {
+        let Some(subscription) = self.subscriptions.remove(channel) else { return };
+        let client = subscription.is_visible.then_some(&self.client);
+        context.hub.unsubscribe(context.settings, subscription.place, context.key, client);
+    }
+
+    /// Ends all subscriptions. The client has gone.
+    pub fn leave_all<K: Copy + Eq>(&mut self, hub: &mut Hub<K>, settings: &Hubs, key: K) {
+        for (_, subscription) in core::mem::take(&mut self.subscriptions) {
+            let client = subscription.is_visible.then_some(&self.client);
+            hub.unsubscribe(settings, subscription.place, key, client);
+        }
+    }
+
+    fn publish<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        channel: &str,
+        data: Option<&str>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let hub = context.hub_settings()?;
+        let namespace = hub.channel(channel)?;
+        let is_subscribed = self.subscriptions.contains_key(channel);
+        if !is_permitted(namespace.publish, Client { user: &self.user }, is_subscribed) {
+            return Err(Error::PermissionDenied);
+        }
+        let data = data.ok_or(Error::BadRequest)?;
+        if data.len() > hub.push.message_bytes_max {
+            return Err(Error::LimitExceeded);
+        }
+        let call = Call::Publish(Order {
+            hub: context.index,
+            channel: channel.into(),
+            data: data.into(),
+            tags: "".into(),
+            info: self.visitor().info.clone(),
+            skip_history: false,
+            idempotency_key: "".into(),
+        });
+        self.call(context, id, call, out);
+        Ok(())
+    }
+
+    fn history<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        history: &json::History,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let namespace = context.hub_settings()?.channel(&history.channel)?;
+        if stream_limits(namespace).is_none() {
+            return Err(Error::NotAvailable);
+        }
+        let is_subscribed = self.subscriptions.contains_key(history.channel.as_str());
+        if !is_permitted(namespace.read_history, Client { user: &self.user }, is_subscribed) {
+            return Err(Error::PermissionDenied);
+        }
+        let since = history.since.as_ref().map(|since| Since::new(&since.epoch, since.offset));
+        if history.reverse && since.is_some_and(|since| since.offset == 0) {
+            return Err(Error::BadRequest);
+        }
+        let limit = u32::try_from(history.limit).unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
+        let excerpt = Excerpt { since, limit: Some(limit), reverse: history.reverse };
+        let channel = history.channel.as_str().into();
+        self.call(context, id, Call::History { hub: context.index, channel, excerpt }, out);
+        Ok(())
+    }
+
+    fn presence<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        channel: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        self.may_see_presence(context, channel)?;
+        let call = Call::Presence { hub: context.index, channel: channel.into() };
+        self.call(context, id, call, out);
+        Ok(())
+    }
+
+    fn presence_stats<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        channel: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        self.may_see_presence(context, channel)?;
+        let call = Call::PresenceStats { hub: context.index, channel: channel.into() };
+        self.call(context, id, call, out);
+        Ok(())
+    }
+
+    fn may_see_presence<K>(&self, context: &Context<'_, K>, channel: &str) -> Result<(), Error> {
+        let namespace = context.hub_settings()?.channel(channel)?;
+        if !namespace.presence {
+            return Err(Error::NotAvailable);
+        }
+        let is_subscribed = self.subscriptions.contains_key(channel);
+        match is_permitted(namespace.read_presence, Client { user: &self.user }, is_subscribed) {
+            true => Ok(()),
+            false => Err(Error::PermissionDenied),
+        }
+    }
+
+    fn refresh<K>(
+        &mut self,
+        context: &Context<'_, K>,
+        id: u32,
+        token: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<Result<(), Error>, Disconnect> {
+        let Ok(hub) = context.hub_settings() else { return Ok(Err(Error::Internal)) };
+        match connection_claims(&hub.keys, token, context.unix_seconds) {
+            Ok(claims) if *claims.sub == *self.user => self.expires_at = claims.ends_at(),
+            Ok(_) | Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
+            Err(Refusal::Expired) => return Err(Disconnect::EXPIRED),
+        }
+        let ttl = self.expires_at.map(|at| at.saturating_sub(context.unix_seconds));
+        json::encode_renewed(out, id, "refresh", Some(&self.client), ttl);
+        Ok(Ok(()))
+    }
+
+    fn refresh_subscription<K>(
+        &mut self,
+        context: &Context<'_, K>,
+        id: u32,
+        renewal: &json::Renewal,
+        out: &mut Vec<u8>,
+    ) -> Result<Result<(), Error>, Disconnect> {
+        let Ok(hub) = context.hub_settings() else { return Ok(Err(Error::Internal)) };
+        let now = context.unix_seconds;
+        // Some clients omit the channel, which the token names, too.
+        let channel = match renewal.channel.is_empty() {
+            false => Some(renewal.channel.clone()),
+            true => hub.keys.verify(&renewal.token, now).ok().and_then(|claims| claims.channel),
+        };
+        let Some(channel) = channel else { return Err(Disconnect::BAD_REQUEST) };
+        let claims = match self.subscription_claims(hub, &channel, &renewal.token, now)? {
+            Ok(claims) => claims,
+            Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
+            Err(Refusal::Expired) => return Err(Disconnect::SUBSCRIPTION_EXPIRED),
+        };
+        let Some(subscription) = self.subscriptions.get_mut(channel.as_str()) else {
+            return Ok(Err(Error::PermissionDenied));
+        };
+        subscription.expires_at = claims.ends_at();
+        let ttl = subscription.expires_at.map(|at| at.saturating_sub(now));
+        json::encode_renewed(out, id, "sub_refresh", None, ttl);
+        Ok(Ok(()))
+    }
+
+    fn call<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        call: Call,
+        out: &mut Vec<u8>,
+    ) {
+        let at = context.next_instance();
+        let to = ReplyTo::Caller { key: context.key, number: id };
+        if let Some(reply) = context.hub.call(context.settings, to, call, at) {
+            self.take_reply(id, &reply, out);
+        }
+    }
+
+    /// The hub has replied to a command.
+    pub fn take_reply(&mut self, id: u32, reply: &Reply, out: &mut Vec<u8>) {
+        match reply {
+            Reply::Published(_) => json::encode_done(out, id, "publish"),
+            Reply::History { publications, position } => {
+                json::encode_history(out, id, publications, position);
+            }
+            Reply::Presence(presence) => json::encode_presence(out, id, presence),
+            Reply::PresenceStats { clients, users } => {
+                json::encode_presence_stats(out, id, *clients, *users);
+            }
+            Reply::Failed(error) => json::encode_error(out, id, *error),
+            Reply::Subscribed(_) | Reply::Done | Reply::Channels(_) | Reply::Info(_) => {
+                json::encode_error(out, id, Error::Internal);
+            }
+        }
+    }
+
+    /// Why the client must be disconnected now, if it must. To be called at intervals. Subscriptions whose tokens have
+    /// expired end.
+    pub fn check<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        if !self.is_connected {
+            return Err(Disconnect::STALE);
+        }
+        let now = context.unix_seconds;
+        let has_expired = |at: Option<u64>| at.is_some_and(|at| now > at + EXPIRED_GRACE_SECONDS);
+        if has_expired(self.expires_at) {
+            return Err(Disconnect::EXPIRED);
+        }
+        let expired = self.subscriptions.iter().filter(|(_, known)| has_expired(known.expires_at));
+        let expired: Vec<Arc<str>> = expired.map(|(channel, _)| Arc::clone(channel)).collect();
+        for channel in expired {
+            self.unsubscribe(context, &channel);
+            json::encode_unsubscribe(out, &channel, 2501, "subscription expired");
+        }
+        Ok(())
+    }
+
+    /// What other clients see of the client.
+    fn visitor(&self) -> Visitor {
+        let mut info = Vec::new();
+        info.extend_from_slice(b"{\"user\":");
+        crate::api::encode_text(&mut info, &self.user);
+        info.extend_from_slice(b",\"client\":");
+        crate::api::encode_text(&mut info, &self.client);
+        if !self.conn_info.is_empty() {
+            info.extend_from_slice(b",\"conn_info\":");
+            info.extend_from_slice(self.conn_info.as_bytes());
+        }
+        info.push(b'}');
+        let info = String::from_utf8(info).unwrap_or_default().into();
+        Visitor { client: Arc::clone(&self.client), user: Arc::clone(&self.user), info }
+    }
+}
+
+/// A command that wants a reply has an id.
+fn require(id: u32) -> Result<u32, Disconnect> {
+    if id > 0 { Ok(id) } else { Err(Disconnect::BAD_REQUEST) }
+}
+
+/// The claims of a token for a connection. A token for a subscription is none.
+fn connection_claims(keys: &Keys, token: &str, now: u64) -> Result<Claims, Refusal> {
+    let claims = keys.verify(token, now)?;
+    if claims.channel.is_some() { Err(Refusal::Invalid) } else { Ok(claims) }
+}

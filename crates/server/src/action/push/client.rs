@@ -1,0 +1,211 @@
+//! Clients that speak Centrifugo's client protocol over WebSocket.
+//! In: messages of a WebSocket connection, replies of the hub, pings that are due. Out: lines for the client.
+//! Never: decides what a client may do (`tidegate_push::client` does).
+//! Invariant: the session and its WebSocket connection name each other, and end together.
+
+use tidegate_base::Id;
+use tidegate_push::client::json::PING;
+use tidegate_push::client::{Connection, Context, Disconnect};
+use tidegate_push::local::Place;
+use tidegate_push::mail::{Reply, Subscribed};
+use tidegate_push::settings::Error;
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::RequestHead;
+use tidegate_wire::websocket::{Close, CloseCode, Kind as MessageKind, Message};
+
+use crate::action::intake::Intake;
+use crate::action::push::{Key, Kind, PushSession};
+use crate::action::service::Service;
+use crate::action::websocket::{Outlet, WebSocket};
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+/// The name and version of this program, as clients see it.
+const VERSION: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
+
+impl Worker {
+    /// Begins a connection of the client protocol.
+    pub(super) fn begin_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        (route, hub): (usize, u16),
+    ) {
+        let service = Service::Client(Id::NONE);
+        let Some(socket) = self.open_websocket(reactor, to, head, route, service) else { return };
+        let connection = Connection::new([self.prng.next_u64(), self.prng.next_u64()]);
+        let kind = Kind::Client { socket, connection: Box::new(connection) };
+        let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
+        match self.sessions.insert(session) {
+            Ok(id) => {
+                self.set_service(socket, Service::Client(id));
+                self.accounts.counters.push_clients_now.add(1);
+            }
+            Err(_) => {
+                let code = CloseCode::TRY_AGAIN_LATER;
+                self.close_websocket(reactor, socket, Close { code, reason: "limit exceeded" });
+            }
+        }
+    }
+
+    /// A message of a client.
+    pub(in crate::action) fn client_message<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        (socket, id): (Id<WebSocket>, Id<PushSession>),
+        outlet: Outlet<'_>,
+        message: &Message<'_>,
+    ) {
+        let text = match message.kind() {
+            MessageKind::Text => core::str::from_utf8(message.bytes()).ok(),
+            MessageKind::Binary => None,
+        };
+        let Some(text) = text else {
+            return self.disconnect(reactor, socket, Disconnect::INAPPROPRIATE_PROTOCOL);
+        };
+        let mut out = self.buffers.take();
+        let result = self.with_client(reactor, id, |connection, context| {
+            connection.receive(context, text, &mut out)
+        });
+        if !out.is_empty() {
+            self.send_message(reactor, outlet, MessageKind::Text, &out);
+        }
+        self.buffers.put(out);
+        if let Some(Err(disconnect)) = result {
+            self.disconnect(reactor, socket, disconnect);
+        }
+    }
+
+    /// A ping to a client is due. Returns whether the client stays.
+    pub(in crate::action) fn ping_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        (socket, id): (Id<WebSocket>, Id<PushSession>),
+    ) -> bool {
+        let mut out = self.buffers.take();
+        let checked = self
+            .with_client(reactor, id, |connection, context| connection.check(context, &mut out));
+        if !out.is_empty() {
+            self.notify_websocket(reactor, socket, MessageKind::Text, &out);
+        }
+        self.buffers.put(out);
+        match checked {
+            Some(Ok(())) => {
+                self.notify_websocket(reactor, socket, MessageKind::Text, PING.as_bytes());
+                true
+            }
+            Some(Err(disconnect)) => {
+                self.disconnect(reactor, socket, disconnect);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// A subscription of a client is confirmed.
+    pub(super) fn confirm_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        place: Place,
+        reply: &Subscribed,
+    ) {
+        self.tell_client(reactor, id, |connection, context, out| {
+            connection.confirm(context, place, reply, out);
+        });
+    }
+
+    /// A subscription of a client has failed.
+    pub(super) fn refuse_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        place: Place,
+        error: Error,
+    ) {
+        self.tell_client(reactor, id, |connection, _, out| connection.refuse(place, error, out));
+    }
+
+    /// The hub has replied to a command of a client.
+    pub(super) fn reply_to_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        number: u32,
+        reply: &Reply,
+    ) {
+        self.tell_client(reactor, id, |connection, _, out| {
+            connection.take_reply(number, reply, out);
+        });
+    }
+
+    fn tell_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        work: impl FnOnce(&mut Connection, &mut Context<'_, Key>, &mut Vec<u8>),
+    ) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let Kind::Client { socket, .. } = session.kind else { return };
+        let mut out = self.buffers.take();
+        self.with_client(reactor, id, |connection, context| work(connection, context, &mut out));
+        if !out.is_empty() {
+            self.notify_websocket(reactor, socket, MessageKind::Text, &out);
+        }
+        self.buffers.put(out);
+    }
+
+    /// Lets a client work with the hub.
+    fn with_client<R: Reactor, T>(
+        &mut self,
+        reactor: &R,
+        id: Id<PushSession>,
+        work: impl FnOnce(&mut Connection, &mut Context<'_, Key>) -> T,
+    ) -> Option<T> {
+        let at = self.instance(reactor);
+        let session = self.sessions.get_mut(id)?;
+        let Kind::Client { socket, connection } = &mut session.kind else { return None };
+        let ping_every = self
+            .websockets
+            .get(*socket)
+            .and_then(|known| self.settings.newest().websockets.get(known.endpoint()).ping_every);
+        let mut context = Context {
+            hub: &mut self.push.hub,
+            settings: &self.push.settings,
+            index: session.hub,
+            key: Key::of_session(id),
+            at,
+            unix_seconds: reactor.unix_seconds(),
+            ping_seconds: ping_every.map(|every| every.as_millis().div_ceil(1000) as u64),
+            version: VERSION,
+        };
+        let before = connection.subscriptions() as u64;
+        let result = work(connection, &mut context);
+        let after = connection.subscriptions() as u64;
+        let counters = &self.accounts.counters;
+        counters.push_subscriptions.add(after.saturating_sub(before));
+        counters.push_subscriptions_now.add(after.saturating_sub(before));
+        counters.push_subscriptions_now.sub(before.saturating_sub(after));
+        Some(result)
+    }
+
+    /// Ends the subscriptions of a client whose connection goes on.
+    pub(super) fn leave_channels<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
+        let key = Key::of_session(id);
+        self.with_client(reactor, id, |connection, context| {
+            connection.leave_all(context.hub, context.settings, key);
+        });
+    }
+
+    /// Ends the connection of a client with a code.
+    pub(super) fn disconnect<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        socket: Id<WebSocket>,
+        Disconnect { code, reason }: Disconnect,
+    ) {
+        let code = CloseCode::new(code).unwrap_or(CloseCode::INTERNAL_ERROR);
+        self.close_websocket(reactor, socket, Close { code, reason });
+    }
+}
