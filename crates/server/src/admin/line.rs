@@ -26,7 +26,7 @@ pub(super) fn serve(
                 None => is_last = true,
             }
         }
-        if session.has_prompt && !is_last || session.has_prompt && line.trim() == "prompt" {
+        if session.has_prompt && (!is_last || line.trim() == "prompt") {
             output.push_str("\n> ");
             is_last = false;
         }
