@@ -231,7 +231,7 @@ fn sighup_without_tls_states_that_nothing_is_reloaded() {
     serving.send(Signal::HUP);
     let line = lines.next().expect("a line is printed").expect("stderr is text");
     assert!(line.contains("Z warning SIGHUP: nothing to reload"), "{line}");
-    assert!(line.ends_with("restart with --takeover to apply its changes"), "{line}");
+    assert!(line.ends_with("to apply its changes, restart with --takeover"), "{line}");
 }
 
 /// Starts `command` as a server, sends it `signals` and then a request, and ends it with `last`. `check` gets the
