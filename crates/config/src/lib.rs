@@ -4,6 +4,7 @@
 //! Limits: `FILE_BYTES_MAX`, `report::MISTAKES_MAX`; `keys` defines the range of every setting.
 #![forbid(unsafe_code)]
 
+pub mod arrange;
 mod client_cert;
 mod embedded;
 mod field_test;

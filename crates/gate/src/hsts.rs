@@ -1,7 +1,8 @@
 //! The Strict-Transport-Security value of a response (RFC 6797): the route's, else the listener's, else none.
 //! In: a configuration. Out: for each listener and route, a small number that identifies the value.
 //! Never: a value for a request that its client sent over plain HTTP (section 7.2).
-//! Limits: one value for each listener and route that sets one.
+//! Limits: one value for each listener and route that sets one, and those of earlier configurations, up to
+//! `PolicyId::MAX`.
 
 use core::fmt::Write;
 
@@ -26,7 +27,13 @@ impl HstsPolicies {
     /// Encodes the values of `config`.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        let mut values = vec![String::new()];
+        Self::after(config, &[])
+    }
+
+    /// As [`Self::new`]. The values in `earlier` keep their numbers, which responses under way may hold.
+    #[must_use]
+    pub fn after(config: &Config, earlier: &[String]) -> Self {
+        let mut values = if earlier.is_empty() { vec![String::new()] } else { earlier.to_vec() };
         let mut number = |hsts: &Hsts| {
             let value = value_of(hsts);
             let at = values.iter().position(|known| *known == value).unwrap_or_else(|| {
@@ -44,6 +51,12 @@ impl HstsPolicies {
         let routes =
             config.routes.iter().map(|route| route.hsts.as_ref().map(&mut number)).collect();
         Self { values, listeners, routes }
+    }
+
+    /// All values, by number.
+    #[must_use]
+    pub fn values(&self) -> &[String] {
+        &self.values
     }
 
     /// The value for responses on this listener, unless a route sets another one.

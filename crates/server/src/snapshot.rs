@@ -1,10 +1,12 @@
 //! The configuration in the form that a worker uses to handle requests.
 //! In: a validated configuration and the resolved addresses of its servers. Out: the settings
 //! that handling a request needs, readable without a lock. Never: changes after its creation.
-//! Invariant: `addresses[pool][server]` is never empty.
+//! Invariant: `addresses[pool][server]` is never empty. An index of a listener, a pool or a server means the same in
+//! all snapshots of a process, as long as anything uses it (`config::arrange`).
 
 use tidegate_base::Address;
-use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
+use tidegate_config::arrange::{Arranged, Generation, Life, PoolLife};
+use tidegate_config::model::{Bind, Config, Listener, Pool, Route, WebSocket};
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::hsts::HstsPolicies;
 use tidegate_gate::respond::Answers;
@@ -16,6 +18,12 @@ pub struct Snapshot {
     /// The configuration that the other fields were prepared from. Indexes of listeners, routes, pools and
     /// servers refer to it.
     pub config: Config,
+    /// The number of the configuration.
+    pub(crate) generation: Generation,
+    /// By listener: since when it exists, and whether it was removed.
+    pub(crate) listener_lives: Vec<Life>,
+    /// By pool: since when it and its servers exist, and which were removed.
+    pub(crate) pool_lives: Vec<PoolLife>,
     /// Finds the route of a request.
     pub(crate) router: Router,
     /// The fields that are removed from requests of clients that are not trusted, by listener.
@@ -36,10 +44,23 @@ impl Snapshot {
     /// Prepares `config`; `addresses[pool][server]` are the resolved addresses.
     #[must_use]
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
+        Self::arranged(Arranged::first(config), addresses, &mut Numbers::default())
+    }
+
+    /// Prepares a configuration. The values in `numbers` keep their numbers; new ones are added to it.
+    #[must_use]
+    pub fn arranged(
+        arranged: Arranged,
+        addresses: Vec<Vec<Vec<Address>>>,
+        numbers: &mut Numbers,
+    ) -> Self {
+        let Arranged { config, generation, listeners, pools, .. } = arranged;
         let router = Router::new(&config);
         let answers = Answers::new(&config);
-        let hsts = HstsPolicies::new(&config);
-        let websockets = Endpoints::new(&config);
+        let hsts = HstsPolicies::after(&config, &numbers.hsts);
+        let websockets = Endpoints::after(&config, &numbers.websockets);
+        numbers.hsts = hsts.values().to_vec();
+        numbers.websockets = websockets.settings().cloned().collect();
         let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let fields = config.listeners.iter();
         let client_address_fields = fields
@@ -47,6 +68,9 @@ impl Snapshot {
             .collect();
         Self {
             config,
+            generation,
+            listener_lives: listeners,
+            pool_lives: pools,
             router,
             client_address_fields,
             answers,
@@ -60,6 +84,21 @@ impl Snapshot {
     /// The settings of listener `index`.
     pub(crate) fn listener(&self, index: u16) -> &Listener {
         &self.config.listeners[usize::from(index)]
+    }
+
+    /// Whether listener `index` was removed: its connections end after their responses.
+    pub(crate) fn is_listener_gone(&self, index: u16) -> bool {
+        self.listener_lives.get(usize::from(index)).is_some_and(Life::is_gone)
+    }
+
+    /// Whether a connection to a server that was opened in `generation` may be used for other requests. It may not
+    /// if the server was removed since, or if connections are set up in another way now.
+    pub(crate) fn may_keep(&self, pool: u16, server: u16, generation: Generation) -> bool {
+        self.pool_lives.get(usize::from(pool)).is_some_and(|pool| {
+            let server = pool.servers.get(usize::from(server));
+            let is_gone = pool.life.is_gone() || server.is_none_or(|server| server.life.is_gone());
+            !is_gone && pool.connects_since <= generation
+        })
     }
 
     /// The settings of route `index`.
@@ -80,4 +119,13 @@ impl Snapshot {
             Bind::Unix(path) => Address::Unix(path.clone()),
         }
     }
+}
+
+/// The numbers of values that connections and requests hold for longer than a generation of settings.
+#[derive(Clone, Default, Debug)]
+pub struct Numbers {
+    /// The values of Strict-Transport-Security, by number.
+    hsts: Vec<String>,
+    /// The settings of WebSocket connections, by number.
+    websockets: Vec<WebSocket>,
 }
