@@ -148,6 +148,11 @@ impl Arranged {
         Ok(next)
     }
 
+    /// The removed parts that the lists still contain.
+    pub fn removed(&self) -> impl Iterator<Item = Place> {
+        removed(&self.listeners, &self.pools)
+    }
+
     /// Puts the listeners at their indexes; returns these.
     fn place_listeners(
         &mut self,
@@ -286,6 +291,21 @@ impl PoolLife {
         *settings = Pool { servers, ..next };
         Ok(())
     }
+}
+
+/// The parts that are gone, of these listeners and pools.
+pub fn removed<'a>(
+    listeners: &'a [Life],
+    pools: &'a [PoolLife],
+) -> impl Iterator<Item = Place> + use<'a> {
+    let is_gone = |(_, life): &(u16, &Life)| life.is_gone();
+    let of_listeners = (0..).zip(listeners).filter(is_gone);
+    let of_pools = (0..).zip(pools).flat_map(move |(at, pool)| {
+        let itself = pool.life.is_gone().then_some(Place::Pool(at));
+        let servers = (0..).zip(pool.servers.iter().map(|server| &server.life)).filter(is_gone);
+        itself.into_iter().chain(servers.map(move |(server, _)| Place::Server(at, server)))
+    });
+    of_listeners.map(|(at, _)| Place::Listener(at)).chain(of_pools)
 }
 
 /// Where a part is placed.

@@ -188,6 +188,12 @@ impl PoolState {
         self.limited = self.servers.iter().any(|server| server.limit != u32::MAX);
     }
 
+    /// By server: the generation in which it was added.
+    #[must_use]
+    pub fn since(&self) -> Vec<Generation> {
+        self.servers.iter().map(|server| server.life.life.since).collect()
+    }
+
     /// The generation in which the limit of `server` was set. Permits of other generations are void.
     #[must_use]
     pub fn limit_since(&self, server: usize) -> Generation {

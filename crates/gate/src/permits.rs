@@ -134,6 +134,11 @@ impl Permits {
         }
     }
 
+    /// Takes over the grants that came too early for the pool whose index this pool has now.
+    pub fn take_early(&mut self, from: &mut Self) {
+        self.early.append(&mut from.early);
+    }
+
     /// Takes permits of `server`, unless its limit has changed since they were dealt.
     fn take_grant(
         &mut self,

@@ -55,10 +55,12 @@ impl Endpoints {
     /// left, all are given again, and open connections use the settings that have their numbers then.
     #[must_use]
     pub fn after(config: &Config, earlier: &[WebSocket]) -> Self {
-        let of_route = |route: &Route| route.websocket.as_ref().unwrap_or(&config.websocket).clone();
+        let of_route =
+            |route: &Route| route.websocket.as_ref().unwrap_or(&config.websocket).clone();
         let room = usize::from(EndpointId::MAX) - WEBSOCKET_SETTINGS_MAX;
         let earlier = if earlier.len() < room { earlier } else { &[] };
-        let earlier = if earlier.is_empty() { core::slice::from_ref(&config.websocket) } else { earlier };
+        let earlier =
+            if earlier.is_empty() { core::slice::from_ref(&config.websocket) } else { earlier };
         let mut endpoints: Vec<_> = earlier.iter().map(Endpoint::prepared).collect();
         let mut of_routes = Vec::with_capacity(config.routes.len());
         for route in &config.routes {

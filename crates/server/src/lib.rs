@@ -10,6 +10,7 @@ mod answer;
 mod buffers;
 mod carrier;
 pub mod certificates;
+pub mod change;
 mod client;
 mod connection;
 pub mod counters;

@@ -18,10 +18,13 @@ pub(crate) enum WorkerTimer {
     Permits,
     /// Requests look for room for a connection again.
     Room,
+    /// Idle connections of removed listeners are closed.
+    Leave,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 5] = [Self::Grace, Self::Idle, Self::Listeners, Self::Permits, Self::Room];
+    const ALL: [Self; 6] =
+        [Self::Grace, Self::Idle, Self::Listeners, Self::Permits, Self::Room, Self::Leave];
 
     /// The timer with this number in the reactor.
     pub(crate) fn of(number: u32) -> Option<Self> {
