@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use tidegate_base::Address;
+
 use crate::model::{Action, Bind, Config, Pool, ServerAddress, Upstream};
 
 /// The most indexes of one kind.
@@ -79,6 +81,10 @@ pub struct Arranged {
     pub listeners: Vec<Life>,
     /// By pool.
     pub pools: Vec<PoolLife>,
+    /// The index of each listener of the file, in file order.
+    pub file_listeners: Vec<usize>,
+    /// The index of each pool of the file, in file order.
+    pub file_pools: Vec<usize>,
     /// By listener: the address as in the file, where port 0 is a free port.
     binds: Vec<Bind>,
 }
@@ -108,6 +114,8 @@ impl Arranged {
             generation: 0,
             listeners: vec![Life::default(); config.listeners.len()],
             pools: config.pools.iter().map(life).collect(),
+            file_listeners: (0..config.listeners.len()).collect(),
+            file_pools: (0..config.pools.len()).collect(),
             binds: config.listeners.iter().map(|listener| listener.bind.clone()).collect(),
             config,
         }
@@ -128,6 +136,8 @@ impl Arranged {
             listeners: self.listeners.clone(),
             pools: self.pools.clone(),
             binds: self.binds.clone(),
+            file_listeners: Vec::new(),
+            file_pools: Vec::new(),
             config: Config::default(),
         };
         let listeners = core::mem::take(&mut config.listeners);
@@ -135,17 +145,26 @@ impl Arranged {
         next.config = config;
         next.config.listeners.clone_from(&self.config.listeners);
         next.config.pools.clone_from(&self.config.pools);
-        let listener_indexes = next.place_listeners(listeners, in_use)?;
-        let pool_indexes = next.place_pools(pools, in_use)?;
+        next.file_listeners = next.place_listeners(listeners, in_use)?;
+        next.file_pools = next.place_pools(pools, in_use)?;
         for route in &mut next.config.routes {
             if let Some(listener) = &mut route.listener {
-                *listener = listener_indexes[*listener];
+                *listener = next.file_listeners[*listener];
             }
             if let Action::Proxy(proxy) = &mut route.action {
-                proxy.pool = pool_indexes[proxy.pool];
+                proxy.pool = next.file_pools[proxy.pool];
             }
         }
         Ok(next)
+    }
+
+    /// Notes the addresses that listeners are bound to: port 0 has become a real port.
+    pub fn set_bound(&mut self, bound: &[Option<Address>]) {
+        for (listener, address) in self.config.listeners.iter_mut().zip(bound) {
+            if let Some(Address::Tcp(address)) = address {
+                listener.bind = Bind::Tcp(*address);
+            }
+        }
     }
 
     /// The removed parts that the lists still contain.

@@ -12,6 +12,7 @@ mod carrier;
 pub mod certificates;
 pub mod change;
 mod client;
+mod configuration;
 mod connection;
 pub mod counters;
 mod delivery;
@@ -39,6 +40,7 @@ mod timers;
 
 pub mod worker;
 
+pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;
-pub use start::{RunOptions, StartError, run};
+pub use start::{RunOptions, StartError, run, run_from};
 pub use worker::{Leftovers, Worker, WorkerLimits};

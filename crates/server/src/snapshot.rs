@@ -129,3 +129,12 @@ pub struct Numbers {
     /// The settings of WebSocket connections, by number.
     websockets: Vec<WebSocket>,
 }
+
+impl Numbers {
+    /// The numbers that the values of the first configuration get.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let websockets = Endpoints::new(config).settings().cloned().collect();
+        Self { hsts: HstsPolicies::new(config).values().to_vec(), websockets }
+    }
+}

@@ -372,6 +372,11 @@ impl Worker {
         self.limits.steer_by_cpu && self.limits.workers > 1
     }
 
+    /// The counters.
+    pub(crate) fn accounts(&self) -> Arc<Accounts> {
+        Arc::clone(&self.accounts)
+    }
+
     /// The number of workers.
     pub(crate) fn workers(&self) -> u32 {
         self.limits.workers

@@ -24,6 +24,7 @@ mod proxy_protocol;
 mod reload;
 mod run;
 mod secured;
+mod settings;
 mod slow;
 mod speaker;
 mod stage;

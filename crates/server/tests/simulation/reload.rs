@@ -61,7 +61,7 @@ impl Reloads {
             prng,
             text: plan.config.clone(),
             arranged: Arranged::first(config.clone()),
-            numbers: Numbers::default(),
+            numbers: Numbers::of(config),
             secured_pools: plan.secured_pools.clone(),
             next_at,
             left,
