@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures how much memory a flood of slow readers costs Tidegate, and how much of it is given back.
+"""Measures how much memory a flood of slow readers costs Tidegate, and how much of it is released.
 
-Once over plain TCP and once over TLS, with a fresh process each: some clients ask once, then READERS clients ask for a
-response of 16 MiB each and read BYTES of it a second, then all of them leave. The table has the resident memory (VmRSS) of
+Once over plain TCP and once over TLS, with a fresh process each: some clients send one request, then READERS clients request
+a response of 16 MiB each and read BYTES of it a second, then all of them disconnect. The table has the resident memory (VmRSS) of
 Tidegate in MiB before the flood, at its end, and 5, 15, 30 and 60 seconds after the clients left. Exits with 1 if the
 memory after 60 seconds exceeds the memory before by more than KEPT_MIB_MAX.
 

@@ -40,12 +40,12 @@ FLOODS = {
     "silent": "send nothing",
     "half": "send half a head, then nothing",
     "drip": "send a head byte by byte, without end",
-    "tls": "send the begin of a TLS handshake",
-    "again": "ask once, close and connect again",
-    "idle": "ask once and stay",
-    "pools": "ask two pools once each and stay",
-    "slow": "ask for a large body and do not read it",
-    "closed": "ask with Connection: close, and do not close",
+    "tls": "send the start of a TLS handshake",
+    "again": "send one request, close and connect again",
+    "idle": "send one request and stay connected",
+    "pools": "send one request to each of two pools and stay connected",
+    "slow": "request a large body and do not read it",
+    "closed": "send a request with Connection: close, and do not close",
 }
 TIDEGATE = """
 [server]
@@ -220,7 +220,7 @@ async def ask(line):
 
 
 async def measure_clients(port, began, seconds, results):
-    """Lets kept and new clients ask; records (kind, due, latency or None, reconnects)."""
+    """Sends the requests of kept and new clients; records (kind, due, latency or None, reconnects)."""
     connect = lambda: asyncio.open_connection("127.0.0.1", port)
     end = began + seconds
 

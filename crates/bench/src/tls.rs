@@ -139,7 +139,7 @@ impl TlsOptions {
             return Err("--alpn: write http/1.1 or none; use --http2 for HTTP/2".to_owned());
         }
         let roots = match &self.ca {
-            _ if self.accept_any_certificate => Roots::Nobody,
+            _ if self.accept_any_certificate => Roots::Unverified,
             Some(path) => Roots::Authorities(
                 std::fs::read(path).map_err(|error| format!("--ca {}: {error}", path.display()))?,
             ),

@@ -234,12 +234,13 @@ fn each_tls_fault_has_its_message() {
         let roots = Roots::Authorities(if unknown_issuer { other_ca.clone() } else { pem });
         let settings = ConnectorSettings { roots, ..ConnectorSettings::default() };
         assert_fails(&settings, name, Some(acceptor(files.clone())), words);
-        let unverified = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+        let unverified =
+            ConnectorSettings { roots: Roots::Unverified, ..ConnectorSettings::default() };
         let tls = plan_of(&unverified, name);
         let (outcome, ..) = run_plan(&requests(20, None), &tls, Some(acceptor(files)), Span::ZERO);
         assert_eq!((outcome.tally.requests, outcome.tally.errors.total()), (20, 0), "{words}");
     }
-    let unverified = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+    let unverified = ConnectorSettings { roots: Roots::Unverified, ..ConnectorSettings::default() };
     assert_fails(&unverified, "a.example", None, "use http://");
 }
 
@@ -258,7 +259,8 @@ fn assert_fails(settings: &ConnectorSettings, name: &str, acceptor: Option<Accep
 #[test]
 fn server_that_does_not_negotiate_http2_is_reported() {
     let alpn = vec!["h2".to_owned()];
-    let settings = ConnectorSettings { roots: Roots::Nobody, alpn, ..ConnectorSettings::default() };
+    let settings =
+        ConnectorSettings { roots: Roots::Unverified, alpn, ..ConnectorSettings::default() };
     let tls = plan_of(&settings, "a.example");
     let plan = Plan { protocol: Protocol::Http2, duration: Some(MS(300)), ..requests(20, None) };
     let (outcome, seen, _) = run_plan(&plan, &tls, Some(acceptor(certificate(2040).0)), Span::ZERO);
@@ -310,7 +312,7 @@ fn hanging_handshake_fails_before_the_run_is_given_up() {
     // The server accepts connections and sends nothing.
     let _listener = net.serve(&address).unwrap();
     let mut reactor = SimReactor::new(&net, 100);
-    let settings = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+    let settings = ConnectorSettings { roots: Roots::Unverified, ..ConnectorSettings::default() };
     let tls = plan_of(&settings, "a.example");
     let mut layer = TlsLayer::new(&tls, Vec::new(), ());
     let mut client = Client::new(&plan, plan.share(0), &mix, &targets, &shared, net.now());

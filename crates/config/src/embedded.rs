@@ -76,7 +76,7 @@ mod tests {
     use crate::parse_with_warnings;
 
     #[test]
-    fn another_address_is_also_that_of_the_server_behind_the_proxy() {
+    fn new_address_also_replaces_that_of_the_proxied_server() {
         assert_eq!(embedded().listeners.len(), 1);
         assert_eq!(embedded_at(&embedded().listeners[0].bind), embedded());
         for (bind, server) in

@@ -60,7 +60,7 @@ pub(crate) fn read(
             let what = format!("the condition tests more than one of {}", present.join(", "));
             let note = Note::new(Kind::Conflict, table.key_place(second), what);
             notes.error(note.help(
-                "keep one; for several texts write regex = \"one|other\", or one [[route]] for each",
+                "keep one; to match several texts write regex = \"one|other\", or add more routes",
             ));
             None
         }
@@ -107,7 +107,7 @@ fn complaint(fault: TextFault) -> Complaint {
         }
         TextFault::Syntax(reason) => (
             format!("not a regular expression: {reason}"),
-            "write it as for Rust's regex crate, or use contains, prefix or suffix for plain text",
+            "use the syntax of Rust's regex crate, or contains, prefix or suffix for plain text",
         ),
         TextFault::TooLarge => (
             format!("the compiled expression exceeds {} MiB", TABLE_BYTES_MAX / (1024 * 1024)),

@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::keys;
 use crate::listeners::{self, Listeners};
+use crate::log;
 use crate::loops;
 use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
@@ -157,6 +158,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let listeners = listeners::read(file, notes);
     let pools = pools::read(file, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
+    let log = log::read(file, notes);
     let routes = routes::read(file, &listeners, &pools, &websocket, notes);
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
@@ -170,6 +172,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         routes: routes.into_iter().map(|(route, _)| route).collect(),
         pools,
         websocket,
+        log,
     }
 }
 

@@ -9,13 +9,14 @@ const POOL_HELP: &str = "write [pool.NAME] with servers = [\"127.0.0.1:8000\"]";
 const LISTENER_HELP: &str = "write [[listener]] with bind = \"0.0.0.0:8080\"";
 const ROUTE_HELP: &str =
     "write [[route]] with path = \"/api/*\" and an action, such as proxy = \"NAME\"";
-const PROCESS_HELP: &str = "remove it: Tidegate stays in the foreground; the service manager sets its user and its process";
+const PROCESS_HELP: &str = "remove it: Tidegate stays in the foreground; the service manager manages the user and the process";
 const CERTIFICATES_HELP: &str = "write certificates = [{ cert = \"site.pem\", key = \"site.key\" }] in the `tls` of the listener";
 const ACME_HELP: &str = "not in this version: let an ACME client obtain the certificates and name its files in `certificates`";
 const CLIENT_CA_HELP: &str =
     "write client-auth = \"required\" and client-ca = \"clients-ca.pem\" for client certificates";
-const MIDDLEWARE_HELP: &str = "not in this version: fields of forwarded messages are not changed, except Host \
-                               (proxy = { pool = \"NAME\", host = \"app.internal\" })";
+const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
+                               { remove = [\"server\"] }";
+const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
 const HTTP2_HELP: &str = "not in this version: servers speak HTTP/1.1";
 const HEALTH_HELP: &str = "not in this version: servers are not probed; if a connection fails, another server is tried \
                            (`retries`)";
@@ -251,7 +252,7 @@ const ENTRIES: &[Entry] = &[
             "add-prefix",
             "path-rewrite",
         ],
-        "not in this version: the path is forwarded as the client sent it; let the servers serve it under this path",
+        STRIP_HELP,
     ),
     (
         "[[route]]",
@@ -277,8 +278,10 @@ const ENTRIES: &[Entry] = &[
             "proxy-set-header",
             "header-up",
             "header-down",
-            "request-headers",
-            "response-headers",
+            "request-header",
+            "response-header",
+            "http-request",
+            "http-response",
             "middleware",
             "middlewares",
             "cors",
@@ -298,7 +301,7 @@ const ENTRIES: &[Entry] = &[
     (
         "[[route]]",
         &["websockets", "upgrade"],
-        "remove it: upgraded connections become tunnels without a setting",
+        "remove it: upgrades through `proxy` need no setting",
     ),
     (
         "[[route]]",
@@ -434,6 +437,21 @@ const ENTRIES: &[Entry] = &[
     ),
     ("[websocket]", &["ping-timeout", "pingtimeout"], "write pong-timeout = \"10s\""),
     ("[websocket]", &["timeout", "read-timeout", "idle"], "write idle-timeout = \"5m\""),
+    (
+        "the file",
+        &["access-log", "accesslog", "httplog", "logging"],
+        "write [log] and below it access = { to = \"stdout\" }",
+    ),
+    (
+        "[log]",
+        &["access-log", "accesslog", "httplog", "path", "file"],
+        "write access = { to = \"file:/var/log/tidegate/access.log\" }",
+    ),
+    (
+        "[log.access]",
+        &["path", "file", "output"],
+        "write to = \"file:/var/log/tidegate/access.log\"",
+    ),
 ];
 
 /// Values of other programs: the setting, the words, and what to write as its value.

@@ -73,16 +73,20 @@ pub enum Shape {
     Named(&'static Section),
 }
 
+mod edits;
 mod https;
 mod listener;
+mod log;
 mod pool;
 mod route;
 mod server;
 mod tls;
 mod websocket;
 
+pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
+pub use log::{ACCESS, LOG};
 pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
@@ -136,10 +140,10 @@ pub static FILE: Section = Section {
             "Settings of the WebSocket connections that Tidegate serves itself.",
             "",
         ),
+        key("log", Table(&LOG), Absent, "What is written about requests.", ""),
     ],
     later: &[
         ("admin", "there is no admin interface"),
-        ("log", "process messages go to stderr, and there is no access log"),
         ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
         ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
     ],
@@ -213,7 +217,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 24, "{paths:?}");
+        assert_eq!(paths.len(), 28, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -6,6 +6,7 @@
 
 pub mod arrange;
 mod client_cert;
+mod edits;
 mod embedded;
 mod field_test;
 mod file;
@@ -13,6 +14,7 @@ mod foreign;
 mod https;
 pub mod keys;
 mod listeners;
+mod log;
 mod loops;
 pub mod model;
 mod nearest;
@@ -26,6 +28,7 @@ pub mod report;
 mod routes;
 mod schema;
 mod table;
+mod template;
 mod text_test;
 mod tls;
 mod units;

@@ -13,7 +13,7 @@ use crate::model::{
     ServerAddress, UpstreamHost,
 };
 use crate::pools::Pools;
-use crate::reach::{covers_host, covers_path};
+use crate::reach::{covers_each, covers_host, covers_path};
 use crate::report::{Kind, Note, Notes};
 
 /// Maximum number of redirects that are followed from one route. Browsers stop after about the same number.
@@ -159,13 +159,15 @@ impl<'f> File<'f> {
         let UpstreamHost::Replace(name) = host else { return false };
         let (earlier, _) = self.routes.split_at(index);
         earlier.iter().any(|(route, _)| {
-            let every_request = route.path.is_none()
+            let every_request = route.paths.is_empty()
                 && route.methods.is_empty()
                 && route.headers.is_empty()
                 && route.client_cert.is_none();
             every_request
                 && route.listener.is_none_or(|only| only == listener)
-                && matches!(&route.host, Some(HostPattern::Exact(host)) if host.eq_ignore_ascii_case(name))
+                && route.hosts.iter().any(|host| {
+                    matches!(host, HostPattern::Exact(host) if host.eq_ignore_ascii_case(name))
+                })
                 && !matches!(route.action, Action::Proxy(_))
         })
     }
@@ -188,8 +190,8 @@ impl<'f> File<'f> {
         }
         let mut visit = Visit {
             listener,
-            host: sample_host(route.host.as_ref()),
-            path: sample_path(route.path.as_ref()),
+            host: sample_host(route.hosts.first()),
+            path: sample_path(route.paths.first()),
             is_named: false,
         };
         let mut returns = 0;
@@ -214,15 +216,18 @@ impl<'f> File<'f> {
 
     /// The route that takes the request; `None` if that depends on more than host and path.
     fn route_of(&self, visit: &Visit, start: usize) -> Option<(usize, &'f Route)> {
-        let host = HostPattern::Exact(visit.host.clone());
-        let path = PathPattern::Exact(visit.path.clone());
+        let host = [HostPattern::Exact(visit.host.clone())];
+        let path = [PathPattern::Exact(visit.path.clone())];
         for (index, (route, _)) in self.routes.iter().enumerate() {
             let applies = route.listener.is_none_or(|only| only == visit.listener);
-            if !applies || !covers_host(route.host.as_ref(), Some(&host)) {
+            if !applies || !covers_each(&route.hosts, &host, covers_host) {
                 continue;
             }
-            let is_open = matches!(&route.path, Some(PathPattern::Segments { open_end: true, .. }));
-            if !is_open && !covers_path(route.path.as_ref(), Some(&path)) {
+            let is_open = route
+                .paths
+                .iter()
+                .any(|path| matches!(path, PathPattern::Segments { open_end: true, .. }));
+            if !is_open && !covers_each(&route.paths, &path, covers_path) {
                 continue;
             }
             let is_certain = !is_open
@@ -230,7 +235,7 @@ impl<'f> File<'f> {
                 && route.headers.is_empty()
                 && route.client_cert.is_none();
             // A different host may be a different machine, unless a route names it.
-            let is_ours = !visit.is_named || route.host.is_some();
+            let is_ours = !visit.is_named || !route.hosts.is_empty();
             let is_known = (is_certain || (index == start && !is_open)) && is_ours;
             return is_known.then_some((index, route));
         }

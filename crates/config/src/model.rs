@@ -7,7 +7,11 @@
 use core::net::IpAddr;
 use tidegate_base::{Span, limits};
 
+mod handling;
+
 pub use crate::text_test::{TextFault, TextKind, TextTest};
+
+pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +26,55 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// `[websocket]`.
     pub websocket: WebSocket,
+    /// `[log]`.
+    pub log: Log,
+}
+
+/// `[log]`: what is written about requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// The access log; `None`: no access log.
+    pub access: Option<AccessLog>,
+}
+
+/// `log.access`: one line for each request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    /// Where the lines go.
+    pub to: AccessTarget,
+    /// The form of a line.
+    pub format: AccessFormat,
+    /// Names of request fields whose values are in the lines, in lower case; each once.
+    pub request_headers: Vec<String>,
+    /// The requests that are logged.
+    pub only: AccessFilter,
+}
+
+/// `to` of `log.access`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessTarget {
+    /// The standard output stream.
+    Stdout,
+    /// A file, by its path, to which lines are appended.
+    File(String),
+}
+
+/// `format` of `log.access`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFormat {
+    /// One JSON object.
+    Json,
+    /// The fields of HAProxy's `option httplog`.
+    Http,
+}
+
+/// `only` of `log.access`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFilter {
+    /// Every request.
+    All,
+    /// Requests that failed: a status of 400 or more, or an exchange that did not end as intended.
+    Errors,
 }
 
 /// `[websocket]`: WebSocket connections that Tidegate serves itself.
@@ -391,7 +444,7 @@ pub struct RequestLimits {
 pub struct ClientTimeouts {
     /// Time from the first byte of a request to the end of its head; then a 408 response.
     pub head: Span,
-    /// Time between two requests on a kept connection; then the connection is closed without a response.
+    /// Time between two requests on a keep-alive connection; then it is closed without a response.
     pub idle: Span,
     /// Time without a byte of the request body, or without the client accepting any part of the response.
     pub body: Span,
@@ -402,10 +455,10 @@ pub struct ClientTimeouts {
 pub struct Route {
     /// Index of the only listener that the route applies to; `None`: all listeners.
     pub listener: Option<usize>,
-    /// Condition on the host; `None`: any host.
-    pub host: Option<HostPattern>,
-    /// Condition on the path; `None`: any path.
-    pub path: Option<PathPattern>,
+    /// The hosts that match; empty: any host.
+    pub hosts: Vec<HostPattern>,
+    /// The paths that match; empty: any path.
+    pub paths: Vec<PathPattern>,
     /// The methods that match, in upper case; empty: any method.
     pub methods: Vec<String>,
     /// Conditions on header fields, all of which must hold.
@@ -416,6 +469,8 @@ pub struct Route {
     pub hsts: Option<Hsts>,
     /// Settings of the route's WebSocket connections; `None`: those of [`Config::websocket`].
     pub websocket: Option<WebSocket>,
+    /// What happens to the request and its response besides the action.
+    pub handling: Handling,
     /// What happens to the request.
     pub action: Action,
 }
@@ -551,6 +606,8 @@ pub struct Proxy {
     pub pool: usize,
     /// The Host field that the server receives.
     pub host: UpstreamHost,
+    /// The path that the server receives; `None`: as the client sent it.
+    pub path: Option<Template>,
 }
 
 /// The value of the Host field that a server receives.

@@ -23,7 +23,10 @@ pub(crate) struct Complaint {
     pub(crate) help: String,
 }
 
-fn complain<T>(what: impl Into<String>, help: impl Into<String>) -> Result<T, Complaint> {
+pub(crate) fn complain<T>(
+    what: impl Into<String>,
+    help: impl Into<String>,
+) -> Result<T, Complaint> {
     Err(Complaint { what: what.into(), help: help.into() })
 }
 
@@ -293,7 +296,7 @@ fn is_host_name(name: &str) -> bool {
 pub(crate) fn parse_path(text: &str) -> Result<PathPattern, Complaint> {
     if is_regex_like(text) {
         let help = format!(
-            "write {:?}; routes test whole paths, paths below \"/x/*\" and segments \"/{{id}}\"",
+            "write {:?}; a path can end with \"/*\" and have segments such as \"/{{id}}\"",
             without_regex(text)
         );
         return complain("a path is not a regular expression", help);

@@ -94,8 +94,19 @@ fn covers(early: &Route, late: &Route, only_one_listener: bool) -> bool {
         && methods
         && early.headers.iter().all(|condition| late.headers.contains(condition))
         && covers_certificate(early.client_cert.as_ref(), late.client_cert.as_ref())
-        && covers_host(early.host.as_ref(), late.host.as_ref())
-        && covers_path(early.path.as_ref(), late.path.as_ref())
+        && covers_each(&early.hosts, &late.hosts, covers_host)
+        && covers_each(&early.paths, &late.paths, covers_path)
+}
+
+/// Whether a request that matches one of the patterns `late` also matches one of `early`. An empty list matches every
+/// request.
+pub(crate) fn covers_each<T>(
+    early: &[T],
+    late: &[T],
+    covers: fn(Option<&T>, Option<&T>) -> bool,
+) -> bool {
+    let is_covered = |late: &T| early.iter().any(|early| covers(Some(early), Some(late)));
+    early.is_empty() || (!late.is_empty() && late.iter().all(is_covered))
 }
 
 fn covers_certificate(

@@ -5,18 +5,20 @@
 use core::ops::Range;
 
 use crate::client_cert;
+use crate::edits::{self, Direction};
 use crate::field_test;
 use crate::https;
 use crate::listeners::{Listeners, refused};
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
-    Action, HeaderCondition, Proxy, Redirect, Respond, Route, UpstreamHost, WebSocket,
+    Action, Handling, HeaderCondition, Proxy, Redirect, Respond, Route, UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, Complaint};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, Value, texts_of, wrong_type};
+use crate::template::Paths;
 use crate::websocket;
 use crate::words::{ActionKey, Worded as _};
 
@@ -50,6 +52,7 @@ pub(crate) fn read(
             routes.push((route, table.place.clone()));
         }
     }
+    check_filters(&routes, listeners, notes);
     let mut changed = routes.iter().filter(|(route, _)| route.websocket.is_some());
     if let Some((_, place)) = changed.nth(WEBSOCKET_SETTINGS_MAX) {
         let what = "too many routes have `websocket` settings of their own";
@@ -57,6 +60,28 @@ pub(crate) fn read(
         notes.error(note.allowed(format!("up to {WEBSOCKET_SETTINGS_MAX} such routes")));
     }
     routes
+}
+
+/// Maximum number of different filters of responses.
+const FILTERS_MAX: usize = u16::MAX as usize;
+
+/// Notes an error if responses may need more filters than can be numbered: each route that edits responses has one
+/// for each Strict-Transport-Security value that it can meet.
+fn check_filters(routes: &[(Route, Range<usize>)], listeners: &Listeners, notes: &mut Notes) {
+    let policies = listeners.listeners.iter().filter(|listener| listener.hsts.is_some()).count();
+    let count = |(route, _): &(Route, Range<usize>)| {
+        let edits = !route.handling.response_headers.is_empty();
+        usize::from(route.hsts.is_some()) + if edits { 2 + policies } else { 0 }
+    };
+    let mut total = 1 + policies;
+    for route in routes {
+        total += count(route);
+        if total > FILTERS_MAX {
+            let what = "too many routes edit responses";
+            let note = Note::new(Kind::Value, route.1.clone(), what);
+            return notes.error(note.allowed(format!("up to {FILTERS_MAX} different filters")));
+        }
+    }
 }
 
 fn read_one(
@@ -67,37 +92,89 @@ fn read_one(
     notes: &mut Notes,
 ) -> Option<Route> {
     let listener = table.text("listener", notes).and_then(|name| listeners.find(&name, notes));
-    let host = read_pattern(table, "host", pattern::parse_host, notes);
-    let path = read_pattern(table, "path", pattern::parse_path, notes);
+    let hosts = read_patterns(table, "host", pattern::parse_host, notes);
+    let paths = read_patterns(table, "path", pattern::parse_path, notes);
     let methods = read_methods(table, notes);
     let headers = read_conditions(table, notes);
     let client_cert = client_cert::read(table, listener, listeners, notes);
     let hsts = https::read_route(table, listener, listeners, notes);
     let changes = table.value("websocket").is_some();
     let websocket = changes.then(|| websocket::read(table, websocket.clone(), notes));
-    let action = read_action(table, pools, notes)?;
+    if hosts.len() * paths.len() > PAIRS_MAX {
+        let what =
+            format!("the route has {} pairs of a host and a path", hosts.len() * paths.len());
+        let note = Note::new(Kind::Value, table.key_place("path"), what);
+        notes.error(note.allowed(format!("up to {PAIRS_MAX} pairs")).help("write several routes"));
+    }
+    let handling = read_handling(table, Paths(&paths), notes);
+    let action = read_action(table, pools, Paths(&paths), notes)?;
+    if !handling.request_headers.is_empty() && !matches!(action, Action::Proxy(_)) {
+        let what = "this route sends no request to a server";
+        let note = Note::new(Kind::Conflict, table.key_place("request-headers"), what);
+        notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
+    }
     if changes && action != Action::Echo {
-        let what = "this route opens no WebSocket connections of its own";
+        let what = "`websocket` has no effect, because the action of this route is not `echo`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
         notes.error(note.help("remove `websocket`, or use `echo` as the action"));
     }
-    Some(Route { listener, host, path, methods, headers, client_cert, hsts, websocket, action })
+    Some(Route {
+        listener,
+        hosts,
+        paths,
+        methods,
+        headers,
+        client_cert,
+        hsts,
+        websocket,
+        handling,
+        action,
+    })
 }
 
-fn read_pattern<T>(
+fn read_handling(table: &Table<'_>, paths: Paths<'_>, notes: &mut Notes) -> Handling {
+    Handling {
+        request_headers: edits::read(table, Direction::Requests, paths, notes),
+        response_headers: edits::read(table, Direction::Responses, paths, notes),
+    }
+}
+
+/// Maximum number of hosts, and of paths, of one route.
+const PATTERNS_MAX: usize = 100;
+
+/// Maximum number of pairs of a host and a path of one route, each of which is looked up by itself.
+const PAIRS_MAX: usize = 1000;
+
+/// The patterns under `name`: one string, or an array of strings.
+fn read_patterns<T: PartialEq>(
     table: &Table<'_>,
     name: &str,
     parse: fn(&str) -> Result<T, Complaint>,
     notes: &mut Notes,
-) -> Option<T> {
-    let text = table.text(name, notes)?;
-    match parse(&text.text) {
-        Ok(pattern) => Some(pattern),
-        Err(complaint) => {
-            notes.error(refused(name, &text, complaint));
-            None
+) -> Vec<T> {
+    let mut patterns = Vec::new();
+    let texts = table.texts(name, notes);
+    if let Some(value) = table.value(name)
+        && (texts.len() > PATTERNS_MAX
+            || value.get_ref().as_array().is_some_and(|all| all.is_empty()))
+    {
+        let what = format!("`{name}` has {} entries", texts.len());
+        let note = Note::new(Kind::Value, value.span(), what);
+        let note = note.allowed(format!("1 to {PATTERNS_MAX} entries"));
+        notes.error(note.help(format!("remove `{name}` if every {name} matches")));
+        return patterns;
+    }
+    for text in texts {
+        match parse(&text.text) {
+            Ok(pattern) if patterns.contains(&pattern) => {
+                let what = format!("{} is listed twice", quoted(&text.text));
+                notes.error(Note::new(Kind::Duplicate, text.place, what).help("remove one"));
+            }
+            Ok(pattern) => patterns.push(pattern),
+            Err(complaint) => notes.error(refused(name, &text, complaint)),
         }
     }
+    patterns
 }
 
 fn read_methods(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
@@ -153,7 +230,12 @@ fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> 
     None
 }
 
-fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Action> {
+fn read_action(
+    table: &Table<'_>,
+    pools: &Pools,
+    paths: Paths<'_>,
+    notes: &mut Notes,
+) -> Option<Action> {
     let words = ActionKey::WORDS.iter().copied();
     let mut present: Vec<&str> = words.filter(|word| table.value(word).is_some()).collect();
     present.sort_by_key(|word| table.key_place(word).start);
@@ -171,7 +253,7 @@ fn read_action(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Ac
             ActionKey::Redirect => read_redirect(table, notes).map(Action::Redirect),
             ActionKey::Synthetic => table.flag("synthetic", notes).then_some(Action::Synthetic),
             ActionKey::Echo => table.flag("echo", notes).then_some(Action::Echo),
-            ActionKey::Proxy => read_proxy(table, pools, notes).map(Action::Proxy),
+            ActionKey::Proxy => read_proxy(table, pools, paths, notes).map(Action::Proxy),
         },
         [_, second, ..] => {
             let what = format!("the route has {} actions: {}", present.len(), present.join(", "));
@@ -253,10 +335,15 @@ fn read_redirect(table: &Table<'_>, notes: &mut Notes) -> Option<Redirect> {
     }
 }
 
-fn read_proxy(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Proxy> {
+fn read_proxy(
+    table: &Table<'_>,
+    pools: &Pools,
+    paths: Paths<'_>,
+    notes: &mut Notes,
+) -> Option<Proxy> {
     if table.value("proxy")?.get_ref().as_table().is_none() {
         let pool = pools.find(&table.text("proxy", notes)?, notes)?;
-        return Some(Proxy { pool, host: UpstreamHost::Keep });
+        return Some(Proxy { pool, host: UpstreamHost::Keep, path: None });
     }
     let table = table.open_table("proxy", notes)?;
     let mut host = UpstreamHost::Keep;
@@ -266,6 +353,7 @@ fn read_proxy(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Pro
             Err(complaint) => notes.error(refused("host", &text, complaint)),
         }
     }
+    let path = edits::read_path(&table, paths, notes);
     let pool = pools.find(&table.text("pool", notes)?, notes)?;
-    Some(Proxy { pool, host })
+    Some(Proxy { pool, host, path })
 }

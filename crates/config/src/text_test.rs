@@ -39,7 +39,7 @@ pub struct TextTest {
     kind: TextKind,
     /// The text, or the regular expression.
     text: String,
-    /// Whether ASCII letters match in both cases.
+    /// Whether upper and lower case ASCII letters are equal.
     ignore_case: bool,
     /// Present for `Contains` and `Regex`.
     table: Option<StateTable>,

@@ -14,7 +14,7 @@ pub(crate) fn read(table: &Table<'_>, base: WebSocket, notes: &mut Notes) -> Web
         table.value("websocket").filter(|value| value.get_ref().as_bool().is_some())
     {
         let note = wrong_type("`websocket`", value, "a table");
-        let help = "remove it: connections of `proxy` become tunnels without a setting";
+        let help = "remove it: WebSocket through `proxy` needs no setting";
         notes.error(note.help(help));
         return settings;
     }

@@ -5,7 +5,8 @@
 //! compile.
 
 use crate::model::{
-    Balance, ClientAuth, Compression, ProxyVersion, SteerByCpu, TextKind, TlsVersion, Unretriable,
+    AccessFilter, AccessFormat, Balance, ClientAuth, Compression, ProxyVersion, SteerByCpu,
+    TextKind, TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -86,6 +87,8 @@ worded!(ActionKey {
 });
 
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
+worded!(AccessFormat { "json" => Json, "http" => Http });
+worded!(AccessFilter { "all" => All, "errors" => Errors });
 worded!(TextKind {
     "equals" => Equals,
     "contains" => Contains,
@@ -118,6 +121,8 @@ mod tests {
         every_word_comes_back::<ActionKey>();
         every_word_comes_back::<TextKind>();
         every_word_comes_back::<Compression>();
+        every_word_comes_back::<AccessFormat>();
+        every_word_comes_back::<AccessFilter>();
     }
 
     #[test]

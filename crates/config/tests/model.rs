@@ -163,8 +163,8 @@ servers = ["[::1]:80"]
     assert_eq!(listener.requests_per_connection_max, Some(100));
     assert_eq!(listener.trusted.len(), 2);
     let route = &config.routes[0];
-    assert_eq!(route.host, Some(HostPattern::Below(".example.com".into())));
-    assert_eq!(route.path, Some(PathPattern::Below("/api/".into())));
+    assert_eq!(route.hosts, [HostPattern::Below(".example.com".into())]);
+    assert_eq!(route.paths, [PathPattern::Below("/api/".into())]);
     assert_eq!(route.methods, ["GET", "POST"]);
     let tests: Vec<_> = route.headers.iter().map(|c| (c.name.as_str(), c.test.clone())).collect();
     assert_eq!(

@@ -239,7 +239,7 @@ impl PoolState {
     /// Records that an exchange with `server` has ended, successfully or not.
     pub fn note_end(&mut self, server: usize) {
         if let Some(server) = self.servers.get_mut(server) {
-            debug_assert!(server.in_use > 0, "an exchange ended that never began");
+            debug_assert!(server.in_use > 0, "an exchange ended without having begun");
             server.in_use = server.in_use.saturating_sub(1);
             server.is_over &= server.in_use > server.in_use_max;
             self.in_use = self.in_use.saturating_sub(1);

@@ -103,7 +103,7 @@ pub(crate) fn first_parameter<'a>(head: &RequestHead<'a>, name: &'static [u8]) -
 }
 
 /// The value of the first parameter `name` in Forwarded, if that field counts.
-pub(crate) fn believed_parameter<'a>(
+pub(crate) fn trusted_parameter<'a>(
     head: &RequestHead<'a>,
     name: &'static [u8],
 ) -> Option<&'a [u8]> {

@@ -2,8 +2,8 @@
 //! connection instead of the request, against RFC 9110 section 3.3. RFC 4559 describes Negotiate.
 //! In: heads of requests and responses. Out: whether the connection to the server belongs to one client.
 //! Never: looks into credentials.
-//! Invariant: every scheme name in a field counts, wherever it is: a false alarm only prevents that a connection is
-//! shared, but a missed scheme could let one client act as another.
+//! Invariant: every scheme name in a field counts, wherever it is: a false positive only prevents the sharing
+//! of a connection, but a missed scheme could let one client act as another.
 
 use tidegate_wire::message::{FieldName, Fields, RequestHead, ResponseHead};
 
@@ -15,7 +15,7 @@ pub fn request_authenticates(head: &RequestHead<'_>) -> bool {
     head.has(FieldName::Authorization) && names_scheme(head.fields(), FieldName::Authorization)
 }
 
-/// Whether the response asks for credentials that authenticate the connection which carries them.
+/// Whether the response requests credentials that authenticate the connection which carries them.
 #[must_use]
 pub fn response_authenticates(head: &ResponseHead<'_>) -> bool {
     match head.status {

@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use std::io::Write;
 
 use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
-use tidegate_config::model::UpstreamHost;
+use tidegate_config::model::{Template, UpstreamHost};
 use tidegate_wire::http1::{encode_field, encode_field_u64, encode_request_line};
 use tidegate_wire::message::{
     BodyLength, CERTIFICATE_CLAIM, FORWARDING_CLAIM, Field, FieldName, Fields, Method, RequestHead,
@@ -19,7 +19,9 @@ use tidegate_wire::message::{
 
 use crate::chain::{self, Node, Stated};
 use crate::client_fields::ClientAddressFields;
+use crate::edits::Edits;
 use crate::scheme::Scheme;
+use crate::template::{PlaceFault, Values, render_path};
 
 /// A request is considered a loop if `Via` contains this proxy's name this many times (RFC 9110 section 7.6
 /// requires protection against loops). A legitimate chain of proxies that share the default name is shorter.
@@ -49,6 +51,19 @@ pub struct RequestContext<'a> {
     pub trailers: bool,
     /// The upstream connection ends after the response, so the request contains `Connection: close`.
     pub close: bool,
+    /// What the route changes; `None` for most routes.
+    pub changes: Option<Changes<'a>>,
+}
+
+/// What a route changes in a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes<'a> {
+    /// The path for the server; `None`: as received.
+    pub path: Option<&'a Template>,
+    /// Edits of fields.
+    pub edits: Option<&'a Edits>,
+    /// The values of placeholders.
+    pub values: &'a Values<'a>,
 }
 
 /// A client's verified certificate, as it is forwarded to servers.
@@ -79,6 +94,8 @@ pub enum ForwardFault {
     MaxForwardsInvalid,
     /// The request has passed through this proxy [`VIA_REPEATS_MAX`] times.
     Loop,
+    /// A value of the request cannot be placed where the route places it.
+    Value(PlaceFault),
 }
 
 impl ForwardFault {
@@ -89,6 +106,7 @@ impl ForwardFault {
             Self::AnswerHere => 200,
             Self::MaxForwardsInvalid => 400,
             Self::Loop => 508,
+            Self::Value(fault) => fault.status(),
         }
     }
 
@@ -99,6 +117,7 @@ impl ForwardFault {
             Self::AnswerHere => "",
             Self::MaxForwardsInvalid => "Max-Forwards must be a single number",
             Self::Loop => "the request passed through this proxy too many times",
+            Self::Value(fault) => fault.text(),
         }
     }
 }
@@ -118,8 +137,11 @@ impl ForwardFault {
 /// Forwarded and X-Forwarded-*. All other fields that it names are omitted, as RFC 9110 section 7.6.1
 /// requires.
 ///
+/// A route may change the path and edit fields. Edits apply last: a set field replaces a received one and the one that
+/// the proxy adds (Forwarded, X-Forwarded-*).
+///
 /// # Errors
-/// The request must not be forwarded. Nothing has been appended then.
+/// The request must not be forwarded. What has been appended then is meaningless.
 pub fn encode_upstream_request(
     out: &mut Vec<u8>,
     head: &RequestHead<'_>,
@@ -131,11 +153,13 @@ pub fn encode_upstream_request(
     }
     let nominated = Nominated::new(head.fields(), head.has(FieldName::Connection));
     out.reserve(head.target.len() + ADDED_BYTES);
-    encode_target_line(out, head);
+    encode_target_line(out, head, context.changes)?;
     encode_host(out, head, context);
+    let edits = context.changes.and_then(|changes| changes.edits);
     for (index, field) in head.fields().enumerate() {
         let proven = context.client_certificate.is_some();
-        let replaced = proven && is_claim(field.name, CERTIFICATE_CLAIM);
+        let replaced = proven && is_claim(field.name, CERTIFICATE_CLAIM)
+            || edits.is_some_and(|edits| edits.drops(field.name));
         if passes_upstream(&field, head, context) && !nominated.has(index) && !replaced {
             encode_field(out, field.name, field.value);
         }
@@ -159,6 +183,9 @@ pub fn encode_upstream_request(
             encode_field(out, "X-Client-Cert-Cn", common_name.as_bytes());
         }
         None => {}
+    }
+    if let Some(Changes { edits: Some(edits), values, .. }) = context.changes {
+        edits.encode_lines(out, values).map_err(ForwardFault::Value)?;
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
@@ -308,16 +335,32 @@ fn is_loop(head: &RequestHead<'_>, via: &str) -> bool {
 }
 
 /// Appends the request line, with the target in origin form (RFC 9112 section 3.2.1) or `*` (section 3.2.4).
-fn encode_target_line(out: &mut Vec<u8>, head: &RequestHead<'_>) {
-    let Some(query) = head.query else {
-        return encode_request_line(out, head.method.as_str(), head.path);
-    };
+fn encode_target_line(
+    out: &mut Vec<u8>,
+    head: &RequestHead<'_>,
+    changes: Option<Changes<'_>>,
+) -> Result<(), ForwardFault> {
+    // "*" names no resource that could have another path.
+    let rewritten = changes.filter(|_| head.path != "*");
+    let path = rewritten.and_then(|changes| Some((changes.path?, changes.values)));
+    if path.is_none() && head.query.is_none() {
+        encode_request_line(out, head.method.as_str(), head.path);
+        return Ok(());
+    }
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
-    out.extend_from_slice(head.path.as_bytes());
-    out.push(b'?');
-    out.extend_from_slice(query.as_bytes());
+    match path {
+        Some((template, values)) => {
+            render_path(out, template, values).map_err(ForwardFault::Value)?;
+        }
+        None => out.extend_from_slice(head.path.as_bytes()),
+    }
+    if let Some(query) = head.query {
+        out.push(b'?');
+        out.extend_from_slice(query.as_bytes());
+    }
     out.extend_from_slice(b" HTTP/1.1\r\n");
+    Ok(())
 }
 
 /// Appends Host. It is sent with an empty value if the request has no authority (RFC 9112 section 3.2).
@@ -565,7 +608,10 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
     let host = stated_host(head, context, has_forwarded).or(head.host.map(str::as_bytes));
     let proto = stated_proto(head, context, has_forwarded);
     let proto = proto.unwrap_or(context.scheme.as_str().as_bytes());
+    let edits = context.changes.and_then(|changes| changes.edits);
+    let drops = |name: &str| edits.is_some_and(|edits| edits.drops(name));
 
+    let start = out.len();
     let mut list = List::new(out, b"X-Forwarded-For: ");
     match stated {
         Stated::Nothing => {}
@@ -583,11 +629,19 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
         encode_list_node(list.next(), peer_node);
     }
     list.end();
+    if drops("x-forwarded-for") {
+        out.truncate(start);
+    }
     // These two are not lists. The value of the proxy in front is closer to the client, so it is kept.
-    if let Some(host) = host {
+    if let Some(host) = host.filter(|_| !drops("x-forwarded-host")) {
         encode_field(out, "X-Forwarded-Host", host);
     }
-    encode_field(out, "X-Forwarded-Proto", proto);
+    if !drops("x-forwarded-proto") {
+        encode_field(out, "X-Forwarded-Proto", proto);
+    }
+    if drops("forwarded") {
+        return;
+    }
 
     let mut list = List::new(out, b"Forwarded: ");
     match stated {

@@ -1,8 +1,7 @@
 //! The Strict-Transport-Security value of a response (RFC 6797): the route's, else the listener's, else none.
 //! In: a configuration. Out: for each listener and route, a small number that identifies the value.
 //! Never: a value for a request that its client sent over plain HTTP (section 7.2).
-//! Limits: one value for each listener and route that sets one, and those of earlier configurations, up to
-//! `PolicyId::MAX`.
+//! Limits: one value for each listener and route that sets one.
 
 use core::fmt::Write;
 
@@ -27,13 +26,7 @@ impl HstsPolicies {
     /// Encodes the values of `config`.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        Self::after(config, &[])
-    }
-
-    /// As [`Self::new`]. The values in `earlier` keep their numbers, which responses under way may hold.
-    #[must_use]
-    pub fn after(config: &Config, earlier: &[String]) -> Self {
-        let mut values = if earlier.is_empty() { vec![String::new()] } else { earlier.to_vec() };
+        let mut values = vec![String::new()];
         let mut number = |hsts: &Hsts| {
             let value = value_of(hsts);
             let at = values.iter().position(|known| *known == value).unwrap_or_else(|| {
@@ -51,12 +44,6 @@ impl HstsPolicies {
         let routes =
             config.routes.iter().map(|route| route.hsts.as_ref().map(&mut number)).collect();
         Self { values, listeners, routes }
-    }
-
-    /// All values, by number.
-    #[must_use]
-    pub fn values(&self) -> &[String] {
-        &self.values
     }
 
     /// The value for responses on this listener, unless a route sets another one.
@@ -77,6 +64,12 @@ impl HstsPolicies {
             (Scheme::Https, Some(own)) => own,
             (Scheme::Https, None) => self.of_listener(listener, scheme),
         }
+    }
+
+    /// The number of values, including the empty one.
+    #[must_use]
+    pub fn count(&self) -> PolicyId {
+        PolicyId::try_from(self.values.len()).unwrap_or(PolicyId::MAX)
     }
 
     /// The text of the value. Empty if the field is not sent.

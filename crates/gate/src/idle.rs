@@ -24,7 +24,7 @@ struct Idle<T> {
 ///
 /// A connection is proven up to half the longest idle age at which any connection was found open, because a
 /// server that closes at a fixed age leaves none older than that. It is also proven only up to half the shortest
-/// age at which the server closed one lately.
+/// age at which the server recently closed one.
 struct Endurance {
     /// The longest idle age at which a connection was found open. A loss at a lower age reduces it to that age.
     open: Span,
@@ -181,7 +181,7 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
     }
 
     /// Whether a request that cannot be retried may use the connection that `pop` would take: others were open
-    /// at more than twice its idle age, and none was lost before that age lately.
+    /// at more than twice its idle age, and recently none was lost before that age.
     pub fn is_proven(&mut self, server: usize, now: Moment) -> bool {
         let Some(server) = self.servers.get_mut(server) else { return false };
         let (Some(oldest), Some(newest)) = (server.idle.front(), server.idle.back()) else {

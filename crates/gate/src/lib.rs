@@ -4,21 +4,28 @@
 //! Invariant: a message is forwarded only in canonical form, never as the bytes that were received.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod balance;
 pub mod chain;
 pub mod client_fields;
 pub mod connection_auth;
+pub mod edits;
 pub mod filter;
 pub mod forward;
+pub mod handling;
 pub mod hsts;
 pub mod idle;
+pub mod name_set;
+pub mod parameters;
 pub mod path;
 pub mod permits;
 pub mod queue;
 pub mod respond;
 pub mod retry;
+pub mod rewrite;
 pub mod router;
 pub mod scheme;
 pub mod synthetic;
 mod table;
+pub mod template;
 pub mod websocket;

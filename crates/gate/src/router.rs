@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_config::model::{Config, HostPattern, PathPattern, Segment};
+use tidegate_config::model::{Config, HostPattern, PathPattern, Route, Segment};
 use tidegate_wire::message::{RequestHead, TargetForm};
 
 use crate::forward::ClientCertificate;
@@ -50,14 +50,7 @@ impl Router {
             Table::new(
                 rules
                     .filter(|(_, route)| route.listener.is_none_or(|only| only == listener))
-                    .map(|(index, route)| Rule {
-                        route: index,
-                        host: route.host.as_ref().map(canonical_host),
-                        path: route.path.as_ref().map(canonical_path),
-                        methods: route.methods.clone(),
-                        headers: route.headers.clone(),
-                        client_cert: route.client_cert.clone(),
-                    })
+                    .flat_map(|(index, route)| rules_of(index, route))
                     .collect(),
             )
         };
@@ -125,12 +118,31 @@ impl Router {
     }
 }
 
-/// For each route, the first route with the same action and the same Strict-Transport-Security.
+/// The rules of a route: one for each pair of a host and a path.
+fn rules_of(index: usize, route: &Route) -> Vec<Rule> {
+    let each = |count: usize| 0..count.max(1);
+    let rule = |(host, path): (usize, usize)| Rule {
+        route: index,
+        host: route.hosts.get(host).map(canonical_host),
+        path: route.paths.get(path).map(canonical_path),
+        methods: route.methods.clone(),
+        headers: route.headers.clone(),
+        client_cert: route.client_cert.clone(),
+    };
+    let pairs = each(route.hosts.len())
+        .flat_map(|host| each(route.paths.len()).map(move |path| (host, path)));
+    pairs.map(rule).collect()
+}
+
+/// For each route, the first route that does exactly the same: same action, same Strict-Transport-Security, same
+/// handling.
 fn first_equivalent(config: &Config) -> Vec<usize> {
     let mut first = BTreeMap::new();
     let routes = config.routes.iter().enumerate();
     routes
-        .map(|(index, route)| *first.entry((&route.action, &route.hsts)).or_insert(index))
+        .map(|(index, route)| {
+            *first.entry((&route.action, &route.hsts, &route.handling)).or_insert(index)
+        })
         .collect()
 }
 
@@ -160,7 +172,8 @@ fn canonical_host(pattern: &HostPattern) -> HostPattern {
     }
 }
 
-fn canonical_path(pattern: &PathPattern) -> PathPattern {
+/// The pattern in the spelling in which paths are compared.
+pub(crate) fn canonical_path(pattern: &PathPattern) -> PathPattern {
     match pattern {
         PathPattern::Exact(path) => PathPattern::Exact(path::canonical_pattern(path)),
         PathPattern::Below(path) => PathPattern::Below(path::canonical_pattern(path)),

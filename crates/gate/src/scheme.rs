@@ -45,7 +45,7 @@ pub fn request_scheme(head: &RequestHead<'_>, connection: Scheme, trusted: bool)
     }
     let fields = head.fields().filter(|field| field.id == FieldName::XForwardedProto);
     let first = fields.map(|field| field.value).find(|value| !value.is_empty());
-    let first = first.or_else(|| chain::believed_parameter(head, b"proto"));
+    let first = first.or_else(|| chain::trusted_parameter(head, b"proto"));
     let first = first.and_then(|value| value.split(|&byte| byte == b',').next());
     let is = |word: &[u8]| first.is_some_and(|first| first.trim_ascii().eq_ignore_ascii_case(word));
     if is(b"https") || is(b"wss") {

@@ -1,6 +1,7 @@
 //! Synthetic responses: the URL's query sets the size, status, delay, chunks and more, with httpterm's
 //! argument names.
-//! In: the query, random numbers. Out: a validated order, the response head, any piece of the body.
+//! In: the query, random numbers. Out: a validated description (the order), the response head, any piece of
+//! the body.
 //! Never: states a wrong length, holds a body in memory, waits (the worker's deadlines do that).
 //! Limits: `SIZE_BYTES_MAX`, `DELAY_MAX`, `PIECE_BYTES_MAX`.
 //! Invariant: a byte of a body depends only on its offset and the seed.
@@ -20,13 +21,13 @@ pub const PIECE_BYTES_MAX: usize = 64 * 1024;
 
 /// The body of the response to `?h`.
 pub const HELP: &str = "\
-Synthetic responses as ordered by the URL. Arguments, separated by any of & ? , ; /
+The query of the URL describes the response. Arguments, separated by any of & ? , ; /
   s=SIZE    bytes of the body (0)          r=STATUS  status, 200 to 599 (200)
   t=MS      delay before the response (0)  P=MS      pause after the response (0)
   k=N       send chunks of N bytes         p=N       send pieces of up to N bytes
   C=1       close the connection           K=1       keep the connection open
   c=0       forbid caching                 e=N       add the entity tag \"N\"
-  R=1       send random bytes              v=1       show the order in X-Req and X-Rsp
+  R=1       send random bytes              v=1       add debugging fields X-Req, X-Rsp
   B=SIZE    bytes of the request body to read before the response
   b=0       omit Content-Length            w=MS      idle timeout of the connection
 A number may end in k, m or g (times 1024) and in r (random, from 0 up to it).
@@ -60,7 +61,7 @@ pub struct Synthetic {
     pub cacheable: bool,
     /// The entity tag to send.
     pub etag: Option<u64>,
-    /// Send fields that show the parsed order.
+    /// Send fields that show how the query was understood.
     pub verbose: bool,
     /// Bytes of the request body to read before the response; `None` to read nothing first.
     pub body_read_max: Option<u64>,
@@ -91,9 +92,9 @@ impl Default for Synthetic {
 }
 
 impl Synthetic {
-    /// The length of the body, as it is stated to the client: `Streamed` if chunks are ordered, `UntilClose`
-    /// if the order omits the length. `None` for HEAD and for statuses without content (RFC 9110 sections
-    /// 9.3.2, 15.3.5, 15.3.6, 15.4.5).
+    /// The length of the body, as it is stated to the client: `Streamed` if the URL requests chunks,
+    /// `UntilClose` if it omits the length. `None` for HEAD and for statuses without content (RFC 9110
+    /// sections 9.3.2, 15.3.5, 15.3.6, 15.4.5).
     #[must_use]
     pub fn body_length(&self, is_head: bool) -> BodyLength {
         if !self.has_body(is_head) {
@@ -119,7 +120,7 @@ impl Synthetic {
         !self.chunked && self.length_known
     }
 
-    /// Whether the URL orders the connection to close after the response. `K=1` cannot keep a connection that
+    /// Whether the URL requests a close after the response. `K=1` cannot keep a connection that
     /// must be closed.
     #[must_use]
     pub fn asks_to_close(&self) -> bool {
@@ -307,7 +308,7 @@ pub fn encode_help(sink: &mut impl ResponseSink, context: &AnswerContext<'_>) {
     }
 }
 
-/// Gives the sink the complete response to an order that [`parse`] rejected with `text`.
+/// Gives the sink the complete response to a query that [`parse`] rejected with `text`.
 pub fn encode_refusal(sink: &mut impl ResponseSink, text: &str, context: &AnswerContext<'_>) {
     encode_error(sink, 400, text, context);
 }

@@ -141,7 +141,8 @@ fn host_matches(pattern: &HostPattern, host: &str) -> bool {
     }
 }
 
-fn path_matches(pattern: &PathPattern, path: &str) -> bool {
+/// Whether the pattern matches the path; both are in canonical spelling.
+pub(crate) fn path_matches(pattern: &PathPattern, path: &str) -> bool {
     match pattern {
         PathPattern::Exact(exact) => exact == path,
         PathPattern::Below(prefix) => {

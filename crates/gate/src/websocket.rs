@@ -139,8 +139,11 @@ impl Endpoint {
 ///
 /// # Errors
 /// Why the request is refused.
-pub fn judge<'p>(policy: &'p Policy, head: &RequestHead<'_>) -> Result<Accept<'p>, Refusal> {
-    policy.judge(head)
+pub fn check_request<'p>(
+    policy: &'p Policy,
+    head: &RequestHead<'_>,
+) -> Result<Accept<'p>, Refusal> {
+    policy.check(head)
 }
 
 /// Gives the response to an accepted request to a sink.

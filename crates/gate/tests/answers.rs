@@ -6,10 +6,10 @@ mod sink;
 
 use tidegate_base::{Prng, Span};
 use tidegate_config::model::{
-    Action, Config, HttpsRedirect, Redirect, RedirectPiece, Respond, Route, Server,
+    Action, Config, Handling, HttpsRedirect, Redirect, RedirectPiece, Respond, Route, Server,
 };
-use tidegate_gate::filter::Filtered;
 use tidegate_gate::filter::hsts::Hsts;
+use tidegate_gate::filter::{Filtered, Filters};
 use tidegate_gate::respond::{self, AnswerContext, Answers, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::synthetic::{
@@ -65,13 +65,15 @@ macro_rules! encode {
     ($out:expr, $client:expr, |$sink:ident, $context:ident| $call:expr) => {{
         let (out, client): (&mut Vec<u8>, &Client) = ($out, $client);
         let (start, $context) = (out.len(), &client.answer());
-        let mut filtered =
-            Filtered::new(ResponseEncoder::new(out, client.version, client.close), client.hsts);
+        let mut filtered = Filtered::new(
+            ResponseEncoder::new(out, client.version, client.close),
+            Filters::policy(client.hsts),
+        );
         let $sink = &mut filtered;
         let result = $call;
         let framing = filtered.sink().framing();
         let mut recorded = Recorded::default();
-        let $sink = &mut Filtered::new(&mut recorded, client.hsts);
+        let $sink = &mut Filtered::new(&mut recorded, Filters::policy(client.hsts));
         assert_eq!($call, result);
         recorded.check(&out[start..], client.is_head, framing);
         result
@@ -130,7 +132,7 @@ fn encode_final_recipient(out: &mut Vec<u8>, head: &RequestHead<'_>, client: &Cl
     encode!(out, client, |sink, context| respond::encode_final_recipient(sink, head, context));
 }
 
-/// Encodes the head as the server does, which closes the connection if the order or the framing says so.
+/// Encodes the head as the server does, which closes the connection if the URL or the framing requires it.
 fn encode_synthetic_head(out: &mut Vec<u8>, order: &Synthetic, client: &Client) {
     let client = &Client { close: client.close || order.asks_to_close(), ..*client };
     let version = client.version;
@@ -195,13 +197,14 @@ fn request<T>(text: &str, run: impl FnOnce(&RequestHead<'_>) -> T) -> T {
 fn answers(respond: Respond) -> Answers {
     let route = Route {
         listener: None,
-        host: None,
-        path: None,
+        hosts: Vec::new(),
+        paths: Vec::new(),
         methods: Vec::new(),
         headers: Vec::new(),
         client_cert: None,
         hsts: None,
         websocket: None,
+        handling: Handling::default(),
         action: Action::Respond(respond),
     };
     let server = Server { server_name: "gate".to_owned(), ..Server::default() };

@@ -40,6 +40,7 @@ fn forward(fields: &str) -> Vec<u8> {
         host: &host,
         trailers: false,
         close: false,
+        changes: None,
     };
     with_head(&request(fields), |head| {
         let mut out = Vec::new();

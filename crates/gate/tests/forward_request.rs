@@ -32,6 +32,7 @@ fn context() -> RequestContext<'static> {
         host: &KEEP,
         trailers: false,
         close: false,
+        changes: None,
     }
 }
 
@@ -632,6 +633,7 @@ fn request_of_http2_is_forwarded_in_the_form_of_http11() {
         host: &KEEP,
         trailers: true,
         close: false,
+        changes: None,
     };
     let mut out = Vec::new();
     http2::with_http2_request("POST", "/a?b", &fields, |head| {

@@ -4,7 +4,7 @@
 mod sink;
 
 use proptest::prelude::*;
-use tidegate_gate::filter::Filtered;
+use tidegate_gate::filter::{Filtered, Filters};
 use tidegate_gate::forward::{self, ResponseContext, switches_as_requested};
 use tidegate_wire::http1::{BodyFraming, HeadDecoder, ResponseEncoder, ResponseLimits};
 use tidegate_wire::message::{
@@ -46,13 +46,13 @@ fn encode_downstream_response(out: &mut Vec<u8>, head: &ResponseHead<'_>, client
     let context =
         ResponseContext { date: NOW, via: client.via, request_is_head: client.request_is_head };
     let mut encoder = ResponseEncoder::new(out, client.client_version, !client.keep_alive);
-    let sink = &mut Filtered::new(&mut encoder, client.hsts);
+    let sink = &mut Filtered::new(&mut encoder, Filters::policy(client.hsts));
     forward::encode_downstream_response(sink, head, &context);
     let framing = encoder.framing();
     assert_eq!(framing, client.body);
     assert_eq!(encoder.closes(), !client.keep_alive || framing == BodyFraming::UntilClose);
     let mut recorded = Recorded::default();
-    let sink = &mut Filtered::new(&mut recorded, client.hsts);
+    let sink = &mut Filtered::new(&mut recorded, Filters::policy(client.hsts));
     forward::encode_downstream_response(sink, head, &context);
     if client.client_version == Version::Http10 {
         recorded.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("trailer"));
@@ -357,9 +357,9 @@ fn switch_must_be_to_a_requested_protocol() {
         [("websocket", true), ("WebSocket", true), ("a/2", true), ("b", false), ("a, b", false)]
     {
         let given = format!("HTTP/1.1 101 S\r\nUpgrade: {protocols}\r\n\r\n");
-        let judged =
+        let accepted =
             with_head(given.as_bytes(), upgrade, |head| switches_as_requested(request, head));
-        assert_eq!(judged, wanted, "{protocols}");
+        assert_eq!(accepted, wanted, "{protocols}");
     }
     let given = b"HTTP/1.1 101 S\r\nUpgrade: body\r\n\r\n";
     assert!(!with_head(given, upgrade, |head| switches_as_requested(

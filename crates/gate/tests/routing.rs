@@ -4,9 +4,9 @@ mod path_reference;
 
 use proptest::prelude::*;
 use tidegate_config::model::{
-    Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Config, HeaderCondition,
-    HeaderTest, HostPattern, Hsts, Listener, PathPattern, Proxy, RequestLimits, Route, Segment,
-    TextKind, TextTest, UpstreamHost,
+    Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Config, Handling,
+    HeaderCondition, HeaderTest, HostPattern, Hsts, Listener, PathPattern, Proxy, RequestLimits,
+    Route, Segment, TextKind, TextTest, UpstreamHost,
 };
 use tidegate_gate::forward::ClientCertificate;
 use tidegate_gate::path::{Normalized, Reach, Readings, normalize_path};
@@ -35,19 +35,20 @@ fn listener(name: &str) -> Listener {
 fn any_route() -> Route {
     Route {
         listener: None,
-        host: None,
-        path: None,
+        hosts: Vec::new(),
+        paths: Vec::new(),
         methods: Vec::new(),
         headers: Vec::new(),
         client_cert: None,
         hsts: None,
         websocket: None,
+        handling: Handling::default(),
         action: Action::Synthetic,
     }
 }
 
 fn to_pool(pool: usize) -> Action {
-    Action::Proxy(Proxy { pool, host: UpstreamHost::Keep })
+    Action::Proxy(Proxy { pool, host: UpstreamHost::Keep, path: None })
 }
 
 /// Routes without another action each get a pool of their own.
@@ -60,14 +61,14 @@ fn config(mut routes: Vec<Route>) -> Config {
     Config { listeners: vec![listener("a"), listener("b")], routes, ..Config::default() }
 }
 
-fn host(text: &str) -> Option<HostPattern> {
-    Some(match text.strip_prefix('*') {
+fn host(text: &str) -> Vec<HostPattern> {
+    vec![match text.strip_prefix('*') {
         Some(suffix) => HostPattern::Below(suffix.to_owned()),
         None => HostPattern::Exact(text.to_owned()),
-    })
+    }]
 }
 
-fn path(text: &str) -> Option<PathPattern> {
+fn path(text: &str) -> Vec<PathPattern> {
     if text.contains('{') {
         let (text, open_end) = text.strip_suffix("/*").map_or((text, false), |text| (text, true));
         let segment = |part: &str| match part.strip_prefix('{') {
@@ -75,12 +76,12 @@ fn path(text: &str) -> Option<PathPattern> {
             None => Segment::Literal(part.to_owned()),
         };
         let segments = text.trim_start_matches('/').split('/').map(segment).collect();
-        return Some(PathPattern::Segments { segments, open_end });
+        return vec![PathPattern::Segments { segments, open_end }];
     }
-    Some(match text.strip_suffix('*') {
+    vec![match text.strip_suffix('*') {
         Some(prefix) => PathPattern::Below(prefix.to_owned()),
         None => PathPattern::Exact(text.to_owned()),
-    })
+    }]
 }
 
 #[derive(Debug, PartialEq)]
@@ -138,11 +139,11 @@ fn host_comparison_ignores_case_port_and_trailing_dot() {
         ("192.0.2.1", "192.0.2.1:80", true),
     ];
     for (pattern, given, takes) in cases {
-        let router = Router::new(&config(vec![Route { host: host(pattern), ..any_route() }]));
+        let router = Router::new(&config(vec![Route { hosts: host(pattern), ..any_route() }]));
         let wanted = if takes { Found::Route(0) } else { Found::NoRoute };
         assert_eq!(get(&router, given, "/"), wanted, "{pattern} and {given}");
     }
-    let router = Router::new(&config(vec![Route { host: host("h"), ..any_route() }]));
+    let router = Router::new(&config(vec![Route { hosts: host("h"), ..any_route() }]));
     assert_eq!(find(&router, 0, "GET / HTTP/1.0\n"), Found::NoRoute);
     assert_eq!(find(&router, 0, "GET http://h/ HTTP/1.1\nHost: x\n"), Found::Route(0));
 }
@@ -188,7 +189,7 @@ fn path_patterns_match_as_documented() {
         ("/a%3fb", "/a%3Fb", true),
     ];
     for (pattern, given, takes) in cases {
-        let router = Router::new(&config(vec![Route { path: path(pattern), ..any_route() }]));
+        let router = Router::new(&config(vec![Route { paths: path(pattern), ..any_route() }]));
         let wanted = if takes { Found::Route(0) } else { Found::NoRoute };
         assert_eq!(get(&router, "h", given), wanted, "{pattern} and {given}");
     }
@@ -196,7 +197,7 @@ fn path_patterns_match_as_documented() {
 
 #[test]
 fn asterisk_matches_only_routes_without_a_path() {
-    let routes = vec![Route { path: path("/*"), ..any_route() }, any_route()];
+    let routes = vec![Route { paths: path("/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     assert_eq!(find(&router, 0, "OPTIONS * HTTP/1.1\nHost: h\n"), Found::Route(1));
     assert_eq!(find(&router, 0, "OPTIONS http://h HTTP/1.1\nHost: h\n"), Found::Route(1));
@@ -307,8 +308,9 @@ fn only_a_certificate_verified_here_meets_a_certificate_condition() {
         // With few routes, which are tested in order, and with enough routes to use the index.
         for others in [0, 20] {
             let mut routes = vec![Route { client_cert: Some(condition.clone()), ..any_route() }];
-            routes
-                .extend((0..others).map(|n| Route { path: path(&format!("/{n}")), ..any_route() }));
+            routes.extend(
+                (0..others).map(|n| Route { paths: path(&format!("/{n}")), ..any_route() }),
+            );
             let router = Router::new(&config(routes));
             for (client, wanted) in clients.into_iter().zip(wanted) {
                 let found = find_for(&router, 0, "GET /x HTTP/1.1\nHost: h\n", client);
@@ -323,8 +325,8 @@ fn only_a_certificate_verified_here_meets_a_certificate_condition() {
 fn readings_of_a_path_are_routed_for_the_same_client() {
     let bob = Some(is(&["CN=bob,O=x"], &[]));
     let routes = vec![
-        Route { path: path("/admin/*"), client_cert: bob, ..any_route() },
-        Route { path: path("/admin/*"), action: to_pool(7), ..any_route() },
+        Route { paths: path("/admin/*"), client_cert: bob, ..any_route() },
+        Route { paths: path("/admin/*"), action: to_pool(7), ..any_route() },
         Route { action: to_pool(8), ..any_route() },
     ];
     let router = Router::new(&config(routes));
@@ -341,7 +343,7 @@ fn readings_of_a_path_are_routed_for_the_same_client() {
     }
     // A route for Bob only does not cause the paths of other clients to be rejected.
     let for_bob = Route {
-        path: path("/admin/*"),
+        paths: path("/admin/*"),
         client_cert: Some(is(&["CN=bob,O=x"], &[])),
         ..any_route()
     };
@@ -354,8 +356,8 @@ fn readings_of_a_path_are_routed_for_the_same_client() {
 #[test]
 fn dot_segments_bypass_no_route() {
     let routes = vec![
-        Route { path: path("/admin/*"), ..any_route() },
-        Route { path: path("/public/*"), ..any_route() },
+        Route { paths: path("/admin/*"), ..any_route() },
+        Route { paths: path("/public/*"), ..any_route() },
     ];
     let router = Router::new(&config(routes));
     let cases = [
@@ -405,9 +407,9 @@ fn dot_segments_bypass_no_route() {
 #[test]
 fn no_lenient_reading_of_a_path_bypasses_an_earlier_route() {
     let routes = vec![
-        Route { path: path("/admin/*"), ..any_route() },
-        Route { path: path("/exact"), ..any_route() },
-        Route { path: path("/api/{id}"), ..any_route() },
+        Route { paths: path("/admin/*"), ..any_route() },
+        Route { paths: path("/exact"), ..any_route() },
+        Route { paths: path("/api/{id}"), ..any_route() },
         any_route(),
     ];
     let router = Router::new(&config(routes));
@@ -451,7 +453,7 @@ fn no_lenient_reading_of_a_path_bypasses_an_earlier_route() {
 
 #[test]
 fn dot_segments_are_accepted_if_both_readings_have_the_same_route() {
-    let routes = vec![Route { path: path("/admin/*"), ..any_route() }, any_route()];
+    let routes = vec![Route { paths: path("/admin/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     for (given, wanted) in [
         ("/a/./b/../c", Found::Route(1)),
@@ -473,7 +475,7 @@ fn equivalent_routes_do_not_reject_each_others_paths() {
         (Route { action: to_pool(1), ..any_route() }, Found::Refused),
         (Route { action: to_pool(0), hsts, ..any_route() }, Found::Refused),
     ] {
-        let first = Route { path: path.clone(), action: action.clone(), ..any_route() };
+        let first = Route { paths: path.clone(), action: action.clone(), ..any_route() };
         let router = Router::new(&config(vec![first, last.clone()]));
         for given in ["/login;jsessionid=0123", "//login", "/login/../x", "/%2Flogin"] {
             assert_eq!(get(&router, "h", given), wanted, "{given} and {last:?}");
@@ -483,7 +485,7 @@ fn equivalent_routes_do_not_reject_each_others_paths() {
 
 #[test]
 fn allowed_path_gives_no_access_to_other_paths() {
-    let router = Router::new(&config(vec![Route { path: path("/public/*"), ..any_route() }]));
+    let router = Router::new(&config(vec![Route { paths: path("/public/*"), ..any_route() }]));
     for (given, wanted) in [
         ("/public//../admin/secret", Found::Refused),
         ("/public/%2f/../admin/secret", Found::Refused),
@@ -500,7 +502,7 @@ fn allowed_path_gives_no_access_to_other_paths() {
 
 #[test]
 fn partially_decoded_paths_are_rejected() {
-    let routes = vec![Route { path: path("/a/{id}"), ..any_route() }, any_route()];
+    let routes = vec![Route { paths: path("/a/{id}"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     for (given, wanted) in [
         // Servers that decode only "%2F" read this as `/a/b%5Cc`.
@@ -518,7 +520,7 @@ fn partially_decoded_paths_are_rejected() {
 
 #[test]
 fn known_bypasses_of_a_denied_path_are_rejected() {
-    let routes = vec![Route { path: path("/admin/*"), ..any_route() }, any_route()];
+    let routes = vec![Route { paths: path("/admin/*"), ..any_route() }, any_route()];
     let router = Router::new(&config(routes));
     for given in
         ["/y//../admin/z/;/../../q", "/y//../admin/z/%3b/../../q", "/x/..//admin/z/;/../../q"]
@@ -666,7 +668,7 @@ fn odd_path() -> impl Strategy<Value = String> {
 
 #[test]
 fn parts_that_no_pattern_sees_do_not_change_the_readings_of_others() {
-    let config = config(["/", "/{n}/*"].map(|at| Route { path: path(at), ..any_route() }).into());
+    let config = config(["/", "/{n}/*"].map(|at| Route { paths: path(at), ..any_route() }).into());
     let router = Router::new(&config);
     for given in [
         "/%3B/%3B/%3B/%2Fa",
@@ -685,12 +687,12 @@ fn parts_that_no_pattern_sees_do_not_change_the_readings_of_others() {
 
 /// Whether the route matches a GET of `path` at `host`, by the definition of its patterns.
 fn naive(route: &Route, host: &str, path: &str) -> bool {
-    let host_takes = match &route.host {
+    let host_takes = match route.hosts.first() {
         None => true,
         Some(HostPattern::Exact(name)) => name == host,
         Some(HostPattern::Below(suffix)) => host.len() > suffix.len() && host.ends_with(suffix),
     };
-    let path_takes = match &route.path {
+    let path_takes = match route.paths.first() {
         None => true,
         Some(PathPattern::Exact(exact)) => exact == path,
         Some(PathPattern::Below(prefix)) => {
@@ -740,8 +742,8 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
     ]);
     let route = (hosts, paths, any::<bool>()).prop_map(|(on, at, only_second)| Route {
         listener: only_second.then_some(1),
-        host: if on.is_empty() { None } else { host(on) },
-        path: if at.is_empty() { None } else { path(at) },
+        hosts: if on.is_empty() { Vec::new() } else { host(on) },
+        paths: if at.is_empty() { Vec::new() } else { path(at) },
         ..any_route()
     });
     prop::collection::vec(route, 0..40)

@@ -80,8 +80,9 @@ impl Kernel for Epoll {
         Moment::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    fn unix_seconds(&self) -> u64 {
-        clock_gettime(ClockId::RealtimeCoarse).tv_sec as u64
+    fn unix_millis(&self) -> u64 {
+        let time = clock_gettime(ClockId::RealtimeCoarse);
+        time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
     }
 
     fn listen(

@@ -112,7 +112,7 @@ pub enum CloseReason {
     ConnectShortage(Shortage),
     /// The connection failed: reset by the peer, broken pipe, or timed out in the kernel.
     Reset,
-    /// Both directions ended in order: the peer sent FIN, and so did this side.
+    /// Both directions ended normally: the peer sent FIN, and so did this side.
     Ended,
     /// The connection failed while `guard_send` was in force: the peer has received no byte of the output.
     Unsent,
@@ -189,8 +189,12 @@ pub struct ServerKey {
 pub trait Reactor: Sized {
     /// The clock, read once a turn after the wait, so that one turn has one time.
     fn now(&self) -> Moment;
-    /// Wall-clock seconds since 1970, read together with `now`. For Date fields and logs, not for deadlines.
-    fn unix_seconds(&self) -> u64;
+    /// Wall-clock milliseconds since 1970, read together with `now`. For Date fields and logs, not for deadlines.
+    fn unix_millis(&self) -> u64;
+    /// Wall-clock seconds since 1970, as `unix_millis`.
+    fn unix_seconds(&self) -> u64 {
+        self.unix_millis() / 1000
+    }
     /// Reads the clock now, for sampled accounting. The simulator's virtual clock always equals `now`.
     fn read_clock(&self) -> Moment;
 
@@ -301,7 +305,7 @@ pub trait Reactor: Sized {
 
     /// Ends the sending side: sends FIN after the pending output. Receiving continues.
     fn finish(&mut self, sock: SockId);
-    /// Closes in order: sends the output, then FIN, then discards received bytes until the peer closes or
+    /// Closes gracefully: sends the output, then FIN, then discards received bytes until the peer closes or
     /// `LINGER_MAX` passes after the peer has taken everything. So a late byte from the peer cannot cause a reset
     /// that destroys the last response (RFC 9112 section 9.6). The wait ends if the peer takes no output for
     /// `CLOSE_OUTPUT_MAX`. The id is stale at once. A pending `connect` is cancelled.

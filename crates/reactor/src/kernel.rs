@@ -79,8 +79,8 @@ pub trait Kernel {
 
     /// Reads the monotonic (or virtual) clock.
     fn clock(&self) -> Moment;
-    /// Wall-clock seconds since 1970, from a coarse clock.
-    fn unix_seconds(&self) -> u64;
+    /// Wall-clock milliseconds since 1970, from a coarse clock.
+    fn unix_millis(&self) -> u64;
 
     /// Opens a listener and returns it with its actual address.
     ///

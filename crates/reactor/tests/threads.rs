@@ -210,7 +210,7 @@ fn group_is_balanced_after_a_smaller_process_leaves() {
     const OLD: usize = 2;
     let _alone = alone();
     // Both an orderly stop of the old process and a plain drop of its reactors.
-    for in_order in [true, false] {
+    for orderly in [true, false] {
         let (reactor, id, address) = join_group(([127, 0, 0, 1], 0).into());
         let mut old = vec![(reactor, id)];
         old.extend((1..OLD).map(|_| join_group(address)).map(|(reactor, id, _)| (reactor, id)));
@@ -219,7 +219,7 @@ fn group_is_balanced_after_a_smaller_process_leaves() {
         for (reactor, id) in &mut old {
             reactor.steer_away(*id, &leaving);
         }
-        for (reactor, id) in old.iter_mut().filter(|_| in_order) {
+        for (reactor, id) in old.iter_mut().filter(|_| orderly) {
             reactor.stop_listening(*id);
             while reactor.listener_count() > 0 {
                 reactor.turn(&mut Nothing, Span::ZERO);
@@ -234,7 +234,7 @@ fn group_is_balanced_after_a_smaller_process_leaves() {
             .map(|listener| std::iter::from_fn(|| listener.accept().ok()).count())
             .collect();
         assert_eq!(counts.iter().sum::<usize>(), clients.len());
-        assert!(counts.iter().all(|count| *count > 0), "in order: {in_order}, {counts:?}");
+        assert!(counts.iter().all(|count| *count > 0), "orderly: {orderly}, {counts:?}");
     }
 }
 

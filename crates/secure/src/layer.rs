@@ -288,8 +288,8 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         self.inner.now()
     }
 
-    fn unix_seconds(&self) -> u64 {
-        self.inner.unix_seconds()
+    fn unix_millis(&self) -> u64 {
+        self.inner.unix_millis()
     }
 
     fn read_clock(&self) -> Moment {

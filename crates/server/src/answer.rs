@@ -3,8 +3,7 @@
 //! Never: knows a connection; the carrier adds what only it knows (version, persistence).
 
 use tidegate_config::model::{HttpsRedirect, Redirect};
-use tidegate_gate::filter::Filtered;
-use tidegate_gate::filter::hsts::Hsts;
+use tidegate_gate::filter::{Filtered, Filters};
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
@@ -35,15 +34,15 @@ pub(crate) enum Answer<'a> {
 
 impl Answer<'_> {
     /// Gives the response to the sink of a carrier, with its filters. Returns the status. `version` is that of
-    /// the request; `hsts` is the value of Strict-Transport-Security, empty if the field is not sent.
+    /// the request.
     pub(crate) fn encode(
         &self,
         sink: &mut impl ResponseSink,
         version: Version,
-        hsts: &str,
+        filters: Filters<'_>,
         context: &AnswerContext<'_>,
     ) -> u16 {
-        let sink = &mut Filtered::new(sink, self.hsts(hsts));
+        let sink = &mut Filtered::new(sink, self.filters(filters));
         match *self {
             Answer::Prepared(prepared) => {
                 respond::encode_respond_parts(sink, prepared, context);
@@ -78,11 +77,11 @@ impl Answer<'_> {
         }
     }
 
-    /// The value of Strict-Transport-Security. A route's own field takes the place of the policy's.
-    pub(crate) fn hsts<'h>(&self, policy: &'h str) -> &'h str {
+    /// The filters of the response. A route's own Strict-Transport-Security takes the place of the policy's.
+    pub(crate) fn filters<'f>(&self, filters: Filters<'f>) -> Filters<'f> {
         match self {
-            Answer::Prepared(prepared) if prepared.has_hsts() => "",
-            _ => policy,
+            Answer::Prepared(prepared) if prepared.has_hsts() => Filters { hsts: "", ..filters },
+            _ => filters,
         }
     }
 
@@ -128,25 +127,25 @@ impl Head<'_> {
         }
     }
 
-    /// Gives the head to the sink of a carrier, with its filters. `version` is that of the request; `hsts` is the
-    /// value of Strict-Transport-Security, empty if the field is not sent.
+    /// Gives the head to the sink of a carrier, with its filters. `version` is that of the request.
     pub(crate) fn encode(
         &self,
         sink: &mut impl ResponseSink,
         version: Version,
-        hsts: &str,
+        filters: Filters<'_>,
         context: &AnswerContext<'_>,
         forwarding: &ResponseContext<'_>,
     ) {
         match self {
-            Head::Relayed(head) if hsts.is_empty() => {
+            Head::Relayed(head) if filters.is_empty() => {
                 forward::encode_downstream_response(sink, head, forwarding);
             }
             Head::Relayed(head) => {
-                forward::encode_downstream_response(&mut Hsts::new(sink, hsts), head, forwarding);
+                let sink = &mut Filtered::new(sink, filters);
+                forward::encode_downstream_response(sink, head, forwarding);
             }
             Head::Synthetic(order) => {
-                let sink = &mut Filtered::new(sink, hsts);
+                let sink = &mut Filtered::new(sink, filters);
                 synthetic::encode_synthetic_head(sink, order, version, context);
             }
         }

@@ -257,7 +257,7 @@ fn load_pool(
 ) -> Option<PoolPlan> {
     // All files are read before the first fault ends the load, so that every fault is reported at once.
     let roots = match (&tls.ca, tls.verify) {
-        (_, false) => Some(Roots::Nobody),
+        (_, false) => Some(Roots::Unverified),
         (Some(path), true) => reading.file(path).map(Roots::Authorities),
         (None, true) => Some(Roots::System(tidegate_secure::system_roots())),
     };

@@ -19,6 +19,7 @@ use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
 use crate::action::Running;
 use crate::carrier::http1::client::Phase;
 use crate::connection::{ClientCarrier, Downstream};
+use crate::requester::Requester;
 use crate::settings::Era;
 use crate::snapshot::Snapshot;
 use crate::timers::WorkerTimer;
@@ -272,13 +273,19 @@ impl Worker {
         }
     }
 
-    /// Lets the requests of a generation use the current settings, because no other generation may begin else. Only
-    /// values change: what their indexes mean does not.
+    /// Lets the requests of a generation use the current settings, because no other generation may begin else. What the
+    /// indexes of their listeners, pools and servers mean does not change. Their responses have the filters of the
+    /// listener, because the routes may have other ones.
     fn adopt_requests(&mut self, era: Era) {
         let current = self.settings.era();
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };
             let running = down.running();
+            let filters = self
+                .settings
+                .newest()
+                .handlings
+                .listener_filters(usize::from(down.listener), down.scheme);
             let streams = match &down.carrier {
                 ClientCarrier::Http2(http2) => http2.streams().to_vec(),
                 ClientCarrier::Http1(_) => Vec::new(),
@@ -287,12 +294,14 @@ impl Worker {
                 self.accounts.counters.settings_adopted.add(1);
                 self.renew_client(sock);
                 self.adopt_action(running);
+                self.set_filters(Requester::connection(sock), filters);
             }
             for id in streams {
                 let Some(stream) = self.streams.get_mut(id).filter(|s| s.era == era) else {
                     continue;
                 };
                 stream.era = current;
+                stream.set_filters(filters);
                 let running = stream.running();
                 self.settings.end_use(era);
                 self.settings.begin_use();

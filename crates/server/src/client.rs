@@ -36,7 +36,7 @@ pub(crate) struct ClientFacts {
     /// The PROXY header stated that the client uses TLS with the proxy in front. A TLS session on this
     /// connection is then the proxy's own.
     secured_in_front: bool,
-    /// The client's TLS session. Kept only if PROXY headers are sent.
+    /// The client's TLS session. Kept only if PROXY headers are sent, or a route uses its server name.
     session: Option<SessionFacts>,
     /// An idle upstream connection that began with a PROXY header for this client, or that its server
     /// authenticated as this client. Its owner is this client.
@@ -47,6 +47,11 @@ impl ClientFacts {
     /// The idle upstream connection that is kept for the client.
     pub(crate) fn kept(&self) -> Option<SockId> {
         self.kept
+    }
+
+    /// The server name that the client requested in its TLS handshake, with this process or the proxy in front.
+    pub(crate) fn server_name(&self) -> Option<&[u8]> {
+        self.session.as_ref()?.server_name.as_deref()
     }
 
     /// The client's verified certificate, as it is forwarded to servers.
@@ -214,14 +219,14 @@ impl Worker {
     /// Replaces the address and the TLS facts of the client of `sock` by those in `header`.
     fn apply_proxy_header(&mut self, sock: SockId, header: &Header<'_>) {
         self.accounts.counters.proxy_headers.add(1);
-        let sends_headers = self.settings.newest().sends_proxy_headers;
+        let keeps_sessions = self.settings.newest().keeps_sessions;
         let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         match header.endpoints {
             // The addresses of the connection itself are the client's.
             Endpoints::Local | Endpoints::Unknown => {}
             Endpoints::Ip { source, destination, .. } => {
                 down.peer = Peer::Tcp(canonical(source));
-                if sends_headers {
+                if keeps_sessions {
                     facts_of(down).destination = Some(destination);
                 }
             }
@@ -238,13 +243,13 @@ impl Worker {
         let facts = facts_of(down);
         facts.secured_in_front = true;
         facts.certificate = Certificate::verified_in_front(&tls);
-        facts.session = sends_headers.then(|| SessionFacts::of_header(&tls, header.extensions));
+        facts.session = keeps_sessions.then(|| SessionFacts::of_header(&tls, header.extensions));
     }
 
     /// Records the client's certificate and, if PROXY headers are sent, its TLS session. Does nothing if the
     /// session belongs to a proxy in front, because the proxy's own certificate would pass for the client's.
     pub(crate) fn note_session(&mut self, sock: SockId, session: &mut TlsSession) {
-        let sends_headers = self.settings.newest().sends_proxy_headers;
+        let keeps_sessions = self.settings.newest().keeps_sessions;
         // Sessions with servers have no client.
         let Some(down) = self.conns.downstream(sock) else { return };
         if session.facts().is_some_and(|facts| facts.alpn == Some(b"h2"))
@@ -259,7 +264,7 @@ impl Worker {
         if let Some(identity) = &identity {
             facts_of(down).certificate = Some(Certificate::verified(identity));
         }
-        if sends_headers {
+        if keeps_sessions {
             facts_of(down).session = SessionFacts::of_session(session, identity.as_ref());
         }
     }

@@ -130,6 +130,8 @@ impl Configuration {
         let in_use: Vec<InUse> = self.workers.iter().map(|w| Arc::clone(&w.in_use)).collect();
         let in_use = removed_in_use(&in_use, &self.arranged);
         let mut next = self.arranged.next(config, &in_use).map_err(|error| line(&error))?;
+        let notes = restart_notes(&self.arranged, &next);
+        next.config.log.clone_from(&self.arranged.config.log);
         let known = (&self.arranged.config, &self.addresses);
         let resolved = names::resolve_after(&next.config, known);
         let loaded = loader.load_arranged(&next, unix_seconds());
@@ -147,7 +149,7 @@ impl Configuration {
             opened.iter().map(|at| (*at, earlier_on(&next.config.listeners[*at].bind))).collect();
         self.apply(&mut next, &addresses, &plan)?;
         warnings.iter().for_each(|line| log::warning(format_args!("{line}")));
-        for line in restart_notes(&self.arranged, &next) {
+        for line in notes {
             log::warning(format_args!("{line}"));
         }
         self.commit(next, addresses, earlier);
@@ -320,6 +322,7 @@ fn restart_notes(before: &Arranged, after: &Arranged) -> Vec<String> {
         ("server.cpus", old.cpus != new.cpus),
         ("server.connections-max", old.connections_max != new.connections_max),
         ("server.steer-by-cpu", old.steer_by_cpu != new.steer_by_cpu),
+        ("log.access", before.config.log != after.config.log),
     ];
     let mut notes: Vec<String> = changed
         .iter()

@@ -17,6 +17,7 @@ use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::http1::server::Http1Server;
 use crate::carrier::http2::client::Http2Client;
 use crate::client::ClientFacts;
+use crate::record::NO_RECORD;
 use crate::settings::Era;
 
 /// A connection towards a client.
@@ -33,9 +34,9 @@ pub(crate) struct Downstream {
     marks: Marks,
     /// Requests decoded on this connection, the current one included. A client with 0 is a newcomer.
     pub(crate) requests: u32,
-    /// The index of the newcomer after this one in its list, or `NO_SLOT`. Meaningless after the first
-    /// request.
-    newer: u32,
+    /// Before the first request: the index of the newcomer after this one in its list, or `NO_SLOT`. After it: the
+    /// index of the record of the current request of a connection without streams, or `NO_RECORD`.
+    link: u32,
     /// When the connection was accepted, in microseconds of the reactor's clock, modulo 2^32.
     accepted_us: u32,
     /// Further facts about the client; `None` for most clients.
@@ -108,11 +109,22 @@ impl Downstream {
             scheme,
             marks: Marks::new(era),
             requests: 0,
-            newer: NO_SLOT,
+            link: NO_SLOT,
             accepted_us: micros(now),
             facts: None,
             carrier,
         }
+    }
+
+    /// The record of the current request of a connection without streams, or `NO_RECORD`.
+    pub(crate) fn record(&self) -> u32 {
+        if self.requests == 0 { NO_RECORD } else { self.link }
+    }
+
+    /// Sets the record of the current request, which was decoded on this connection.
+    pub(crate) fn set_record(&mut self, record: u32) {
+        debug_assert!(self.requests > 0, "a newcomer has no request");
+        self.link = record;
     }
 
     /// The generation of settings that the connection uses: of HTTP/1, that of its current request.
@@ -250,7 +262,7 @@ impl Upstream {
     }
 }
 
-/// A connection on which nothing is under way.
+/// A connection without a message in progress.
 pub(crate) enum Idle<'a> {
     Client(&'a Downstream),
     Server,
@@ -275,7 +287,7 @@ const _: () = assert!(size_of::<Slot>() <= 160);
 /// No slot.
 const NO_SLOT: u32 = u32::MAX;
 
-/// A list of newcomers, linked by `Slot::older` and `Downstream::newer`.
+/// A list of newcomers, linked by `Slot::older` and `Downstream::link`.
 #[derive(Clone, Copy)]
 struct Newcomers {
     oldest: u32,
@@ -359,7 +371,7 @@ impl Connections {
         }
     }
 
-    /// The protocol of a client connection; `None` if `sock` is no client connection.
+    /// The protocol of a client connection; `None` if `sock` is not a client connection.
     pub(crate) fn client_protocol(&mut self, sock: SockId) -> Option<ClientProtocol> {
         Some(match self.downstream(sock)?.carrier {
             ClientCarrier::Http1(_) => ClientProtocol::Http1,
@@ -424,7 +436,7 @@ impl Connections {
         }
     }
 
-    /// Counts a complete request head of a client, which is no newcomer from now on.
+    /// Counts a complete request head of a client, which is then no longer a newcomer.
     pub(crate) fn note_request(&mut self, sock: SockId) {
         // Every caller has just found the client.
         let Some(down) = self.downstream(sock) else { return };
@@ -434,6 +446,9 @@ impl Connections {
         }
         if let Some(down) = self.downstream(sock) {
             down.requests = down.requests.saturating_add(1);
+            if is_first {
+                down.link = NO_RECORD;
+            }
         }
     }
 
@@ -501,7 +516,7 @@ impl Connections {
     /// Removes a newcomer from its list.
     fn unlink(&mut self, index: u32) {
         let older = self.slots.get(index as usize).map_or(NO_SLOT, |slot| slot.older);
-        let newer = self.newcomer(index).map_or(NO_SLOT, |down| down.newer);
+        let newer = self.newcomer(index).map_or(NO_SLOT, |down| down.link);
         if self.newcomer(index).is_some_and(|down| !down.marks.spoke()) {
             for mark in [&mut self.turn_newest, &mut self.looked_until] {
                 if *mark == index {
@@ -523,7 +538,7 @@ impl Connections {
     /// Links two neighbours of a list; one of them may be `NO_SLOT`.
     fn set_links(&mut self, older: u32, newer: u32) {
         if let Some(down) = self.newcomer(older) {
-            down.newer = newer;
+            down.link = newer;
         }
         if let Some(slot) = self.slots.get_mut(newer as usize) {
             slot.older = older;
@@ -600,7 +615,7 @@ mod tests {
             assert_eq!(conns.slots[at as usize].older, older);
             found.push(at);
             older = at;
-            at = conns.newcomer(at).expect("a client").newer;
+            at = conns.newcomer(at).expect("a client").link;
         }
         assert_eq!((list.newest, list.count), (older, found.len()));
         found

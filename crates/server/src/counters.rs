@@ -135,6 +135,8 @@ counters! {
         settings_changes,
         /// Requests that had to continue with newer settings, because too many generations were in use.
         settings_adopted,
+        /// Lines of the access log that were lost because the writer was too slow.
+        access_lines_lost,
         /// Broken invariants of this program, each handled by closing the connection.
         bugs,
     }

@@ -5,8 +5,8 @@
 //! and there is no such room, or a request needs a connection to its server and no slot is free, the connection
 //! whose loss costs least is closed:
 //!
-//! 1. an idle connection to a server, of the pool and the server with the most of them; for a client only if
-//!    more slots are left for servers, and for clients that return, without it;
+//! 1. an idle connection to a server, of the pool and the server with the most of them; for a waiting
+//!    client only if enough slots remain for servers, and for returning clients, without it;
 //! 2. a connection that was closed before and waits for its peer to close too, if one slot in
 //!    `LINGERING_DIVISOR` is occupied by such connections;
 //! 3. the client that has been connected longest without sending a byte;
@@ -15,21 +15,21 @@
 //!    `SILENT_MIN`, because their bytes may be on the way;
 //! 5. any connection that waits for its peer to close too;
 //! 6. an idle client (all its responses are sent, and the next request is not complete): the one with the
-//!    fewest requests in sight, if it has been quiet for long enough. One request protects a client for no
-//!    time, more of them for `QUIET_UNIT` times the square of their number, up to `QUIET_MAX`. So a client that
-//!    asks at least once a second keeps its connection through any flood, and clients that come for a flood
-//!    lose theirs first.
+//!    fewest requests among those examined, if it has been quiet for long enough. A client with one request
+//!    is not protected. Further requests protect it for `QUIET_UNIT` times the square of their number, up to
+//!    `QUIET_MAX`. So a client that has sent `QUIET_REQUESTS_MAX` requests and sends at least one a second
+//!    keeps its connection in any flood, and the clients of the flood lose theirs first.
 //!
 //! Clients that keep requests in progress cannot be closed. So that they do not take all connections to
-//! servers, half of the slots left for servers are left for clients that return: the first request of a
-//! connection waits (shortage.rs) unless more than those are free or have idle connections.
+//! servers, half of the slots left for servers are reserved for returning clients: the first request of a
+//! connection waits (shortage.rs) unless more slots than those are free or have idle connections to servers.
 //!
 //! In: clients in the backlog, requests that need a connection. Out: closed connections, and a counter of each
-//! class. Never: closes a connection that has a request or a response in progress; closes anything for a client
-//! that does not exist; closes a silent client before the reactor has looked at it in the turn after its accept,
-//! because its request may be in the kernel already; closes one for another client within `FIRST_BYTE_SPAN` of
-//! its accept, because its request may be on the way. If nothing else can be closed, accepting continues a
-//! moment later.
+//! class. Never: closes a connection that has a request or a response in progress; closes a connection for a
+//! client if no client waits; closes a silent client before the reactor has looked at it in the turn after
+//! its accept, because its request may be in the kernel already; closes a silent client for another client
+//! within `FIRST_BYTE_SPAN` of its accept, because its request may be on the way. If nothing else can be
+//! closed, accepting continues a moment later.
 //! Limits: one search looks at up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
 //! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all newcomers up to `BURST_MAX` in `BURST_SPAN` (as many again
 //! for their first requests), so that a flood does not use up the CPU time of clients that are being served.
@@ -62,7 +62,7 @@ const _: () = assert!(
 );
 /// Idle clients with up to this many requests are closed also if silent clients may be found soon.
 const BRIEF_REQUESTS_MAX: u32 = 4;
-/// With fewer slots than this, none is left for clients that return.
+/// With fewer slots than this, none is reserved for returning clients.
 const RETURNING_TABLE_MIN: usize = 16;
 /// How many slots one search looks at. The bound keeps the cost of a new connection constant, also when
 /// the table is full.
@@ -96,7 +96,7 @@ pub(crate) struct Search {
     slots: usize,
 }
 
-/// How often a connection to close was looked for lately.
+/// The number of recent searches for a connection to close.
 #[derive(Default)]
 struct Burst {
     /// When the current `BURST_SPAN` began.
@@ -124,7 +124,7 @@ impl Worker {
         share.max(SERVER_SLOTS_MIN.min(slots / 2))
     }
 
-    /// The number of slots that are left for requests of clients that return. Each is free or has an idle
+    /// The number of slots that are reserved for requests of returning clients. Each is free or has an idle
     /// connection to a server.
     fn returning_slots(&self) -> usize {
         if self.slots_max() < RETURNING_TABLE_MIN { 0 } else { self.server_slots() / 2 }
@@ -143,7 +143,7 @@ impl Worker {
     }
 
     /// Whether the first request of a client may use a connection to a server: more are free or idle than those
-    /// left for clients that return.
+    /// reserved for returning clients.
     pub(crate) fn has_room_for_first_request<R: Reactor>(&self, reactor: &R) -> bool {
         let free = self.slots_max().saturating_sub(reactor.sock_count());
         self.returning_slots() == 0 || self.idle_servers() + free > self.returning_slots()

@@ -19,7 +19,7 @@
 //!   -> action/proxy/response.rs: relay them to carrier/client.rs, as above
 //!
 //! the end of a connection (Closed, Finished) or of a deadline (Due)
-//!   -> carrier/: what it means for the message under way
+//!   -> carrier/: what it means for the message in progress
 //!   -> action/mod.rs (clients), action/proxy/response.rs (servers): cancel, retry, or send an error response
 //! ```
 //!

@@ -1,15 +1,17 @@
-//! What always holds between two turns of a worker, and what happens if it does not.
+//! The invariants between two turns of a worker, and what happens if one is broken.
 //! In: the state of a worker. Out: in tests, a panic that names the broken invariant (`check_invariants`); in
 //! production, a count (`bugs`) and a reset of the connections concerned, at the end of the turn.
 //! Never: searches for broken invariants in production; the code reports those that it meets.
 
 use tidegate_base::{Id, Slab};
+use tidegate_gate::access::Cause;
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::carrier::http2::stream::Http2Stream;
 use crate::connection::{ClientCarrier, Connections};
+use crate::record::NO_RECORD;
 use crate::requester::Requester;
 use crate::settings::Settings;
 use crate::worker::Worker;
@@ -116,6 +118,7 @@ impl Worker {
                     self.forget_missing_action(id);
                 }
             }
+            self.blame_connection(sock, Cause::Bug, "an invariant of the proxy was broken");
             self.drop_client(reactor, sock);
         }
         reactor.abort(sock);
@@ -151,6 +154,7 @@ impl Worker {
         self.check_streams();
         self.check_servers();
         self.check_pools();
+        self.check_records();
         self.check_settings();
         let counters = &self.accounts.counters;
         let gauges = [
@@ -321,6 +325,17 @@ impl Worker {
         assert_eq!(attached, self.attached, "connections to servers in use");
         assert_eq!(idle, 0, "idle lists name connections that do not exist");
         assert!(kept.iter().flatten().all(|count| *count == 0), "kept connections: {kept:?}");
+    }
+
+    /// Each record belongs to exactly one requester.
+    fn check_records(&mut self) {
+        let mut named: Vec<u32> = self.streams.iter().map(|(_, stream)| stream.record()).collect();
+        for sock in self.conns.downstream_ids() {
+            named.extend(self.conns.downstream(sock).map(|down| down.record()));
+        }
+        named.retain(|record| *record != NO_RECORD);
+        named.sort_unstable();
+        assert_eq!(named, self.recorder.open_records(), "the records that requesters name");
     }
 
     /// Each generation of settings counts its users, and a request has that of its requester.

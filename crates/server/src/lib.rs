@@ -5,6 +5,7 @@
 //! Limits: `tidegate_base::limits`, and the limits of the configuration.
 #![forbid(unsafe_code)]
 
+pub mod access_log;
 mod action;
 mod answer;
 mod buffers;
@@ -28,6 +29,7 @@ mod log;
 pub mod names;
 pub mod permits;
 pub mod ports;
+mod record;
 mod reload;
 mod requester;
 

@@ -1,5 +1,5 @@
 //! The log: whole lines with time and level on stderr, written by a thread of its own.
-//! In: `error`, `warning` and `info` from any thread; `banner` for the lines of the start.
+//! In: `error`, `warning` and `info` from any thread; `banner` for the startup lines.
 //! Out: `2026-11-22T06:49:01.123Z error message` on stderr, and how many lines were lost.
 //! Never: blocks or allocates in a thread that logs (`urgent` and `flush` wait, within `FLUSH_SPAN`); ends
 //! because stderr is closed, full or not read. Before `start` every line is discarded, so simulations print
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use tidegate_base::calendar::Civil;
 
 use crate::threads::{self, Ended};
 
@@ -51,7 +52,7 @@ enum Level {
 enum Destination {
     /// The standard error stream, with time and level.
     Stderr(Level),
-    /// The standard error stream, as it is: the lines of the start, which programs parse.
+    /// The standard error stream, without time and level: the startup lines, which programs parse.
     Banner,
 }
 
@@ -221,7 +222,7 @@ impl Log {
         }
         let (dropped, unwritten) = (counts.0 - notices.reported.0, counts.1 - notices.reported.1);
         let message = format_args!(
-            "{} log lines are lost: {dropped} because stderr was read too slowly, \
+            "{} log lines were lost: {dropped} because stderr was read too slowly, \
              {unwritten} because stderr could not be written",
             dropped + unwritten
         );
@@ -340,27 +341,10 @@ struct Stamp(SystemTime);
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.0.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-        let (year, month, day) = date_of(days);
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        let Civil { year, month, day, hour, minute, second } = Civil::of_unix(since.as_secs());
         let millis = since.subsec_millis();
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
     }
-}
-
-/// The year, month and day of a day counted from 1970-01-01. Years begin in March, so that the leap day is
-/// the last day of a year, and the months from March on follow a cycle of 153 days for 5 months.
-fn date_of(days: u64) -> (u64, u64, u64) {
-    const DAYS_BEFORE_1970: u64 = 719_468;
-    const DAYS_OF_400_YEARS: u64 = 146_097;
-    let days = days + DAYS_BEFORE_1970;
-    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next, month, day)
 }
 
 /// The log of this process.
@@ -423,7 +407,7 @@ pub(crate) fn info(message: fmt::Arguments<'_>) {
     submit(Destination::Stderr(Level::Info), message);
 }
 
-/// Prints a line of the start, without time and level.
+/// Prints a startup line, without time and level.
 pub(crate) fn banner(message: fmt::Arguments<'_>) {
     submit(Destination::Banner, message);
 }
@@ -453,7 +437,7 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Accepts what its script says, and everything after the end of the script.
+    /// Returns the results of its script, and accepts everything after the end of the script.
     #[derive(Default)]
     struct Script {
         results: VecDeque<Result<usize, Errno>>,
@@ -549,7 +533,7 @@ mod tests {
         let mut lines = written.lines();
         assert_eq!((lines.next(), lines.next()), (Some("line 0"), Some("line 1")));
         let notice = lines.next().expect("the loss is reported");
-        assert!(notice.contains(" warning 3 log lines are lost: 3 because"), "{notice}");
+        assert!(notice.contains(" warning 3 log lines were lost: 3 because"), "{notice}");
         assert_eq!(lines.next(), None);
     }
 
@@ -565,7 +549,7 @@ mod tests {
             [Err(E::PIPE), Ok(3), Err(E::NOSPC), Ok(1), Err(E::INTR), Err(E::AGAIN), Ok(2)];
         let written = write_lines(&log, results);
         assert!(written.starts_with("lin\nline 2\nline 3\n"), "{written:?}");
-        assert!(written.contains("2 log lines are lost: 0 because"), "{written:?}");
+        assert!(written.contains("2 log lines were lost: 0 because"), "{written:?}");
         assert_eq!(log.settled.load(Ordering::Relaxed), 4);
     }
 

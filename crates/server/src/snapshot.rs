@@ -7,8 +7,9 @@
 use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Generation, Life, PoolLife};
 use tidegate_config::model::{Bind, Config, Listener, Pool, Route, WebSocket};
+use tidegate_gate::access::Names;
 use tidegate_gate::client_fields::ClientAddressFields;
-use tidegate_gate::hsts::HstsPolicies;
+use tidegate_gate::handling::Handlings;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 use tidegate_gate::websocket::Endpoints;
@@ -30,12 +31,15 @@ pub struct Snapshot {
     pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
-    /// The Strict-Transport-Security values of listeners and routes.
-    pub(crate) hsts: HstsPolicies,
+    /// The names of routes and servers in logs.
+    pub(crate) names: Names,
+    /// What routes do besides their actions, and the filters of responses.
+    pub(crate) handlings: Handlings,
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
-    /// At least one pool sends PROXY headers, so the facts that such headers contain are kept for each client.
-    pub(crate) sends_proxy_headers: bool,
+    /// A pool sends PROXY headers, or a route uses the server name of TLS handshakes, so these facts are kept for each
+    /// client.
+    pub(crate) keeps_sessions: bool,
     /// `addresses[pool][server]`: the addresses of that server, in the resolver's order. Never empty.
     pub(crate) addresses: Vec<Vec<Vec<Address>>>,
 }
@@ -57,11 +61,12 @@ impl Snapshot {
         let Arranged { config, generation, listeners, pools, .. } = arranged;
         let router = Router::new(&config);
         let answers = Answers::new(&config);
-        let hsts = HstsPolicies::after(&config, &numbers.hsts);
+        let names = Names::new(&config);
+        let handlings = Handlings::new(&config);
         let websockets = Endpoints::after(&config, &numbers.websockets);
-        numbers.hsts = hsts.values().to_vec();
         numbers.websockets = websockets.settings().cloned().collect();
-        let sends_proxy_headers = config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
+        let keeps_sessions = handlings.needs_server_name()
+            || config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let fields = config.listeners.iter();
         let client_address_fields = fields
             .map(|listener| ClientAddressFields::new(&listener.client_address_headers))
@@ -74,9 +79,10 @@ impl Snapshot {
             router,
             client_address_fields,
             answers,
-            hsts,
+            names,
+            handlings,
             websockets,
-            sends_proxy_headers,
+            keeps_sessions,
             addresses,
         }
     }
@@ -121,11 +127,9 @@ impl Snapshot {
     }
 }
 
-/// The numbers of values that connections and requests hold for longer than a generation of settings.
+/// The numbers of values that connections hold for longer than a generation of settings.
 #[derive(Clone, Default, Debug)]
 pub struct Numbers {
-    /// The values of Strict-Transport-Security, by number.
-    hsts: Vec<String>,
     /// The settings of WebSocket connections, by number.
     websockets: Vec<WebSocket>,
 }
@@ -135,6 +139,6 @@ impl Numbers {
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let websockets = Endpoints::new(config).settings().cloned().collect();
-        Self { hsts: HstsPolicies::new(config).values().to_vec(), websockets }
+        Self { websockets }
     }
 }

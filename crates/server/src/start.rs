@@ -26,6 +26,7 @@ use tidegate_reactor::{
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
+use crate::access_log::{self, Desk};
 use crate::certificates::TlsLoader;
 use crate::change::InUse;
 use crate::configuration::{
@@ -63,6 +64,8 @@ pub enum StartError {
     Listen(String),
     /// Another process listens on these addresses; each text states the address, the process and the fix.
     Taken(Vec<String>),
+    /// The access log cannot be opened.
+    Log(String),
     /// A system call that the start needs has failed.
     System {
         /// What failed, such as "starting a worker thread".
@@ -82,7 +85,7 @@ impl core::fmt::Display for StartError {
                 }
                 Ok(())
             }
-            Self::Listen(text) => write!(f, "{text}"),
+            Self::Listen(text) | Self::Log(text) => write!(f, "{text}"),
             Self::Taken(texts) => write!(f, "{}", texts.join("\ntidegate: ")),
             Self::System { what, cause } => write!(f, "{what} failed: {cause}"),
         }
@@ -174,6 +177,8 @@ fn serve_until_stopped(
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&wakers);
+    let access = plan.arranged.config.log.access.as_ref();
+    let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
     for ((index, waker), post) in wakers.into_iter().enumerate().zip(posts) {
@@ -183,8 +188,10 @@ fn serve_until_stopped(
         let running = Arc::clone(&running);
         let in_use = InUse::default();
         let published = Arc::clone(&in_use);
+        let desk = access.as_mut().map(access_log::Log::desk);
         let started = share(&unix_listeners).and_then(|shared| {
-            start_worker(index, cpu, &plan, waker, (mailbox, post, running, published), shared)
+            let links = Links { mailbox, post, running, in_use: published, desk };
+            start_worker(index, cpu, &plan, waker, links, shared)
         });
         match started {
             Ok((handle, bound)) => {
@@ -199,6 +206,8 @@ fn serve_until_stopped(
             }
         }
     }
+    let access = access.map(access_log::Log::start).transpose();
+    let access = access.map_err(system("starting the thread of the access log"))?;
     announce(&plan.arranged.config, count);
     let listening = Arc::new(Mutex::new(Listening {
         config: Arc::new(plan.arranged.config.clone()),
@@ -217,13 +226,17 @@ fn serve_until_stopped(
     };
     let watching = Reloader::new(configuration, loader, seen).watch();
     let bell = watching.map_err(system("starting the thread that reloads"))?;
-    if let Err(error) = wait_for_stop(|| bell.ring()) {
+    if let Err(error) = wait_for_stop(access.as_ref(), || bell.ring()) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
     }
     // A second signal ends the process without waiting for the grace period.
-    let second = threads::spawn("signals", || {
-        if wait_for_stop(|| {}).is_err() {
+    let for_second = access.clone();
+    let second = threads::spawn("signals", move || {
+        if wait_for_stop(for_second.as_ref(), || {}).is_err() {
             return Ended::Failed("waiting for a second signal failed");
+        }
+        if let Some(access) = &for_second {
+            access.finish();
         }
         log::flush();
         std::process::exit(1)
@@ -248,6 +261,9 @@ fn serve_until_stopped(
         Leaving::default()
     };
     stop_all(workers, config.server.shutdown_grace, &leaving);
+    if let Some(access) = &access {
+        access.finish();
+    }
     Ok(())
 }
 
@@ -269,9 +285,19 @@ fn permit_posts(wakers: &[Waker]) -> Vec<Option<PermitPost>> {
     mailboxes.into_iter().enumerate().map(post).collect()
 }
 
-/// What connects a worker with other threads: its mailboxes, the number of workers that have not stopped, and what it
-/// still uses of removed parts.
-type Links = (Mailbox<Mail>, Option<PermitPost>, Arc<AtomicUsize>, InUse);
+/// What connects a worker with other threads.
+struct Links {
+    /// Its mailbox.
+    mailbox: Mailbox<Mail>,
+    /// The exchange of permits; `None` if there is only one worker.
+    post: Option<PermitPost>,
+    /// The number of workers that have not stopped.
+    running: Arc<AtomicUsize>,
+    /// What the worker still uses of what was removed from the configuration.
+    in_use: InUse,
+    /// The access log.
+    desk: Option<Desk>,
+}
 
 /// The settings that every worker is created from.
 #[derive(Clone)]
@@ -290,9 +316,10 @@ fn start_worker(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
-    (mailbox, post, running, in_use): Links,
+    links: Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
+    let Links { mailbox, post, running, in_use, desk } = links;
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
     let work = move || match prepare(index, cpu, &plan, waker, shared) {
@@ -302,11 +329,15 @@ fn start_worker(
                 prepared.worker.join(post);
             }
             prepared.worker.publish_in_use(in_use);
+            if let Some(desk) = desk {
+                prepared.worker.record_to(desk);
+            }
             running.fetch_add(1, Ordering::Relaxed);
             let _ = report.send(Ok(bound));
             serve(&mut prepared, &mailbox);
             running.fetch_sub(1, Ordering::Relaxed);
             lend_until_all_stopped(&mut prepared, &running);
+            prepared.worker.deliver_last_lines();
             Ended::AsPlanned
         }
         Err(error) => {
@@ -518,8 +549,8 @@ fn open_unix_listeners(config: &Config) -> Result<Vec<SharedListener>, StartErro
         remove_left_behind(path);
         let socket = UnixListener::bind(path).map_err(|cause| match cause.kind() {
             io::ErrorKind::AddrInUse => StartError::Taken(vec![format!(
-                "cannot listen on unix:{path}: another process listens there, or the file is no socket; \
-                 stop that process first, because a path cannot be shared"
+                "cannot listen on unix:{path}: another process listens there, or the file is not \
+                 a socket; stop that process first, because a path cannot be shared"
             )]),
             _ => StartError::Listen(format!("cannot listen on unix:{path}: {cause}")),
         })?;
@@ -562,8 +593,8 @@ fn unlink_unix_listeners(config: &Config) {
 }
 
 /// Refuses TCP addresses on which another process listens. SO_REUSEPORT would let a second process of the same
-/// user listen there too, which is how a new process takes over from an old one (`takeover`). Without that wish,
-/// both would receive a share of the connections without any sign of it.
+/// user listen there too, which is how a new process takes over from an old one (`takeover`). Without this
+/// check, a process started by mistake would silently receive a share of the connections.
 fn refuse_taken_ports(config: &Config, takeover: bool) -> Result<(), StartError> {
     let tcp = |listener: &model::Listener| match listener.bind {
         Bind::Tcp(address) => Some(address),
@@ -604,13 +635,17 @@ fn announce(config: &Config, workers: usize) {
     }
 }
 
-/// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP.
-fn wait_for_stop(hang_up: impl Fn()) -> io::Result<()> {
+/// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP, and opens the access log again on SIGUSR1.
+fn wait_for_stop(access: Option<&access_log::Bell>, hang_up: impl Fn()) -> io::Result<()> {
     loop {
         match signals::wait()? {
             signals::Signal::Terminate | signals::Signal::Interrupt => return Ok(()),
             signals::Signal::HangUp => hang_up(),
-            signals::Signal::User1 => {}
+            signals::Signal::User1 => {
+                if let Some(access) = access {
+                    access.reopen();
+                }
+            }
         }
     }
 }

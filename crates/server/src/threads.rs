@@ -1,8 +1,8 @@
 //! The threads of a serving process. Each is started here. If one of them ends unexpectedly, the process ends.
 //! In: a name and the work. Out: a thread under guard; if it ends unexpectedly, one log line and exit status 1.
-//! Never: lets the process continue with only some of its threads. The allocator's own threads (`jemalloc_bg_thd`, which give
-//! memory back) run no code of this program; they block all signals, and inherit no pinning, because the first
-//! of them starts before the workers and starts the others.
+//! Never: lets the process continue with only some of its threads. The allocator's own threads
+//! (`jemalloc_bg_thd`), which return memory to the system, run no code of this program. They block all
+//! signals. They are not pinned, because the first of them starts before the workers and starts the others.
 //! Invariant: no other file of this crate starts a thread (`cargo xtask tidy` checks this).
 
 use std::io;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tidegate_base::{Moment, Prng, Slab, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
 use tidegate_config::model;
+use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
@@ -26,6 +27,7 @@ use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
+use crate::action::handled::ResponseValues;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
@@ -39,6 +41,7 @@ use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
 use crate::permits::PermitPost;
+use crate::record::Recorder;
 use crate::requester::Requester;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -53,6 +56,8 @@ const STOP_IDLE_SPAN: Span = Span::from_millis(250);
 const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
 /// A turn waits at most this long, so that a lost wake-up causes a delay and never a stall.
 const TURN_WAIT_MAX: Span = Span::from_secs(1);
+/// How long a turn waits if lines of the access log could not be handed over at the end of the last one.
+const LINES_WAIT_MAX: Span = Span::from_millis(2);
 
 /// One CPU's share of the service.
 ///
@@ -63,7 +68,7 @@ const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// - How requests are answered: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
-/// - What always holds between two turns, and repair if it does not: `invariants.rs`, `live.rs`
+/// - Invariants between two turns, and the repair of broken ones: `invariants.rs`, `live.rs`
 /// - Start, turns, stop and inspection: this file
 pub struct Worker {
     /// The settings, by generation. Methods clone the `Rc` of a snapshot if they need it beside a mutable borrow of
@@ -95,6 +100,8 @@ pub struct Worker {
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
     pub(crate) buffers: BufferPool,
+    /// The values for the edits of a response that begins now, or of the request that was begun last.
+    pub(crate) values: ResponseValues,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
     /// The value of Date, rewritten when the second changes.
@@ -145,6 +152,8 @@ pub struct Worker {
     leaving: Leaving,
     /// The bounds that the worker was created with.
     limits: WorkerLimits,
+    /// The records of requests, for the access log.
+    pub(crate) recorder: Recorder,
     /// The exchange of permits with other workers; `None` if this is the only worker.
     pub(crate) post: Option<PermitPost>,
 }
@@ -221,6 +230,8 @@ pub struct Leftovers {
     pub websockets: usize,
     /// WebSocket connections that hold more memory than an idle one.
     pub active_websockets: usize,
+    /// Records of requests that have not ended.
+    pub records: usize,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -276,6 +287,7 @@ impl Worker {
             codecs: SharedCodecs::default(),
             pools,
             buffers: BufferPool::default(),
+            values: ResponseValues::default(),
             prng: Prng::new(seed),
             date: DateField::new(0),
             arrivals: 0,
@@ -300,6 +312,7 @@ impl Worker {
             seed,
             leaving: Leaving::default(),
             limits,
+            recorder: Recorder::default(),
             post: None,
         }
     }
@@ -336,7 +349,10 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        if self.yielded.is_empty() { wait_max.min(TURN_WAIT_MAX) } else { Span::ZERO }
+        if !self.yielded.is_empty() {
+            return Span::ZERO;
+        }
+        wait_max.min(if self.recorder.has_lines() { LINES_WAIT_MAX } else { TURN_WAIT_MAX })
     }
 
     /// Does the work that belongs to the end of a turn.
@@ -348,6 +364,7 @@ impl Worker {
             self.repair(reactor);
         }
         self.look_at_gone(reactor);
+        self.deliver_lines();
     }
 
     /// Continues the actions that used up their share of the turn.
@@ -431,6 +448,7 @@ impl Worker {
     pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
         self.grace_over = true;
         for sock in self.conns.downstream_ids() {
+            self.blame_connection(sock, Cause::Stopped, "the process stopped");
             self.drop_client(reactor, sock);
             reactor.abort(sock);
         }
@@ -458,6 +476,7 @@ impl Worker {
             streams: self.streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),
+            records: self.recorder.open_count(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),

@@ -1,4 +1,5 @@
-//! Checks that the warmed-up data path allocates nothing per request, for local and forwarded responses.
+//! Checks that the warmed-up data path allocates nothing per request, for local and forwarded responses, also with an
+//! access log.
 //! In: requests over real sockets, to one worker that runs in this thread. Out: allocations within its turns.
 //! Never: counts allocations of the test's own clients and origins.
 //! Not covered: trailer sections. They are kept in allocated memory until the body ends.
@@ -11,9 +12,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 
 use tidegate_base::{Address, Span};
+use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget};
 use tidegate_reactor::{EpollReactor, make_wakers};
+use tidegate_server::access_log::{Desk, Shelf};
 
 use peer::harness::Harness;
 
@@ -68,6 +72,10 @@ struct Bench {
     received: Vec<Vec<u8>>,
     /// Allocations within the worker's turns.
     within_turns: u64,
+    /// The access log, if there is one.
+    shelf: Option<Arc<Shelf>>,
+    /// Lines that were taken from it.
+    lines: usize,
 }
 
 impl Bench {
@@ -97,7 +105,22 @@ impl Bench {
             mark,
             received: Vec::new(),
             within_turns: 0,
+            shelf: None,
+            lines: 0,
         }
+    }
+
+    /// Makes the worker log its requests.
+    fn record(&mut self, format: AccessFormat) {
+        let settings = AccessLog {
+            to: AccessTarget::Stdout,
+            format,
+            request_headers: vec!["user-agent".to_owned()],
+            only: AccessFilter::All,
+        };
+        let (desk, shelf) = Desk::without_writer(&settings);
+        self.harness.worker.record_to(desk);
+        self.shelf = Some(shelf);
     }
 
     fn dial(&self) -> TcpStream {
@@ -111,6 +134,7 @@ impl Bench {
         let before = ALLOCATIONS.with(Cell::get);
         self.harness.worker.turn(&mut self.harness.reactor, Span::from_millis(1));
         self.within_turns += ALLOCATIONS.with(Cell::get) - before;
+        self.lines += self.shelf.as_ref().map_or(0, |shelf| shelf.take_text().lines().count());
     }
 
     /// Lets the origin accept connections and answer complete requests.
@@ -234,6 +258,16 @@ fn proxied_response_of_64_kib_allocates_nothing() {
     answer.extend(b"end");
     let mut bench = Bench::new(&answer, b"\r\n\r\n");
     bench.check(b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n", b"end");
+}
+
+#[test]
+fn access_log_allocates_nothing() {
+    for format in [AccessFormat::Json, AccessFormat::Http] {
+        let mut bench = Bench::new(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nend", b"\r\n\r\n");
+        bench.record(format);
+        bench.check(b"GET /p?q HTTP/1.1\r\nHost: a\r\nUser-Agent: x\r\n\r\n", b"end");
+        assert_eq!(bench.lines, 8 * (WARM_ROUNDS + ROUNDS), "a line for each request");
+    }
 }
 
 const UPGRADE: &[u8] = b"GET /echo HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\

@@ -328,7 +328,7 @@ fn server_certificate_that_expires_during_the_run_is_refused() {
         // The simulated clock starts one hour and 46 minutes before the certificate expires.
         let setup = Setup { version_max, expires: Some((2023, 11, 15)), ..Setup::of(1) };
         let mut world = World::with(setup);
-        let settings = ConnectorSettings { roots: Roots::Nobody, ..Default::default() };
+        let settings = ConnectorSettings { roots: Roots::Unverified, ..Default::default() };
         let lenient = Connector::new(&settings, world.clock.clone()).unwrap();
         for _ in 0..2 {
             let (text, _) = world.request(&lenient, "/proxied");

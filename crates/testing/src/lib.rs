@@ -2,7 +2,7 @@
 //! In: a command. Out: a process that is killed with its owner; or its output.
 //! Never: linked into the binary; only tests depend on this crate.
 //! Limits: `LIFE_MAX` for each process. It also bounds every wait for the end or the output of a process.
-//! Invariant: a process that a test starts ignores a signal only if the test says so. `make test` under
+//! Invariant: a process that a test starts ignores a signal only if the test requests it. `make test` under
 //! nohup(1), or in the background of a shell, ignores SIGHUP or SIGINT, and processes inherit that.
 #![forbid(unsafe_code)]
 

@@ -41,9 +41,9 @@ enum Command {
     Check(check::CheckArgs),
     /// Print the JSON Schema of the configuration, for editors
     Schema,
-    /// Measure a server: load generator, comparisons
+    /// Measure a server: generate load, compare servers
     Bench(tidegate_bench::cli::BenchArgs),
-    /// Examine and tune this host: what its settings cost, what to change, measured proof
+    /// Tune this host: find settings that cost performance, change them, measure the gain
     Tune(tidegate_tune::cli::Args),
 }
 

@@ -398,7 +398,7 @@ fn size_updates_follow_the_settings_of_the_peer() {
     };
     assert_eq!(updates(4096, &[]), b"");
     assert_eq!(updates(4096, &[4096]), b"");
-    assert_eq!(updates(4096, &[65536]), b"", "the own limit stays");
+    assert_eq!(updates(4096, &[65536]), b"", "its own limit stays in force");
     assert_eq!(updates(0, &[]), hex("20"), "the peer assumes 4096");
     assert_eq!(updates(4096, &[100]), hex("3f 45"));
     assert_eq!(updates(4096, &[0, 4096]), hex("20 3f e1 1f"));

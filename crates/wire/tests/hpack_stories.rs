@@ -73,7 +73,7 @@ fn has_all_marks(list: &List, expected: &List) -> bool {
     list.iter().zip(expected).all(|(field, wanted)| field.2 || !wanted.2)
 }
 
-/// Encodes `lists` with the own encoder as one story and decodes it.
+/// Encodes `lists` with this crate's encoder as one story and decodes it.
 fn check_own_encoder(lists: &[List]) {
     let (mut encoder, mut decoder) = (Encoder::new(4096), Decoder::new());
     let mut scratch = Scratch::new();

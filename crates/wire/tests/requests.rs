@@ -450,7 +450,7 @@ fn connection_expect_and_upgrade() {
 fn heads_are_rejected_at_the_byte_that_exceeds_a_limit() {
     let limits =
         HeadLimits { request_line_bytes_max: 20, head_bytes_max: 60, header_fields_max: 3 };
-    let judge = |input: &[u8], step: usize| {
+    let outcome = |input: &[u8], step: usize| {
         let mut decoder = HeadDecoder::default();
         let mut end = 0;
         while end < input.len() {
@@ -483,12 +483,12 @@ fn heads_are_rejected_at_the_byte_that_exceeds_a_limit() {
         (&b"GET / HTTP/1.0\r\na:\r\nb:\r\nc:\r\nd:\r\n\r\n".to_vec(), "TooManyFields", 32),
     ] {
         let shown = input.escape_ascii();
-        let whole = judge(input, input.len());
+        let whole = outcome(input, input.len());
         assert_eq!(whole.split(' ').next(), Some(wanted), "{shown}");
         if wanted_at > 0 {
-            assert_eq!(judge(input, 1), format!("{wanted} {wanted_at}"), "{shown}");
+            assert_eq!(outcome(input, 1), format!("{wanted} {wanted_at}"), "{shown}");
         } else {
-            assert_eq!(judge(input, 1), wanted, "{shown}");
+            assert_eq!(outcome(input, 1), wanted, "{shown}");
         }
     }
 }

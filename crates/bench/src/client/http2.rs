@@ -415,9 +415,9 @@ impl Client<'_> {
         self.reconnect(reactor, number, now, false);
     }
 
-    /// Cancels the requests of an HTTP/2 connection that took longer than the timeout. False if the connection
-    /// must be judged as a whole, because nothing was received on it for as long, or it is not open for requests,
-    /// or with HTTP/1.1.
+    /// Cancels the requests of an HTTP/2 connection that took longer than the timeout. False if the caller
+    /// must decide about the connection as a whole: nothing was received on it for as long, it is not open
+    /// for requests, or it uses HTTP/1.1.
     pub(super) fn cancel_overdue<R: Reactor>(
         &mut self,
         reactor: &mut R,

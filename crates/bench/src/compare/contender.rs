@@ -3,6 +3,7 @@
 //! Never: touches the system's own services; all contenders run from a scratch directory, on free ports.
 
 use super::certificate::{self, Key};
+use crate::floor::JSON_BODY;
 use crate::process::{self, Running};
 use crate::scratch;
 use core::net::SocketAddr;
@@ -27,6 +28,12 @@ pub(crate) enum Work {
     SecureJson(Key),
     /// `Proxy` with TLS towards the client.
     SecureProxy(SocketAddr),
+    /// `Json` over HTTP/2 without TLS.
+    Http2Json,
+    /// `Json` over HTTP/2 with TLS.
+    SecureHttp2Json,
+    /// `Proxy` with HTTP/2 without TLS towards the client.
+    Http2Proxy(SocketAddr),
 }
 
 impl Work {
@@ -36,23 +43,48 @@ impl Work {
             Self::Json | Self::Plaintext | Self::Proxy(_) | Self::ProxyFields(_) => &NAMES[..4],
             Self::SecureJson(_) => &["tidegate", "nginx", "haproxy"],
             Self::SecureProxy(_) => &["tidegate", "plain", "nginx", "haproxy"],
+            Self::Http2Json | Self::Http2Proxy(_) => &["tidegate", "nginx", "haproxy"],
+            Self::SecureHttp2Json => &["tidegate", "nginx", "haproxy", H2O],
+        }
+    }
+
+    /// Whether clients speak HTTP/2.
+    pub(crate) fn is_http2(self) -> bool {
+        match self {
+            Self::Http2Json | Self::SecureHttp2Json | Self::Http2Proxy(_) => true,
+            Self::Json
+            | Self::Plaintext
+            | Self::Proxy(_)
+            | Self::ProxyFields(_)
+            | Self::SecureJson(_)
+            | Self::SecureProxy(_) => false,
         }
     }
 
     fn origin(self) -> Option<SocketAddr> {
         match self {
-            Self::Proxy(origin) | Self::ProxyFields(origin) | Self::SecureProxy(origin) => {
-                Some(origin)
-            }
-            Self::Json | Self::Plaintext | Self::SecureJson(_) => None,
+            Self::Proxy(origin)
+            | Self::ProxyFields(origin)
+            | Self::SecureProxy(origin)
+            | Self::Http2Proxy(origin) => Some(origin),
+            Self::Json
+            | Self::Plaintext
+            | Self::SecureJson(_)
+            | Self::Http2Json
+            | Self::SecureHttp2Json => None,
         }
     }
 
     fn key(self) -> Option<Key> {
         match self {
             Self::SecureJson(key) => Some(key),
-            Self::SecureProxy(_) => Some(Key::Ecdsa),
-            Self::Json | Self::Plaintext | Self::Proxy(_) | Self::ProxyFields(_) => None,
+            Self::SecureProxy(_) | Self::SecureHttp2Json => Some(Key::Ecdsa),
+            Self::Json
+            | Self::Plaintext
+            | Self::Proxy(_)
+            | Self::ProxyFields(_)
+            | Self::Http2Json
+            | Self::Http2Proxy(_) => None,
         }
     }
 
@@ -72,6 +104,8 @@ pub(crate) struct Contender {
     pub(crate) address: SocketAddr,
     /// Whether it uses TLS.
     pub(crate) is_secure: bool,
+    /// Whether its clients speak HTTP/2.
+    pub(crate) is_http2: bool,
     pub(crate) running: Running,
 }
 
@@ -85,9 +119,11 @@ pub(crate) struct Ours {
 }
 
 /// The names of all contenders, in the order of the rounds.
-pub(crate) const NAMES: [&str; 5] = ["tidegate", "floor", "nginx", "haproxy", PLAIN];
+pub(crate) const NAMES: [&str; 6] = ["tidegate", "floor", "nginx", "haproxy", PLAIN, H2O];
 /// Tidegate without TLS, as a baseline for the TLS contenders.
 const PLAIN: &str = "plain";
+/// A server that takes part only in comparisons of HTTP/2.
+const H2O: &str = "h2o";
 
 /// Writes the configuration of `name`, starts it on `cpus` and waits until it listens.
 ///
@@ -107,8 +143,8 @@ pub(crate) fn start(
     let (command, version) = command(name, work, ours, &folder, address)?;
     let running = Running::start(&command, cpus).map_err(failed)?;
     wait_until_listening(&running, name, address)?;
-    let is_secure = work.of(name).key().is_some();
-    Ok(Contender { name, version, address, is_secure, running })
+    let (is_secure, is_http2) = (work.of(name).key().is_some(), work.is_http2());
+    Ok(Contender { name, version, address, is_secure, is_http2, running })
 }
 
 /// Creates the directory of one contender, unless an earlier workload has created it.
@@ -144,8 +180,8 @@ pub(crate) fn command(
     address: SocketAddr,
 ) -> Result<(Command, String), String> {
     let work = work.of(name);
-    let configuration = |file: &str, templates: &Templates| {
-        let text = fill(templates.of(work), work, folder, address)?;
+    let configuration = |file: &str, template: &str| {
+        let text = fill(template, work, folder, address)?;
         let path = folder.join(file);
         fs::write(&path, text).map(|()| path).map_err(|error| format!("{name}: {error}"))
     };
@@ -158,7 +194,7 @@ pub(crate) fn command(
             let program = ours.tidegate.clone().ok_or(
                 "tidegate is not built; run cargo build --release, or give its path with --ours",
             )?;
-            let file = configuration("tidegate.toml", &TIDEGATE)?;
+            let file = configuration("tidegate.toml", TIDEGATE.of(work))?;
             let mut command = Command::new(&program);
             command.args(["run", "-c"]).arg(file);
             Ok((command, process::version_of(&program, "--version")))
@@ -166,16 +202,23 @@ pub(crate) fn command(
         "floor" => Ok((floor(work, ours, address), "receive and send only".to_owned())),
         "nginx" => {
             let program = installed("nginx")?;
-            let file = configuration("nginx.conf", &NGINX)?;
+            let file = configuration("nginx.conf", NGINX.of(work))?;
             let mut command = Command::new(&program);
             command.arg("-p").arg(folder).arg("-c").arg(file);
             Ok((command, process::version_of(&program, "-v")))
         }
         "haproxy" => {
             let program = installed("haproxy")?;
-            let file = configuration("haproxy.cfg", &HAPROXY)?;
+            let file = configuration("haproxy.cfg", HAPROXY.of(work))?;
             let mut command = Command::new(&program);
             command.arg("-db").arg("-f").arg(file);
+            Ok((command, process::version_of(&program, "-v")))
+        }
+        H2O => {
+            let program = installed(H2O)?;
+            let file = configuration("h2o.conf", H2O_ANSWER)?;
+            let mut command = Command::new(&program);
+            command.arg("-c").arg(file);
             Ok((command, process::version_of(&program, "-v")))
         }
         _ => Err(format!("unknown contender `{name}`; allowed: {}", NAMES.join(", "))),
@@ -187,11 +230,14 @@ pub(crate) fn floor(work: Work, ours: &Ours, address: SocketAddr) -> Command {
     let mut command = Command::new(&ours.bench);
     command.args(["bench", "floor", "--listen", &address.to_string()]);
     match work {
-        Work::Json | Work::SecureJson(_) => {}
+        Work::Json | Work::SecureJson(_) | Work::Http2Json | Work::SecureHttp2Json => {}
         Work::Plaintext => {
             command.arg("--plaintext");
         }
-        Work::Proxy(origin) | Work::ProxyFields(origin) | Work::SecureProxy(origin) => {
+        Work::Proxy(origin)
+        | Work::ProxyFields(origin)
+        | Work::SecureProxy(origin)
+        | Work::Http2Proxy(origin) => {
             command.args(["--proxy", &origin.to_string()]);
         }
     }
@@ -203,7 +249,18 @@ fn fill(template: &str, work: Work, folder: &Path, address: SocketAddr) -> Resul
     let mut text = template
         .replace("{listen}", &address.to_string())
         .replace("{origin}", &origin)
+        .replace("{host}", &address.ip().to_string())
+        .replace("{port}", &address.port().to_string())
         .replace("{dir}", &folder.to_string_lossy());
+    if text.contains("{body}") {
+        let body = folder.join("json");
+        fs::write(&body, JSON_BODY).map_err(|error| format!("{}: {error}", body.display()))?;
+        // H2O started by root would change to a user that cannot read the folder.
+        let is_root = rustix::process::geteuid().is_root();
+        text = text
+            .replace("{user}", if is_root { "user: root" } else { "" })
+            .replace("{body}", &body.to_string_lossy());
+    }
     if let Some(key) = work.key() {
         let files = certificate::make(folder, key)?;
         text = text
@@ -221,6 +278,9 @@ struct Templates {
     proxy_fields: &'static str,
     secure_answer: &'static str,
     secure_proxy: &'static str,
+    http2_answer: &'static str,
+    secure_http2_answer: &'static str,
+    http2_proxy: &'static str,
 }
 
 impl Templates {
@@ -231,6 +291,9 @@ impl Templates {
             Work::ProxyFields(_) => self.proxy_fields,
             Work::SecureJson(_) => self.secure_answer,
             Work::SecureProxy(_) => self.secure_proxy,
+            Work::Http2Json => self.http2_answer,
+            Work::SecureHttp2Json => self.secure_http2_answer,
+            Work::Http2Proxy(_) => self.http2_proxy,
         }
     }
 }
@@ -241,6 +304,9 @@ const TIDEGATE: Templates = Templates {
     proxy_fields: include_str!("../../../../benches/compare/tidegate-proxy.toml"),
     secure_answer: include_str!("../../../../benches/compare/tidegate-tls-answer.toml"),
     secure_proxy: include_str!("../../../../benches/compare/tidegate-tls-proxy.toml"),
+    http2_answer: include_str!("../../../../benches/compare/tidegate-h2c-answer.toml"),
+    secure_http2_answer: include_str!("../../../../benches/compare/tidegate-h2-answer.toml"),
+    http2_proxy: include_str!("../../../../benches/compare/tidegate-h2c-proxy.toml"),
 };
 const NGINX: Templates = Templates {
     answer: include_str!("../../../../benches/compare/nginx-answer.conf"),
@@ -248,6 +314,9 @@ const NGINX: Templates = Templates {
     proxy_fields: include_str!("../../../../benches/compare/nginx-proxy-fields.conf"),
     secure_answer: include_str!("../../../../benches/compare/nginx-tls-answer.conf"),
     secure_proxy: include_str!("../../../../benches/compare/nginx-tls-proxy.conf"),
+    http2_answer: include_str!("../../../../benches/compare/nginx-h2c-answer.conf"),
+    secure_http2_answer: include_str!("../../../../benches/compare/nginx-h2-answer.conf"),
+    http2_proxy: include_str!("../../../../benches/compare/nginx-h2c-proxy.conf"),
 };
 const HAPROXY: Templates = Templates {
     answer: include_str!("../../../../benches/compare/haproxy-answer.cfg"),
@@ -255,7 +324,11 @@ const HAPROXY: Templates = Templates {
     proxy_fields: include_str!("../../../../benches/compare/haproxy-proxy-fields.cfg"),
     secure_answer: include_str!("../../../../benches/compare/haproxy-tls-answer.cfg"),
     secure_proxy: include_str!("../../../../benches/compare/haproxy-tls-proxy.cfg"),
+    http2_answer: include_str!("../../../../benches/compare/haproxy-h2c-answer.cfg"),
+    secure_http2_answer: include_str!("../../../../benches/compare/haproxy-h2-answer.cfg"),
+    http2_proxy: include_str!("../../../../benches/compare/haproxy-h2c-proxy.cfg"),
 };
+const H2O_ANSWER: &str = include_str!("../../../../benches/compare/h2o-h2-answer.conf");
 
 #[cfg(test)]
 mod tests {
@@ -273,15 +346,23 @@ mod tests {
             Work::SecureJson(Key::Ecdsa),
             Work::SecureJson(Key::Rsa),
             Work::SecureProxy(origin),
+            Work::Http2Json,
+            Work::SecureHttp2Json,
+            Work::Http2Proxy(origin),
         ] {
-            for templates in [TIDEGATE, NGINX, HAPROXY] {
-                let text = fill(templates.of(work), work, folder, address).unwrap();
-                assert!(text.contains("127.0.0.1:1"), "{text}");
+            let mut templates = vec![TIDEGATE.of(work), NGINX.of(work), HAPROXY.of(work)];
+            if work.names().contains(&H2O) {
+                templates.push(H2O_ANSWER);
+            }
+            for template in templates {
+                let text = fill(template, work, folder, address).unwrap();
+                let listens = text.contains("127.0.0.1:1") || text.contains("port: 1\n");
+                assert!(listens, "{text}");
                 assert_eq!(text.contains("127.0.0.1:2"), work.origin().is_some(), "{text}");
-                for placeholder in
-                    ["{listen}", "{origin}", "{dir}", "{certificate}", "{key}", "{both}"]
+                for word in
+                    ["listen", "origin", "dir", "certificate", "key", "both", "host", "port"]
                 {
-                    assert!(!text.contains(placeholder), "{text}");
+                    assert!(!text.contains(&format!("{{{word}}}")), "{text}");
                 }
             }
         }

@@ -4,10 +4,13 @@
 //! Never: used to generate load, because it blocks the calling thread for each connection.
 //! Limits: `ANSWER_MAX` for each step.
 
+use crate::plan::Protocol;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
+use tidegate_base::Moment;
+use tidegate_wire::http2::{Config, Connection, RequestLine};
 use tidegate_wire::tls::{Connector, TlsSession};
 
 /// Timeout of the connection attempt and of each read.
@@ -23,24 +26,43 @@ pub(super) struct Held {
 ///
 /// # Errors
 /// The error of the kernel or of TLS.
-pub(super) fn fetch(address: SocketAddr, connector: Option<&Connector>) -> io::Result<Held> {
+pub(super) fn fetch(
+    address: SocketAddr,
+    connector: Option<&Connector>,
+    protocol: Protocol,
+) -> io::Result<Held> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(ANSWER_MAX))?;
-    let request = format!("GET /json HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let request = match protocol {
+        Protocol::Http1 => format!("GET /json HTTP/1.1\r\nHost: {address}\r\n\r\n").into_bytes(),
+        Protocol::Http2 => http2_request(&address.to_string()),
+    };
     let session = match connector {
         None => {
-            exchange_plain(&mut stream, request.as_bytes())?;
+            exchange_plain(&mut stream, &request)?;
             None
         }
-        Some(connector) => Some(exchange_secured(&mut stream, connector, request.as_bytes())?),
+        Some(connector) => Some(exchange_secured(&mut stream, connector, &request)?),
     };
     Ok(Held { _stream: stream, _session: session })
 }
 
-/// Whether the response is complete: all contenders send the same body.
+/// The first bytes of a connection of HTTP/2: preface, SETTINGS and one request.
+fn http2_request(authority: &str) -> Vec<u8> {
+    let mut connection = Connection::new(Config::client(), Moment::ZERO);
+    let mut out = Vec::new();
+    connection.start(&mut out);
+    let line =
+        RequestLine { method: "GET", scheme: "https", authority, path: "/json", protocol: None };
+    let stream = connection.send_request(&mut out, 0, &line, true, |_| {});
+    debug_assert!(stream.is_ok(), "a new connection accepts a request");
+    out
+}
+
+/// Whether the response is complete: all contenders send the same body. Over HTTP/2, frames may follow it.
 fn is_whole(answer: &[u8]) -> bool {
-    answer.ends_with(crate::floor::JSON_BODY.as_bytes())
+    memchr::memmem::find(answer, crate::floor::JSON_BODY.as_bytes()).is_some()
 }
 
 fn exchange_plain(stream: &mut TcpStream, request: &[u8]) -> io::Result<()> {
@@ -136,7 +158,7 @@ mod tests {
                 serve_once(&mut stream, acceptor.accept().unwrap());
             });
             let connector = TlsOptions::of_comparison(false).connector(1).unwrap().0;
-            fetch(address, Some(&connector)).unwrap();
+            fetch(address, Some(&connector), Protocol::Http1).unwrap();
             server.join().unwrap();
         }
     }

@@ -31,7 +31,7 @@ const fn goal(what: &'static str, against: Against, most: f64) -> Goal {
 }
 
 /// All goals are upper limits: "2.5 times the requests per CPU second" is 0.4 times the CPU time.
-const GOALS: [Goal; 29] = [
+const GOALS: [Goal; 35] = [
     goal("json", Against::Contender("floor"), 1.15),
     goal("json", Against::Contender("nginx"), 0.78),
     goal("proxy", Against::Contender("nginx"), 0.80),
@@ -61,6 +61,12 @@ const GOALS: [Goal; 29] = [
     goal("tls-bodies", Against::Contender("nginx"), 1.0 / 1.15),
     goal("tls-memory", Against::Value("bytes"), 6.0 * 1024.0),
     goal("tls-flood", Against::Value("ratio"), 3.0),
+    goal("h2-json", Against::Contender("nginx"), 0.6),
+    goal("h2-json", Against::Contender("h2o"), 0.8),
+    goal("h2-proxy", Against::Contender("haproxy"), 0.75),
+    goal("h2-proxy", Against::Contender("nginx"), 0.7),
+    goal("h2-memory", Against::Value("bytes"), 6.0 * 1024.0),
+    goal("h2-client", Against::Contender("h2load"), 1.0 / 1.3),
 ];
 
 /// The table of all goals for `records`.

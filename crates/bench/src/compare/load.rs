@@ -3,7 +3,7 @@
 //! Never: mixes load generators within a comparison.
 
 use crate::drive::{self, Job, Outcome};
-use crate::plan::{Arrivals, Pace, Plan};
+use crate::plan::{Arrivals, Pace, Plan, Protocol};
 use crate::target::{RequestMix, RequestOptions, Target, Url};
 use crate::tls::TlsOptions;
 use crate::{machine, process};
@@ -20,7 +20,7 @@ pub(crate) enum Client {
     Tidegate,
     /// wrk, as an independent load generator
     Wrk,
-    /// h2load --h1 (of nghttp2)
+    /// h2load of nghttp2 (with --h1 for HTTP/1.1)
     H2load,
     /// hey
     Hey,
@@ -45,7 +45,9 @@ pub(crate) struct Round<'a> {
     pub(crate) reuse: Reuse,
     pub(crate) path: &'a str,
     pub(crate) connections: u32,
+    /// Requests in flight on each connection.
     pub(crate) pipeline: u16,
+    pub(crate) protocol: Protocol,
     pub(crate) duration: Duration,
     /// Requests per second of an open loop; `None`: a closed loop.
     pub(crate) rate_per_s: Option<f64>,
@@ -96,6 +98,14 @@ impl Client {
         }
     }
 
+    /// Whether it sends requests over HTTP/2 without an upgrade.
+    pub(crate) fn speaks_http2(self) -> bool {
+        match self {
+            Self::Tidegate | Self::H2load => true,
+            Self::Wrk | Self::Hey => false,
+        }
+    }
+
     /// The program that must be installed; `None` for Tidegate's own load generator.
     pub(crate) fn program(self) -> Option<&'static str> {
         match self {
@@ -112,6 +122,12 @@ impl Client {
         if round.reuse != Reuse::Keep && self != Self::Tidegate {
             return Err(format!(
                 "{} cannot open a new connection for each request; use --client tidegate",
+                self.name()
+            ));
+        }
+        if round.protocol == Protocol::Http2 && !self.speaks_http2() {
+            return Err(format!(
+                "{} does not speak HTTP/2; use --client tidegate or h2load",
                 self.name()
             ));
         }
@@ -158,13 +174,18 @@ impl Round<'_> {
         let closes = self.reuse != Reuse::Keep;
         let options = RequestOptions { close: closes, ..RequestOptions::default() };
         let mix = RequestMix::single(&url, &options)?;
-        let tls = TlsOptions::of_comparison(self.reuse == Reuse::Resumed)
-            .plan(mix.authorities(), self.connections)?;
+        let tls = TlsOptions::of_comparison(self.reuse == Reuse::Resumed);
+        let tls = match self.protocol {
+            Protocol::Http1 => tls,
+            Protocol::Http2 => tls.for_http2(),
+        };
+        let tls = tls.plan(mix.authorities(), self.connections)?;
         Ok(Job {
             plan: Plan {
                 connections: self.connections,
                 duration: Some(self.duration),
                 pipeline: self.pipeline,
+                protocol: self.protocol,
                 pace,
                 requests_per_connection: closes.then_some(1),
                 ..Plan::default()
@@ -252,8 +273,11 @@ fn run_wrk(round: &Round<'_>) -> Result<Counted, String> {
 
 fn run_h2load(round: &Round<'_>) -> Result<Counted, String> {
     let mut command = installed("h2load")?;
+    if round.protocol == Protocol::Http1 {
+        command.arg("--h1");
+    }
     command
-        .args(["--h1", "-t1"])
+        .arg("-t1")
         .arg(format!("-c{}", round.connections))
         .arg(format!("-m{}", round.pipeline))
         .arg(format!("-D{}", round.whole_seconds()))
@@ -351,6 +375,7 @@ mod tests {
             path: "/",
             connections: 1,
             pipeline: 1,
+            protocol: Protocol::Http1,
             duration: Duration::from_millis(500),
             rate_per_s: None,
             cpus: &machine::allowed_cpus(),

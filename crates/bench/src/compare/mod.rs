@@ -40,6 +40,11 @@ const SECURE_BODY_BYTES: usize = 64 * 1024;
 /// Requests in flight on each connection in the `pipeline` case.
 const PIPELINE_DEPTH: u16 = 16;
 
+/// Streams on each connection in the `h2-json` and `h2-client` cases.
+const HTTP2_JSON_STREAMS: u16 = 32;
+/// Streams on each connection in the `h2-proxy` case.
+const HTTP2_PROXY_STREAMS: u16 = 8;
+
 /// The workloads that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
@@ -75,6 +80,19 @@ enum What {
     TlsMemory,
     /// p99 of established TLS connections during a flood of handshakes, divided by the p99 without it
     TlsFlood,
+    /// Responses with 27 bytes of JSON over HTTP/2 with TLS 1.3, 32 streams on each connection: CPU time per request
+    #[value(name = "h2-json")]
+    Http2Json,
+    /// Clients of HTTP/2 without TLS, 8 streams on each connection, through a proxy to an origin of HTTP/1.1: CPU
+    /// time per request
+    #[value(name = "h2-proxy")]
+    Http2Proxy,
+    /// Memory per open idle connection of HTTP/2 with TLS
+    #[value(name = "h2-memory")]
+    Http2Memory,
+    /// Load generators on nginx with HTTP/2, 32 streams on each connection: client CPU time per request
+    #[value(name = "h2-client")]
+    Http2Client,
 }
 
 /// The workloads that the command line selects.
@@ -84,6 +102,8 @@ enum Selection {
     All,
     /// The workloads in `TLS`.
     Tls,
+    /// The workloads in `HTTP2`.
+    Http2,
     One(What),
 }
 
@@ -115,6 +135,14 @@ const TLS: [(What, u32); 7] = [
     (What::TlsFlood, 64),
 ];
 
+/// The workloads of `h2`.
+const HTTP2: [(What, u32); 4] = [
+    (What::Http2Json, 16),
+    (What::Http2Proxy, 64),
+    (What::Http2Memory, 15_000),
+    (What::Http2Client, 16),
+];
+
 /// How the server's CPU time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum By {
@@ -142,7 +170,7 @@ pub struct CompareArgs {
     /// The load generator [default: tidegate; for tls-proxy and tls-bodies wrk, if installed]
     #[arg(long, value_enum)]
     client: Option<Client>,
-    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain. With `client`: the
+    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o. With `client`: the
     /// server that the load generators send to
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -265,14 +293,19 @@ pub fn measure_floor(json: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Parses `all`, `tls` or the name of one workload.
+/// Parses `all`, `tls`, `h2` or the name of one workload.
 fn selection() -> impl TypedValueParser<Value = Selection> {
     let all = PossibleValue::new("all")
         .help("All workloads without TLS, one after the other, and a table of goals");
     let tls = PossibleValue::new("tls").help("All workloads with TLS, and a table of goals");
+    let http2 = PossibleValue::new("h2").help("All workloads with HTTP/2, and a table of goals");
     let each = What::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-    PossibleValuesParser::new([all, tls].into_iter().chain(each)).map(|name| {
-        let every = if name == "tls" { Selection::Tls } else { Selection::All };
+    PossibleValuesParser::new([all, tls, http2].into_iter().chain(each)).map(|name| {
+        let every = match name.as_str() {
+            "tls" => Selection::Tls,
+            "h2" => Selection::Http2,
+            _ => Selection::All,
+        };
         What::from_str(&name, false).map_or(every, Selection::One)
     })
 }
@@ -282,10 +315,11 @@ fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
     let is_selected = |what: What| match args.what {
         Selection::All => ALL.iter().any(|(one, _)| *one == what),
         Selection::Tls => TLS.iter().any(|(one, _)| *one == what),
+        Selection::Http2 => HTTP2.iter().any(|(one, _)| *one == what),
         Selection::One(only) => only == what,
     };
     let is_one = matches!(args.what, Selection::One(_));
-    let each = ALL.into_iter().chain(TLS).filter(|&(what, _)| is_selected(what));
+    let each = ALL.into_iter().chain(TLS).chain(HTTP2).filter(|&(what, _)| is_selected(what));
     if args.connections.is_empty() {
         // A single workload is measured only with its first number of connections.
         return each.take(if is_one { 1 } else { usize::MAX }).collect();
@@ -390,7 +424,10 @@ impl Bench {
             }
             What::Memory => self.memory(connections),
             What::Start => self.start_times(),
-            What::Client => self.client_rounds(connections),
+            What::Client => {
+                let load = Load::new("/json", connections);
+                self.client_rounds("client", Work::Json, "floor", &load)
+            }
             What::TlsProxy => self.secure_proxy("tls-proxy", connections, None),
             What::TlsBodies => {
                 self.secure_proxy("tls-bodies", connections, Some(SECURE_BODY_BYTES))
@@ -406,6 +443,21 @@ impl Bench {
             }
             What::TlsMemory => self.secure_memory(connections),
             What::TlsFlood => self.flood_rounds(connections),
+            What::Http2Json => {
+                let work = Work::SecureHttp2Json;
+                self.cpu_rounds("h2-json", work, "/json", connections, HTTP2_JSON_STREAMS)
+            }
+            What::Http2Proxy => {
+                let origin = self.start_origin(&[])?;
+                let work = Work::Http2Proxy(origin.address);
+                self.cpu_rounds("h2-proxy", work, "/json", connections, HTTP2_PROXY_STREAMS)
+            }
+            What::Http2Memory => self.http2_memory(connections),
+            What::Http2Client => {
+                let pipeline = HTTP2_JSON_STREAMS;
+                let load = Load { pipeline, ..Load::new("/json", connections) };
+                self.client_rounds("h2-client", Work::Http2Json, "nginx", &load)
+            }
         }
     }
 
@@ -476,8 +528,8 @@ impl Bench {
         let running =
             crate::process::Running::start(&command, &self.client_cpus).map_err(failed)?;
         contender::wait_until_listening(&running, "origin", address)?;
-        let (name, version, is_secure) = ("origin", String::new(), false);
-        Ok(Contender { name, version, address, is_secure, running })
+        let (name, version) = ("origin", String::new());
+        Ok(Contender { name, version, address, is_secure: false, is_http2: false, running })
     }
 }
 
@@ -519,9 +571,10 @@ mod tests {
         assert_eq!(cases_of(""), ALL);
         assert_eq!(cases_of("all"), ALL);
         assert_eq!(cases_of("tls"), TLS);
+        assert_eq!(cases_of("h2"), HTTP2);
         for what in What::value_variants() {
-            let both = ALL.iter().chain(&TLS);
-            assert_eq!(both.filter(|(one, _)| one == what).count().min(1), 1, "{what:?}");
+            let each = ALL.iter().chain(&TLS).chain(&HTTP2);
+            assert_eq!(each.filter(|(one, _)| one == what).count().min(1), 1, "{what:?}");
         }
     }
 

@@ -5,7 +5,8 @@
 use super::contender::{self, Contender, Work};
 use super::load::{Client, Counted, Reuse, Round};
 use super::record::{Measure, Record, Row, Sample};
-use super::{Bench, By, PIPELINE_DEPTH};
+use super::{Bench, By, HTTP2_JSON_STREAMS, HTTP2_PROXY_STREAMS, PIPELINE_DEPTH};
+use crate::plan::Protocol;
 use crate::{machine, process};
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -70,17 +71,24 @@ impl Bench {
         Ok(record)
     }
 
-    /// The CPU time per request of all clients, on the floor server.
-    pub(super) fn client_rounds(&self, connections: u32) -> Result<Record, String> {
+    /// The CPU time per request of all clients that can create the load, on one server: `usual`, unless `--only`
+    /// names another one.
+    pub(super) fn client_rounds(
+        &self,
+        what: &'static str,
+        work: Work,
+        usual: &'static str,
+        load: &Load<'_>,
+    ) -> Result<Record, String> {
         let chosen =
             contender::NAMES.into_iter().find(|name| self.only.iter().any(|only| only == name));
-        let name = chosen.unwrap_or("floor");
+        let name = chosen.unwrap_or(usual);
         let server =
-            contender::start(name, Work::Json, &self.ours, self.folder.path(), &self.server_cpus)?;
-        let load = Load::new("/json", connections);
+            contender::start(name, work, &self.ours, self.folder.path(), &self.server_cpus)?;
         let mut rows = Vec::new();
         let clients: Vec<Client> = Client::all()
             .into_iter()
+            .filter(|client| !work.is_http2() || client.speaks_http2())
             .filter(|client| match client.program() {
                 None => true,
                 Some(program) => {
@@ -101,7 +109,7 @@ impl Bench {
             for (client, row) in clients.iter().zip(&mut rows) {
                 self.show_progress(round, client.name());
                 let busy = machine::busy_time(&self.client_cpus);
-                let counted = client.run(&self.round(&server, &load))?;
+                let counted = client.run(&self.round(&server, load))?;
                 let busy = machine::busy_time(&self.client_cpus).saturating_sub(busy);
                 if round > 0 {
                     let own = Duration::from_secs_f64(counted.client_cpu_s);
@@ -109,7 +117,7 @@ impl Bench {
                 }
             }
         }
-        let record = self.record("client", Measure::ClientCpuPerRequest, connections, rows);
+        let record = self.record(what, Measure::ClientCpuPerRequest, load.connections, rows);
         Ok(Record { server: Some(name), ..record })
     }
 
@@ -155,6 +163,7 @@ impl Bench {
             path: load.path,
             connections: load.connections,
             pipeline: load.pipeline,
+            protocol: if contender.is_http2 { Protocol::Http2 } else { Protocol::Http1 },
             duration: self.duration,
             rate_per_s: load.rate_per_s,
             cpus: &self.client_cpus,
@@ -187,7 +196,12 @@ impl Bench {
             what,
             measure,
             connections,
-            pipeline: if what == "pipeline" { PIPELINE_DEPTH } else { 1 },
+            pipeline: match what {
+                "pipeline" => PIPELINE_DEPTH,
+                "h2-json" | "h2-client" => HTTP2_JSON_STREAMS,
+                "h2-proxy" => HTTP2_PROXY_STREAMS,
+                _ => 1,
+            },
             rate_per_s: None,
             rounds: self.rounds,
             seconds: self.duration.as_secs_f64(),

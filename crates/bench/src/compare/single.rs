@@ -7,6 +7,7 @@ use super::certificate::Key;
 use super::contender::{self, Contender, Work};
 use super::fetch::fetch;
 use super::record::{Measure, Record, Row, Sample};
+use crate::plan::Protocol;
 use crate::tls::TlsOptions;
 use crate::{machine, process};
 use core::time::Duration;
@@ -27,6 +28,11 @@ impl Bench {
     /// The same over TLS.
     pub(super) fn secure_memory(&self, connections: u32) -> Result<Record, String> {
         self.memory_of("tls-memory", Work::SecureJson(Key::Ecdsa), connections)
+    }
+
+    /// The same over TLS and HTTP/2.
+    pub(super) fn http2_memory(&self, connections: u32) -> Result<Record, String> {
+        self.memory_of("h2-memory", Work::SecureHttp2Json, connections)
     }
 
     fn memory_of(
@@ -102,7 +108,7 @@ impl Bench {
         let begun = Instant::now();
         let running =
             process::Running::start_directly(&mut command, &self.server_cpus).map_err(failed)?;
-        while fetch(address, None).is_err() {
+        while fetch(address, None, Protocol::Http1).is_err() {
             if begun.elapsed() > process::START_MAX {
                 return Err(format!("{name}: no response within {:?}", process::START_MAX));
             }
@@ -119,10 +125,14 @@ fn hold(contender: &Contender, connections: u32) -> Result<Row, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", contender.name);
     // Each connection has a full handshake.
     let connector = match contender.is_secure {
+        true if contender.is_http2 => {
+            Some(TlsOptions::of_comparison(false).for_http2().connector(connections)?.0)
+        }
         true => Some(TlsOptions::of_comparison(false).connector(connections)?.0),
         false => None,
     };
-    let fetch = || fetch(contender.address, connector.as_ref()).map_err(failed);
+    let protocol = if contender.is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+    let fetch = || fetch(contender.address, connector.as_ref(), protocol).map_err(failed);
     let first = fetch()?;
     let resident =
         || machine::spent(contender.running.pid()).map_or(0, |spent| spent.resident_bytes);

@@ -38,7 +38,7 @@ pub static HSTS: Section = Section {
             "preload",
             Boolean,
             Value("false"),
-            "Requests an entry in the preload lists that browsers ship. Requires a `max-age` of at least \
+            "Requests inclusion in the preload lists that browsers ship. Requires a `max-age` of at least \
              one year and `include-subdomains`.",
             "Removal from such a list takes months.",
         ),

@@ -206,8 +206,8 @@ pub static CLIENT_TIMEOUTS: Section = Section {
             "idle",
             TIMEOUT,
             Value("\"60s\""),
-            "Time between two requests on a kept connection. When it expires, the connection is closed \
-             without a response.",
+            "Time between two requests on a keep-alive connection. When it expires, the connection is \
+             closed without a response.",
             "An idle connection holds no buffers, so browsers may keep theirs for a minute.",
         ),
         key(

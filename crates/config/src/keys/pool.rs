@@ -48,7 +48,7 @@ pub static POOL: Section = Section {
             TIMEOUT,
             Value("\"1s\""),
             "Time before servers are tried again if an attempt has failed with every one of them; at most \
-             `timeouts.connect`. The request has no place in the queue meanwhile.",
+             `timeouts.connect`. During the pause, the request has no place in the queue.",
             "A server that restarts refuses connections for a moment. Most are back within a second, and an \
              error would come too early.",
         ),
@@ -68,10 +68,10 @@ pub static POOL: Section = Section {
             Size(0, limits::REQUEST_BUFFER_BYTES_MAX as u64),
             Value("\"16KiB\""),
             "How much of a request's body must have arrived before the request takes a server or a place in \
-             the queue: this much, or the whole body. A request that has no body or that arrives whole is not \
-             delayed. A request with `Expect: 100-continue` is not held either, because its server decides \
-             about the body. 0B forwards the head at once; applications need it if their server responds before \
-             the client has sent the body.",
+             the queue. A shorter body must have arrived completely. A request without a body is not delayed, and \
+             neither is a request with `Expect: 100-continue`, because its server decides whether the client sends \
+             the body. 0B forwards the head at once. Set it for applications that respond before the client has \
+             sent the body.",
             "A slow upload does not occupy a connection of a server before enough of it has arrived. 16 KiB hold most \
              forms and API calls completely.",
         ),
@@ -292,7 +292,7 @@ pub static REUSE: Section = Section {
              that is kept for one client is always used.",
             "If a server closes idle connections at unknown times, requests that must not be retried \
              would be lost. A server that keeps connections open is recognized within milliseconds, so \
-             \"proven\" hardly opens additional connections.",
+             \"proven\" opens few additional connections.",
         ),
     ],
     later: &[],

@@ -3,10 +3,15 @@
 
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
+use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
 use super::websocket::WEBSOCKET;
 use super::{Section, Shape, key};
 
+const HOST: &str = "\"example.com\" or \"*.example.com\"";
+const HOSTS: Shape = OneOf(&[Text(HOST), List(&Text(HOST))]);
+const PATH: &str = "\"/json\", \"/api/*\" or \"/users/{id}\"";
+const PATHS: Shape = OneOf(&[Text(PATH), List(&Text(PATH))]);
 const FIELD_TEST: Shape = OneOf(&[Boolean, Text("the whole value"), Table(&FIELD)]);
 const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 
@@ -25,18 +30,19 @@ pub static ROUTE: Section = Section {
         ),
         key(
             "host",
-            Text("\"example.com\" or \"*.example.com\""),
+            HOSTS,
             Absent,
-            "Host of the request, compared without case and port. \"*.\" stands for one or more labels. \
-             Without it, any host matches.",
+            "Host of the request, compared without case and port. \"*.\" matches one or more labels. \
+             With an array, any of its hosts matches. Without it, any host matches.",
             "",
         ),
         key(
             "path",
-            Text("\"/json\", \"/api/*\" or \"/users/{id}\""),
+            PATHS,
             Absent,
             "Path of the request, without the query. \"/api/*\" matches /api and everything below it; \
-             \"{id}\" matches any one segment. Without it, any path matches. Paths are compared in one \
+             \"{id}\" matches any one segment. With an array, any of its paths matches. Without it, any path \
+             matches. Paths are compared in one \
              normalized spelling (\"/%40a\" is \"/@a\", \"/a/./b\" is \"/a/b\") and forwarded as the client \
              sent them. A path that servers could read in different ways gets a 400 response: if merging \
              slashes, decoding \"%2F\" or cutting off \";...\" makes it the path of an earlier route with a \
@@ -75,6 +81,20 @@ pub static ROUTE: Section = Section {
             "",
         ),
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
+        key(
+            "request-headers",
+            Table(&REQUEST_EDITS),
+            Absent,
+            "Edits of the fields that servers receive. Only for `proxy`.",
+            "",
+        ),
+        key(
+            "response-headers",
+            Table(&RESPONSE_EDITS),
+            Absent,
+            "Edits of the fields that clients receive.",
+            "",
+        ),
         key("respond", Table(&RESPOND), Absent, "Sends a fixed response.", ""),
         key(
             "redirect",
@@ -137,7 +157,7 @@ pub static FIELD: Section = Section {
             "regex",
             Text("a regular expression"),
             Absent,
-            "A regular expression that matches a part of the value; `^` and `$` stand for the start and the \
+            "A regular expression that matches a part of the value; `^` and `$` match the start and the \
              end of the value. The syntax is that of Rust's regex crate, without Unicode classes, \
              look-around and backreferences. It is compiled once, and an expression whose compiled form \
              exceeds 1 MiB is rejected.",
@@ -147,7 +167,7 @@ pub static FIELD: Section = Section {
             "ignore-case",
             Boolean,
             Value("false"),
-            "Whether ASCII letters match in both cases.",
+            "Whether upper and lower case ASCII letters are equal.",
             "Most field values distinguish upper and lower case.",
         ),
     ],
@@ -240,6 +260,17 @@ pub static PROXY: Section = Section {
             Text("\"keep\" or \"app.internal\""),
             Value("\"keep\""),
             "Value of the Host field that the server receives. \"keep\" passes on the client's value.",
+            "",
+        ),
+        key(
+            "path",
+            Text("\"/internal/{rest}\""),
+            Absent,
+            "The path that the server receives, in place of the client's; the query is kept. It has the placeholders \
+             of `request-headers`: {rest} is what `*` at the end of the route's `path` stands for, so with \
+             path = \"/api/*\", \"/{rest}\" removes the prefix /api. Characters of a value that are not allowed in \
+             a path are percent-encoded. A request gets a 400 response if the new path would have a segment \".\" or \
+             \"..\", or begin with two slashes. Without it, the path is forwarded as the client sent it.",
             "",
         ),
     ],

@@ -68,8 +68,8 @@ pub static LISTENER_TLS: Section = Section {
             Value("[\"h2\", \"http/1.1\", \"http/1.0\"]"),
             "Application protocols (ALPN), in order of preference. A client that offers protocols, \
              but none of these, is rejected. \"h2\" is HTTP/2.",
-            "Browsers send many requests at a time over one HTTP/2 connection. Clients that only know \
-             HTTP/1.0 are served like those without ALPN.",
+            "Browsers send many requests at a time over one HTTP/2 connection. Clients that support \
+             only HTTP/1.0 are served like those without ALPN.",
         ),
         key(
             "client-auth",

@@ -14,7 +14,7 @@ const BYTES_MAX: u64 = tidegate_base::limits::WEBSOCKET_MESSAGE_BYTES_CEILING as
 pub static WEBSOCKET: Section = Section {
     path: "[websocket]",
     about: "WebSocket connections that Tidegate serves itself (`echo`). A route changes single settings with \
-             `websocket = { ... }`. Connections that `proxy` passes on to servers are not concerned.",
+             `websocket = { ... }`. These settings do not apply to connections that `proxy` forwards.",
     keys: &[
         key(
             "origins",
@@ -22,13 +22,13 @@ pub static WEBSOCKET: Section = Section {
                 "\"same-origin\", \"https://example.com\", \"https://*.example.com\", \"null\" or \"*\"",
             )),
             Value("[\"same-origin\"]"),
-            "The web pages that may connect, by the Origin field of the request. \"same-origin\" stands for pages \
-             of the host and port that the request names in Host, \"https://*.example.com\" for every name below \
-             example.com, \"null\" for pages without an origin such as local files, and \"*\" for every page. \
+            "The web pages that may connect, by the Origin field of the request. \"same-origin\" matches pages of \
+             the host and port that the request names in Host, \"https://*.example.com\" matches every name below \
+             example.com, \"null\" matches pages without an origin such as local files, and \"*\" matches every page. \
              Other pages get a 403 response. A request without an Origin field is accepted: browsers always \
              send one, and other clients could forge it.",
             "Browsers send cookies with WebSocket requests of any page, so without this check a foreign page could \
-             act in the name of its visitor.",
+             act on behalf of its visitor.",
         ),
         key(
             "subprotocols",
@@ -45,8 +45,8 @@ pub static WEBSOCKET: Section = Section {
             "Compression of messages (permessage-deflate) with clients that offer it. With \"shared\", each message \
              is compressed by itself, and a connection needs no memory for it. With \"dedicated\", messages refer \
              to earlier ones, which makes small messages much shorter but takes up to 300 KiB for each connection.",
-            "Compression costs CPU time, and secrets beside text of an attacker can be guessed from the lengths of \
-             compressed messages.",
+            "Compression costs CPU time. If a message contains a secret and text chosen by an attacker, the attacker \
+             can guess the secret from the lengths of compressed messages.",
         ),
         key(
             "message-max",

@@ -18,11 +18,37 @@
 //!   `response.rs` of a carrier), from values prepared at start.
 //! - Test it with the recording sink of `gate/tests/sink/`.
 
+pub mod edit;
 pub mod hsts;
 
 use tidegate_wire::message::{BodyLength, Field, ResponseSink};
 
+use crate::edits::Edits;
+use edit::Edited;
 use hsts::Hsts;
+
+/// The filters that apply to one response.
+#[derive(Clone, Copy, Debug)]
+pub struct Filters<'a> {
+    /// The value of Strict-Transport-Security, empty if the field is not sent.
+    pub hsts: &'a str,
+    /// The edits of the route, and the values of the request.
+    pub edits: Option<(&'a Edits, &'a [u8])>,
+}
+
+impl<'a> Filters<'a> {
+    /// Only the policy for Strict-Transport-Security.
+    #[must_use]
+    pub const fn policy(hsts: &'a str) -> Self {
+        Self { hsts, edits: None }
+    }
+
+    /// Whether the response is not changed.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.hsts.is_empty() && self.edits.is_none()
+    }
+}
 
 /// A sink with the filters of one response. Each call costs a branch; where that matters, the caller uses the
 /// sink or the filter itself.
@@ -32,13 +58,25 @@ pub enum Filtered<'a, S> {
     Plain(S),
     /// The policy for Strict-Transport-Security.
     Hsts(Hsts<'a, S>),
+    /// The edits of a route.
+    Edited(Edited<'a, S>),
+    /// The edits of a route, and then the policy.
+    EditedHsts(Edited<'a, Hsts<'a, S>>),
 }
 
 impl<'a, S: ResponseSink> Filtered<'a, S> {
-    /// The sink with the filter for `hsts`, or without a filter if that is empty.
+    /// The sink with the filters.
     #[must_use]
-    pub const fn new(sink: S, hsts: &'a str) -> Self {
-        if hsts.is_empty() { Self::Plain(sink) } else { Self::Hsts(Hsts::new(sink, hsts)) }
+    pub const fn new(sink: S, filters: Filters<'a>) -> Self {
+        let hsts = filters.hsts;
+        match (filters.edits, hsts.is_empty()) {
+            (None, true) => Self::Plain(sink),
+            (None, false) => Self::Hsts(Hsts::new(sink, hsts)),
+            (Some((edits, values)), true) => Self::Edited(Edited::new(sink, edits, values)),
+            (Some((edits, values)), false) => {
+                Self::EditedHsts(Edited::new(Hsts::new(sink, hsts), edits, values))
+            }
+        }
     }
 
     /// The sink behind the filters.
@@ -46,6 +84,8 @@ impl<'a, S: ResponseSink> Filtered<'a, S> {
         match self {
             Self::Plain(sink) => sink,
             Self::Hsts(filter) => filter.sink(),
+            Self::Edited(filter) => filter.sink(),
+            Self::EditedHsts(filter) => filter.sink().sink(),
         }
     }
 }
@@ -55,6 +95,8 @@ macro_rules! each {
         match $self {
             Filtered::Plain($sink) => $call,
             Filtered::Hsts($sink) => $call,
+            Filtered::Edited($sink) => $call,
+            Filtered::EditedHsts($sink) => $call,
         }
     };
 }

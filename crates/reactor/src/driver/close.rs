@@ -1,4 +1,4 @@
-//! Closing in order, so that the last response arrives (RFC 9112 section 9.6).
+//! Graceful close, so that the last response arrives (RFC 9112 section 9.6).
 //! In: `close`. Out: the output, then FIN; received bytes are discarded until the peer closes too.
 //! Never: hands over a completion: the id is already stale.
 //! Limits: `CLOSE_OUTPUT_MAX` without the peer taking any output, then `LINGER_MAX`; `DISCARDS_MAX` discarded
@@ -52,8 +52,8 @@ impl Lingering {
 }
 
 impl<K: Kernel> Loop<K> {
-    /// Closes a connection in order, but does not wait for the peer or for the send buffer.
-    pub(super) fn close_in_haste(&mut self, sock: SockId) {
+    /// Sends the pending output and closes the connection. Output that the kernel does not take is lost.
+    pub(super) fn close_without_lingering(&mut self, sock: SockId) {
         if self.slots.find(sock).is_some() {
             self.flush_output(sock.index);
             self.free(sock.index);
@@ -103,8 +103,8 @@ impl<K: Kernel> Loop<K> {
         self.lingering.order.push_back(self.slots.id(index));
     }
 
-    /// Starts an orderly close; the id is stale afterwards.
-    pub(super) fn close_in_order(&mut self, sock: SockId) {
+    /// Starts a graceful close; the id is stale afterwards.
+    pub(super) fn close_gracefully(&mut self, sock: SockId) {
         let index = sock.index;
         let Some(slot) = self.slots.find_mut(sock) else {
             return;

@@ -47,7 +47,7 @@ pub struct Loop<K: Kernel> {
     slots: Slots<K::Handle>,
     /// The pending outputs of connections.
     outputs: Outputs,
-    /// The looks at outputs that their peers are slow to take.
+    /// The latest looks at outputs that peers take slowly.
     looks: Looks,
     /// The listeners, by index. The slot of a closed listener is reused.
     listeners: Vec<ListenerSlot<K::Handle>>,
@@ -77,8 +77,8 @@ pub struct Loop<K: Kernel> {
     waker: Waker,
     /// The monotonic clock, read after the last wait.
     now: Moment,
-    /// The wall clock, read together with `now`.
-    unix_seconds: u64,
+    /// The wall clock in milliseconds since 1970, read together with `now`.
+    unix_millis: u64,
 }
 
 impl<K: Kernel> Loop<K> {
@@ -107,7 +107,7 @@ impl<K: Kernel> Loop<K> {
             read_buffer: Vec::with_capacity(READ_BUFFER_BYTES),
             waker,
             now,
-            unix_seconds: kernel.unix_seconds(),
+            unix_millis: kernel.unix_millis(),
             kernel,
         }
     }
@@ -368,8 +368,8 @@ impl<K: Kernel> Reactor for Loop<K> {
         self.now
     }
 
-    fn unix_seconds(&self) -> u64 {
-        self.unix_seconds
+    fn unix_millis(&self) -> u64 {
+        self.unix_millis
     }
 
     fn read_clock(&self) -> Moment {
@@ -484,7 +484,7 @@ impl<K: Kernel> Reactor for Loop<K> {
     }
 
     fn close(&mut self, sock: SockId) {
-        self.close_in_order(sock);
+        self.close_gracefully(sock);
     }
 
     fn abort(&mut self, sock: SockId) {
@@ -494,7 +494,7 @@ impl<K: Kernel> Reactor for Loop<K> {
     }
 
     fn close_at_once(&mut self, sock: SockId) {
-        self.close_in_haste(sock);
+        self.close_without_lingering(sock);
     }
 
     fn free_lingering(&mut self, kept: usize) -> bool {
@@ -538,7 +538,7 @@ impl<K: Kernel> Driver for Loop<K> {
         self.flush_dirty();
         let count = self.wait(wait_max);
         self.now = self.kernel.clock();
-        self.unix_seconds = self.kernel.unix_seconds();
+        self.unix_millis = self.kernel.unix_millis();
         let mut buffer = core::mem::take(&mut self.read_buffer);
         buffer.resize(READ_BUFFER_BYTES, 0);
         let mut served = core::mem::take(&mut self.served);

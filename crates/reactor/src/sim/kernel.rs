@@ -15,7 +15,7 @@ use crate::interface::{CloseReason, ListenOptions, Peer, Shortage};
 use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending};
 use crate::waker::Waker;
 
-/// The reactor on a simulated net.
+/// The reactor on a simulated network.
 pub type SimReactor = Loop<Sim>;
 
 /// One worker's simulated kernel.
@@ -38,7 +38,8 @@ enum Socket {
 }
 
 impl Loop<Sim> {
-    /// Creates a worker's reactor on `net` for at most `socks_max` connections. Several may share one net.
+    /// Creates a worker's reactor on `net` for at most `socks_max` connections. Several may share one
+    /// network.
     #[must_use]
     pub fn new(net: &SimNet, socks_max: usize) -> Self {
         let worker = net.with(|world| {
@@ -72,8 +73,8 @@ impl Kernel for Sim {
         self.net.now()
     }
 
-    fn unix_seconds(&self) -> u64 {
-        1_700_000_000 + self.net.now().as_nanos() / 1_000_000_000
+    fn unix_millis(&self) -> u64 {
+        1_700_000_000_000 + self.net.now().as_nanos() / 1_000_000
     }
 
     fn listen(

@@ -1,5 +1,5 @@
 //! The simulator: the same completions as on real sockets, on virtual time and with injected faults.
-//! In: one seed, `Faults`, and the test's peers. Out: a `SimReactor` for each worker of the net.
+//! In: one seed, `Faults`, and the test's peers. Out: a `SimReactor` for each worker of the network.
 //! Never: waits; behaves in a way that the seed does not determine.
 //! Limits: the window of each direction (`SimNet::set_window_bytes`), the backlog of each listener.
 //! Invariant: the same seed and the same sequence of calls give the same run.
@@ -22,12 +22,12 @@ pub use peer::{SimPeer, SimServer};
 
 use world::{Owner, World};
 
-/// A simulated net, shared by reactors and the test's own peers. All clones refer to the same net.
+/// A simulated network, shared by reactors and the test's own peers. All clones refer to the same network.
 #[derive(Clone)]
 pub struct SimNet(Rc<RefCell<World>>);
 
 impl SimNet {
-    /// Creates a net. `seed` determines all of its random choices.
+    /// Creates a network. `seed` determines all of its random choices.
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
         Self(Rc::new(RefCell::new(World::new(seed, faults))))

@@ -1,7 +1,7 @@
 //! The test's own ends of simulated connections. They do not use a reactor, and the only faults that they
 //! see are latency and resets.
 //! In: bytes to send. Out: bytes that arrived, and how the connection ended.
-//! Invariant: dropping a peer closes it in order; dropping a server closes its listener.
+//! Invariant: dropping a peer closes it gracefully; dropping a server closes its listener.
 
 use super::SimNet;
 use super::world::{EndId, Link, Segment};
@@ -105,7 +105,7 @@ impl SimPeer {
         self.net.with(|world| world.close(self.id, true));
     }
 
-    /// Closes in order; with a reset if bytes are unread, as Linux does.
+    /// Closes gracefully, or with a reset if bytes are unread, as Linux does.
     pub fn close(self) {
         drop(self);
     }

@@ -117,7 +117,7 @@ pub(super) struct Worker {
 /// A connection attempt that finds a full backlog is retried after this time.
 const BACKLOG_RETRY: Span = Span::from_millis(50);
 
-/// The state of a simulated net.
+/// The state of a simulated network.
 pub(super) struct World {
     /// The virtual clock.
     pub(super) now: Moment,
@@ -276,7 +276,7 @@ impl World {
             edge_queued: false,
         };
         let Ok(id) = self.ends.insert(end) else {
-            panic!("the simulated net holds 2^32 ends: a test leaks connections");
+            panic!("the simulated network holds 2^32 ends: a test leaks connections");
         };
         id
     }
@@ -489,7 +489,7 @@ impl World {
         }
     }
 
-    /// Closes an end: with a reset if requested or if bytes are unread (as Linux does), otherwise in order.
+    /// Closes an end: with a reset if requested or if bytes are unread (as Linux does), otherwise gracefully.
     pub(super) fn close(&mut self, id: EndId, with_reset: bool) {
         let Some(end) = self.ends.get(id) else { return };
         if !end.reset_arrived {

@@ -412,7 +412,7 @@ impl Far for RealFar {
     }
 }
 
-/// The harness for the simulated net, without faults.
+/// The harness for the simulated network, without faults.
 pub struct Simulated {
     pub net: SimNet,
 }

@@ -76,7 +76,7 @@ pub struct ConnLog {
     pub bytes: Vec<u8>,
 }
 
-/// The handler above the layer. It records what it receives and behaves as its flags say.
+/// The handler above the layer. It records what it receives and behaves as its flags specify.
 #[derive(Default)]
 pub struct Recorder {
     /// By index and generation of the id.
@@ -211,7 +211,7 @@ impl Stage {
         let acceptor =
             Acceptor::with_randomness(settings, Some(tickets), clock.clone(), randomness).unwrap();
         let settings =
-            ConnectorSettings { roots: Roots::Nobody, version_max, ..Default::default() };
+            ConnectorSettings { roots: Roots::Unverified, version_max, ..Default::default() };
         let connector = Connector::with_randomness(&settings, clock.clone(), randomness).unwrap();
         let listener =
             ListenerPlan { acceptor: acceptor.clone(), handshake_timeout: HANDSHAKE_TIMEOUT };
@@ -249,7 +249,7 @@ impl Stage {
     pub fn dial_with_certificate(&self, version_max: Version) -> TlsPeer {
         let client_certificate = served().certificates.pop();
         let settings = ConnectorSettings {
-            roots: Roots::Nobody,
+            roots: Roots::Unverified,
             version_max,
             client_certificate,
             ..Default::default()

@@ -6,13 +6,14 @@
 //! - `proxy/`: responses of a server
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
-//! events of a requester to its running action. To add an action that lasts, add a variant to [`Running`]; the
-//! compiler then names each decision that the action has to make.
+//! events of a requester to its running action. To add an action that continues after the call that begins
+//! it, add a variant to [`Running`]; the compiler then names each decision that the action has to make.
 //!
 //! In: requests, pieces of their bodies, bytes of switched connections, events of requesters. Out: calls of actions.
 //! Never: asks which protocol the client speaks; encodes anything.
 
 mod echo;
+pub(crate) mod handled;
 pub(crate) mod intake;
 pub(crate) mod proxy;
 mod redirect;
@@ -23,7 +24,8 @@ pub(crate) mod websocket;
 
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::forward::Changes;
+use tidegate_gate::handling::FilterId;
 use tidegate_gate::router::{self, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_reactor::{Peer, Reactor};
@@ -91,23 +93,41 @@ impl Worker {
         };
         let listener = snapshot.listener(down.listener);
         let scheme = request_scheme(head, down.scheme, is_trusted(down.peer, listener));
-        let (decision, hsts) = decide(&snapshot, down, head, scheme, &mut path_scratch);
+        let (decision, filters) = decide(&snapshot, down, head, scheme, &mut path_scratch);
         self.path_scratch = path_scratch;
-        self.set_hsts(to, hsts);
+        self.set_filters(to, filters);
         match decision {
             Decision::Refused { status, text, closes } => {
                 self.answer_error(reactor, to, status, text, closes);
             }
             Decision::Https(redirect) => self.redirect_to_https(reactor, to, head, redirect),
-            Decision::Route(route) => match &snapshot.route(route).action {
-                Action::Respond(_) => self.respond(reactor, to, route),
-                Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
-                Action::Synthetic => self.begin_synthetic(reactor, to, head),
-                Action::Echo => {
-                    self.open_websocket(reactor, to, head, route, Service::Echo);
-                }
-                Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy),
-            },
+            Decision::Route(route) if snapshot.handlings.of_route(route).is_some() => {
+                self.begin_handled(reactor, to, head, route, scheme);
+            }
+            Decision::Route(route) => self.begin_action(reactor, to, head, route, scheme, None),
+        }
+    }
+
+    /// Begins the action of a route. `changes`: what the route changes in the request.
+    fn begin_action<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        route: usize,
+        scheme: Scheme,
+        changes: Option<Changes<'_>>,
+    ) {
+        let snapshot = self.settings_of(to);
+        self.note_route(to, route);
+        match &snapshot.route(route).action {
+            Action::Respond(_) => self.respond(reactor, to, route),
+            Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
+            Action::Synthetic => self.begin_synthetic(reactor, to, head),
+            Action::Echo => {
+                self.open_websocket(reactor, to, head, route, Service::Echo);
+            }
+            Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy, changes),
         }
     }
 
@@ -149,6 +169,7 @@ impl Worker {
         };
         let limits = &self.settings.of(down.era()).listener(down.listener).limits;
         let (rate_min, most) = (limits.body_rate_min, limits.body_bytes_max);
+        self.note_bytes_in(to, data_bytes);
         // An action that has ended takes no body.
         let Some(intake) = self.intake(running) else { return true };
         intake.note(framed_bytes, data_bytes, rate_min);
@@ -295,18 +316,18 @@ impl Worker {
     }
 }
 
-/// Decides how a request is answered, and the Strict-Transport-Security value of its response.
+/// Decides how a request is answered, and the filters of its response.
 fn decide(
     snapshot: &Snapshot,
     down: &Downstream,
     head: &RequestHead<'_>,
     scheme: Scheme,
     path_scratch: &mut Vec<u8>,
-) -> (Decision, PolicyId) {
+) -> (Decision, FilterId) {
     let index = usize::from(down.listener);
     let listener = snapshot.listener(down.listener);
     let refused = |status, text, closes| Decision::Refused { status, text, closes };
-    let of_listener = snapshot.hsts.of_listener(index, scheme);
+    let of_listener = snapshot.handlings.listener_filters(index, scheme);
     if matches!(head.method, Method::Connect) {
         return (refused(501, "the CONNECT method is not supported", true), of_listener);
     }
@@ -328,7 +349,7 @@ fn decide(
     let certificate = down.facts.as_ref().and_then(|facts| facts.certificate());
     match snapshot.router.route(index, head, certificate, path_scratch) {
         Routed::Route(route) => {
-            (Decision::Route(route), snapshot.hsts.of_route(index, route, scheme))
+            (Decision::Route(route), snapshot.handlings.route_filters(index, route, scheme))
         }
         // RFC 9110 section 9.3.7: OPTIONS * applies to the server as a whole.
         Routed::NoRoute if head.path == "*" => (refused(200, "", false), of_listener),

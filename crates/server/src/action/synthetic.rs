@@ -1,5 +1,5 @@
-//! Synthetic responses: status, size, delays and chunks as the URL orders, holding at most one piece at a
-//! time.
+//! Synthetic responses: the URL specifies status, size, delays and chunks (the order). A response holds at
+//! most one piece of its body at a time.
 //! In: a request on a synthetic route. Out: its response, as fast as the client reads it.
 //! Never: keeps a body; uses a timer other than the connection's deadline (for the order's delays, and for the
 //! request body).
@@ -28,7 +28,7 @@ const SHARE_BYTES: usize = 4 * PIECE_BYTES;
 pub(crate) struct SyntheticResponse {
     /// The requester. It exists as long as the response, and its carrier refers to this response.
     requester: Requester,
-    /// The response as the URL orders it.
+    /// The response that the URL specifies.
     order: Synthetic,
     /// The response has a body.
     has_body: bool,
@@ -42,6 +42,8 @@ pub(crate) struct SyntheticResponse {
     pub(crate) intake: Intake,
     /// What the response is doing now.
     phase: Phase,
+    /// The values for the edits of the response; empty if there are none, and once the response begins.
+    values: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +90,7 @@ impl Worker {
             body_awaited,
             intake: Intake::NONE,
             phase: Phase::ExpectBody,
+            values: self.values.take(to),
             order,
         };
         match self.synthetics.insert(response) {
@@ -147,6 +150,8 @@ impl Worker {
             Phase::Delay(_) => {
                 response.phase = Phase::Send;
                 let order = response.order.clone();
+                let values = core::mem::take(&mut response.values);
+                self.recall_values(to, values);
                 self.begin_response(reactor, to, &Head::Synthetic(&order), Rest::Discarded);
                 self.send_pieces(reactor, id);
             }

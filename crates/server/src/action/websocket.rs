@@ -13,7 +13,8 @@ use std::rc::Rc;
 
 use tidegate_base::limits::WEBSOCKET_FRAMES_PER_TURN_MAX;
 use tidegate_base::{Id, Moment, Span};
-use tidegate_gate::websocket::{Endpoint, EndpointId, judge};
+use tidegate_gate::access::Cause;
+use tidegate_gate::websocket::{Endpoint, EndpointId, check_request};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{
@@ -32,6 +33,9 @@ use crate::worker::Worker;
 const DIRECT_BYTES_MIN: usize = 4096;
 /// The interval to a Ping is shortened at random, by up to `ping-every` divided by this.
 const JITTER_PART: u32 = 4;
+
+/// Why a connection ends whose client does not reply to a Ping or a Close frame.
+const NO_REPLY: &str = "the client did not reply in time";
 
 /// A WebSocket connection.
 pub(crate) struct WebSocket {
@@ -185,7 +189,7 @@ impl Worker {
     ) -> Option<Id<WebSocket>> {
         let snapshot = self.settings_of(to);
         let endpoint = snapshot.websockets.of_route(route);
-        let accept = match judge(&snapshot.websockets.get(endpoint).policy, head) {
+        let accept = match check_request(&snapshot.websockets.get(endpoint).policy, head) {
             Ok(accept) => accept,
             Err(refusal) => {
                 self.accounts.counters.websocket_refusals.add(1);
@@ -322,6 +326,11 @@ impl Worker {
             Outcome::Closed => self.end_websocket(reactor, id),
             Outcome::Failed(fault) => {
                 self.accounts.counters.websocket_faults.add(1);
+                self.blame(
+                    to,
+                    Cause::Refused,
+                    "the client broke the WebSocket protocol or a limit",
+                );
                 if !is_closing {
                     self.encode_switched(reactor, to, |out| {
                         encode_close(out, Some(fault.close()), None);
@@ -594,7 +603,7 @@ impl Worker {
         match socket.state {
             State::Open | State::Pinged if is_idle => {
                 self.accounts.counters.websocket_timeouts.add(1);
-                let close = Close { code: CloseCode::GOING_AWAY, reason: "no message in time" };
+                let close = Close { code: CloseCode::GOING_AWAY, reason: "idle timeout" };
                 self.close_websocket(reactor, id, close);
             }
             State::Open => {
@@ -607,12 +616,14 @@ impl Worker {
             }
             State::Pinged => {
                 self.accounts.counters.websocket_timeouts.add(1);
-                let close = Close { code: CloseCode::INTERNAL_ERROR, reason: "no Pong in time" };
+                self.blame(to, Cause::ClientTimeout, NO_REPLY);
+                let close = Close { code: CloseCode::INTERNAL_ERROR, reason: "pong timeout" };
                 self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
                 self.end_websocket(reactor, id);
             }
             State::Closing => {
                 self.accounts.counters.websocket_timeouts.add(1);
+                self.blame(to, Cause::ClientTimeout, NO_REPLY);
                 self.end_websocket(reactor, id);
             }
         }

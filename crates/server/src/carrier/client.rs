@@ -7,7 +7,8 @@
 use std::rc::Rc;
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::access::{Cause, Phase as RecordPhase};
+use tidegate_gate::handling::FilterId;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{ListenerId, Peer, Reactor, SockId};
 use tidegate_wire::http2::ErrorCode;
@@ -56,7 +57,7 @@ impl Worker {
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
     }
 
-    /// Closes the connection in order: pending output is still sent.
+    /// Closes the connection gracefully: pending output is still sent.
     pub(crate) fn close_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.drop_client(reactor, sock);
         reactor.close(sock);
@@ -68,6 +69,7 @@ impl Worker {
             return self.note_absent(sock);
         };
         self.accounts.counters.downstream_now.sub(1);
+        let record = down.record();
         self.settings.end_use(down.era());
         self.end_listener_user(&down);
         self.release_kept(reactor, &mut down);
@@ -76,6 +78,7 @@ impl Worker {
                 let running = http1.running();
                 http1.input.release(&mut self.buffers);
                 self.cancel(reactor, running);
+                self.finish_record(reactor, record);
             }
             ClientCarrier::Http2(http2) => {
                 for &id in http2.streams() {
@@ -204,11 +207,11 @@ impl Worker {
         }
     }
 
-    /// Records the Strict-Transport-Security value for the response.
-    pub(crate) fn set_hsts(&mut self, to: Requester, hsts: PolicyId) {
+    /// Records the filters for the response.
+    pub(crate) fn set_filters(&mut self, to: Requester, filters: FilterId) {
         match self.streams.get_mut(to.stream) {
-            Some(stream) => stream.set_hsts(hsts),
-            None => self.set_http1_hsts(to.sock, hsts),
+            Some(stream) => stream.set_filters(filters),
+            None => self.set_http1_filters(to.sock, filters),
         }
     }
 
@@ -233,9 +236,10 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
         status: u16,
-        text: &str,
+        text: &'static str,
         closes: bool,
     ) {
+        self.blame(to, Cause::of_status(status), text);
         self.answer(reactor, to, &Answer::Error { status, text }, closes);
     }
 
@@ -276,6 +280,7 @@ impl Worker {
 
     /// Sends a piece of the response body. The caller pauses its source while `is_client_blocked`.
     pub(crate) fn send_data<R: Reactor>(&mut self, reactor: &mut R, to: Requester, data: &[u8]) {
+        self.note_bytes_out(to, data.len());
         match to.is_stream() {
             true => self.send_http2_data(reactor, to, data),
             false => self.send_http1_data(reactor, to.sock, data),
@@ -291,6 +296,8 @@ impl Worker {
         data: &[u8],
         trailers: &[u8],
     ) {
+        self.note_bytes_out(to, data.len());
+        self.note_phase(to, RecordPhase::Last);
         match to.is_stream() {
             true => self.end_http2_response(reactor, to, data, trailers),
             false => self.end_http1_response(reactor, to.sock, data, trailers),
@@ -321,7 +328,7 @@ impl Worker {
         }
     }
 
-    /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
+    /// Whether the rest of the request may never arrive, because the client waits for 100 (Continue).
     pub(crate) fn awaits_continue(&mut self, to: Requester) -> bool {
         match self.streams.get(to.stream) {
             Some(stream) => stream.awaits_continue(),
@@ -413,6 +420,7 @@ impl Worker {
         to: Requester,
         bytes: &[u8],
     ) {
+        self.note_bytes_out(to, bytes.len());
         reactor.send(to.sock, bytes);
     }
 
@@ -424,7 +432,10 @@ impl Worker {
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
         if let Some(out) = reactor.output(to.sock) {
+            let before = out.len();
             encode(out);
+            let bytes = out.len() - before;
+            self.note_bytes_out(to, bytes);
         }
     }
 
@@ -445,6 +456,7 @@ impl Worker {
 
     /// The action has ended: closes its connection after everything that was sent.
     pub(crate) fn end_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.note_phase(to, RecordPhase::Last);
         self.detach_http1(to.sock);
         self.close_client(reactor, to.sock);
     }

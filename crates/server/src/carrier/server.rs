@@ -175,13 +175,13 @@ impl Worker {
         }
     }
 
-    /// Closes in order an upstream connection that has no response in progress.
+    /// Gracefully closes an upstream connection that has no response in progress.
     pub(crate) fn close_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.drop_upstream(sock);
         reactor.close(sock);
     }
 
-    /// Removes an idle upstream connection from where it is kept, and closes it in order.
+    /// Removes an idle upstream connection from where it is kept, and closes it gracefully.
     pub(crate) fn retire_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let server = self.conns.upstream(sock).map(|up| (up.pool, up.server));

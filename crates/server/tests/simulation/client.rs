@@ -195,14 +195,15 @@ impl Answer {
                 return Err(format!("r{id} got {:?} {text:?}", self.head.start));
             }
         }
-        note_answered(id, oracle);
+        note_answered(id, status, oracle);
         Ok(())
     }
 }
 
-fn note_answered(id: u64, oracle: &mut Oracle) {
+fn note_answered(id: u64, status: u16, oracle: &mut Oracle) {
     oracle.answers_good += 1;
     let Some(request) = oracle.requests.get_mut(&id) else { return };
+    request.status = Some(status);
     if core::mem::replace(&mut request.answered, true) {
         oracle.violate(format!("r{id} was answered twice"));
     }
@@ -420,7 +421,7 @@ impl Client {
                 }
                 self.waiting.pop_front();
                 self.tunnel = Some(Tunnel { id, back: 0 });
-                note_answered(id, oracle);
+                note_answered(id, status, oracle);
                 oracle.tunnels += 1;
             }
             return Ok(());

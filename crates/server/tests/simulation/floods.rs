@@ -10,9 +10,10 @@ use crate::secured::Keys;
 use crate::stage::{GET, HELLO, OK, Scene, Stage, assert_status, scene};
 
 const SLOTS: usize = 64;
-/// Clients that are served before a flood begins, and keep asking.
+/// Clients that are served before a flood begins, and continue to send requests.
 const KEPT: usize = 20;
-/// Steps of a flood. In each step, attackers arrive, each kept client asks once, and one new client comes.
+/// Steps of a flood. In each step, attackers arrive, each kept client sends a request, and one new client
+/// connects.
 const STEPS: usize = 40;
 /// Attackers that arrive in one step: more than there are slots.
 const ATTACKERS: usize = 100;
@@ -51,7 +52,7 @@ fn ask_origin(stage: &mut Stage, clients: &[&SimPeer], origins: &mut Vec<SimPeer
     }
 }
 
-/// Asks for the local response with all of `clients` at once.
+/// Requests the local response on all of `clients` at once.
 fn ask_all(stage: &mut Stage, clients: &[SimPeer]) {
     for client in clients {
         client.send(HELLO);
@@ -171,7 +172,7 @@ fn clients_in_a_tls_handshake_do_not_displace_others() {
     flood(scene().listener(listener).tls(plan), |stage, attackers| {
         for _ in 0..ATTACKERS {
             let attacker = stage.net.dial(&stage.harness.bound[1]).expect("the worker listens");
-            // The begin of a ClientHello.
+            // The start of a ClientHello.
             attacker.send(&[22, 3, 1, 2, 0, 1, 0, 1, 252]);
             attackers.push(attacker);
         }
@@ -199,7 +200,7 @@ fn silent_clients_of_a_tls_listener_do_not_displace_others() {
 }
 
 #[test]
-fn clients_that_ask_once_do_not_displace_others() {
+fn clients_with_one_request_do_not_displace_others() {
     flood(scene(), |stage, attackers| {
         for _ in 0..ATTACKERS {
             let attacker = stage.dial();

@@ -231,6 +231,7 @@ impl Maker<'_> {
             expected,
             begun: false,
             answered: false,
+            status: None,
             seen: Vec::new(),
         });
         Call { piece_bytes, ..call }

@@ -136,7 +136,7 @@ fn hundred_streams_without_windows_hold_bounded_memory_and_end() {
         assert!(held_most > 100_000, "the attack holds {held_most} bytes only");
         assert!(held_most <= streams.len() * PIECE_BYTES_MAX, "{held_most} bytes are held");
         assert!(attacker.responses.values().all(|response| response.body.is_empty()));
-        // Nobody takes anything, so the streams and then the connection end.
+        // The client takes no data, so the streams and then the connection end.
         stage.until(|stage| {
             attacked(stage, &mut attacker);
             attacker.is_over().then_some(())

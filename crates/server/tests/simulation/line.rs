@@ -112,8 +112,10 @@ impl Line {
             let tls = &mut *tls.borrow_mut();
             let is_ready = tls.session.is_established() && tls.out.is_empty() && !tls.finishes;
             let has_room = self.peer.room() > bytes.len() + RESERVED_BYTES;
+            // The worker has sent a part of a record, so a request is on the way.
+            let is_between = tls.session.held_bytes() == 0;
             // A record that was sealed and not sent would end the session.
-            if !is_ready || !has_room || !self.peer.is_quiet() {
+            if !is_ready || !is_between || !has_room || !self.peer.is_quiet() {
                 return None;
             }
             tls.session.seal(bytes, &mut sealed).ok()?;

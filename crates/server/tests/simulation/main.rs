@@ -21,6 +21,7 @@ mod plan;
 mod progress;
 mod proxy_header;
 mod proxy_protocol;
+mod records;
 mod reload;
 mod run;
 mod secured;
@@ -41,7 +42,7 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 6] = [
+const REGRESSION_SEEDS: [u64; 7] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
@@ -54,6 +55,8 @@ const REGRESSION_SEEDS: [u64; 6] = [
     21_659,
     // An origin that had received a request sent an unsolicited response: the simulation's fault.
     310_053_935,
+    // The same, after a part of the request's TLS record had arrived.
+    330_029_896,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;

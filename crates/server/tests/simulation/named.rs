@@ -755,7 +755,7 @@ fn body_that_arrives_during_a_pause_is_sent_after_it() {
 const POST: &[u8] = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
 
 #[test]
-fn unretriable_request_uses_a_connection_once_its_server_has_proven_patience() {
+fn unretriable_request_uses_only_a_proven_idle_connection() {
     let pool = "reuse = { idle-timeout = \"60s\" }";
     scene().pool(pool).with_client(|stage, client| {
         let witness = stage.forward(&client, GET);
@@ -823,7 +823,7 @@ fn is_connection_reused(pool: &str, request: &[u8]) -> bool {
 }
 
 #[test]
-fn requests_that_cannot_be_retried_are_spared_by_setting() {
+fn setting_decides_which_requests_reuse_a_connection() {
     let put = |fields: &str| format!("PUT /p HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n").into_bytes();
     let small = put("Content-Length: 40000");
     let large = put("Content-Length: 70000");

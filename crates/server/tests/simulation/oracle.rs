@@ -35,6 +35,8 @@ pub struct Request {
     /// The client has sent its first byte.
     pub begun: bool,
     pub answered: bool,
+    /// The status of its complete response, or 101.
+    pub status: Option<u16>,
     /// Its arrivals at origins, in order.
     pub seen: Vec<Sighting>,
 }

@@ -578,6 +578,7 @@ impl Maker {
             expected,
             begun: false,
             answered: false,
+            status: None,
             seen: Vec::new(),
         });
         id

@@ -15,6 +15,7 @@ use crate::origin::{Lie, Origin};
 use crate::peer::harness::Harness;
 use crate::plan::{LISTEN, Plan};
 use crate::progress::Progress;
+use crate::records::Records;
 use crate::reload::Reloads;
 use crate::secured::Keys;
 
@@ -41,6 +42,8 @@ struct Run {
     clients: Vec<Client>,
     http2_clients: Vec<Http2Client>,
     oracle: Oracle,
+    /// The access log.
+    records: Records,
     /// Chooses the order of the workers in each step.
     prng: Prng,
     /// When all workers are told to stop, and with which grace period; `None` afterwards.
@@ -100,6 +103,7 @@ impl Run {
             .collect();
         // Some mailboxes hold so few messages that they are often full.
         Harness::join_all(&mut harnesses, if seed.is_multiple_of(2) { 1000 } else { 2 });
+        let records = Records::of(&mut harnesses);
         let reloads = Reloads::new(seed, &plan, &config).filter(|_| lie != Some(Lie::Silence));
         let mut origins = Vec::new();
         for (index, (address, behaviour)) in plan.origins.into_iter().enumerate() {
@@ -154,6 +158,7 @@ impl Run {
             clients,
             http2_clients,
             oracle,
+            records,
             prng: Prng::new(seed ^ 0x72_756e),
             stop: plan.stop,
             stopped_by: None,
@@ -180,9 +185,11 @@ impl Run {
             step.map_err(|why| format!("the run is stuck: {why}: {}", self.describe()))?;
             if self.turns.is_multiple_of(16) {
                 self.check_bounds()?;
+                self.records.collect();
             }
         }
         self.oracle.trace(|| format!("ended after {} turns", self.turns));
+        self.records.check(&self.oracle, &self.harnesses)?;
         if self.net.open_sockets() > 0 {
             return Err(format!("{} sockets are still open", self.net.open_sockets()));
         }

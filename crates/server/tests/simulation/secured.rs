@@ -56,8 +56,8 @@ impl Keys {
         }
     }
 
-    /// The TLS plan of a worker. `listener` and `pools` say which of them use TLS; `servers` holds the number
-    /// of servers of each pool.
+    /// The TLS plan of a worker. `listener` and `pools` state which of them use TLS; `servers` holds the
+    /// number of servers of each pool.
     pub fn plan(&self, listener: bool, pools: &[bool], servers: &[usize]) -> TlsPlan {
         self.plan_of_listeners(&[listener], pools, servers)
     }

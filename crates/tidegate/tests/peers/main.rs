@@ -3,8 +3,10 @@
 //! Never: uses a fixed port, asserts a duration, leaves a process running or skips a test. A missing program fails the
 //! test, and the failure names it.
 
+mod access_log;
 mod careless_servers;
 mod client_certificates;
+mod cookbook;
 mod documents;
 mod gate;
 mod http2;

@@ -116,7 +116,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
             Err(Broken::Cut) => return note(Record::Cut),
             Err(Broken::Ended | Broken::Io(_)) => return,
         };
-        let framing = match judge(&request) {
+        let framing = match check_request(&request) {
             Ok(framing) => framing,
             Err(what) => return note(Record::Malformed(what)),
         };
@@ -249,7 +249,7 @@ fn queued_bytes(local: SocketAddr, remote: SocketAddr, queue: Queue) -> u64 {
 }
 
 /// Checks the rules for every request from an intermediary, whatever the client sent.
-fn judge(request: &Message) -> Result<Framing, String> {
+fn check_request(request: &Message) -> Result<Framing, String> {
     let words: Vec<&str> = request.start.split(' ').collect();
     let [_, target, "HTTP/1.1"] = words.as_slice() else {
         return Err(format!("bad request line {:?}", request.start));

@@ -163,7 +163,7 @@ impl Probe {
         }
         for check in &vector.client {
             let last = answers.last().ok_or("there is no response")?;
-            check.judge(last).map_err(|what| format!("at the client: {what}"))?;
+            check.verify(last).map_err(|what| format!("at the client: {what}"))?;
         }
         // If a request was refused after a part of it had been forwarded, the reset of its connection either
         // reaches the origin before the check below ends or never comes.
@@ -225,7 +225,7 @@ impl Probe {
         }
         for check in &vector.origin {
             let last = requests.last().ok_or("the origin saw no request")?;
-            check.judge(last).map_err(|what| format!("at the origin: {what}"))?;
+            check.verify(last).map_err(|what| format!("at the origin: {what}"))?;
         }
         Ok(())
     }

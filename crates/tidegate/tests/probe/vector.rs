@@ -36,7 +36,7 @@ pub enum Check {
 }
 
 impl Check {
-    pub fn judge(&self, message: &Message) -> Result<(), String> {
+    pub fn verify(&self, message: &Message) -> Result<(), String> {
         let good = match *self {
             Self::Start(line) => message.start == line,
             Self::Has(name, value) => message.values(name) == [value],

@@ -6,8 +6,8 @@
 //! Invariant: only the scanner names a syntax fault. A head that the tokenizer does not accept goes to the
 //! scanner.
 
-use super::request::judge_request;
-use super::response::judge_response;
+use super::request::validate_request;
+use super::response::validate_response;
 use super::scan::{
     RequestLine, Role, Rules, Scanner, StatusLine, is_status, start_of, without_line_end,
 };
@@ -135,7 +135,7 @@ impl HeadDecoder {
         let Tokens { line, headers, length } = tokens;
         let fields = FieldTable::new(headers, ids);
         let version = Version::from_minor(line.minor);
-        let head = judge_request(line.method, line.target, version, fields)?;
+        let head = validate_request(line.method, line.target, version, fields)?;
         self.scanner = Scanner::default();
         Ok(Some((head, length)))
     }
@@ -171,7 +171,7 @@ impl HeadDecoder {
         let Tokens { line, headers, length } = tokens;
         let fields = FieldTable::new(headers, ids);
         let version = Version::from_minor(line.minor);
-        let head = judge_response(version, &line, fields, request, rules.is_lenient)?;
+        let head = validate_response(version, &line, fields, request, rules.is_lenient)?;
         self.scanner = Scanner::default();
         Ok(Some((head, length)))
     }

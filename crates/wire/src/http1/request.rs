@@ -10,7 +10,7 @@ use crate::message::{BodyLength, FaultKind, FieldName, Method, RequestHead, Vers
 
 /// Validates a request whose syntax is valid.
 #[inline]
-pub(super) fn judge_request<'a>(
+pub(super) fn validate_request<'a>(
     method: &'a str,
     target: &'a str,
     version: Version,

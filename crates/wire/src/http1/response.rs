@@ -10,7 +10,7 @@ use crate::message::{BodyLength, FaultKind, FieldName, RequestKind, ResponseHead
 
 /// Validates a response whose syntax is valid.
 #[inline]
-pub(super) fn judge_response<'a>(
+pub(super) fn validate_response<'a>(
     version: Version,
     line: &StatusLine<'a>,
     fields: FieldTable<'a>,

@@ -39,7 +39,7 @@ impl BodyFraming {
 #[derive(Debug)]
 pub struct ResponseEncoder<'a> {
     out: &'a mut Vec<u8>,
-    /// The version of the request; never HTTP/2. The status line always says HTTP/1.1.
+    /// The version of the request; never HTTP/2. The status line always contains HTTP/1.1.
     version: Version,
     /// The connection closes after this response.
     close: bool,
@@ -138,7 +138,7 @@ impl ResponseSink for ResponseEncoder<'_> {
     }
 
     fn switch<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>) {
-        // 101 ends HTTP on the connection, so it says nothing about closing it.
+        // 101 ends HTTP on the connection, so it does not announce that the connection closes.
         let closes = self.close && !self.has_connection;
         let options: &[u8] = if closes { b"upgrade, close" } else { b"upgrade" };
         encode_field(self.out, "Connection", options);

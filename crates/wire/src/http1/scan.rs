@@ -31,8 +31,8 @@ pub(super) struct Rules {
     /// Empty lines before the start line.
     pub(super) empty_lines_max: usize,
     /// Whether a line may end with LF alone and a status may be above 599. Both have only one reading: RFC
-    /// 9112 section 2.2 lets a recipient take LF for a line end, and RFC 9110 section 15 says how to treat
-    /// an unknown class. Only for responses.
+    /// 9112 section 2.2 lets a recipient take LF for a line end, and RFC 9110 section 15 defines how to
+    /// treat an unknown class. Only for responses.
     pub(super) is_lenient: bool,
 }
 

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_stored_head() {
+    fn other_bytes_are_not_a_stored_head() {
         for text in [
             "",
             "GET / HTTP/1.1\r\n",

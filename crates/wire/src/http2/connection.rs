@@ -101,7 +101,7 @@ impl Config {
     }
 }
 
-/// How far the beginning of a connection has come.
+/// How far the start of a connection has progressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     /// A server has received this many bytes of the preface.
@@ -114,7 +114,7 @@ pub(super) enum Phase {
     Failed,
 }
 
-/// How far a graceful stop has come (RFC 9113 section 6.8).
+/// How far a graceful stop has progressed (RFC 9113 section 6.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
     /// Not begun.
@@ -144,7 +144,7 @@ pub struct Connection {
     pub(super) config: Config,
     /// The settings of the peer.
     pub(super) peer: Settings,
-    /// How far the beginning has come.
+    /// How far the start has progressed.
     pub(super) phase: Phase,
     /// Splits the input into frames.
     pub(super) reader: FrameReader,
@@ -176,7 +176,7 @@ pub struct Connection {
     pub(super) last_remote: u32,
     /// The next stream that this side opens.
     pub(super) next_local: u32,
-    /// How far a graceful stop of this side has come.
+    /// How far a graceful stop of this side has progressed.
     pub(super) stop: Stop,
     /// The last stream that the peer processes, from its GOAWAY.
     pub(super) peer_last: Option<u32>,

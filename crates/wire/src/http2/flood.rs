@@ -1,13 +1,13 @@
 //! Allowances for what a peer may do that costs this side work without serving a request.
-//! In: events of each kind, the time, work done that pays for some of them. Out: whether the allowance is
-//! used up.
+//! In: events of each kind, the time, completed work that restores some allowances. Out: whether the
+//! allowance is used up.
 //! Never: charges a frame that a request needs.
 //! Limits: the table `Cost::bounds`: how many at once, and how many more for each second.
 //! Invariant: an allowance never exceeds its bound, however long the connection was idle.
 //!
-//! Resets pay for two attacks: streams opened and reset by the peer (CVE-2023-44487) and resets that the peer
-//! provokes from this side (CVE-2025-8671). Both are charged to one allowance, and each stream that ends in
-//! order gives one back.
+//! Two attacks use resets: the peer opens and resets streams (CVE-2023-44487), or provokes resets from this
+//! side (CVE-2025-8671). Both are charged to one allowance, and each stream that ends normally restores one
+//! reset.
 
 use super::fault::FaultKind;
 use tidegate_base::Moment;
@@ -71,12 +71,12 @@ impl Cost {
     }
 }
 
-/// Resets of streams at once; each stream that ends in order allows one more (CVE-2023-44487, CVE-2025-8671). A
-/// browser that leaves a page resets all its streams: `STREAMS_DEFAULT`.
+/// Resets of streams at once; each stream that ends normally allows one more (CVE-2023-44487, CVE-2025-8671).
+/// A browser that leaves a page resets all its streams: `STREAMS_DEFAULT`.
 pub const RESETS_MAX: u16 = 200;
 /// Further resets per second.
 pub const RESETS_PER_SECOND: u16 = 10;
-/// PING frames at once (CVE-2019-9512). Each DATA frame that this side sends gives one back, because gRPC
+/// PING frames at once (CVE-2019-9512). Each DATA frame that this side sends restores one, because gRPC
 /// measures the path with a PING after received data.
 pub const PINGS_MAX: u16 = 100;
 /// Further PING frames per second.
@@ -85,25 +85,25 @@ pub const PINGS_PER_SECOND: u16 = 10;
 pub const SETTINGS_MAX: u16 = 50;
 /// Further SETTINGS frames per second.
 pub const SETTINGS_PER_SECOND: u16 = 5;
-/// PRIORITY and PRIORITY_UPDATE frames at once (CVE-2019-9513). Each request gives some back.
+/// PRIORITY and PRIORITY_UPDATE frames at once (CVE-2019-9513). Each request restores some.
 pub const PRIORITIES_MAX: u16 = 200;
 /// Further ones per second.
 pub const PRIORITIES_PER_SECOND: u16 = 20;
-/// PRIORITY and PRIORITY_UPDATE frames that each request pays for.
+/// PRIORITY and PRIORITY_UPDATE frames that each request restores.
 pub const PRIORITIES_PER_REQUEST: u16 = 4;
 /// Empty frames at once (CVE-2019-9518).
 pub const EMPTY_FRAMES_MAX: u16 = 100;
 /// Further empty frames per second.
 pub const EMPTY_FRAMES_PER_SECOND: u16 = 10;
-/// WINDOW_UPDATE frames at once. Each request and each DATA frame that this side sends gives some back.
+/// WINDOW_UPDATE frames at once. Each request and each DATA frame that this side sends restores some.
 pub const WINDOW_UPDATES_MAX: u16 = 1000;
 /// Further ones per second.
 pub const WINDOW_UPDATES_PER_SECOND: u16 = 50;
-/// WINDOW_UPDATE frames that each request and each DATA frame sent pays for. A peer may update the stream and
+/// WINDOW_UPDATE frames that each request and each DATA frame sent restores. A peer may update the stream and
 /// the connection after each read of 4 KiB, and DATA frames may be tiny, so this is generous.
 pub const WINDOW_UPDATES_PER_FRAME: u16 = 20;
-/// Frames of unknown types at once, and RST_STREAM for streams that are closed. Each stream that ends in order
-/// gives one back, because its RST_STREAM may have crossed the end.
+/// Frames of unknown types at once, and RST_STREAM for streams that are closed. Each stream that ends
+/// normally restores one, because its RST_STREAM may have crossed the end.
 pub const UNKNOWN_FRAMES_MAX: u16 = 200;
 /// Further ones per second.
 pub const UNKNOWN_FRAMES_PER_SECOND: u16 = 20;
@@ -147,7 +147,7 @@ impl Allowances {
         Ok(())
     }
 
-    /// Gives back `count` events that work has paid for.
+    /// Restores the allowance for `count` events, after completed work.
     pub(super) const fn refund(&mut self, cost: Cost, count: u16) {
         self.used[cost as usize] = self.used[cost as usize].saturating_sub(count);
     }

@@ -592,7 +592,7 @@ mod tests {
 
     #[test]
     fn responses_are_checked_by_status_and_request() {
-        let judge = |status, length: Option<&str>, is_head, ends| {
+        let check = |status, length: Option<&str>, is_head, ends| {
             let mut fields = vec![(":status", status)];
             fields.extend(length.map(|length| ("content-length", length)));
             let arena = arena(BlockKind::Response, &fields)?;
@@ -617,7 +617,7 @@ mod tests {
             ("2 0", None, false, false, Err(F::StatusInvalid)),
             ("999", None, false, true, Ok((999, BodyLength::None))),
         ] {
-            assert_eq!(judge(status, length, is_head, ends), wanted, "{status} {length:?}");
+            assert_eq!(check(status, length, is_head, ends), wanted, "{status} {length:?}");
         }
         assert_eq!(arena(BlockKind::Response, &GET).err(), Some(F::PseudoFieldUnknown));
         let none = arena(BlockKind::Response, &[]).unwrap();

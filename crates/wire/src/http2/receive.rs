@@ -407,14 +407,14 @@ impl Connection {
             upgrade_asked: false,
         };
         let arena = &scratch.fields;
-        let judged = match (arena.fault(), block.is_too_large) {
+        let checked = match (arena.fault(), block.is_too_large) {
             (Some(fault), _) => Err(fault),
             (None, true) => Err(FaultKind::ResponseTooLarge),
             (None, false) => arena.response(kind, ends),
         };
-        let judged = judged.and_then(|head| stream.take_response(&head, ends).map(|()| head));
+        let checked = checked.and_then(|head| stream.take_response(&head, ends).map(|()| head));
         let token = stream.token;
-        match judged {
+        match checked {
             Ok(head) => {
                 if ends {
                     self.close_if_ended(id);
@@ -438,14 +438,14 @@ impl Connection {
         };
         let token = stream.token;
         let is_ended = stream.expected == Expected::Nothing;
-        let judged = match (scratch.fields.fault(), block.is_too_large, block.ends) {
+        let checked = match (scratch.fields.fault(), block.is_too_large, block.ends) {
             _ if is_ended => Err(FaultKind::FrameOnClosedStream),
             (Some(fault), ..) => Err(fault),
             (None, true, _) => Err(FaultKind::TrailersTooLarge),
             (None, false, false) => Err(FaultKind::TrailersWithoutEnd),
             (None, false, true) => stream.end_remote(),
         };
-        if let Err(fault) = judged {
+        if let Err(fault) = checked {
             return self.fail_stream(now, id, fault, out).map(Step::into_event);
         }
         self.close_if_ended(id);

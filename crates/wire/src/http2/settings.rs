@@ -30,7 +30,7 @@ pub struct Settings {
     pub initial_window: u32,
     /// The largest payload of a frame that this side may send.
     pub frame_bytes_max: u32,
-    /// The largest header list that the peer says it accepts. Only advice.
+    /// The largest header list that the peer accepts, as it announced. Advisory.
     pub header_list_bytes_max: Option<u32>,
     /// The peer accepts extended CONNECT (RFC 8441).
     pub connect_protocol: bool,

@@ -27,7 +27,7 @@ pub struct RequestKind {
     pub is_head: bool,
     /// The method was CONNECT.
     pub is_connect: bool,
-    /// The request asked for an upgrade, so that a 101 is a valid response.
+    /// The client requested an upgrade, so a 101 is a valid response.
     pub upgrade_asked: bool,
 }
 

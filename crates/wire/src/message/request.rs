@@ -35,12 +35,12 @@ pub struct RequestHead<'a> {
     /// How the end of the body is found; never `UntilClose`.
     pub length: BodyLength,
     /// Whether the client wants to keep the connection open (RFC 9112 section 9.3). Always true in HTTP/2,
-    /// where a request says nothing about its connection.
+    /// where a request does not describe its connection.
     pub persistent: bool,
     /// Whether the client waits for a 100 (Continue) response before it sends the body (RFC 9110 section
     /// 10.1.1).
     pub expect_continue: bool,
-    /// Whether the client asks for another protocol (RFC 9110 section 7.8): HTTP/1.1, an Upgrade
+    /// Whether the client requests another protocol (RFC 9110 section 7.8): HTTP/1.1, an Upgrade
     /// field, `upgrade` listed in Connection, and no body.
     pub upgrade: bool,
     /// The fields, classified. In HTTP/2 without pseudo-header fields, and with one Cookie field at most.

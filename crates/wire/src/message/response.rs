@@ -22,8 +22,8 @@ pub struct ResponseHead<'a> {
     pub content_length: Option<u64>,
     /// Whether the server keeps the connection open after this response (RFC 9112 section 9.3).
     /// Also false if the body ends with the connection, and if a response that cannot have a body
-    /// states a length, since body bytes may follow anyway. Always true in HTTP/2, where a response says
-    /// nothing about its connection.
+    /// states a length, since body bytes may follow anyway. Always true in HTTP/2, where a response
+    /// does not describe its connection.
     pub persistent: bool,
     /// Whether the connection is no longer HTTP after this head: a 101, or a 2xx to CONNECT.
     pub upgrade: bool,

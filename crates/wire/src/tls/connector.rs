@@ -43,7 +43,7 @@ pub enum Roots {
     System(Vec<u8>),
     /// No authority, because certificates are not verified: the connection is encrypted, but the server is
     /// not authenticated.
-    Nobody,
+    Unverified,
 }
 
 /// The TLS settings of a pool.
@@ -147,7 +147,7 @@ impl Connector {
         };
         config.alpn_protocols = settings.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         let tickets_max = settings.resume.then(|| settings.tickets_max.unwrap_or(TICKETS_DEFAULT));
-        let accepts_any_certificate = matches!(settings.roots, Roots::Nobody);
+        let accepts_any_certificate = matches!(settings.roots, Roots::Unverified);
         let config = Arc::new(config);
         let connector = Self { config, verifier, accepts_any_certificate, clock, tickets_max };
         Ok(connector.with_own_sessions())
@@ -198,7 +198,7 @@ fn server_verifier(
     let roots = match &settings.roots {
         Roots::Authorities(pem) => decode_authorities(pem)?,
         Roots::System(pem) => decode_system_authorities(pem)?,
-        Roots::Nobody => return Ok(Arc::new(Unverified(Arc::clone(provider)))),
+        Roots::Unverified => return Ok(Arc::new(Unverified(Arc::clone(provider)))),
     };
     let roots = Arc::new(roots);
     let mut builder = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider));
@@ -216,12 +216,13 @@ fn server_verifier(
         Roots::Authorities(pem) if settings.revocations_pem.is_none() => {
             Arc::new(NamedVerifier { verifier, named: decode_chain(pem)? })
         }
-        Roots::Authorities(_) | Roots::System(_) | Roots::Nobody => verifier,
+        Roots::Authorities(_) | Roots::System(_) | Roots::Unverified => verifier,
     })
 }
 
-/// Verifies with `verifier`, and accepts the certificate of an authority from a server if that very certificate is
-/// trusted by name. Self-signed certificates are often marked as authorities, and other clients accept them likewise.
+/// Verifies with `verifier`, and accepts the certificate of an authority from a server if that certificate
+/// itself is trusted. Self-signed certificates are often marked as authorities, and other clients accept them
+/// too.
 #[derive(Debug)]
 struct NamedVerifier {
     verifier: Arc<dyn ServerCertVerifier>,

@@ -116,7 +116,8 @@ fn sides() -> &'static (Acceptor, Connector) {
         };
         let tickets = TicketKeys::random(UNIX_SECONDS).expect("the system provides randomness");
         let acceptor = Acceptor::new(&settings, Some(Arc::new(tickets)), clock.clone());
-        let settings = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+        let settings =
+            ConnectorSettings { roots: Roots::Unverified, ..ConnectorSettings::default() };
         let connector = Connector::new(&settings, clock).expect("the settings are valid");
         (acceptor.expect("the settings are valid"), connector)
     })

@@ -290,7 +290,7 @@ fn resumption_does_not_postpone_the_next_verification() {
         let tickets = Arc::new(TicketKeys::random(NOW).unwrap());
         let acceptor = Acceptor::new(&settings, Some(tickets), clock.clone()).unwrap();
         let verifying = ConnectorSettings { version_max, ..connector(&authority) };
-        let unverified = ConnectorSettings { roots: Roots::Nobody, ..verifying.clone() };
+        let unverified = ConnectorSettings { roots: Roots::Unverified, ..verifying.clone() };
         let [verifying, unverified] = [verifying, unverified]
             .map(|settings| Connector::new(&settings, clock.clone()).unwrap());
         // Each connection brings a ticket for the next one, valid for 16 hours. The certificate is valid for
@@ -431,7 +431,8 @@ fn server_certificate_faults_are_distinguished() {
         pair.run(1 << 20);
         assert_eq!(pair.client.fault, Some(Fault::Certificate(fault)));
         assert!(matches!(pair.server.fault, Some(Fault::Alert(_))), "{:?}", pair.server.fault);
-        let unverified = ConnectorSettings { roots: Roots::Nobody, ..ConnectorSettings::default() };
+        let unverified =
+            ConnectorSettings { roots: Roots::Unverified, ..ConnectorSettings::default() };
         let mut pair = Pair::new(connect(&unverified), acceptor.accept().unwrap());
         pair.run(1 << 20);
         assert!(pair.is_established(), "unverified certificates must be accepted: {fault:?}");

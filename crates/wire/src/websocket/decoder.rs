@@ -110,7 +110,7 @@ impl<'b> Piece<'b> {
     }
 }
 
-/// How far the closing handshake has come (RFC 6455 section 7).
+/// How far the closing handshake has progressed (RFC 6455 section 7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closing {
     /// Neither endpoint has sent a Close frame.
@@ -223,7 +223,7 @@ impl Decoder {
         }
     }
 
-    /// How far the closing handshake has come.
+    /// How far the closing handshake has progressed.
     #[must_use]
     pub const fn closing(&self) -> Closing {
         self.closing

@@ -120,7 +120,7 @@ impl Policy {
     ///
     /// # Errors
     /// Why the request is refused.
-    pub fn judge(&self, head: &RequestHead<'_>) -> Result<Accept<'_>, Refusal> {
+    pub fn check(&self, head: &RequestHead<'_>) -> Result<Accept<'_>, Refusal> {
         let fields = head.fields().map(|field| (field.name, field.value));
         let names_websocket = all(fields.clone(), UPGRADE).any(|v| lists_token(v, "websocket"));
         if !names_websocket || !head.is_nominated("upgrade") {
@@ -140,7 +140,7 @@ impl Policy {
         if !is_key(key) {
             return Err(Refusal::KeyInvalid);
         }
-        let accept = self.judge_offers(fields, head.host)?;
+        let accept = self.check_offers(fields, head.host)?;
         Ok(Accept { accept_key: Some(accept_key(key)), ..accept })
     }
 
@@ -149,17 +149,17 @@ impl Policy {
     ///
     /// # Errors
     /// Why the request is refused.
-    pub fn judge_connect<'f>(
+    pub fn check_connect<'f>(
         &self,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
         authority: Option<&str>,
     ) -> Result<Accept<'_>, Refusal> {
         check_version(fields.clone())?;
-        self.judge_offers(fields, authority)
+        self.check_offers(fields, authority)
     }
 
     /// Checks the fields that both kinds of request have.
-    fn judge_offers<'f>(
+    fn check_offers<'f>(
         &self,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
         host: Option<&str>,

@@ -6,7 +6,7 @@
 //! windows of its own only if context takeover was negotiated.
 //! Invariant: how the input is split into pieces changes neither the result nor the fault.
 //!
-//! A server calls [`Policy::judge`] with the request, then [`Decoder::decode`] (pieces) or
+//! A server calls [`Policy::check`] with the request, then [`Decoder::decode`] (pieces) or
 //! [`Decoder::decode_message`] (whole messages) with what it receives, and the `encode_` functions to send.
 
 mod close;

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_are_no_origins_are_rejected() {
+    fn entries_that_are_not_origins_are_rejected() {
         for entry in
             ["", "a.example", "https://", "https://a.example/", "https://a*.example", "https://*"]
         {

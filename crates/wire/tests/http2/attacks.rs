@@ -46,7 +46,7 @@ fn rapid_reset_ends_the_connection() {
 }
 
 #[test]
-fn resets_are_paid_for_by_streams_that_end_in_order_and_by_time() {
+fn streams_that_end_normally_and_time_allow_more_resets() {
     let mut watch = begun();
     for n in 0..2_000_u32 {
         let stream = 4 * n + 1;
@@ -237,7 +237,7 @@ fn empty_data_flood_ends_the_connection_but_small_data_does_not() {
 }
 
 #[test]
-fn work_pays_for_priorities_and_window_updates() {
+fn requests_and_data_allow_more_priorities_and_window_updates() {
     let mut watch = begun();
     for n in 0..1_000_u32 {
         let stream = 2 * n + 1;

@@ -47,8 +47,8 @@ fn request(line: &str, changes: &[&str]) -> String {
     format!("{line}\r\n{}\r\n\r\n", fields.join("\r\n"))
 }
 
-fn show(judged: Result<Accept<'_>, Refusal>) -> String {
-    match judged {
+fn show(result: Result<Accept<'_>, Refusal>) -> String {
+    match result {
         Ok(accept) => {
             assert_eq!(
                 accept.accept_key.map(|key| key.to_vec()),
@@ -99,7 +99,7 @@ fn requests_are_checked() {
         (&["Origin: https://a.example", "+Origin: https://a.example"], "403 OriginForbidden"),
     ] {
         let text = request("GET / HTTP/1.1", changes);
-        with_request(&text, |head| assert_eq!(show(policy().judge(head)), wanted, "{changes:?}"));
+        with_request(&text, |head| assert_eq!(show(policy().check(head)), wanted, "{changes:?}"));
     }
     for (line, wanted) in [
         ("POST / HTTP/1.1", "400 MethodInvalid"),
@@ -107,7 +107,7 @@ fn requests_are_checked() {
         ("GET / HTTP/1.0", "400 HttpVersionTooOld"),
     ] {
         with_request(&request(line, &[]), |head| {
-            assert_eq!(show(policy().judge(head)), wanted, "{line}");
+            assert_eq!(show(policy().check(head)), wanted, "{line}");
         });
     }
 }
@@ -117,7 +117,7 @@ fn extensions_that_are_off_are_still_checked() {
     let policy = Policy { deflate: None, ..policy() };
     for (value, wanted) in [("permessage-deflate", "-"), ("a b", "400 ExtensionsInvalid")] {
         let text = request("GET / HTTP/1.1", &[&format!("Sec-WebSocket-Extensions: {value}")]);
-        with_request(&text, |head| assert_eq!(show(policy.judge(head)), wanted));
+        with_request(&text, |head| assert_eq!(show(policy.check(head)), wanted));
     }
 }
 
@@ -148,18 +148,18 @@ fn extended_connect_has_no_key() {
         field("sec-websocket-extensions", "permessage-deflate"),
         field("origin", "https://a.example"),
     ];
-    let accept = policy.judge_connect(fields.into_iter(), None).unwrap();
+    let accept = policy.check_connect(fields.into_iter(), None).unwrap();
     assert_eq!((accept.accept_key, accept.subprotocol), (None, Some("chat")));
     let mut out = Vec::new();
     accept.encode_fields(&mut out);
     let text = String::from_utf8(out).unwrap().to_ascii_lowercase();
     assert!(!text.contains("upgrade") && !text.contains("accept"), "{text}");
     assert_eq!(
-        policy.judge_connect(fields[1..].iter().copied(), None),
+        policy.check_connect(fields[1..].iter().copied(), None),
         Err(Refusal::VersionUnsupported)
     );
     let evil = [fields[0], field("origin", "https://evil.example")];
-    assert_eq!(policy.judge_connect(evil.into_iter(), None), Err(Refusal::OriginForbidden));
+    assert_eq!(policy.check_connect(evil.into_iter(), None), Err(Refusal::OriginForbidden));
 }
 
 fn check_response(offer: &Offer, text: &str) -> Result<String, BadResponse> {
@@ -233,7 +233,7 @@ fn server_accepts_the_request_of_the_client_and_the_client_the_response() {
     let request = String::from_utf8(request).unwrap();
     let policy = policy();
     let (response, deflate) = with_request(&request, |head| {
-        let accept = policy.judge(head).unwrap();
+        let accept = policy.check(head).unwrap();
         let mut response = b"HTTP/1.1 101 Switching Protocols\r\n".to_vec();
         accept.encode_fields(&mut response);
         response.extend_from_slice(b"\r\n");

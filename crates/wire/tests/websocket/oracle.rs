@@ -175,7 +175,7 @@ proptest! {
     }
 }
 
-/// What a client of ours receives, with faults as one word.
+/// What a client of this crate receives, with faults as one word.
 fn verdict(bytes: &[u8]) -> String {
     let all = messages(CLIENT, &Limits::default(), None, bytes, bytes.len());
     match all.rsplit_once(' ') {

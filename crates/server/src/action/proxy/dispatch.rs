@@ -7,6 +7,7 @@
 
 use tidegate_base::Id;
 use tidegate_config::model::Unretriable;
+use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_reactor::{Reactor, Shortage, SockId};
@@ -16,6 +17,7 @@ use crate::action::proxy::exchange::{Attempt, Exchange, Stage};
 use crate::action::proxy::reuse::Proof;
 use crate::carrier::output::look_span;
 use crate::connection::Upstream;
+use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
@@ -74,7 +76,11 @@ impl Worker {
                 self.enqueue(reactor, id, Failure { status: 503, text: QUEUE_FULL });
             }
             Pick::None if was_tried => self.pause(reactor, id),
-            Pick::None => self.fail(reactor, id, or_else),
+            Pick::None => {
+                let to = exchange.requester;
+                self.blame(to, Cause::Server, or_else.text);
+                self.fail(reactor, id, or_else);
+            }
         }
     }
 
@@ -102,6 +108,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (era, pool_index, to) = (exchange.era, exchange.pool, exchange.requester);
         exchange.stage = Stage::Queued;
+        self.note_phase(to, Phase::Queue);
         self.leave_queue_if_gone(reactor, id);
         // The client may have left.
         let Some(exchange) = self.exchanges.find(id) else { return };
@@ -144,6 +151,7 @@ impl Worker {
             let to = exchange.requester;
             self.note_queue_departure(id);
             self.accounts.counters.client_aborts.add(1);
+            self.blame(to, Cause::Client, CLIENT_LEFT);
             self.abandon_client(reactor, to);
         }
     }
@@ -245,7 +253,7 @@ impl Worker {
         id: Id<Exchange>,
         server: usize,
     ) -> Result<(), Shortage> {
-        debug_assert!(self.is_next_for(id, server), "a request passed an earlier one of its pool");
+        debug_assert!(self.is_next_for(id, server), "a request overtook an earlier one");
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
@@ -284,6 +292,9 @@ impl Worker {
         let (is_reused, idle_age) = (idle.is_some(), idle.and_then(|idle| idle.age));
         let server = server as u16;
         exchange.attempt = Attempt { server, is_reused, idle_age, ..Attempt::NONE };
+        let attempts = exchange.attempts;
+        self.note_attempt(to, (pool_index, server), attempts, is_reused, reactor.now());
+        let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let Ok(up) = up else {
             // Ports run out for one address only, so another server is tried.
             self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
@@ -526,6 +537,8 @@ impl Worker {
             | Stage::ExpectBody
             | Stage::ExpectRequestEnd => {}
         }
+        let to = exchange.requester;
+        self.blame(to, Cause::QueueTimeout, QUEUE_TIMEOUT);
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);
         self.fail(reactor, id, Failure { status: 503, text: QUEUE_TIMEOUT });

@@ -135,6 +135,8 @@ pub(crate) struct Exchange {
     pub(crate) request: StoredRequest,
     /// The directions that have ended, in `Stage::Tunnel`.
     pub(crate) ended: EndedSides,
+    /// The values for the edits of the response; empty if there are none, and once the response begins.
+    pub(crate) values: Vec<u8>,
 }
 
 impl Exchange {

@@ -25,10 +25,11 @@ pub(crate) mod tunnel;
 use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
+use tidegate_gate::access::Cause;
 use tidegate_gate::balance::Tried;
 use tidegate_gate::chain::client_address;
 use tidegate_gate::connection_auth;
-use tidegate_gate::forward::{self, ForwardFault, RequestContext};
+use tidegate_gate::forward::{self, Changes, ForwardFault, RequestContext};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{FieldName, Method, RequestHead};
 
@@ -60,6 +61,7 @@ impl Worker {
         to: Requester,
         head: &RequestHead<'_>,
         proxy: &Proxy,
+        changes: Option<Changes<'_>>,
     ) {
         let (era, snapshot) = (self.era_of(to), self.settings_of(to));
         let Some(down) = self.conns.downstream(to.sock) else {
@@ -83,6 +85,7 @@ impl Worker {
             host: &proxy.host,
             trailers: pool.trailers,
             close: !is_reusable,
+            changes: changes.map(|changes| Changes { path: proxy.path.as_ref(), ..changes }),
         };
         let mut encoded = self.buffers.take();
         if let Err(fault) = forward::encode_upstream_request(&mut encoded, head, &context) {
@@ -91,7 +94,7 @@ impl Worker {
                 ForwardFault::AnswerHere => {
                     self.answer(reactor, to, &Answer::Recipient(head), false);
                 }
-                ForwardFault::MaxForwardsInvalid | ForwardFault::Loop => {
+                ForwardFault::MaxForwardsInvalid | ForwardFault::Loop | ForwardFault::Value(_) => {
                     self.answer_error(reactor, to, fault.status(), fault.text(), false);
                 }
             };
@@ -115,7 +118,9 @@ impl Worker {
                 is_idempotent: head.method.is_idempotent(),
                 is_reusable,
                 authenticates: connection_auth::request_authenticates(head),
+                // A trailer must not bring back a field that the route removes or sets.
                 drops_trailers: !pool.trailers
+                    || changes.is_some_and(|changes| changes.edits.is_some())
                     || forward::names_fields(head.fields(), has_connection),
                 key_hash: hash_key(&pool.balance, head, peer, listener),
             },
@@ -128,6 +133,7 @@ impl Worker {
             intake: Intake::NONE,
             request,
             ended: EndedSides::default(),
+            values: self.values.take(to),
         };
         match self.exchanges.insert(exchange) {
             Ok(id) => {
@@ -138,7 +144,8 @@ impl Worker {
                     self.dispatch_new(reactor, id);
                 }
             }
-            Err(exchange) => {
+            Err(mut exchange) => {
+                self.recall_values(to, core::mem::take(&mut exchange.values));
                 exchange.request.release(&mut self.buffers);
                 let text = "the proxy is handling too many requests";
                 self.answer_error(reactor, to, 503, text, true);
@@ -191,8 +198,11 @@ impl Worker {
     /// Ends an exchange that no longer has a server. Sends `failure` to the client, or cuts the response off
     /// if its head was relayed already.
     pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, is_done) = (exchange.requester, exchange.request.is_done());
+        let values = core::mem::take(&mut exchange.values);
+        self.recall_values(to, values);
+        self.blame(to, Cause::of_status(failure.status), failure.text);
         self.forget_exchange(id);
         match self.progress(to) {
             Progress::Expected => {
@@ -222,6 +232,7 @@ impl Worker {
         if let Some(exchange) = self.exchanges.remove(id) {
             self.accounts.counters.exchanges_now.sub(1);
             self.pools[usize::from(exchange.pool)].exchanges -= 1;
+            self.buffers.put(exchange.values);
             exchange.request.release(&mut self.buffers);
         }
     }

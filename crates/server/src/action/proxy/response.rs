@@ -5,6 +5,7 @@
 //! Invariant: after each of the failures here, the exchange has ended or has begun another attempt.
 
 use tidegate_base::Id;
+use tidegate_gate::access::Cause;
 use tidegate_gate::connection_auth;
 use tidegate_gate::retry::FailurePoint;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
@@ -26,7 +27,8 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::Connecting, "a connection that was open");
         exchange.stage = Stage::ExpectResponse;
-        let (pool, server) = (exchange.pool, exchange.attempt.server);
+        let (pool, server, to) = (exchange.pool, exchange.attempt.server, exchange.requester);
+        self.note_connected(to, reactor.now());
         self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
         self.arm_upstream(reactor, id);
     }
@@ -63,6 +65,8 @@ impl Worker {
         exchange.attempt.keeps =
             exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
         exchange.stage = Stage::ExpectBody;
+        let values = core::mem::take(&mut exchange.values);
+        self.recall_values(to, values);
         if connection_auth::response_authenticates(head) {
             match self.conns.upstream(up) {
                 Some(up) => up.authenticated = true,
@@ -238,7 +242,11 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         match (exchange.stage, reason) {
-            (Stage::Tunnel, _) => self.reset_tunnel(reactor, id),
+            (Stage::Tunnel, _) => {
+                let to = exchange.requester;
+                self.blame(to, Cause::Server, "the server reset the tunnel");
+                self.reset_tunnel(reactor, id);
+            }
             (Stage::ExpectRequestEnd, _) => self.give_up_request(reactor, id),
             (Stage::Connecting, CloseReason::ConnectShortage(shortage)) => {
                 self.accounts.counters.upstream_connect_failures.add(1);
@@ -331,7 +339,7 @@ impl Worker {
         }
     }
 
-    /// The head of the response has not come in time.
+    /// The timeout for the head of the response has expired.
     fn response_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;

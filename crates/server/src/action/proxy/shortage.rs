@@ -4,7 +4,7 @@
 //! of each turn (one pool), or after `ROOM_RETRY`.
 //! Never: picks the connection to close (eviction.rs); keeps a request longer than `timeouts.queue`.
 //! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). The queue of first requests takes one
-//! only if fewer than `queue-max` of its pool wait in both; it takes no place from clients that return.
+//! only if fewer than `queue-max` of its pool wait in both; it takes no place from returning clients.
 //! Invariant: a pool whose `is_short` is set is in `short_pools` once. `WorkerTimer::Room` is set while anything waits
 //! here, or `found_no_room` of a pool is set.
 

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn length_tells_whether_a_request_will_be_replayable() {
+    fn length_determines_whether_a_request_is_replayable() {
         let most = REPLAY_BYTES_MAX as u64 - 4;
         for (length, expected) in [
             (BodyLength::None, true),

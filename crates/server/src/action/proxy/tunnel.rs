@@ -5,6 +5,7 @@
 //! peer takes out of blocked output counts.
 
 use tidegate_base::Id;
+use tidegate_gate::access::Cause;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::ResponseHead;
 
@@ -12,6 +13,7 @@ use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::answer::Switch;
 use crate::carrier::output::{is_blocked, look_span, next_look};
+use crate::requester::Requester;
 use crate::worker::Worker;
 
 /// A side of a tunnel.
@@ -119,6 +121,8 @@ impl Worker {
             return socks.into_iter().for_each(|sock| reactor.set_deadline(sock, at));
         }
         self.accounts.counters.tunnel_timeouts.add(1);
+        let to = Requester::connection(socks[0]);
+        self.blame(to, Cause::ClientTimeout, "no byte was transferred in the tunnel");
         self.reset_tunnel(reactor, id);
     }
 

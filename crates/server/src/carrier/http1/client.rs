@@ -8,7 +8,8 @@
 //! action has released the connection.
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::access::Cause;
+use tidegate_gate::handling::FilterId;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder, HeadLimits};
 use tidegate_wire::http2::PREFACE;
@@ -21,6 +22,7 @@ use crate::carrier::http1::Framing;
 use crate::carrier::http1::response::AnswerForm;
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::Downstream;
+use crate::record::{CLIENT_LEFT, Refusal, SLOW_CLIENT};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -65,8 +67,8 @@ pub(crate) enum Phase {
 pub(crate) struct Http1Request {
     /// The action that serves the request. `Running::None` until the action has begun something that lasts.
     pub(super) action: Running,
-    /// The Strict-Transport-Security value of the response.
-    pub(super) hsts: PolicyId,
+    /// The filters of the response.
+    pub(super) filters: FilterId,
     /// The version of the request. It decides which framing the client can receive.
     pub(super) version: Version,
     /// The method is HEAD, so the response has no body (RFC 9110 section 9.3.2).
@@ -75,8 +77,8 @@ pub(crate) struct Http1Request {
     pub(crate) keep: bool,
     /// Closing the connection is cheaper than discarding the body, unless the action reads the body.
     pub(super) is_rest_costly: bool,
-    /// The client waits for 100 (Continue), and neither that nor a byte of the body has come. Whether the
-    /// body will follow a final response is unknown.
+    /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived. Whether
+    /// the body will follow a final response is unknown.
     pub(super) awaits_continue: bool,
     /// How far the response has progressed.
     pub(super) sent: Sent,
@@ -134,6 +136,11 @@ impl Http1Client {
     /// Whether the client has received all its responses, and has not sent another complete head.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Head { .. }) && !self.blocked
+    }
+
+    /// Whether the current request has ended, although the client may not have received the whole response.
+    fn has_ended_request(&self) -> bool {
+        matches!(self.phase, Phase::Head { .. } | Phase::Discard { .. })
     }
 
     /// Whether the client has sent nothing of a request.
@@ -319,7 +326,7 @@ impl Worker {
             let step = match &http1.phase {
                 Phase::ProxyHeader => self.handle_proxy_header(reactor, sock, rest),
                 Phase::Http2 => return self.continue_as_http2(reactor, sock, rest) + used,
-                Phase::Head { .. } => match self.judge_preface(sock, rest) {
+                Phase::Head { .. } => match self.detect_preface(sock, rest) {
                     Preface::None => self.decode_request(reactor, sock, rest),
                     Preface::Part => 0,
                     Preface::Http2 => return self.continue_as_http2(reactor, sock, rest) + used,
@@ -328,7 +335,9 @@ impl Worker {
                 Phase::Request(_) => self.decode_request_body(reactor, sock, rest),
                 Phase::Switched(running) => {
                     let running = *running;
-                    used += self.take_switched_bytes(reactor, running, rest);
+                    let taken = self.take_switched_bytes(reactor, running, rest);
+                    self.note_bytes_in(Requester::connection(sock), taken);
+                    used += taken;
                     break;
                 }
             };
@@ -340,8 +349,8 @@ impl Worker {
         used
     }
 
-    /// Whether the client begins with HTTP/2 where the listener allows that.
-    fn judge_preface(&mut self, sock: SockId, bytes: &[u8]) -> Preface {
+    /// Whether the client begins with the preface of HTTP/2, on a listener that accepts HTTP/2 without TLS.
+    fn detect_preface(&mut self, sock: SockId, bytes: &[u8]) -> Preface {
         let Some(down) = self.conns.downstream(sock) else { return Preface::None };
         if down.requests > 0 || !self.settings.of(down.era()).listener(down.listener).h2c {
             return Preface::None;
@@ -390,7 +399,7 @@ impl Worker {
             Ok(Some((head, head_bytes))) => {
                 self.conns.note_request(sock);
                 self.accounts.counters.requests.add(1);
-                self.begin_http1_request(sock, &head);
+                self.begin_http1_request(reactor, sock, &head);
                 self.begin_request(reactor, Requester::connection(sock), &head);
                 head_bytes
             }
@@ -402,7 +411,13 @@ impl Worker {
     }
 
     /// Records what the carrier needs to know of the request until its response has ended.
-    fn begin_http1_request(&mut self, sock: SockId, head: &RequestHead<'_>) {
+    fn begin_http1_request<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+    ) {
+        self.begin_http1_record(reactor, sock, head);
         let stopping = self.stopping;
         let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         let most = self.settings.of(down.era()).listener(down.listener).requests_per_connection_max;
@@ -413,7 +428,7 @@ impl Worker {
         http1.body = BodyDecoder::new(head.length);
         http1.phase = Phase::Request(Http1Request {
             action: Running::None,
-            hsts: 0,
+            filters: 0,
             version: head.version,
             is_head: matches!(head.method, Method::Head),
             keep: head.persistent && !stopping && !is_last,
@@ -505,6 +520,7 @@ impl Worker {
                 let (running, is_done) = (request.action, http1.body.is_done());
                 if !is_done && self.needs_whole_body(running) {
                     // The rest of the request will not arrive.
+                    self.blame(Requester::connection(sock), Cause::Client, CLIENT_LEFT);
                     self.note_departure(running);
                     self.accounts.counters.client_aborts.add(1);
                     self.close_client(reactor, sock);
@@ -530,6 +546,7 @@ impl Worker {
 
     /// A client connection was reset or ended.
     pub(crate) fn http1_client_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        self.blame(Requester::connection(sock), Cause::Client, CLIENT_LEFT);
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
         match &http1.phase {
             Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. } => {}
@@ -551,6 +568,10 @@ impl Worker {
         let Some(http1) = down.http1() else { return self.note_bug(reactor, sock) };
         http1.blocked = false;
         let running = http1.running();
+        let has_ended = http1.has_ended_request();
+        if has_ended {
+            self.end_record(reactor, Requester::connection(sock));
+        }
         self.client_drained(reactor, running);
         self.resume_http1_client(reactor, sock);
     }
@@ -606,6 +627,7 @@ impl Worker {
             return reactor.set_deadline(sock, at);
         }
         self.accounts.counters.body_timeouts.add(1);
+        self.blame(Requester::connection(sock), Cause::ClientTimeout, SLOW_CLIENT);
         self.drop_client(reactor, sock);
         reactor.abort(sock);
     }
@@ -639,9 +661,10 @@ impl Worker {
         reactor: &mut R,
         sock: SockId,
         status: u16,
-        text: &str,
+        text: &'static str,
     ) {
         self.accounts.counters.requests_refused.add(1);
+        self.blame(Requester::connection(sock), Cause::of_status(status), text);
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         let running = core::mem::replace(&mut request.action, Running::None);
         let sent = request.sent;
@@ -674,14 +697,17 @@ impl Worker {
         reactor: &mut R,
         sock: SockId,
         status: u16,
-        text: &str,
+        text: &'static str,
         is_head: bool,
     ) {
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
-        let hsts =
-            self.settings.of(down.era()).hsts.of_listener(usize::from(down.listener), down.scheme);
-        let form = AnswerForm { version: Version::Http11, is_head, close: true, hsts };
-        self.encode_answer(reactor, sock, &Answer::Error { status, text }, &form);
+        let handlings = &self.settings.of(down.era()).handlings;
+        let filters = handlings.listener_filters(usize::from(down.listener), down.scheme);
+        let form = AnswerForm { version: Version::Http11, is_head, close: true, filters };
+        let (_, bytes) = self.encode_answer(reactor, sock, &Answer::Error { status, text }, &form);
+        let refusal =
+            Refusal { version: Version::Http11, status: Some(status), bytes, reason: text };
+        self.record_refusal(reactor, sock, &refusal);
         self.close_client(reactor, sock);
     }
 

@@ -6,7 +6,7 @@
 
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::forward::{self, ResponseContext};
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_gate::respond::{self, AnswerContext};
 use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
@@ -29,7 +29,7 @@ pub(super) struct AnswerForm {
     pub(super) is_head: bool,
     /// The connection closes after the response.
     pub(super) close: bool,
-    pub(super) hsts: PolicyId,
+    pub(super) filters: FilterId,
 }
 
 /// Complete responses.
@@ -42,10 +42,10 @@ impl Worker {
         }
     }
 
-    /// Records the Strict-Transport-Security value of the response.
-    pub(in crate::carrier) fn set_http1_hsts(&mut self, sock: SockId, hsts: PolicyId) {
+    /// Records the filters of the response.
+    pub(in crate::carrier) fn set_http1_filters(&mut self, sock: SockId, filters: FilterId) {
         match self.http1_request(sock) {
-            Some(request) => request.hsts = hsts,
+            Some(request) => request.filters = filters,
             None => self.note_absent(sock),
         }
     }
@@ -68,38 +68,44 @@ impl Worker {
             version: request.version,
             is_head: request.is_head,
             close: closes || answer.closes() || !request.keep || stopping || is_rest_costly,
-            hsts: request.hsts,
+            filters: request.filters,
         };
-        self.encode_answer(reactor, sock, answer, &form);
+        let (status, bytes) = self.encode_answer(reactor, sock, answer, &form);
+        self.note_answer(Requester::connection(sock), status, bytes);
         self.expect_next(reactor, sock, form.close);
     }
 
-    /// Appends a complete response to the connection's output.
+    /// Appends a complete response to the connection's output. Returns its status and length; 0 if the connection
+    /// has failed.
     pub(super) fn encode_answer<R: Reactor>(
         &mut self,
         reactor: &mut R,
         sock: SockId,
         answer: &Answer<'_>,
         form: &AnswerForm,
-    ) {
+    ) -> (u16, usize) {
         self.date.update(reactor.unix_seconds());
+        let to = Requester::connection(sock);
+        let era = self.era_of(to);
         let context = AnswerContext {
             date: self.date.as_bytes(),
             server: &self.settings.newest().config.server.server_name,
             is_head: form.is_head,
         };
-        let hsts = self.settings.newest().hsts.value(form.hsts);
-        if let Some(out) = reactor.output(sock) {
-            let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
-            let status = match answer {
-                Answer::Prepared(prepared) if answer.hsts(hsts).is_empty() => {
-                    respond::encode_respond(encoder, prepared, &context);
-                    prepared.status()
-                }
-                _ => answer.encode(encoder, form.version, hsts, &context),
-            };
-            self.accounts.counters.count_answer(status);
-        }
+        let values = self.values.of(to);
+        let filters = self.settings.of(era).handlings.filters(form.filters, values);
+        let Some(out) = reactor.output(sock) else { return (0, 0) };
+        let before = out.len();
+        let encoder = &mut ResponseEncoder::new(out, form.version, form.close);
+        let status = match answer {
+            Answer::Prepared(prepared) if answer.filters(filters).is_empty() => {
+                respond::encode_respond(encoder, prepared, &context);
+                prepared.status()
+            }
+            _ => answer.encode(encoder, form.version, filters, &context),
+        };
+        self.accounts.counters.count_answer(status);
+        (status, out.len() - before)
     }
 
     /// The response has ended and its action, too: expects the next head, discards the rest of an unwanted body,
@@ -108,13 +114,18 @@ impl Worker {
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         let was_running = core::mem::replace(&mut request.action, Running::None) != Running::None;
         if close {
+            self.end_record(reactor, Requester::connection(sock));
             return self.close_client(reactor, sock);
         }
         let blocked = is_blocked(reactor, sock);
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
         http1.blocked = blocked;
         http1.end_request();
-        // If no action lasted, the loop that decoded the request continues by itself.
+        // If the client does not take the response, the exchange ends when it has.
+        if !blocked {
+            self.end_record(reactor, Requester::connection(sock));
+        }
+        // If the action ended in the call that began it, the loop that decoded the request continues.
         if was_running {
             self.work.push(Work::Resume(Requester::connection(sock)));
         }
@@ -148,10 +159,14 @@ impl Worker {
         request.keep &= framing != Framing::UntilClose;
         request.sent = Sent::Head(framing);
         let (version, is_head, keep) = (request.version, request.is_head, request.keep);
-        let hsts = request.hsts;
-        let hsts = self.settings.newest().hsts.value(hsts);
+        let filters = request.filters;
+        let to = Requester::connection(sock);
+        let era = self.era_of(to);
+        let values = self.values.of(to);
+        let filters = self.settings.of(era).handlings.filters(filters, values);
         // The reactor has no output for a connection that failed just now. `Closed` follows.
         let Some(out) = reactor.output(sock) else { return };
+        let before = out.len();
         let mut encoder = ResponseEncoder::new(out, version, !keep);
         let context = AnswerContext {
             date: self.date.as_bytes(),
@@ -163,9 +178,11 @@ impl Worker {
             via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
         };
-        head.encode(&mut encoder, version, hsts, &context, &forwarding);
+        head.encode(&mut encoder, version, filters, &context, &forwarding);
         debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));
+        let bytes = out.len() - before;
         self.accounts.counters.count_answer(head.status());
+        self.note_head(Requester::connection(sock), head.status(), bytes, reactor.now());
     }
 
     /// Relays an interim response (1xx other than 101).
@@ -286,7 +303,7 @@ impl Worker {
         }
     }
 
-    /// Whether the client's body may not come, because it waits for 100 (Continue).
+    /// Whether the client may not send the body, because it waits for 100 (Continue).
     pub(in crate::carrier) fn http1_awaits_continue(&mut self, sock: SockId) -> bool {
         let Some(request) = self.http1_request(sock) else {
             self.note_absent(sock);
@@ -314,9 +331,12 @@ impl Worker {
     ) {
         self.date.update(reactor.unix_seconds());
         let Some(http1) = self.http1_client(sock) else { return self.note_bug(reactor, sock) };
-        let hsts = http1.request().map_or(0, |request| request.hsts);
+        let filters = http1.request().map_or(0, |request| request.filters);
         http1.phase = Phase::Switched(running);
+        let to = Requester::connection(sock);
+        let era = self.era_of(to);
         if let Some(out) = reactor.output(sock) {
+            let before = out.len();
             let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
             let status = match switch {
                 Switch::Relayed(head) => {
@@ -333,13 +353,16 @@ impl Worker {
                         server: &self.settings.newest().config.server.server_name,
                         is_head: false,
                     };
-                    let hsts = self.settings.newest().hsts.value(hsts);
-                    let sink = &mut Filtered::new(encoder, hsts);
+                    let values = self.values.of(to);
+                    let filters = self.settings.of(era).handlings.filters(filters, values);
+                    let sink = &mut Filtered::new(encoder, filters);
                     websocket::encode_switch(sink, accept, &context);
                     101
                 }
             };
+            let bytes = out.len() - before;
             self.accounts.counters.count_answer(status);
+            self.note_head(Requester::connection(sock), status, bytes, reactor.now());
         }
         reactor.set_receiving(sock, true);
         self.work.push(Work::Resume(Requester::connection(sock)));

@@ -6,18 +6,19 @@
 //! of its streams.
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::access::Cause;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
 use tidegate_wire::http2::{self, Connection, ErrorCode, Event, Request, Scratch};
 use tidegate_wire::message::{Fields, Method};
 
 use crate::action::Running;
-use crate::answer::Answer;
 use crate::carrier::Progress;
 use crate::carrier::http2::limits;
 use crate::carrier::http2::stream::Http2Stream;
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::ClientCarrier;
+use crate::record::{CLIENT_LEFT, SLOW_CLIENT};
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
@@ -76,7 +77,7 @@ impl Http2Client {
         self.due_at = self.due_at.min(self.final_at);
     }
 
-    /// Whether nothing is under way.
+    /// Whether no stream is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.streams.is_empty() && self.connection.open_streams() == 0
     }
@@ -150,8 +151,9 @@ impl Worker {
             match http2.connection.receive(now, &mut input, scratch, out) {
                 Ok(None) => return,
                 Ok(Some(event)) => self.handle_http2_event(reactor, sock, event),
-                Err(_) => {
+                Err(fault) => {
                     self.accounts.counters.requests_refused.add(1);
+                    self.blame_connection(sock, Cause::Refused, fault.reason());
                     return self.close_client(reactor, sock);
                 }
             }
@@ -165,6 +167,7 @@ impl Worker {
             }
             Event::RequestTooLarge { stream, status } => {
                 if let Some(to) = self.add_stream(reactor, sock, stream, false, false) {
+                    self.begin_record(reactor, to, None);
                     self.reject_http2_head(reactor, to, status);
                 }
             }
@@ -176,9 +179,14 @@ impl Worker {
             }
             Event::Reset { token, .. } => {
                 self.accounts.counters.client_aborts.add(1);
-                self.drop_stream(reactor, id_of(token));
+                let to = Requester { sock, stream: id_of(token) };
+                self.blame(to, Cause::Client, CLIENT_LEFT);
+                self.drop_stream(reactor, to.stream);
             }
-            Event::Rejected { .. } => self.accounts.counters.requests_refused.add(1),
+            Event::Rejected { fault, .. } => {
+                self.accounts.counters.requests_refused.add(1);
+                self.record_refused_stream(reactor, sock, fault.reason());
+            }
             // A server sees no responses, and learns nothing from these that it acts on.
             Event::Response { .. }
             | Event::GoAway { .. }
@@ -199,7 +207,10 @@ impl Worker {
         self.conns.note_request(sock);
         self.accounts.counters.requests.add(1);
         let is_head = matches!(request.head.method, Method::Head);
-        let Some(to) = self.add_stream(reactor, sock, number, is_head, ends) else { return };
+        let Some(to) = self.add_stream(reactor, sock, number, is_head, ends) else {
+            return self.record_refused_stream(reactor, sock, "the worker has too many streams");
+        };
+        self.begin_record(reactor, to, Some(&request.head));
         if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.awaits_continue = request.head.expect_continue;
         }
@@ -217,7 +228,7 @@ impl Worker {
     fn reject_http2_head<R: Reactor>(&mut self, reactor: &mut R, to: Requester, status: u16) {
         self.accounts.counters.requests_refused.add(1);
         let text = "the request head exceeds this listener's limits";
-        self.answer(reactor, to, &Answer::Error { status, text }, true);
+        self.answer_error(reactor, to, status, text, true);
     }
 
     /// Begins to stop a connection that has had as many requests as the listener allows. Requests may arrive
@@ -324,7 +335,7 @@ impl Worker {
         self.settle_stream(reactor, to);
     }
 
-    /// Hands the action up to `room` bytes of the request body, and its end if that has come.
+    /// Hands the action up to `room` bytes of the request body, and its end if that has arrived.
     fn hand_over_body<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -379,9 +390,10 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
         status: u16,
-        text: &str,
+        text: &'static str,
     ) {
         self.accounts.counters.requests_refused.add(1);
+        self.blame(to, Cause::of_status(status), text);
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         stream.is_request_done = true;
         let running = core::mem::replace(&mut stream.action, Running::None);
@@ -417,6 +429,7 @@ impl Worker {
         stream.output.release(&mut self.buffers);
         self.note_departure(stream.action);
         self.cancel(reactor, stream.action);
+        self.finish_record(reactor, stream.record);
     }
 
     /// A client ended its direction of the connection. Streams whose requests are complete still get their
@@ -432,6 +445,7 @@ impl Worker {
                 self.client_half_closed(reactor, running);
             } else {
                 self.accounts.counters.client_aborts.add(1);
+                self.blame(Requester { sock, stream: id }, Cause::Client, CLIENT_LEFT);
                 // The protocol must forget the stream too: the rest of its request never comes.
                 self.reset_http2_stream(reactor, Requester { sock, stream: id }, ErrorCode::CANCEL);
             }
@@ -457,6 +471,7 @@ impl Worker {
         let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
         let aborted = http2.connection.open_streams() as u64;
         self.accounts.counters.client_aborts.add(aborted);
+        self.blame_connection(sock, Cause::Client, CLIENT_LEFT);
         self.drop_client(reactor, sock);
     }
 
@@ -564,6 +579,7 @@ impl Worker {
                 Some(at) => http2.due_at = at,
                 None => {
                     self.accounts.counters.body_timeouts.add(1);
+                    self.blame_connection(sock, Cause::ClientTimeout, SLOW_CLIENT);
                     self.drop_client(reactor, sock);
                     return reactor.abort(sock);
                 }
@@ -658,6 +674,7 @@ impl Worker {
             return self.set_stream_deadline(reactor, to, at);
         }
         self.accounts.counters.body_timeouts.add(1);
+        self.blame(to, Cause::ClientTimeout, SLOW_CLIENT);
         self.reset_http2_stream(reactor, to, ErrorCode::CANCEL);
     }
 

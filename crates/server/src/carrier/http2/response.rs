@@ -42,13 +42,15 @@ impl Worker {
             server: &self.settings.newest().config.server.server_name,
             is_head,
         };
-        let hsts = self.settings.newest().hsts.value(stream.hsts);
+        let filters =
+            self.settings.of(stream.era).handlings.filters(stream.filters, self.values.of(to));
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
-        let status = answer.encode(&mut head, Version::Http2, hsts, &context);
+        let status = answer.encode(&mut head, Version::Http2, filters, &context);
         self.accounts.counters.count_answer(status);
         let has_content = !head.content().is_empty();
-        self.send_http2_head(reactor, to.sock, number, &head, !has_content);
+        let bytes = self.send_http2_head(reactor, to.sock, number, &head, !has_content);
+        self.note_answer(to, status, bytes + head.content().len());
         if has_content {
             self.send_on_stream(reactor, to, head.content(), true);
         }
@@ -68,7 +70,8 @@ impl Worker {
         debug_assert_eq!(stream.progress, Progress::Expected, "a second final head");
         stream.progress = Progress::Begun;
         let (number, is_head) = (stream.number, stream.is_head);
-        let hsts = self.settings.newest().hsts.value(stream.hsts);
+        let filters =
+            self.settings.of(stream.era).handlings.filters(stream.filters, self.values.of(to));
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
         let answer = AnswerContext {
@@ -81,11 +84,12 @@ impl Worker {
             via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
         };
-        response.encode(&mut head, Version::Http2, hsts, &answer, &forwarding);
+        response.encode(&mut head, Version::Http2, filters, &answer, &forwarding);
         self.accounts.counters.count_answer(head.status());
         // The end of a response without a body is sent by `end_http2_response`, except that a head which must
         // end the stream does so by itself.
-        self.send_http2_head(reactor, to.sock, number, &head, head.has_no_body());
+        let bytes = self.send_http2_head(reactor, to.sock, number, &head, head.has_no_body());
+        self.note_head(to, head.status(), bytes, reactor.now());
         self.http2_head = head;
     }
 
@@ -122,6 +126,7 @@ impl Worker {
         }
     }
 
+    /// Sends a head. Returns how many bytes it has.
     fn send_http2_head<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -129,9 +134,10 @@ impl Worker {
         number: u32,
         head: &super::HeadBuffer,
         ends: bool,
-    ) {
-        let Some(http2) = self.http2_client(sock) else { return };
-        let Some(out) = reactor.output(sock) else { return };
+    ) -> usize {
+        let Some(http2) = self.http2_client(sock) else { return 0 };
+        let Some(out) = reactor.output(sock) else { return 0 };
+        let before = out.len();
         http2.connection.send_response(out, number, head.status(), ends, |writer| {
             for (name, value, is_sensitive) in head.fields() {
                 match is_sensitive {
@@ -140,6 +146,7 @@ impl Worker {
                 }
             }
         });
+        out.len() - before
     }
 
     /// Sends a piece of the response body.

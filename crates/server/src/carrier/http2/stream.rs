@@ -4,12 +4,13 @@
 //! Limits: `input` holds at most the stream's receive window; `output` at most one piece above the pause.
 
 use tidegate_base::Moment;
-use tidegate_gate::hsts::PolicyId;
+use tidegate_gate::handling::FilterId;
 use tidegate_reactor::SockId;
 
 use crate::action::Running;
 use crate::buffers::Input;
 use crate::carrier::Progress;
+use crate::record::NO_RECORD;
 use crate::settings::Era;
 
 /// One stream. `Worker::streams` holds it from its request until its action has ended and the client's windows have
@@ -24,11 +25,13 @@ pub(crate) struct Http2Stream {
     pub(super) action: Running,
     /// The generation of settings that the request began with.
     pub(crate) era: Era,
-    /// The Strict-Transport-Security value of the response.
-    pub(super) hsts: PolicyId,
+    /// The filters of the response.
+    pub(super) filters: FilterId,
+    /// The record of the request, or `NO_RECORD`.
+    pub(super) record: u32,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
-    /// The client waits for 100 (Continue), and neither that nor a byte of the body has come.
+    /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived.
     pub(super) awaits_continue: bool,
     /// The request has ended, although its end may be behind `input`.
     pub(super) has_request_ended: bool,
@@ -62,7 +65,8 @@ impl Http2Stream {
             number,
             action: Running::None,
             era,
-            hsts: 0,
+            filters: 0,
+            record: NO_RECORD,
             is_head,
             awaits_continue: false,
             has_request_ended: ends,
@@ -89,6 +93,16 @@ impl Http2Stream {
         self.input.len() + self.output.len()
     }
 
+    /// The record of the request, or `NO_RECORD`.
+    pub(crate) fn record(&self) -> u32 {
+        self.record
+    }
+
+    /// Sets the record of the request.
+    pub(crate) fn set_record(&mut self, record: u32) {
+        self.record = record;
+    }
+
     /// Records which action serves the request.
     pub(crate) fn set_action(&mut self, action: Running) {
         self.action = action;
@@ -99,9 +113,9 @@ impl Http2Stream {
         self.action
     }
 
-    /// Records the Strict-Transport-Security value of the response.
-    pub(crate) fn set_hsts(&mut self, hsts: PolicyId) {
-        self.hsts = hsts;
+    /// Records the filters of the response.
+    pub(crate) fn set_filters(&mut self, filters: FilterId) {
+        self.filters = filters;
     }
 
     /// How far the action has sent the response.
@@ -109,7 +123,7 @@ impl Http2Stream {
         self.progress
     }
 
-    /// Whether the rest of the request may never come, because the client waits for 100 (Continue).
+    /// Whether the rest of the request may never arrive, because the client waits for 100 (Continue).
     pub(crate) fn awaits_continue(&self) -> bool {
         self.awaits_continue
     }

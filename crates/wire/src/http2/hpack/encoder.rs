@@ -172,7 +172,7 @@ impl Encoder {
         }
     }
 
-    /// Whether a field that the table lacks is worth inserting: the same field was encoded lately, or its
+    /// Whether a field that the table lacks is worth inserting: the same field was encoded recently, or its
     /// name, which would have no index otherwise.
     fn is_worth_inserting(&mut self, name: &[u8], value: &[u8], hash: u32, is_named: bool) -> bool {
         let size = name.len() + value.len() + FIELD_OVERHEAD_BYTES;

@@ -24,7 +24,7 @@ pub use decoder::{Decoded, Decoder, FieldSink, Limits, Scratch, Undelivered};
 pub use encoder::{BlockEncoder, Encoder, Indexing};
 pub use fault::Fault;
 
-/// The table size that both ends assume until SETTINGS_HEADER_TABLE_SIZE says otherwise (RFC 9113 section
+/// The table size that both ends assume until SETTINGS_HEADER_TABLE_SIZE changes it (RFC 9113 section
 /// 6.5.2).
 pub const TABLE_BYTES_INITIAL: u32 = 4096;
 /// The largest dynamic table that this codec keeps, in either direction. Never announce a larger one in

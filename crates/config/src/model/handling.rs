@@ -1,0 +1,104 @@
+//! What a route does to requests and responses besides its action: path rewriting and edits of header fields.
+//! In: the reader of routes. Out: plain data.
+//! Invariant: every template was checked for the place where it is used; no edit names a field that frames a message or
+//! describes a connection.
+
+/// Everything that a route does to its requests and responses besides its action.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Handling {
+    /// `request-headers`: edits of the fields that the server receives. Only with the action `proxy`.
+    pub request_headers: FieldEdits,
+    /// `response-headers`: edits of the fields that the client receives.
+    pub response_headers: FieldEdits,
+}
+
+/// Edits of header fields. Names are in lower case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldEdits {
+    /// Fields that take the place of all received fields of the same name.
+    pub set: Vec<(String, Template)>,
+    /// Fields that are added to received fields of the same name.
+    pub add: Vec<(String, Template)>,
+    /// Names of fields that are removed.
+    pub remove: Vec<String>,
+}
+
+impl FieldEdits {
+    /// Whether there are no edits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
+    }
+
+    /// The fields with a value, in the order in which they are written: `set`, then `add`.
+    pub fn written(&self) -> impl Iterator<Item = &(String, Template)> {
+        self.set.iter().chain(&self.add)
+    }
+}
+
+/// A text with placeholders, in pieces that are joined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Template {
+    /// The pieces, in order. No two texts are neighbours.
+    pub pieces: Vec<TemplatePiece>,
+}
+
+impl Template {
+    /// The text, if the template has no placeholders.
+    #[must_use]
+    pub fn literal(&self) -> Option<&str> {
+        match self.pieces.as_slice() {
+            [] => Some(""),
+            [TemplatePiece::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The placeholders, in order.
+    pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            TemplatePiece::Text(_) => None,
+            TemplatePiece::Value(placeholder) => Some(placeholder),
+        })
+    }
+}
+
+/// A piece of a template.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TemplatePiece {
+    /// Text that is copied as written.
+    Text(String),
+    /// A value of the request.
+    Value(Placeholder),
+}
+
+/// A value of a request. A request without the value gives an empty text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Placeholder {
+    /// `{client}`: the client's address, behind trusted proxies.
+    Client,
+    /// `{host}`: the host with its port.
+    Host,
+    /// `{method}`: the method.
+    Method,
+    /// `{scheme}`: `http` or `https`.
+    Scheme,
+    /// `{path}`: the path, without the query.
+    Path,
+    /// `{rest}`: what the `*` at the end of the route's path stands for.
+    Rest,
+    /// `{query}`: the query with its question mark; empty if there is none.
+    Query,
+    /// `{query:NAME}`: the decoded value of the first parameter of this name.
+    QueryValue(String),
+    /// `{header:NAME}`: the value of the first field of this name, in lower case here.
+    Header(String),
+    /// `{cookie:NAME}`: the value of the first cookie of this name.
+    Cookie(String),
+    /// `{NAME}`: the segment of the path that the route's `path` gives this name.
+    Segment(String),
+    /// `{tls:sni}`: the server name that the client requested in its TLS handshake.
+    ServerName,
+    /// `{id}`: a random number of this request, 32 hexadecimal digits.
+    RequestId,
+}

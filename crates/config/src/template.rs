@@ -1,0 +1,253 @@
+//! Reads texts with placeholders, such as `"/internal/{rest}"`.
+//! In: a text, where it is placed, and the path pattern of its route. Out: a template, or a complaint with the fix.
+//! Never: accepts literal text that is not allowed in its place; the values of placeholders are checked for each request.
+//! Limits: `TEMPLATE_BYTES_MAX`, `PLACEHOLDERS_MAX`.
+//! Invariant: a name in braces that the route's path defines means that segment, before any other meaning.
+
+use crate::model::{PathPattern, Placeholder, Segment, Template, TemplatePiece};
+use crate::pattern::{self, Complaint, complain};
+
+/// Maximum length of a text with placeholders.
+const TEMPLATE_BYTES_MAX: usize = 4096;
+/// Maximum number of placeholders in a text.
+const PLACEHOLDERS_MAX: usize = 32;
+
+/// Where the text is placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// The value of a header field.
+    Field,
+    /// The path of a request.
+    Path,
+}
+
+/// The path patterns of a route; none if it takes any path.
+#[derive(Clone, Copy)]
+pub(crate) struct Paths<'a>(pub(crate) &'a [PathPattern]);
+
+impl Paths<'_> {
+    /// Whether each path has a segment of this name.
+    fn names(self, name: &str) -> bool {
+        let has = |path: &PathPattern| {
+            matches!(path, PathPattern::Segments { segments, .. }
+                if segments.iter().any(|segment| matches!(segment, Segment::Any(own) if own == name)))
+        };
+        !self.0.is_empty() && self.0.iter().all(has)
+    }
+
+    /// Whether each path has a part that `{rest}` stands for.
+    fn has_rest(self) -> bool {
+        self.0.iter().all(|path| match path {
+            PathPattern::Below(_) => true,
+            PathPattern::Exact(_) => false,
+            PathPattern::Segments { open_end, .. } => *open_end,
+        })
+    }
+}
+
+/// Reads `text`, which is placed at `place` by a route with these `paths`.
+pub(crate) fn parse(text: &str, place: Place, paths: Paths<'_>) -> Result<Template, Complaint> {
+    if text.len() > TEMPLATE_BYTES_MAX {
+        let what = format!("longer than {TEMPLATE_BYTES_MAX} bytes");
+        return complain(what, "write a shorter text");
+    }
+    if let Some(variable) = foreign_variable(text) {
+        let help = "write placeholders such as {client}, {host}, {path}, {rest} or {header:x-user}";
+        return complain(format!("{variable:?} is a variable of another program"), help);
+    }
+    match place {
+        Place::Field => pattern::check_field_value(text)?,
+        Place::Path => check_path(text)?,
+    }
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(open) = rest.find(['{', '}']) {
+        let (literal, tail) = rest.split_at(open);
+        push_text(literal, &mut pieces);
+        // A doubled brace is a literal one.
+        if let Some(after) = tail.strip_prefix("{{").or_else(|| tail.strip_prefix("}}")) {
+            push_text(&tail[..1], &mut pieces);
+            rest = after;
+            continue;
+        }
+        let Some(close) = tail.find('}').filter(|_| tail.starts_with('{')) else {
+            return complain(
+                "a brace without its counterpart",
+                "close the placeholder, or write {{ or }} for a literal brace",
+            );
+        };
+        let (name, after) = (&tail[1..close], &tail[close + 1..]);
+        pieces.push(TemplatePiece::Value(parse_name(name, paths)?));
+        rest = after;
+    }
+    push_text(rest, &mut pieces);
+    let template = Template { pieces };
+    match template.placeholders().count() {
+        0..=PLACEHOLDERS_MAX => Ok(template),
+        _ => complain(format!("more than {PLACEHOLDERS_MAX} placeholders"), "write fewer"),
+    }
+}
+
+fn push_text(text: &str, pieces: &mut Vec<TemplatePiece>) {
+    match pieces.last_mut() {
+        _ if text.is_empty() => {}
+        Some(TemplatePiece::Text(last)) => last.push_str(text),
+        Some(TemplatePiece::Value(_)) | None => pieces.push(TemplatePiece::Text(text.to_owned())),
+    }
+}
+
+/// The names of placeholders, for messages.
+const NAMES: &str = "{client}, {host}, {method}, {scheme}, {path}, {rest}, {query}, {query:NAME}, {header:NAME}, \
+                     {cookie:NAME}, {tls:sni}, {id}, or a {name} of the route's path";
+
+fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
+    if paths.names(name) {
+        return Ok(Placeholder::Segment(name.to_owned()));
+    }
+    Ok(match name.split_once(':') {
+        None => match name {
+            "client" => Placeholder::Client,
+            "host" => Placeholder::Host,
+            "method" => Placeholder::Method,
+            "scheme" => Placeholder::Scheme,
+            "path" => Placeholder::Path,
+            "query" => Placeholder::Query,
+            "id" => Placeholder::RequestId,
+            "rest" if paths.has_rest() => Placeholder::Rest,
+            "rest" => {
+                let what = "{rest} stands for the end of a path such as \"/api/*\", and `path` of this route has none";
+                return complain(what, "write {path}, or end `path` of the route with /*");
+            }
+            _ => return unknown(name),
+        },
+        Some(("query", parameter)) if !parameter.is_empty() => {
+            Placeholder::QueryValue(parameter.to_owned())
+        }
+        Some(("header", field)) if pattern::is_token(field) => {
+            Placeholder::Header(field.to_ascii_lowercase())
+        }
+        Some(("cookie", cookie)) if pattern::is_token(cookie) => {
+            Placeholder::Cookie(cookie.to_owned())
+        }
+        Some(("tls", "sni")) => Placeholder::ServerName,
+        Some(_) => return unknown(name),
+    })
+}
+
+fn unknown(name: &str) -> Result<Placeholder, Complaint> {
+    let what = format!("unknown placeholder {{{}}}", name.escape_debug());
+    complain(what, format!("write {NAMES}; write {{{{ for a literal brace"))
+}
+
+fn foreign_variable(text: &str) -> Option<&'static str> {
+    const VARIABLES: [&str; 12] = [
+        "$remote_addr",
+        "$host",
+        "$http_",
+        "$request_uri",
+        "$uri",
+        "$scheme",
+        "$proxy_",
+        "${",
+        "$1",
+        "%[",
+        "{http.",
+        "{{ .",
+    ];
+    VARIABLES.into_iter().find(|variable| text.contains(variable))
+}
+
+/// Checks the literal parts of a path. Placeholders are checked where they are used.
+fn check_path(text: &str) -> Result<(), Complaint> {
+    if !text.starts_with('/') && !text.starts_with("{path}") {
+        return complain(
+            "a path must begin with a slash",
+            format!("write \"/{}\"", text.escape_debug()),
+        );
+    }
+    if text.starts_with("//") || text.starts_with("/{path}") {
+        return complain("two slashes at the start can be taken for a host", "write one slash");
+    }
+    if text.contains(['?', '#']) {
+        return complain(
+            "the path has no query: the query of the request is kept",
+            "remove everything from \"?\" or \"#\"",
+        );
+    }
+    if text.split('/').any(|segment| segment == "." || segment == "..") {
+        return complain("servers resolve \".\" and \"..\"", "write the path that they resolve to");
+    }
+    // The name of a placeholder may contain other characters than a path.
+    let mut is_name = false;
+    for c in text.chars() {
+        is_name = match c {
+            '{' => true,
+            '}' => false,
+            _ => is_name,
+        };
+        if !is_name && (!c.is_ascii_graphic() || "\"<>\\^`|".contains(c)) {
+            let what = format!("{c:?} cannot appear in the path of a request");
+            return complain(what, "write it percent-encoded");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern::parse_path;
+    use TemplatePiece::{Text, Value};
+
+    fn read(text: &str, place: Place, path: &str) -> Result<Template, Complaint> {
+        parse(text, place, Paths(&[parse_path(path).expect("a path")]))
+    }
+
+    #[test]
+    fn texts_and_placeholders_alternate() {
+        let template = read("/in/{rest}", Place::Path, "/api/*").expect("a template");
+        assert_eq!(template.pieces, [Text("/in/".into()), Value(Placeholder::Rest)]);
+        let template =
+            read("{{a}} {query:b c}{header:X-A}", Place::Field, "/").expect("a template");
+        let query = Value(Placeholder::QueryValue("b c".into()));
+        let header = Value(Placeholder::Header("x-a".into()));
+        assert_eq!(template.pieces, [Text("{a} ".into()), query, header]);
+        assert_eq!(read("", Place::Field, "/").expect("a template").literal(), Some(""));
+    }
+
+    #[test]
+    fn name_of_the_path_comes_before_another_meaning() {
+        let pieces = |path| read("{id}", Place::Field, path).expect("a template").pieces;
+        assert_eq!(pieces("/users/{id}"), [Value(Placeholder::Segment("id".into()))]);
+        assert_eq!(pieces("/users/*"), [Value(Placeholder::RequestId)]);
+    }
+
+    #[test]
+    fn unsuitable_texts_are_refused() {
+        for (text, place, path) in [
+            ("{rest}", Place::Field, "/exact"),
+            ("{rest}", Place::Field, "/a/{b}"),
+            ("{nothing}", Place::Field, "/*"),
+            ("{header:}", Place::Field, "/*"),
+            ("{query:}", Place::Field, "/*"),
+            ("{tls:cipher}", Place::Field, "/*"),
+            ("{", Place::Field, "/*"),
+            ("}", Place::Field, "/*"),
+            ("a\r\nb", Place::Field, "/*"),
+            (" a", Place::Field, "/*"),
+            ("$remote_addr", Place::Field, "/*"),
+            ("a/{rest}", Place::Path, "/*"),
+            ("{rest}", Place::Path, "/*"),
+            ("//{rest}", Place::Path, "/*"),
+            ("/{path}", Place::Path, "/*"),
+            ("/a?b={rest}", Place::Path, "/*"),
+            ("/a/../{rest}", Place::Path, "/*"),
+            ("/a b", Place::Path, "/*"),
+        ] {
+            assert!(read(text, place, path).is_err(), "{text:?}");
+        }
+        assert!(read(&"a".repeat(TEMPLATE_BYTES_MAX + 1), Place::Field, "/*").is_err());
+        assert!(read(&"{id}".repeat(PLACEHOLDERS_MAX), Place::Field, "/*").is_ok());
+        assert!(read(&"{id}".repeat(PLACEHOLDERS_MAX + 1), Place::Field, "/*").is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! Lines of the access log with the fields of HAProxy's `option httplog`.
+//! In: an entry. Out: the fields in HAProxy's order (its configuration manual, section 8.2.3), without the prefix of
+//! syslog.
+//! Never: states a cookie: there is no persistence by cookie.
+
+use core::fmt::{self, Write as _};
+
+use tidegate_base::calendar::Civil;
+use tidegate_wire::message::Version;
+
+use super::{Entry, address, escape, number, thousandths};
+
+/// Appends a second in HAProxy's format, without its fraction.
+pub(super) fn stamp(out: &mut String, civil: &Civil) -> fmt::Result {
+    let Civil { year, month: _, day, hour, minute, second } = civil;
+    write!(out, "{day:02}/{}/{year:04}:{hour:02}:{minute:02}:{second:02}", civil.month_name())
+}
+
+pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
+    match &entry.client {
+        Some(client) => address(out, client),
+        None => out.extend_from_slice(b"unix:0"),
+    }
+    out.extend_from_slice(b" [");
+    out.extend_from_slice(stamp.as_bytes());
+    out.push(b'.');
+    thousandths(out, entry.unix_millis % 1000);
+    out.extend_from_slice(b"] ");
+    word(out, entry.listener);
+    out.push(b' ');
+    // HAProxy names the frontend in place of a backend that was not chosen.
+    let (pool, server) = entry.server.unwrap_or((entry.listener, "<NOSRV>"));
+    word(out, pool);
+    out.push(b'/');
+    word(out, server);
+    timers(entry, out);
+    match entry.status {
+        Some(status) => number(out, status.into()),
+        None => out.extend_from_slice(b"-1"),
+    }
+    out.push(b' ');
+    number(out, entry.bytes_out);
+    out.extend_from_slice(b" - - ");
+    out.extend_from_slice(&entry.termination());
+    out.push(b' ');
+    let loads = &entry.loads;
+    let retries = u64::from(entry.attempts.saturating_sub(1));
+    let counts = [loads.clients, loads.exchanges, loads.pool, loads.server, retries];
+    joined(out, &counts);
+    out.push(b' ');
+    joined(out, &[0, loads.queued]);
+    if !entry.captures.names.is_empty() {
+        out.extend_from_slice(b" {");
+        for (at, (_, value)) in entry.captures.iter().enumerate() {
+            if at > 0 {
+                out.push(b'|');
+            }
+            escape::haproxy(out, value, true);
+        }
+        out.push(b'}');
+    }
+    request(entry, out);
+}
+
+/// A name, without the blanks that would shift the fields after it.
+fn word(out: &mut Vec<u8>, name: &str) {
+    out.extend(name.bytes().map(|byte| if byte.is_ascii_graphic() { byte } else { b'_' }));
+}
+
+fn timers(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    let timers = &entry.timers;
+    let parts =
+        [Some(timers.request), timers.queue, timers.connect, timers.response, Some(timers.total)];
+    for (at, part) in parts.into_iter().enumerate() {
+        out.push(if at == 0 { b' ' } else { b'/' });
+        match part {
+            Some(span) => number(out, span.as_millis() as u64),
+            None => out.extend_from_slice(b"-1"),
+        }
+    }
+    out.push(b' ');
+}
+
+fn joined(out: &mut Vec<u8>, numbers: &[u64]) {
+    for (at, value) in numbers.iter().enumerate() {
+        if at > 0 {
+            out.push(b'/');
+        }
+        number(out, *value);
+    }
+}
+
+fn request(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    let Some(request) = &entry.request else { return out.extend_from_slice(b" \"<BADREQ>\"") };
+    out.extend_from_slice(b" \"");
+    escape::haproxy(out, request.method.as_bytes(), false);
+    out.push(b' ');
+    escape::haproxy(out, request.target.as_bytes(), false);
+    out.extend_from_slice(match entry.version {
+        Version::Http10 => b" HTTP/1.0\"",
+        Version::Http11 => b" HTTP/1.1\"",
+        Version::Http2 => b" HTTP/2.0\"",
+    });
+}

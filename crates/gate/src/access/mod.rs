@@ -1,0 +1,337 @@
+//! The access log: what is known of a request when its exchange has ended, and its line.
+//! In: an `Entry`. Out: one line, appended to a buffer: a JSON object (`json.rs`), or the fields of HAProxy's
+//! `option httplog` (`http.rs`).
+//! Never: lets a client write a line of its own: whatever it sent is escaped (`escape.rs`).
+//! Limits: `TARGET_BYTES_MAX`, `HOST_BYTES_MAX` and `FIELD_BYTES_MAX` bytes of what the client sent; the rest is cut.
+//! Invariant: a line contains exactly one line feed, its last byte.
+
+mod escape;
+mod http;
+mod json;
+mod names;
+
+use core::net::SocketAddr;
+
+use tidegate_base::Span;
+use tidegate_base::calendar::Civil;
+use tidegate_config::model::{AccessFilter, AccessFormat};
+use tidegate_wire::message::Version;
+
+pub use names::Names;
+
+/// Bytes of a request target in a line.
+pub const TARGET_BYTES_MAX: usize = 2048;
+/// Bytes of a host in a line.
+pub const HOST_BYTES_MAX: usize = 256;
+/// Bytes of a captured field in a line.
+pub const FIELD_BYTES_MAX: usize = 256;
+
+/// Why an exchange ended, unless it ended as intended. Each cause has one letter in HAProxy's termination state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Cause {
+    /// The exchange ended as intended.
+    #[default]
+    None,
+    /// The client ended or reset its connection, or the stream.
+    Client,
+    /// The client was too slow.
+    ClientTimeout,
+    /// The request was malformed, or against a rule or a limit of requests.
+    Refused,
+    /// The server could not be reached, ended its connection early or sent a malformed response.
+    Server,
+    /// The server was too slow.
+    ServerTimeout,
+    /// The request waited too long for a server.
+    QueueTimeout,
+    /// A limit of this process: a full queue, no room for a connection.
+    Limit,
+    /// The process stopped, or an operator ended the exchange.
+    Stopped,
+    /// An invariant of this process was broken.
+    Bug,
+}
+
+impl Cause {
+    /// The cause of an error response with this status, if nothing else is known.
+    #[must_use]
+    pub const fn of_status(status: u16) -> Self {
+        match status {
+            408 => Self::ClientTimeout,
+            400..=499 | 501 | 505 => Self::Refused,
+            502 => Self::Server,
+            503 => Self::Limit,
+            504 => Self::ServerTimeout,
+            500..=599 => Self::Bug,
+            _ => Self::None,
+        }
+    }
+
+    /// Whose fault it was.
+    #[must_use]
+    pub const fn fault(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Client | Self::ClientTimeout | Self::Refused => "client",
+            Self::Server | Self::ServerTimeout => "server",
+            Self::QueueTimeout | Self::Limit => "limit",
+            Self::Stopped => "stop",
+            Self::Bug => "bug",
+        }
+    }
+
+    /// The first letter of the termination state. `is_local`: no server was involved, and nothing went wrong.
+    const fn letter(self, is_local: bool) -> u8 {
+        match self {
+            Self::None if is_local => b'L',
+            Self::None => b'-',
+            Self::Client => b'C',
+            Self::ClientTimeout => b'c',
+            Self::Refused => b'P',
+            Self::Server => b'S',
+            Self::ServerTimeout | Self::QueueTimeout => b's',
+            Self::Limit => b'R',
+            Self::Stopped => b'K',
+            Self::Bug => b'I',
+        }
+    }
+}
+
+/// How far an exchange had progressed when it ended. The second letter of HAProxy's termination state.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Phase {
+    /// The request was being received, or no server was chosen yet.
+    #[default]
+    Request,
+    /// The request waited for a server.
+    Queue,
+    /// The connection to the server was being established.
+    Connect,
+    /// The head of the response was awaited.
+    Head,
+    /// The body of the response was being transferred.
+    Data,
+    /// The response was complete, and the client was still receiving it.
+    Last,
+}
+
+impl Phase {
+    const fn letter(self) -> u8 {
+        match self {
+            Self::Request => b'R',
+            Self::Queue => b'Q',
+            Self::Connect => b'C',
+            Self::Head => b'H',
+            Self::Data => b'D',
+            Self::Last => b'L',
+        }
+    }
+}
+
+/// How long the parts of an exchange took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timers {
+    /// From the first byte of the request head to its last.
+    pub request: Span,
+    /// From the head to the choice of the last server, failed attempts included; `None`: no server was chosen.
+    pub queue: Option<Span>,
+    /// The connect to that server; zero on a reused connection. `None`: it was not established.
+    pub connect: Option<Span>,
+    /// From the connection to the response head; `None`: there was no response.
+    pub response: Option<Span>,
+    /// From the first byte of the request head to the end of the exchange.
+    pub total: Span,
+}
+
+/// The numbers of connections and requests of the worker when the exchange ended. This exchange does not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Loads {
+    /// Connections of clients.
+    pub clients: u64,
+    /// Proxied requests.
+    pub exchanges: u64,
+    /// Requests in the servers of the pool.
+    pub pool: u64,
+    /// Requests in the server.
+    pub server: u64,
+    /// Requests that wait for a server of the pool.
+    pub queued: u64,
+}
+
+/// Values of request fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Captures<'a> {
+    /// The names of the fields.
+    pub names: &'a [String],
+    /// The values, one after another.
+    pub bytes: &'a [u8],
+    /// Where each value ends in `bytes`. Shorter than `names` if there is no request head.
+    pub ends: &'a [u16],
+}
+
+impl<'a> Captures<'a> {
+    /// The name and value of each field; a missing field has an empty value.
+    fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let mut start = 0;
+        self.names.iter().zip(self.ends).map(move |(name, &end)| {
+            let value = self.bytes.get(start..usize::from(end)).unwrap_or_default();
+            start = usize::from(end);
+            (name.as_str(), value)
+        })
+    }
+}
+
+/// The request line and the host, as far as they are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestLine<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// The target as received, without what was cut.
+    pub target: &'a str,
+    /// The host; empty if the client named none.
+    pub host: &'a str,
+}
+
+/// What is known of a request when its exchange has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// When the first byte of the request head arrived, in milliseconds since 1970.
+    pub unix_millis: u64,
+    /// The client's address; `None` on a unix socket.
+    pub client: Option<SocketAddr>,
+    /// The listener's name.
+    pub listener: &'a str,
+    /// The request line; `None` if the head was malformed or incomplete.
+    pub request: Option<RequestLine<'a>>,
+    /// The version of the protocol.
+    pub version: Version,
+    /// The route; `None` if no route matched.
+    pub route: Option<&'a str>,
+    /// The pool and the last server; `None` if no server was chosen.
+    pub server: Option<(&'a str, &'a str)>,
+    /// Attempts to get a response from a server.
+    pub attempts: u32,
+    /// The last attempt used a connection that had carried a request before.
+    pub is_reused: bool,
+    /// The status; `None` if no response was sent.
+    pub status: Option<u16>,
+    /// Bytes of the request body.
+    pub bytes_in: u64,
+    /// Bytes of the response: head and body, without the framing of HTTP/2.
+    pub bytes_out: u64,
+    /// How long it took.
+    pub timers: Timers,
+    /// Why the exchange ended.
+    pub cause: Cause,
+    /// How far it had progressed.
+    pub phase: Phase,
+    /// The text of the error response, or of what went wrong after the response had begun; empty if nothing did.
+    pub reason: &'a str,
+    /// The load of the worker.
+    pub loads: Loads,
+    /// Fields of the request.
+    pub captures: Captures<'a>,
+}
+
+impl Entry<'_> {
+    /// HAProxy's termination state: two letters for cause and phase, and two for cookies, which are not used.
+    #[must_use]
+    pub const fn termination(&self) -> [u8; 4] {
+        let is_local = self.server.is_none();
+        let phase = match self.cause {
+            Cause::None if is_local => b'R',
+            Cause::None => b'-',
+            _ => self.phase.letter(),
+        };
+        [self.cause.letter(is_local), phase, b'-', b'-']
+    }
+
+    /// Whether the entry passes the filter.
+    #[must_use]
+    pub fn passes(&self, filter: AccessFilter) -> bool {
+        match filter {
+            AccessFilter::All => true,
+            AccessFilter::Errors => {
+                self.cause != Cause::None || self.status.is_none_or(|status| status >= 400)
+            }
+        }
+    }
+}
+
+/// Encodes entries as lines. Remembers the text of the current second.
+#[derive(Clone, Debug)]
+pub struct LineEncoder {
+    format: AccessFormat,
+    /// The second that `stamp` shows, in seconds since 1970.
+    second: u64,
+    /// The text of the second in the format of the lines, without its fraction.
+    stamp: String,
+}
+
+impl LineEncoder {
+    /// An encoder of lines in this format.
+    #[must_use]
+    pub fn new(format: AccessFormat) -> Self {
+        Self { format, second: u64::MAX, stamp: String::new() }
+    }
+
+    /// Appends the line of an entry.
+    pub fn encode(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
+        let second = entry.unix_millis / 1000;
+        if second != self.second {
+            self.second = second;
+            self.stamp.clear();
+            let civil = Civil::of_unix(second);
+            // Writing to a String cannot fail.
+            let _ = match self.format {
+                AccessFormat::Json => json::stamp(&mut self.stamp, &civil),
+                AccessFormat::Http => http::stamp(&mut self.stamp, &civil),
+            };
+        }
+        match self.format {
+            AccessFormat::Json => json::encode(entry, &self.stamp, out),
+            AccessFormat::Http => http::encode(entry, &self.stamp, out),
+        }
+        out.push(b'\n');
+    }
+}
+
+/// The longest beginning of `text` that has up to `bytes_max` bytes.
+#[must_use]
+pub fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Three digits of a fraction.
+fn thousandths(out: &mut Vec<u8>, fraction: u64) {
+    let digit = |value: u64| b'0' + (value % 10) as u8;
+    out.extend_from_slice(&[digit(fraction / 100), digit(fraction / 10), digit(fraction)]);
+}
+
+fn address(out: &mut Vec<u8>, address: &SocketAddr) {
+    match address {
+        SocketAddr::V4(v4) => {
+            for (at, octet) in v4.ip().octets().into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b'.');
+                }
+                number(out, octet.into());
+            }
+            out.push(b':');
+            number(out, v4.port().into());
+        }
+        SocketAddr::V6(v6) => {
+            use std::io::Write as _;
+            // Writing to a Vec cannot fail.
+            let _ = write!(out, "[{}]:{}", v6.ip(), v6.port());
+        }
+    }
+}

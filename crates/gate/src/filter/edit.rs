@@ -1,0 +1,93 @@
+//! The filter that edits the fields of a response as its route configures.
+//! In: the head of a response, the edits of a route, the values of the request. Out: the edited head.
+//! Never: changes an interim response.
+
+use tidegate_wire::message::{BodyLength, Field, ResponseSink};
+
+use crate::edits::Edits;
+
+/// A sink that drops and adds fields of the head for `S`. The added fields precede the length of the body.
+#[derive(Debug)]
+pub struct Edited<'a, S> {
+    sink: S,
+    edits: &'a Edits,
+    /// The values that depend on the request.
+    values: &'a [u8],
+    /// The response is a final one.
+    is_final: bool,
+    /// The fields have been added.
+    is_added: bool,
+}
+
+impl<'a, S: ResponseSink> Edited<'a, S> {
+    /// Puts the filter in front of `sink`.
+    #[must_use]
+    pub const fn new(sink: S, edits: &'a Edits, values: &'a [u8]) -> Self {
+        Self { sink, edits, values, is_final: false, is_added: false }
+    }
+
+    /// The sink behind the filter.
+    pub const fn sink(&self) -> &S {
+        &self.sink
+    }
+
+    fn drops(&self, name: &str) -> bool {
+        self.is_final && self.edits.drops(name)
+    }
+
+    fn add(&mut self) {
+        if self.is_final && !self.is_added {
+            self.is_added = true;
+            for (name, value) in self.edits.fields(self.values) {
+                self.sink.field(name, value);
+            }
+        }
+    }
+}
+
+impl<S: ResponseSink> ResponseSink for Edited<'_, S> {
+    fn begin(&mut self, status: u16, reason: &str) {
+        self.is_final = status >= 200;
+        self.sink.begin(status, reason);
+    }
+
+    fn field(&mut self, name: &str, value: &[u8]) {
+        if !self.drops(name) {
+            self.sink.field(name, value);
+        }
+    }
+
+    fn received(&mut self, field: &Field<'_>) {
+        if !self.drops(field.name) {
+            self.sink.received(field);
+        }
+    }
+
+    fn field_with(&mut self, name: &str, compose: impl FnOnce(&mut Vec<u8>)) {
+        if !self.drops(name) {
+            self.sink.field_with(name, compose);
+        }
+    }
+
+    fn length(&mut self, length: BodyLength) {
+        self.add();
+        self.sink.length(length);
+    }
+
+    fn takes_trailers(&self) -> bool {
+        self.sink.takes_trailers()
+    }
+
+    fn switch<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>) {
+        self.sink.switch(protocols);
+    }
+
+    fn end(&mut self) {
+        self.add();
+        self.sink.end();
+    }
+
+    fn content_with(&mut self, compose: impl FnOnce(&mut Vec<u8>)) {
+        self.sink.content_with(compose);
+    }
+}

@@ -1,0 +1,197 @@
+//! What routes do besides their actions, prepared at start.
+//! In: a configuration. Out: for each route that does something besides its action, what it does.
+//! Never: anything for a route that only has an action: such a route has no entry.
+//! Limits: `EDITED_ROUTES_MAX` different edits of responses (a limit of the configuration).
+
+use std::collections::BTreeMap;
+
+use tidegate_config::model::{Action, Config, Handling, PathPattern, Placeholder, Route, Template};
+
+use crate::edits::Edits;
+use crate::filter::Filters;
+use crate::hsts::{HstsPolicies, PolicyId};
+use crate::router::canonical_path;
+use crate::scheme::Scheme;
+
+/// What a route does besides its action.
+#[derive(Debug)]
+pub struct RouteHandling {
+    /// Edits of the request's fields.
+    pub request: Option<Edits>,
+    /// Its edits of responses: the index in `Handlings::responses`.
+    response: Option<usize>,
+    /// The filters of its responses, by Strict-Transport-Security value. Empty without edits of responses.
+    filters: Vec<(PolicyId, FilterId)>,
+    /// The edits of responses depend on the request.
+    pub renders_response: bool,
+    /// The path patterns, in canonical spelling.
+    pub paths: Vec<PathPattern>,
+    /// Placeholders or the rewriting of the path need a [`crate::rewrite::MatchedPath`].
+    pub needs_path: bool,
+    /// Some placeholder is the random number of the request.
+    pub needs_id: bool,
+    /// Some placeholder is the server name of the TLS handshake.
+    pub needs_server_name: bool,
+}
+
+/// What the routes of a configuration do besides their actions, and the filters of their responses.
+pub struct Handlings {
+    /// By route; `None` if the route only has an action.
+    routes: Vec<Option<Box<RouteHandling>>>,
+    /// The different edits of responses.
+    responses: Vec<Edits>,
+    /// The filters with edits: those with the number `hsts_count` and above.
+    edited: Vec<(PolicyId, usize)>,
+    /// The number of Strict-Transport-Security values. They are the first filters.
+    hsts_count: FilterId,
+    /// The Strict-Transport-Security values.
+    hsts: HstsPolicies,
+    /// Some route needs the server name of TLS handshakes.
+    needs_server_name: bool,
+}
+
+/// Identifies the filters that apply to a response. 0 means none.
+pub type FilterId = u16;
+
+impl Handlings {
+    /// Prepares the routes of `config`.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let hsts = HstsPolicies::new(config);
+        let mut handlings = Self {
+            routes: Vec::new(),
+            responses: Vec::new(),
+            edited: Vec::new(),
+            hsts_count: hsts.count(),
+            hsts,
+            needs_server_name: false,
+        };
+        let (mut known, mut numbers) = (BTreeMap::new(), BTreeMap::new());
+        let listeners = config.listeners.len();
+        for (index, route) in config.routes.iter().enumerate() {
+            let prepared = prepare(route).map(|mut handling| {
+                if let Some(edits) = Edits::new(&route.handling.response_headers) {
+                    let place = handlings.responses.len();
+                    let place = *known.entry(&route.handling.response_headers).or_insert(place);
+                    if place == handlings.responses.len() {
+                        handlings.responses.push(edits);
+                    }
+                    handling.response = Some(place);
+                    handling.filters = handlings.filters_of(index, place, listeners, &mut numbers);
+                }
+                handling
+            });
+            handlings.needs_server_name |=
+                prepared.as_ref().is_some_and(|handling| handling.needs_server_name);
+            handlings.routes.push(prepared);
+        }
+        handlings
+    }
+
+    /// Numbers the filters of a route whose responses have the edits at `place`. `known`: those with a number.
+    fn filters_of(
+        &mut self,
+        route: usize,
+        place: usize,
+        listeners: usize,
+        known: &mut BTreeMap<(PolicyId, usize), FilterId>,
+    ) -> Vec<(PolicyId, FilterId)> {
+        let own = |listener| self.hsts.of_route(listener, route, Scheme::Https);
+        let mut policies: Vec<PolicyId> = (0..listeners).map(own).chain([0]).collect();
+        policies.sort_unstable();
+        policies.dedup();
+        let number = |policy: PolicyId| {
+            *known.entry((policy, place)).or_insert_with(|| {
+                self.edited.push((policy, place));
+                // The configuration limits their number so that it fits.
+                let at = self.edited.len() - 1 + usize::from(self.hsts_count);
+                FilterId::try_from(at).unwrap_or(policy)
+            })
+        };
+        policies.iter().copied().zip(policies.iter().copied().map(number)).collect()
+    }
+
+    /// What `route` does besides its action.
+    #[must_use]
+    #[inline]
+    pub fn of_route(&self, route: usize) -> Option<&RouteHandling> {
+        self.routes.get(route)?.as_deref()
+    }
+
+    /// Whether some route needs the server name of TLS handshakes.
+    #[must_use]
+    pub const fn needs_server_name(&self) -> bool {
+        self.needs_server_name
+    }
+
+    /// The filters for responses on this listener that no route makes.
+    #[must_use]
+    pub fn listener_filters(&self, listener: usize, scheme: Scheme) -> FilterId {
+        self.hsts.of_listener(listener, scheme)
+    }
+
+    /// The filters for responses of this route on this listener.
+    #[must_use]
+    pub fn route_filters(&self, listener: usize, route: usize, scheme: Scheme) -> FilterId {
+        let hsts = self.hsts.of_route(listener, route, scheme);
+        let Some(handling) = self.of_route(route) else { return hsts };
+        let composed = handling.filters.iter().find(|(policy, _)| *policy == hsts);
+        composed.map_or(hsts, |(_, filters)| *filters)
+    }
+
+    /// The filters with this number. `values` are the rendered values of the request, if there are any.
+    #[must_use]
+    pub fn filters<'a>(&'a self, id: FilterId, values: &'a [u8]) -> Filters<'a> {
+        let at = id.checked_sub(self.hsts_count);
+        match at.and_then(|at| self.edited.get(usize::from(at))) {
+            None => Filters::policy(self.hsts.value(id)),
+            Some(&(policy, place)) => {
+                let edits = self.responses.get(place).map(|edits| (edits, values));
+                Filters { hsts: self.hsts.value(policy), edits }
+            }
+        }
+    }
+
+    /// Appends the values of the response's edits that depend on the request.
+    ///
+    /// # Errors
+    /// A value cannot be placed.
+    pub fn render_response(
+        &self,
+        handling: &RouteHandling,
+        out: &mut Vec<u8>,
+        values: &crate::template::Values<'_>,
+    ) -> Result<(), crate::template::PlaceFault> {
+        match handling.response.and_then(|at| self.responses.get(at)) {
+            Some(edits) => edits.render(out, values),
+            None => Ok(()),
+        }
+    }
+}
+
+fn prepare(route: &Route) -> Option<Box<RouteHandling>> {
+    let path = match &route.action {
+        Action::Proxy(proxy) => proxy.path.as_ref(),
+        Action::Respond(_) | Action::Redirect(_) | Action::Synthetic | Action::Echo => None,
+    };
+    let handling = &route.handling;
+    if path.is_none() && *handling == Handling::default() {
+        return None;
+    }
+    let of_edits = handling.request_headers.written().chain(handling.response_headers.written());
+    let templates = path.into_iter().chain(of_edits.map(|(_, template)| template));
+    let placeholders: Vec<&Placeholder> = templates.flat_map(Template::placeholders).collect();
+    let has = |test: fn(&Placeholder) -> bool| placeholders.iter().any(|known| test(known));
+    let is_dynamic = |(_, template): &(String, Template)| template.literal().is_none();
+    Some(Box::new(RouteHandling {
+        request: Edits::new(&handling.request_headers),
+        response: None,
+        filters: Vec::new(),
+        renders_response: handling.response_headers.written().any(is_dynamic),
+        paths: route.paths.iter().map(canonical_path).collect(),
+        needs_path: path.is_some()
+            || has(|known| matches!(known, Placeholder::Rest | Placeholder::Segment(_))),
+        needs_id: has(|known| matches!(known, Placeholder::RequestId)),
+        needs_server_name: has(|known| matches!(known, Placeholder::ServerName)),
+    }))
+}

@@ -1,0 +1,222 @@
+//! Renders texts with placeholders for a request.
+//! In: a template, the values of a request, where the text is placed. Out: the text, appended to a buffer.
+//! Never: appends a byte that could end a field or split a request line; decodes a part of the path.
+//! Limits: `RENDERED_BYTES_MAX` for all texts of one message.
+//! Invariant: the rendered value of a field has no control character and no whitespace around it.
+
+use core::net::IpAddr;
+use std::io::Write as _;
+
+use tidegate_base::limits::HEAD_BYTES_MAX;
+use tidegate_config::model::{Network, Placeholder, Template, TemplatePiece};
+use tidegate_wire::message::RequestHead;
+
+use crate::chain::client_address;
+use crate::parameters::{decoded, find_cookie, find_parameter};
+use crate::rewrite::MatchedPath;
+use crate::scheme::Scheme;
+
+/// The most bytes that the edits of a route may add to a message.
+pub const RENDERED_BYTES_MAX: usize = HEAD_BYTES_MAX;
+
+/// The values that placeholders stand for.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'a> {
+    /// The head of the request.
+    pub head: &'a RequestHead<'a>,
+    /// The path of the request, and the parts of it that the route names.
+    pub path: &'a MatchedPath<'a>,
+    /// The address of the connection's client; `None` for a unix socket.
+    pub peer: Option<IpAddr>,
+    /// Proxies whose statements about the client are trusted.
+    pub trusted: &'a [Network],
+    /// The scheme by which the client sent the request.
+    pub scheme: Scheme,
+    /// The server name of the TLS handshake.
+    pub server_name: Option<&'a [u8]>,
+    /// The random number of the request.
+    pub id: u128,
+}
+
+/// Why a text cannot be placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlaceFault {
+    /// A value of the request is not allowed there.
+    Unplaceable,
+    /// The texts of the message exceed [`RENDERED_BYTES_MAX`].
+    TooLong,
+}
+
+impl PlaceFault {
+    /// The status of the response.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Unplaceable => 400,
+            Self::TooLong => 431,
+        }
+    }
+
+    /// The text of the response.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Unplaceable => "a value of the request cannot be passed on by this route",
+            Self::TooLong => "values of the request are too long to be passed on by this route",
+        }
+    }
+}
+
+/// Where a value is placed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Field,
+    Path,
+}
+
+/// Appends the value of a field, without whitespace around it. It may be empty.
+///
+/// # Errors
+/// A value contains a control character. Nothing has been appended then.
+pub fn render_field(
+    out: &mut Vec<u8>,
+    template: &Template,
+    values: &Values<'_>,
+) -> Result<(), PlaceFault> {
+    let start = out.len();
+    render(out, template, values, Place::Field);
+    let rendered = out.get(start..).unwrap_or_default();
+    if rendered.iter().any(|&byte| byte < b' ' && byte != b'\t' || byte == 0x7f) {
+        out.truncate(start);
+        return Err(PlaceFault::Unplaceable);
+    }
+    let trimmed = rendered.trim_ascii();
+    let length = trimmed.len();
+    if length < rendered.len() {
+        let before = rendered.len() - rendered.trim_ascii_start().len();
+        out.drain(start..start + before);
+        out.truncate(start + length);
+    }
+    Ok(())
+}
+
+/// Appends the path of a request.
+///
+/// # Errors
+/// The path would have a dot segment, or begin with two slashes, or is too long. Nothing has been appended then.
+pub fn render_path(
+    out: &mut Vec<u8>,
+    template: &Template,
+    values: &Values<'_>,
+) -> Result<(), PlaceFault> {
+    let start = out.len();
+    render(out, template, values, Place::Path);
+    let path = out.get(start..).unwrap_or_default();
+    let fault = match path {
+        _ if path.len() > RENDERED_BYTES_MAX => Some(PlaceFault::TooLong),
+        [b'/', b'/', ..] => Some(PlaceFault::Unplaceable),
+        [b'/', ..] if !has_dot_segment(path) => None,
+        _ => Some(PlaceFault::Unplaceable),
+    };
+    match fault {
+        None => Ok(()),
+        Some(fault) => {
+            out.truncate(start);
+            Err(fault)
+        }
+    }
+}
+
+/// Whether some server could take a segment of the path for "." or "..": one that decodes the path, splits it at
+/// backslashes, or strips parameters.
+fn has_dot_segment(path: &[u8]) -> bool {
+    let Ok(path) = core::str::from_utf8(path) else { return true };
+    // The number of dots at the start of the segment, and whether it has ended or has other characters.
+    let (mut dots, mut is_plain, mut is_parameter) = (0_u32, true, false);
+    // `+` is itself in a path, and a space is as little a dot.
+    for byte in decoded(path).chain([b'/']) {
+        match byte {
+            b'/' | b'\\' => {
+                if is_plain && (1..=2).contains(&dots) {
+                    return true;
+                }
+                (dots, is_plain, is_parameter) = (0, true, false);
+            }
+            b';' => is_parameter = true,
+            _ if is_parameter => {}
+            b'.' => dots += 1,
+            _ => is_plain = false,
+        }
+    }
+    false
+}
+
+fn render(out: &mut Vec<u8>, template: &Template, values: &Values<'_>, place: Place) {
+    for piece in &template.pieces {
+        match piece {
+            TemplatePiece::Text(text) => out.extend_from_slice(text.as_bytes()),
+            TemplatePiece::Value(placeholder) => push_value(out, placeholder, values, place),
+        }
+    }
+}
+
+fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>, place: Place) {
+    let head = values.head;
+    // A part of a path is copied as it is, except for characters that no path may have.
+    let part = |out: &mut Vec<u8>, text: &str| match place {
+        Place::Field => out.extend_from_slice(text.as_bytes()),
+        Place::Path => text.bytes().for_each(|byte| push_path_byte(out, byte, true)),
+    };
+    let plain = |out: &mut Vec<u8>, text: &[u8]| match place {
+        Place::Field => out.extend_from_slice(text),
+        Place::Path => text.iter().for_each(|&byte| push_path_byte(out, byte, false)),
+    };
+    match placeholder {
+        Placeholder::Client => {
+            if let Some(client) = client_address(head, values.peer, values.trusted) {
+                // Writing into a vector cannot fail.
+                let _ = write!(out, "{client}");
+            }
+        }
+        Placeholder::Host => plain(out, head.host.unwrap_or_default().as_bytes()),
+        Placeholder::Method => plain(out, head.method.as_str().as_bytes()),
+        Placeholder::Scheme => out.extend_from_slice(values.scheme.as_str().as_bytes()),
+        Placeholder::Path => match place {
+            Place::Field => out.extend_from_slice(head.path.as_bytes()),
+            Place::Path => part(out, values.path.text()),
+        },
+        Placeholder::Rest => part(out, values.path.rest()),
+        Placeholder::Segment(name) => part(out, values.path.segment(name)),
+        Placeholder::Query => {
+            if let Some(query) = head.query {
+                plain(out, b"?");
+                plain(out, query.as_bytes());
+            }
+        }
+        Placeholder::QueryValue(name) => {
+            let value = head.query.and_then(|query| find_parameter(query, name));
+            decoded(value.unwrap_or_default()).for_each(|byte| match place {
+                Place::Field => out.push(byte),
+                Place::Path => push_path_byte(out, byte, false),
+            });
+        }
+        Placeholder::Header(name) => plain(out, head.find_named(name).unwrap_or_default()),
+        Placeholder::Cookie(name) => plain(out, find_cookie(head, name).unwrap_or_default()),
+        Placeholder::ServerName => plain(out, values.server_name.unwrap_or_default()),
+        Placeholder::RequestId => {
+            let _ = write!(out, "{:032x}", values.id);
+        }
+    }
+}
+
+/// Appends a byte of a path, percent-encoded if it is not allowed in a segment (RFC 3986 section 3.3). `is_part`: the
+/// byte belongs to a path already, so that its slashes and encodings stay.
+fn push_path_byte(out: &mut Vec<u8>, byte: u8, is_part: bool) {
+    let is_allowed = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
+    // A client may have sent other characters in its path, which servers got so far.
+    if is_allowed || (is_part && (0x21..0x7f).contains(&byte)) {
+        return out.push(byte);
+    }
+    let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value & 15)];
+    out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+}

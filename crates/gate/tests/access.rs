@@ -1,0 +1,216 @@
+//! Lines of the access log, compared as a whole.
+//! In: entries. Out: the exact lines.
+
+use tidegate_base::Span;
+use tidegate_config::model::{AccessFilter, AccessFormat};
+use tidegate_gate::access::{
+    Captures, Cause, Entry, LineEncoder, Loads, Phase, RequestLine, Timers, cut,
+};
+use tidegate_wire::message::Version;
+
+/// A proxied request that ended as intended.
+fn proxied() -> Entry<'static> {
+    Entry {
+        unix_millis: 1_795_330_141_007,
+        client: Some(([192, 0, 2, 7], 51234).into()),
+        listener: "web",
+        request: Some(RequestLine {
+            method: "GET",
+            target: "/api/users?page=2",
+            host: "api.example.com",
+        }),
+        version: Version::Http11,
+        route: Some("/api/*"),
+        server: Some(("api", "10.0.0.1:8000")),
+        attempts: 2,
+        is_reused: false,
+        status: Some(200),
+        bytes_in: 0,
+        bytes_out: 2750,
+        timers: Timers {
+            request: Span::ZERO,
+            queue: Some(Span::from_micros(10_250)),
+            connect: Some(Span::from_micros(1_042)),
+            response: Some(Span::from_micros(69_001)),
+            total: Span::from_micros(80_999),
+        },
+        cause: Cause::None,
+        phase: Phase::Data,
+        reason: "",
+        loads: Loads { clients: 5, exchanges: 4, pool: 3, server: 2, queued: 1 },
+        captures: Captures::default(),
+    }
+}
+
+/// A response of Tidegate itself.
+fn local() -> Entry<'static> {
+    Entry {
+        route: Some("/json"),
+        server: None,
+        attempts: 0,
+        bytes_out: 153,
+        timers: Timers::default(),
+        loads: Loads::default(),
+        ..proxied()
+    }
+}
+
+fn line(format: AccessFormat, entry: &Entry<'_>) -> String {
+    let mut out = Vec::new();
+    LineEncoder::new(format).encode(entry, &mut out);
+    let line = String::from_utf8(out).expect("a line is text");
+    let line = line.strip_suffix('\n').expect("a line ends with a line feed");
+    assert!(!line.contains('\n'), "{line}");
+    line.to_owned()
+}
+
+#[test]
+fn json_line_of_a_proxied_request() {
+    assert_eq!(
+        line(AccessFormat::Json, &proxied()),
+        "{\"time\":\"2026-11-22T06:49:01.007Z\",\"listener\":\"web\",\"client\":\"192.0.2.7:51234\",\
+         \"method\":\"GET\",\"host\":\"api.example.com\",\"target\":\"/api/users?page=2\",\
+         \"version\":\"1.1\",\"status\":200,\"bytes_in\":0,\"bytes_out\":2750,\"route\":\"/api/*\",\
+         \"pool\":\"api\",\"server\":\"10.0.0.1:8000\",\"attempts\":2,\"reused\":false,\
+         \"request_ms\":0.000,\"queue_ms\":10.250,\"connect_ms\":1.042,\"response_ms\":69.001,\
+         \"total_ms\":80.999,\"end\":\"----\"}"
+    );
+}
+
+#[test]
+fn http_line_has_the_fields_of_haproxy() {
+    assert_eq!(
+        line(AccessFormat::Http, &proxied()),
+        "192.0.2.7:51234 [22/Nov/2026:06:49:01.007] web api/10.0.0.1:8000 0/10/1/69/80 200 2750 - - ---- \
+         5/4/3/2/1 0/1 \"GET /api/users?page=2 HTTP/1.1\""
+    );
+    assert_eq!(
+        line(AccessFormat::Http, &local()),
+        "192.0.2.7:51234 [22/Nov/2026:06:49:01.007] web web/<NOSRV> 0/-1/-1/-1/0 200 153 - - LR-- \
+         0/0/0/0/0 0/0 \"GET /api/users?page=2 HTTP/1.1\""
+    );
+}
+
+#[test]
+fn malformed_head_has_no_request_line() {
+    let entry = Entry {
+        request: None,
+        route: None,
+        client: None,
+        status: Some(400),
+        cause: Cause::Refused,
+        phase: Phase::Request,
+        reason: "a control character",
+        ..local()
+    };
+    assert_eq!(
+        line(AccessFormat::Http, &entry),
+        "unix:0 [22/Nov/2026:06:49:01.007] web web/<NOSRV> 0/-1/-1/-1/0 400 153 - - PR-- 0/0/0/0/0 0/0 \
+         \"<BADREQ>\""
+    );
+    let json = line(AccessFormat::Json, &entry);
+    assert!(json.contains("\"client\":\"unix\",\"version\":\"1.1\",\"status\":400,"), "{json}");
+    assert!(
+        json.ends_with("\"end\":\"PR--\",\"fault\":\"client\",\"reason\":\"a control character\"}"),
+        "{json}"
+    );
+}
+
+#[test]
+fn client_cannot_forge_a_line_or_a_field() {
+    let names = ["user-agent".to_owned(), "referer".to_owned(), "x-none".to_owned()];
+    let entry = Entry {
+        request: Some(RequestLine {
+            method: "GE\"T",
+            target: "/\" 200\n{\u{1b}[31m\u{2028}",
+            host: "a\\",
+        }),
+        captures: Captures { names: &names, bytes: b"a|}\"\r\nb\xff", ends: &[6, 8, 8] },
+        ..local()
+    };
+    let json = line(AccessFormat::Json, &entry);
+    assert!(
+        json.contains(
+            "\"method\":\"GE\\\"T\",\"host\":\"a\\\\\",\"target\":\"/\\\" 200\\u000A{\\u001B[31m\\u2028\","
+        ),
+        "{json}"
+    );
+    assert!(
+        json.ends_with(
+            ",\"request_headers\":{\"user-agent\":\"a|}\\\"\\u000D\\u000A\",\"referer\":\"b\u{fffd}\"}}"
+        ),
+        "{json}"
+    );
+    let http = line(AccessFormat::Http, &entry);
+    assert!(
+        http.ends_with(
+            " {a#7C#7D#22#0D#0A|b#FF|} \"GE#22T /#22 200#0A{#1B[31m#E2#80#A8 HTTP/1.1\""
+        ),
+        "{http}"
+    );
+}
+
+#[test]
+fn causes_and_phases_are_haproxys_letters() {
+    use Cause as C;
+    use Phase as P;
+    for (cause, phase, letters, fault) in [
+        (C::None, P::Data, "----", "none"),
+        (C::Client, P::Data, "CD--", "client"),
+        (C::Client, P::Queue, "CQ--", "client"),
+        (C::ClientTimeout, P::Request, "cR--", "client"),
+        (C::Refused, P::Request, "PR--", "client"),
+        (C::Server, P::Connect, "SC--", "server"),
+        (C::Server, P::Head, "SH--", "server"),
+        (C::ServerTimeout, P::Head, "sH--", "server"),
+        (C::ServerTimeout, P::Data, "sD--", "server"),
+        (C::QueueTimeout, P::Queue, "sQ--", "limit"),
+        (C::Limit, P::Queue, "RQ--", "limit"),
+        (C::Stopped, P::Last, "KL--", "stop"),
+        (C::Bug, P::Data, "ID--", "bug"),
+    ] {
+        let entry = Entry { cause, phase, ..proxied() };
+        assert_eq!(entry.termination(), letters.as_bytes(), "{cause:?} {phase:?}");
+        assert_eq!(cause.fault(), fault);
+    }
+    assert_eq!(local().termination(), *b"LR--");
+}
+
+#[test]
+fn filter_of_errors_leaves_out_what_succeeded() {
+    let failed = Entry { cause: Cause::Client, ..proxied() };
+    let not_found = Entry { status: Some(404), ..proxied() };
+    let unanswered = Entry { status: None, ..proxied() };
+    for entry in [failed, not_found, unanswered] {
+        assert!(entry.passes(AccessFilter::Errors) && entry.passes(AccessFilter::All));
+    }
+    assert!(!proxied().passes(AccessFilter::Errors) && proxied().passes(AccessFilter::All));
+}
+
+#[test]
+fn text_is_cut_between_characters() {
+    assert_eq!(cut("abc", 3), "abc");
+    assert_eq!(cut("abc", 2), "ab");
+    assert_eq!(cut("a\u{e9}b", 2), "a");
+    assert_eq!(cut("\u{1f600}", 3), "");
+}
+
+#[test]
+fn stamp_follows_the_second() {
+    let mut encoder = LineEncoder::new(AccessFormat::Json);
+    let mut out = Vec::new();
+    for unix_millis in [999, 1000, 999, 61_001] {
+        encoder.encode(&Entry { unix_millis, ..local() }, &mut out);
+    }
+    let lines = String::from_utf8(out).expect("lines are text");
+    let stamps: Vec<&str> = lines.lines().filter_map(|line| line.get(9..33)).collect();
+    assert_eq!(
+        stamps,
+        [
+            "1970-01-01T00:00:00.999Z",
+            "1970-01-01T00:00:01.000Z",
+            "1970-01-01T00:00:00.999Z",
+            "1970-01-01T00:01:01.001Z"
+        ]
+    );
+}

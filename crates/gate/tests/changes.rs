@@ -1,0 +1,316 @@
+//! What a route changes in requests and responses, from the configuration to the bytes.
+//! In: routes as in a file, requests. Out: the request head for the server; the fields for the client.
+//! Checks: no value of a request splits a line, adds a field or changes the framing.
+
+use core::net::IpAddr;
+
+use proptest::prelude::*;
+use tidegate_config::model::{Action, Config};
+use tidegate_gate::client_fields::ClientAddressFields;
+use tidegate_gate::filter::Filtered;
+use tidegate_gate::forward::{
+    Changes, ForwardFault, RequestContext, ResponseContext, encode_downstream_response,
+    encode_interim, encode_upstream_request,
+};
+use tidegate_gate::handling::{Handlings, RouteHandling};
+use tidegate_gate::rewrite::MatchedPath;
+use tidegate_gate::scheme::Scheme;
+use tidegate_gate::template::{PlaceFault, RENDERED_BYTES_MAX, Values};
+use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseEncoder, ResponseLimits};
+use tidegate_wire::message::{
+    BodyLength, FieldStorage, RequestHead, RequestKind, ResponseStorage, Version,
+};
+
+fn config(route: &str) -> Config {
+    let text = format!(
+        "[[listener]]\nbind = \"127.0.0.1:0\"\ntrusted = [\"10.0.0.0/8\"]\n[[route]]\n{route}\n\
+         [pool.app]\nservers = [\"127.0.0.1:1\"]\n"
+    );
+    tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn with_head<T>(text: &str, run: impl FnOnce(&RequestHead<'_>) -> T) -> T {
+    let bytes = format!("{}\r\n\r\n", text.replace('\n', "\r\n"));
+    let mut storage = FieldStorage::new();
+    let mut decoder = HeadDecoder::default();
+    match decoder.decode_request(bytes.as_bytes(), &HeadLimits::default(), &mut storage) {
+        Ok(Some((head, _))) => run(&head),
+        other => panic!("{text:?}: {other:?}"),
+    }
+}
+
+/// Calls `run` with what the route does and the values of the request.
+fn with_values<T>(
+    handling: &RouteHandling,
+    head: &RequestHead<'_>,
+    run: impl FnOnce(&Values<'_>) -> T,
+) -> T {
+    let mut scratch = Vec::new();
+    let path = MatchedPath::new(head.path, &handling.paths, &mut scratch);
+    let trusted = ["10.0.0.0/8"].map(|_| tidegate_config::model::Network {
+        address: IpAddr::from([10, 0, 0, 0]),
+        prefix_bits: 8,
+    });
+    run(&Values {
+        head,
+        path: &path,
+        peer: Some(IpAddr::from([10, 0, 0, 9])),
+        trusted: &trusted,
+        scheme: Scheme::Https,
+        server_name: Some(b"sni.example"),
+        id: 0xab,
+    })
+}
+
+/// The head that the server receives.
+fn forward(config: &Config, text: &str) -> Result<String, ForwardFault> {
+    let handlings = Handlings::new(config);
+    let handling = handlings.of_route(0).expect("the route changes something");
+    let Action::Proxy(proxy) = &config.routes[0].action else { panic!("a proxy") };
+    with_head(text, |head| {
+        with_values(handling, head, |values| {
+            let edits = handling.request.as_ref();
+            let context = RequestContext {
+                peer: values.peer,
+                trusted: true,
+                client_address_fields: &ClientAddressFields::default(),
+                client_certificate: None,
+                scheme: values.scheme,
+                via: "gate",
+                host: &proxy.host,
+                trailers: false,
+                close: false,
+                changes: Some(Changes { path: proxy.path.as_ref(), edits, values }),
+            };
+            let mut out = Vec::new();
+            encode_upstream_request(&mut out, head, &context)?;
+            Ok(String::from_utf8_lossy(&out).into_owned())
+        })
+    })
+}
+
+/// The head of the response to `text`, whose server sends `response`.
+fn respond(config: &Config, text: &str, response: &str) -> Result<String, PlaceFault> {
+    let handlings = Handlings::new(config);
+    let handling = handlings.of_route(0).expect("the route changes something");
+    let mut rendered = Vec::new();
+    with_head(text, |head| {
+        with_values(handling, head, |values| {
+            handlings.render_response(handling, &mut rendered, values)
+        })
+    })?;
+    let bytes = format!("{}\r\n\r\n", response.replace('\n', "\r\n"));
+    let mut storage = ResponseStorage::new();
+    let decoded = HeadDecoder::default().decode_response(
+        bytes.as_bytes(),
+        &ResponseLimits::default(),
+        RequestKind::default(),
+        &mut storage,
+    );
+    let Ok(Some((head, _))) = decoded else { panic!("{decoded:?}") };
+    let filters = handlings.filters(handlings.route_filters(0, 0, Scheme::Https), &rendered);
+    let context = ResponseContext {
+        date: b"Sun, 06 Nov 1994 08:49:37 GMT",
+        via: "gate",
+        request_is_head: false,
+    };
+    let mut out = Vec::new();
+    let mut encoder = ResponseEncoder::new(&mut out, Version::Http11, false);
+    encode_downstream_response(&mut Filtered::new(&mut encoder, filters), &head, &context);
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+fn line<'t>(head: &'t str, name: &str) -> Vec<&'t str> {
+    let is_named =
+        |line: &&str| line.split_once(':').is_some_and(|(own, _)| own.eq_ignore_ascii_case(name));
+    let lines = head.split("\r\n").filter(is_named);
+    lines.filter_map(|line| line.split_once(": ")).map(|(_, value)| value).collect()
+}
+
+#[test]
+fn path_of_the_server_is_written_as_configured() {
+    for (path, template, target, expected) in [
+        ("/api/*", "/{rest}", "/api/users?page=2", "/users?page=2"),
+        ("/api/*", "/{rest}", "/api", "/"),
+        ("/api/*", "/v2/{rest}", "/api/a%2Fb;c", "/v2/a%2Fb;c"),
+        ("/api/*", "/v2/{rest}", "/x/../api/./a", "/v2/a"),
+        ("/u/{id}/*", "/users/{id}/x/{rest}", "/u/a%20b/c?d", "/users/a%20b/x/c?d"),
+        ("/*", "/mirror{path}", "/a/b", "/mirror/a/b"),
+        ("/*", "/{host}/{rest}", "/a", "/h/a"),
+        ("/*", "/{query:q}/x", "/?q=a%2Fb%20c%25", "/a%2Fb%20c%25/x?q=a%2Fb%20c%25"),
+        ("/*", "/{header:x-a}", "/", "/%C3%A9%22"),
+        ("/exact", "/other", "/exact", "/other"),
+    ] {
+        let config =
+            config(&format!("path = {path:?}\nproxy = {{ pool = \"app\", path = {template:?} }}"));
+        let head = forward(&config, &format!("GET {target} HTTP/1.1\nHost: h\nX-A: é\""));
+        let head = head.expect("a request");
+        assert_eq!(head.split("\r\n").next(), Some(&*format!("GET {expected} HTTP/1.1")), "{path}");
+    }
+}
+
+#[test]
+fn path_that_servers_could_read_otherwise_is_refused() {
+    for (template, target) in [
+        ("/{rest}", "/api//evil.example/"),
+        ("/{query:q}", "/api/?q=.."),
+        ("/{query:q}/x", "/api/?q=%2e%2E"),
+        ("/a/{query:q}", "/api/?q=..;x"),
+        ("/a/{query:q}", "/api/?q=..%2Fb"),
+        ("/a/{query:q}", "/api/?q=b%5C.."),
+        ("/{header:x-a}", "/api/"),
+        ("/.{rest}", "/api/."),
+    ] {
+        let config = config(&format!(
+            "path = \"/api/*\"\nproxy = {{ pool = \"app\", path = {template:?} }}"
+        ));
+        let head = forward(&config, &format!("GET {target} HTTP/1.1\nHost: h\nX-A: .."));
+        let unplaceable = Err(ForwardFault::Value(PlaceFault::Unplaceable));
+        assert_eq!(head, unplaceable, "{template} {target}");
+    }
+}
+
+#[test]
+fn asterisk_keeps_its_target() {
+    let config = config("proxy = { pool = \"app\", path = \"/in/{rest}\" }");
+    let head = forward(&config, "OPTIONS * HTTP/1.1\nHost: h").expect("a request");
+    assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n"), "{head}");
+}
+
+#[test]
+fn request_fields_are_set_added_and_removed() {
+    let config = config(
+        "path = \"/u/{name}/*\"\nproxy = \"app\"\n[route.request-headers]\n\
+         set = { x-real-ip = \"{client}\", X-All = \"{method} {scheme} {host} {path} {rest} {query} {name}\", \
+         x-parts = \"{query:q}|{header:x-h}|{cookie:c}|{tls:sni}|{id}\", x-empty = \"{header:none}\", \
+         forwarded = \"{{}}\" }\nadd = { x-tag = [\"one\", \"two\"] }\n\
+         remove = [\"x-debug\", \"x-forwarded-for\", \"x-forwarded-host\"]\n",
+    );
+    let head = forward(
+        &config,
+        "GET /u/bob/a/b?q=1+2 HTTP/1.1\nHost: h:1\nX_Real_IP: forged\nx-tag: zero\nX-DEBUG: 1\nx_debug: 2\n\
+         X-H:  v \nCookie: a=b; c=d\nX-Forwarded-For: 192.0.2.1\nX-Empty: x\nConnection: x-all\nX-All: forged",
+    )
+    .expect("a request");
+    assert_eq!(line(&head, "x-real-ip"), ["192.0.2.1"]);
+    assert_eq!(line(&head, "x_real_ip"), [""; 0]);
+    assert_eq!(line(&head, "x-all"), ["GET https h:1 /u/bob/a/b a/b ?q=1+2 bob"]);
+    let id = "000000000000000000000000000000ab";
+    assert_eq!(line(&head, "x-parts"), [format!("1 2|v|d|sni.example|{id}")]);
+    assert_eq!(line(&head, "x-empty"), [""; 0]);
+    assert_eq!(line(&head, "forwarded"), ["{}"]);
+    assert_eq!(line(&head, "x-tag"), ["zero", "one", "two"]);
+    for removed in ["x-debug", "x_debug", "x-forwarded-for", "x-forwarded-host"] {
+        assert_eq!(line(&head, removed), [""; 0], "{removed}");
+    }
+    assert_eq!(line(&head, "x-forwarded-proto"), ["https"]);
+}
+
+#[test]
+fn values_that_cannot_be_placed_are_refused() {
+    let config = config(
+        "proxy = \"app\"\nrequest-headers = { set = { x-a = \"{query:q}\", x-b = \"{query:q}\" } }",
+    );
+    for value in ["%0d%0aX-Evil:1", "%00", "a%0Ab", "%7f", "%1b"] {
+        let head = forward(&config, &format!("GET /?q={value} HTTP/1.1\nHost: h"));
+        assert_eq!(head, Err(ForwardFault::Value(PlaceFault::Unplaceable)), "{value}");
+    }
+    let get = |bytes: usize| {
+        let target = format!("GET /?q={} HTTP/1.1\nHost: h", "x".repeat(bytes));
+        forward(&config, &target).map(|_| ())
+    };
+    const { assert!(2 * 7000 < RENDERED_BYTES_MAX && RENDERED_BYTES_MAX < 8 * 7000) };
+    assert_eq!(get(7000), Ok(()));
+    let many = (0..8).map(|n| format!("x-{n} = \"{{query:q}}\"")).collect::<Vec<_>>().join(", ");
+    let many =
+        self::config(&format!("proxy = \"app\"\nrequest-headers = {{ set = {{ {many} }} }}"));
+    let target = format!("GET /?q={} HTTP/1.1\nHost: h", "x".repeat(7000));
+    assert_eq!(forward(&many, &target), Err(ForwardFault::Value(PlaceFault::TooLong)));
+}
+
+#[test]
+fn response_fields_are_set_added_and_removed() {
+    let config = config(
+        "hsts = \"1h\"\nproxy = \"app\"\n[route.response-headers]\nset = { cache-control = \"no-store\", x-user = \
+         \"{header:x-user}\", x-none = \"{cookie:none}\" }\nadd = { vary = \"origin\", x-q = \"{query:q}\" }\n\
+         remove = [\"server\", \"x-powered-by\"]\n",
+    );
+    let request = "GET /?q=7 HTTP/1.1\nHost: h\nX-User: bob";
+    let response = "HTTP/1.1 200 OK\nServer: old\nX-Powered-By: php\nVary: accept\nCache-Control: public\n\
+                    Cache_Control: private\nX-None: x\nContent-Length: 3";
+    let head = respond(&config, request, response).expect("a response");
+    assert_eq!(line(&head, "cache-control"), ["no-store"]);
+    assert_eq!(line(&head, "x-user"), ["bob"]);
+    assert_eq!(line(&head, "x-q"), ["7"]);
+    assert_eq!(line(&head, "strict-transport-security"), ["max-age=3600"]);
+    assert_eq!(line(&head, "vary"), ["accept", "origin"]);
+    assert_eq!(line(&head, "content-length"), ["3"]);
+    for removed in ["server", "x-powered-by", "x-none", "cache_control"] {
+        assert_eq!(line(&head, removed), [""; 0], "{removed}");
+    }
+    let fault = respond(&config, "GET /?q=%0d HTTP/1.1\nHost: h", response);
+    assert_eq!(fault.err(), Some(PlaceFault::Unplaceable));
+}
+
+#[test]
+fn interim_responses_are_not_edited() {
+    let config = config(
+        "proxy = \"app\"\nresponse-headers = { set = { x-a = \"1\" }, remove = [\"link\"] }",
+    );
+    let handlings = Handlings::new(&config);
+    let filters = handlings.filters(handlings.route_filters(0, 0, Scheme::Http), b"");
+    let mut storage = ResponseStorage::new();
+    let bytes = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+    let decoded = HeadDecoder::default().decode_response(
+        bytes,
+        &ResponseLimits::default(),
+        RequestKind::default(),
+        &mut storage,
+    );
+    let Ok(Some((head, _))) = decoded else { panic!("{decoded:?}") };
+    let mut out = Vec::new();
+    let mut encoder = ResponseEncoder::new(&mut out, Version::Http11, false);
+    encode_interim(&mut Filtered::new(&mut encoder, filters), &head, "gate");
+    let head = String::from_utf8_lossy(&out);
+    assert_eq!((line(&head, "link").len(), line(&head, "x-a").len()), (1, 0));
+}
+
+proptest! {
+    /// Goal: whatever a client sends, the server gets one head with the fields that were configured, and no others
+    /// than the client's. Method: random bytes in each place that a placeholder can copy.
+    #[test]
+    fn no_value_splits_a_line(
+        query in "[ -~&&[^ #]]{0,40}",
+        escaped in prop::collection::vec(any::<u8>(), 0..12),
+        header in "[\t -~é]{0,30}",
+        segment in "[!-~&&[^/?# \"<>\\\\^`{|}]]{1,20}",
+    ) {
+        let config = config(
+            "path = \"/u/{name}/*\"\nproxy = { pool = \"app\", path = \"/in/{query:e}/{name}/{rest}\" }\n\
+             request-headers = { set = { x-a = \"{query}{query:e}{header:x-h}{cookie:c}{path}{name}\" } }",
+        );
+        let escaped: String = escaped.iter().map(|byte| format!("%{byte:02X}")).collect();
+        let text = format!(
+            "GET /u/{segment}/rest?e={escaped}&{query} HTTP/1.1\nHost: h\nX-H: {header}\nCookie: c={header}"
+        );
+        let bytes = format!("{}\r\n\r\n", text.replace('\n', "\r\n"));
+        let mut storage = FieldStorage::new();
+        let decoded = HeadDecoder::default()
+            .decode_request(bytes.as_bytes(), &HeadLimits::default(), &mut storage);
+        prop_assume!(matches!(decoded, Ok(Some(_))));
+        if let Ok(forwarded) = forward(&config, &text) {
+            let mut storage = FieldStorage::new();
+            let decoded = HeadDecoder::default()
+                .decode_request(forwarded.as_bytes(), &HeadLimits::default(), &mut storage);
+            let Ok(Some((head, used))) = decoded else { panic!("{forwarded:?}: {decoded:?}") };
+            prop_assert_eq!(used, forwarded.len());
+            prop_assert_eq!(head.length, BodyLength::None);
+            prop_assert!(head.path.starts_with("/in/"));
+            let own = ["host", "x-h", "cookie", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
+                "forwarded", "x-a"];
+            for field in head.fields() {
+                prop_assert!(own.contains(&&*field.name.to_ascii_lowercase()), "{}", field.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! The access log: lines on their way from the workers to a file or to stdout.
+//! In: entries of workers. Out: whole lines; how many were lost.
+//! Never: blocks a worker: a worker encodes its lines into memory of its own, and hands them over at the end of its
+//! turn if the writer does not hold the lock of its shelf at that moment. Lets the access log displace lines of the
+//! process's own log (`log.rs`), which has another thread and another queue.
+//! Limits: `SHELF_BYTES_MAX` of each worker wait for the writer; further lines are lost and counted.
+//! Invariant: a shelf contains whole lines only. Only the writer thread writes to the destination.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use tidegate_config::model::{AccessLog, AccessTarget};
+use tidegate_gate::access::{Entry, LineEncoder};
+
+use crate::log;
+use crate::threads::{self, Ended};
+
+/// Bytes of one worker that wait for the writer.
+const SHELF_BYTES_MAX: usize = 1 << 20;
+/// A shelf with this many bytes wakes the writer at once.
+const SHELF_BYTES_URGENT: usize = SHELF_BYTES_MAX / 4;
+/// How long the writer collects lines before it writes them.
+const COLLECT_SPAN: Duration = Duration::from_millis(50);
+/// How often lost lines are reported.
+const REPORT_SPAN: Duration = Duration::from_secs(10);
+/// How long the end of the process waits for the last lines.
+const FLUSH_SPAN: Duration = log::FLUSH_SPAN;
+/// How often a thread that waits for the writer looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How long the writer waits for a destination that accepts no bytes before it looks again.
+const POLL_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Lines that wait for the writer.
+#[derive(Default)]
+struct Pile {
+    /// Whole lines.
+    bytes: Vec<u8>,
+    /// How many lines.
+    lines: u64,
+}
+
+impl Pile {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.lines = 0;
+    }
+}
+
+/// What workers and the writer share.
+#[derive(Default)]
+struct Shared {
+    /// The writer sleeps until a worker wakes it.
+    is_asleep: AtomicBool,
+    /// The destination is to be opened again.
+    reopens: AtomicBool,
+    /// The process ends: the writer ends when all shelves are empty.
+    ends: AtomicBool,
+    /// The writer has ended.
+    has_ended: AtomicBool,
+    /// Lines that found a full shelf.
+    dropped: AtomicU64,
+    /// The writer; unset before it is started.
+    writer: OnceLock<Thread>,
+}
+
+impl Shared {
+    fn wake(&self) {
+        if let Some(writer) = self.writer.get() {
+            writer.unpark();
+        }
+    }
+
+    fn wake_if_asleep(&self) {
+        if self.is_asleep.load(Ordering::SeqCst) && self.is_asleep.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+}
+
+/// The lines of one worker that wait for the writer.
+pub struct Shelf(Mutex<Pile>);
+
+impl Shelf {
+    /// Takes the lines. The caller is the writer, or a test.
+    fn take(&self, into: &mut Pile) {
+        into.clear();
+        let mut pile = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        core::mem::swap(&mut *pile, into);
+    }
+
+    /// Takes the lines as text. For tests.
+    #[must_use]
+    pub fn take_text(&self) -> String {
+        let mut pile = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&pile.bytes).into_owned();
+        pile.clear();
+        text
+    }
+}
+
+/// A worker's side of the log: encodes entries, and hands the lines over.
+pub struct Desk {
+    settings: AccessLog,
+    encoder: LineEncoder,
+    /// Lines of this turn.
+    batch: Pile,
+    shelf: Arc<Shelf>,
+    shared: Arc<Shared>,
+}
+
+impl Desk {
+    /// A desk without a writer, and its shelf. For tests.
+    #[must_use]
+    pub fn without_writer(settings: &AccessLog) -> (Self, Arc<Shelf>) {
+        let shelf = Arc::new(Shelf(Mutex::default()));
+        (Self::new(settings, Arc::clone(&shelf), Arc::default()), shelf)
+    }
+
+    fn new(settings: &AccessLog, shelf: Arc<Shelf>, shared: Arc<Shared>) -> Self {
+        let encoder = LineEncoder::new(settings.format);
+        Self { settings: settings.clone(), encoder, batch: Pile::default(), shelf, shared }
+    }
+
+    /// The settings of the log.
+    pub(crate) fn settings(&self) -> &AccessLog {
+        &self.settings
+    }
+
+    /// Whether lines wait to be handed over.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.batch.lines > 0
+    }
+
+    /// Encodes an entry, unless the settings leave it out.
+    pub(crate) fn write(&mut self, entry: &Entry<'_>) {
+        if entry.passes(self.settings.only) {
+            self.encoder.encode(entry, &mut self.batch.bytes);
+            self.batch.lines += 1;
+        }
+    }
+
+    /// Hands the lines of the turn over, unless the writer holds the shelf: then they wait for the next turn. Returns
+    /// how many lines were lost.
+    pub(crate) fn deliver(&mut self) -> u64 {
+        if self.batch.lines == 0 {
+            return 0;
+        }
+        let Ok(mut pile) = self.shelf.0.try_lock() else {
+            return if self.batch.bytes.len() > SHELF_BYTES_MAX { self.lose() } else { 0 };
+        };
+        let before = pile.bytes.len();
+        let after = before + self.batch.bytes.len();
+        if before == 0 {
+            core::mem::swap(&mut *pile, &mut self.batch);
+        } else if after <= SHELF_BYTES_MAX {
+            pile.bytes.extend_from_slice(&self.batch.bytes);
+            pile.lines += self.batch.lines;
+        } else {
+            drop(pile);
+            return self.lose();
+        }
+        drop(pile);
+        self.batch.clear();
+        if before < SHELF_BYTES_URGENT && after >= SHELF_BYTES_URGENT {
+            self.shared.wake();
+        } else {
+            self.shared.wake_if_asleep();
+        }
+        0
+    }
+
+    /// Hands over the last lines, and waits for the shelf.
+    pub(crate) fn deliver_last(&mut self) {
+        {
+            let mut pile = self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner);
+            pile.bytes.extend_from_slice(&self.batch.bytes);
+            pile.lines += self.batch.lines;
+        }
+        self.batch.clear();
+        self.shared.wake();
+    }
+
+    #[cold]
+    fn lose(&mut self) -> u64 {
+        let lines = self.batch.lines;
+        self.shared.dropped.fetch_add(lines, Ordering::Relaxed);
+        self.batch.clear();
+        self.shared.wake();
+        lines
+    }
+}
+
+/// The access log of the process, whose destination is open.
+pub(crate) struct Log {
+    settings: AccessLog,
+    sink: Sink,
+    shelves: Vec<Arc<Shelf>>,
+    shared: Arc<Shared>,
+}
+
+impl Log {
+    /// Opens the destination.
+    ///
+    /// # Errors
+    /// The file cannot be opened; the text names it.
+    pub(crate) fn open(settings: &AccessLog) -> Result<Self, String> {
+        let sink = Sink::open(&settings.to)?;
+        Ok(Self { settings: settings.clone(), sink, shelves: Vec::new(), shared: Arc::default() })
+    }
+
+    /// The desk of another worker.
+    pub(crate) fn desk(&mut self) -> Desk {
+        let shelf = Arc::new(Shelf(Mutex::default()));
+        self.shelves.push(Arc::clone(&shelf));
+        Desk::new(&self.settings, shelf, Arc::clone(&self.shared))
+    }
+
+    /// Starts the writer.
+    ///
+    /// # Errors
+    /// The kernel refused the thread.
+    pub(crate) fn start(self) -> io::Result<Bell> {
+        let bell = Bell(Arc::clone(&self.shared));
+        let Self { settings, sink, shelves, shared } = self;
+        let writer = Writer {
+            to: settings.to,
+            sink,
+            shelves,
+            shared,
+            pile: Pile::default(),
+            mid_line: false,
+            unwritten: 0,
+            reported: 0,
+            report_at: Instant::now(),
+        };
+        let thread = threads::spawn("access-log", move || writer.run())?;
+        // The writer does not sleep before its thread is known here.
+        let _ = bell.0.writer.set(thread.thread().clone());
+        Ok(bell)
+    }
+}
+
+/// Tells the writer what the process wants.
+#[derive(Clone)]
+pub(crate) struct Bell(Arc<Shared>);
+
+impl Bell {
+    /// Opens the destination again.
+    pub(crate) fn reopen(&self) {
+        self.0.reopens.store(true, Ordering::SeqCst);
+        self.0.wake();
+    }
+
+    /// Waits until all lines are written, for `FLUSH_SPAN` at most. No worker runs any more.
+    pub(crate) fn finish(&self) {
+        self.0.ends.store(true, Ordering::SeqCst);
+        self.0.wake();
+        let deadline = Instant::now() + FLUSH_SPAN;
+        while !self.0.has_ended.load(Ordering::SeqCst) && Instant::now() < deadline {
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+/// Where lines are written.
+enum Sink {
+    Stdout(io::Stdout),
+    File(File),
+}
+
+impl Sink {
+    fn open(to: &AccessTarget) -> Result<Self, String> {
+        match to {
+            AccessTarget::Stdout => Ok(Self::Stdout(io::stdout())),
+            AccessTarget::File(path) => OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o640)
+                .open(path)
+                .map(Self::File)
+                .map_err(|error| format!("the access log {path} cannot be opened: {error}")),
+        }
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Stdout(stdout) => stdout.as_fd(),
+            Self::File(file) => file.as_fd(),
+        }
+    }
+
+    /// Writes `bytes`. Returns how many bytes were accepted before an error.
+    fn write(&self, bytes: &[u8]) -> usize {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::write(self.as_fd(), rest) {
+                Ok(0) => break,
+                Ok(count) => written += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let fd = self.as_fd();
+                    // Looks again after the wait, whatever its result.
+                    let _ = poll(
+                        &mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)],
+                        Some(&POLL_AGAIN),
+                    );
+                }
+                Err(_) => break,
+            }
+        }
+        written
+    }
+}
+
+/// The writer thread.
+struct Writer {
+    to: AccessTarget,
+    sink: Sink,
+    shelves: Vec<Arc<Shelf>>,
+    shared: Arc<Shared>,
+    /// The lines that are being written. Its memory goes back to the shelf with the next swap.
+    pile: Pile,
+    /// The destination accepted only the beginning of the last line.
+    mid_line: bool,
+    /// Lines that the destination did not accept.
+    unwritten: u64,
+    /// Lost lines, dropped ones included, that were reported.
+    reported: u64,
+    /// When lost lines may be reported next.
+    report_at: Instant,
+}
+
+impl Writer {
+    fn run(mut self) -> Ended {
+        loop {
+            if self.shared.reopens.swap(false, Ordering::SeqCst) {
+                self.reopen();
+            }
+            let has_written = self.write_all();
+            self.report_losses(false);
+            if has_written {
+                thread::park_timeout(COLLECT_SPAN);
+                continue;
+            }
+            if self.shared.ends.load(Ordering::SeqCst) {
+                self.report_losses(true);
+                self.shared.has_ended.store(true, Ordering::SeqCst);
+                return Ended::AsPlanned;
+            }
+            // A worker that hands lines over after this look sees that the writer is asleep.
+            self.shared.is_asleep.store(true, Ordering::SeqCst);
+            if !self.write_all() && !self.shared.ends.load(Ordering::SeqCst) {
+                match self.unreported() {
+                    0 => thread::park(),
+                    _ => thread::park_timeout(REPORT_SPAN),
+                }
+            }
+            self.shared.is_asleep.store(false, Ordering::SeqCst);
+            thread::park_timeout(COLLECT_SPAN);
+        }
+    }
+
+    /// Writes the lines of all shelves. Returns whether there were any.
+    fn write_all(&mut self) -> bool {
+        let mut has_any = false;
+        for index in 0..self.shelves.len() {
+            self.shelves[index].take(&mut self.pile);
+            if self.pile.lines > 0 {
+                has_any = true;
+                self.write_pile();
+            }
+        }
+        has_any
+    }
+
+    fn write_pile(&mut self) {
+        if self.mid_line {
+            if self.sink.write(b"\n") == 0 {
+                self.unwritten += self.pile.lines;
+                return;
+            }
+            self.mid_line = false;
+        }
+        let written = self.sink.write(&self.pile.bytes);
+        if written < self.pile.bytes.len() {
+            let (done, rest) = self.pile.bytes.split_at(written);
+            self.unwritten += rest.iter().filter(|byte| **byte == b'\n').count() as u64;
+            self.mid_line = done.last().is_some_and(|byte| *byte != b'\n');
+        }
+    }
+
+    /// Opens the destination again. If that fails, the previous one stays in use.
+    fn reopen(&mut self) {
+        match Sink::open(&self.to) {
+            Ok(sink) => {
+                self.sink = sink;
+                self.mid_line = false;
+                log::info(format_args!("the access log was opened again"));
+            }
+            Err(error) => log::error(format_args!("{error}; lines still go to the previous file")),
+        }
+    }
+
+    fn unreported(&self) -> u64 {
+        self.unwritten + self.shared.dropped.load(Ordering::Relaxed) - self.reported
+    }
+
+    /// Reports lost lines, at most once in `REPORT_SPAN`; `at_once`: whenever it was done last.
+    fn report_losses(&mut self, at_once: bool) {
+        let count = self.unreported();
+        if count == 0 || (!at_once && Instant::now() < self.report_at) {
+            return;
+        }
+        self.report_at = Instant::now() + REPORT_SPAN;
+        self.reported += count;
+        log::warning(format_args!(
+            "{count} lines of the access log are lost: it could not be written, or not fast enough"
+        ));
+    }
+}

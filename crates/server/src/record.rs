@@ -1,0 +1,578 @@
+//! The record of a request: what the access log needs to know when the exchange has ended.
+//! In: notes of carriers and actions while the exchange is under way. Out: one entry for each request, at its end.
+//! Never: reads a clock (the turn's time is the time); costs anything but a test of a flag while nothing is recorded.
+//! Limits: a record keeps at most `TEXT_BYTES_MAX` bytes of what the client sent.
+//! Invariant: each request that is begun ends with exactly one entry. Its requester names the record until then; the
+//! first cause that is noted (`blame`) is the one that counts.
+
+use std::rc::Rc;
+
+use tidegate_base::{Moment, Span};
+use tidegate_gate::access::{
+    Captures, Cause, Entry, FIELD_BYTES_MAX, HOST_BYTES_MAX, Loads, Phase, RequestLine,
+    TARGET_BYTES_MAX, Timers, cut,
+};
+use tidegate_reactor::{Peer, Reactor, SockId};
+use tidegate_wire::message::{RequestHead, Version};
+
+use crate::access_log::Desk;
+use crate::connection::{ClientCarrier, Downstream};
+use crate::requester::Requester;
+use crate::snapshot::Snapshot;
+use crate::worker::Worker;
+
+/// No record.
+pub(crate) const NO_RECORD: u32 = u32::MAX;
+/// Bytes of a method in a line.
+const METHOD_BYTES_MAX: usize = 32;
+/// Capacity of a text that a free record keeps.
+const KEPT_BYTES_MAX: usize = 1024;
+
+/// The client ended its connection or stream before it had the whole response.
+pub(crate) const CLIENT_LEFT: &str = "the client left before the end of the response";
+/// The client did not take its response.
+pub(crate) const SLOW_CLIENT: &str = "the client stopped reading its response";
+/// A requester whose end was not expected.
+const UNEXPLAINED: &str = "the request ended without a cause";
+
+/// What is known of a request whose exchange has not ended.
+struct Record {
+    /// The settings that the exchange began with; `None` only while the record is free.
+    settings: Option<Rc<Snapshot>>,
+    /// When the head was complete.
+    began_at: Moment,
+    /// From the first byte of the head to its last.
+    head_span: Span,
+    /// The client's address; `None` on a unix socket.
+    client: Option<core::net::SocketAddr>,
+    /// Index of the listener.
+    listener: u16,
+    /// The version of the request.
+    version: Version,
+    /// Method, target, host and captured fields, one after another. Empty if the head was not decoded.
+    text: Vec<u8>,
+    /// Where method, target and host end in `text`.
+    ends: [u16; 3],
+    /// Where each captured field ends in `text`, counted from the end of the host.
+    field_ends: Vec<u16>,
+    /// Index of the route; `None` if there is none.
+    route: Option<u16>,
+    /// Indexes of the pool and of the last server; `None` before the first attempt.
+    server: Option<(u16, u16)>,
+    /// Attempts so far.
+    attempts: u32,
+    /// The last attempt uses a connection that had carried a request before.
+    is_reused: bool,
+    /// When the last server was chosen.
+    chosen_at: Option<Moment>,
+    /// When the connection to it was established.
+    connected_at: Option<Moment>,
+    /// When the head of its response was relayed.
+    answered_at: Option<Moment>,
+    /// The status of the response; 0 before it.
+    status: u16,
+    /// Bytes of the request body, or those that the client sent after 101 (Switching Protocols).
+    bytes_in: u64,
+    /// Bytes of the response.
+    bytes_out: u64,
+    /// Why the exchange ends. Set once.
+    cause: Cause,
+    /// How far the exchange has progressed. Does not change after `cause` was set.
+    phase: Phase,
+    /// What is wrong, if something is.
+    reason: &'static str,
+}
+
+impl Record {
+    /// A record of no request.
+    const fn vacant() -> Self {
+        Self {
+            settings: None,
+            began_at: Moment::ZERO,
+            head_span: Span::ZERO,
+            client: None,
+            listener: 0,
+            version: Version::Http11,
+            text: Vec::new(),
+            ends: [0; 3],
+            field_ends: Vec::new(),
+            route: None,
+            server: None,
+            attempts: 0,
+            is_reused: false,
+            chosen_at: None,
+            connected_at: None,
+            answered_at: None,
+            status: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            cause: Cause::None,
+            phase: Phase::Request,
+            reason: "",
+        }
+    }
+
+    fn advance(&mut self, phase: Phase) {
+        if self.cause == Cause::None {
+            self.phase = phase;
+        }
+    }
+
+    fn blame(&mut self, cause: Cause, reason: &'static str) {
+        if self.cause == Cause::None && cause != Cause::None {
+            self.cause = cause;
+            self.reason = reason;
+        }
+    }
+
+    /// Copies what a line contains of the head.
+    fn note_head(&mut self, head: &RequestHead<'_>, field_names: &[String]) {
+        let parts = [
+            cut(head.method.as_str(), METHOD_BYTES_MAX),
+            cut(head.target, TARGET_BYTES_MAX),
+            cut(head.host.unwrap_or_default(), HOST_BYTES_MAX),
+        ];
+        for (part, end) in parts.into_iter().zip(&mut self.ends) {
+            self.text.extend_from_slice(part.as_bytes());
+            *end = self.text.len() as u16;
+        }
+        for name in field_names {
+            let value = head.find_named(name).unwrap_or_default();
+            self.text.extend_from_slice(&value[..value.len().min(FIELD_BYTES_MAX)]);
+            self.field_ends.push(self.text.len() as u16 - self.ends[2]);
+        }
+    }
+
+    fn request_line(&self) -> Option<RequestLine<'_>> {
+        let ends = self.ends.map(usize::from);
+        let part = |start: usize, end: usize| core::str::from_utf8(self.text.get(start..end)?).ok();
+        let method = part(0, ends[0]).filter(|method| !method.is_empty())?;
+        Some(RequestLine { method, target: part(ends[0], ends[1])?, host: part(ends[1], ends[2])? })
+    }
+
+    fn timers(&self, now: Moment) -> Timers {
+        let connected = self.connected_at.zip(self.chosen_at);
+        let answered = self.answered_at.zip(self.connected_at);
+        Timers {
+            request: self.head_span,
+            queue: self.chosen_at.map(|at| at.since(self.began_at)),
+            connect: connected.map(|(at, chosen_at)| at.since(chosen_at)),
+            response: answered.map(|(at, connected_at)| at.since(connected_at)),
+            total: now.since(self.began_at) + self.head_span,
+        }
+    }
+
+    /// Makes the record ready for another request. Its buffers are kept.
+    fn clear(&mut self) {
+        let (mut text, mut field_ends) =
+            (core::mem::take(&mut self.text), core::mem::take(&mut self.field_ends));
+        text.clear();
+        text.shrink_to(KEPT_BYTES_MAX);
+        field_ends.clear();
+        *self = Self { text, field_ends, ..Self::vacant() };
+    }
+}
+
+/// The most bytes of `Record::text`: the ends in it fit 16 bits.
+const TEXT_BYTES_MAX: usize =
+    METHOD_BYTES_MAX + TARGET_BYTES_MAX + HOST_BYTES_MAX + 16 * FIELD_BYTES_MAX;
+const _: () = assert!(TEXT_BYTES_MAX <= u16::MAX as usize);
+
+/// A request that was refused before it had a requester.
+pub(crate) struct Refusal {
+    /// The version, as far as it is known.
+    pub(crate) version: Version,
+    /// The status of the response; `None` if there was none.
+    pub(crate) status: Option<u16>,
+    /// Bytes of the response.
+    pub(crate) bytes: usize,
+    /// What is wrong.
+    pub(crate) reason: &'static str,
+}
+
+/// The records of a worker.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    /// Where the lines go; `None`: nothing is recorded.
+    desk: Option<Desk>,
+    /// Names of the request fields that lines contain.
+    field_names: Vec<String>,
+    /// The records, by the index that requesters name.
+    records: Vec<Record>,
+    /// Records that no requester names.
+    free: Vec<u32>,
+}
+
+impl Recorder {
+    /// Whether anything is recorded.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.desk.is_some()
+    }
+
+    /// The number of records of requests under way.
+    pub(crate) fn open_count(&self) -> usize {
+        self.records.len() - self.free.len()
+    }
+
+    /// The indexes of the records of requests under way, ascending. For tests.
+    pub(crate) fn open_records(&self) -> Vec<u32> {
+        (0..self.records.len() as u32).filter(|index| !self.free.contains(index)).collect()
+    }
+
+    /// Whether lines wait to be handed over.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.desk.as_ref().is_some_and(Desk::has_lines)
+    }
+
+    fn take_free(&mut self) -> u32 {
+        match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.records.push(Record::vacant());
+                (self.records.len() - 1) as u32
+            }
+        }
+    }
+}
+
+/// What carriers and actions note.
+impl Worker {
+    /// Makes the worker record requests, and write their lines to `desk`. Called before its first turn.
+    pub fn record_to(&mut self, desk: Desk) {
+        self.recorder.field_names.clone_from(&desk.settings().request_headers);
+        self.recorder.desk = Some(desk);
+    }
+
+    /// Begins the record of a request of HTTP/1, whose head is complete.
+    #[inline]
+    pub(crate) fn begin_http1_record<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        sock: SockId,
+        head: &RequestHead<'_>,
+    ) {
+        if self.recorder.is_on() {
+            self.begin_record(reactor, Requester::connection(sock), Some(head));
+        }
+    }
+
+    /// Begins the record of a request. `head`: its head, unless it was too large.
+    pub(crate) fn begin_record<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        to: Requester,
+        head: Option<&RequestHead<'_>>,
+    ) {
+        if !self.recorder.is_on() {
+            return;
+        }
+        let Some(index) = self.open_record(reactor, to) else { return };
+        let record = &mut self.recorder.records[index as usize];
+        if let Some(head) = head {
+            record.version = head.version;
+            record.note_head(head, &self.recorder.field_names);
+        }
+        match self.streams.get_mut(to.stream) {
+            Some(stream) => {
+                record.version = Version::Http2;
+                stream.set_record(index);
+            }
+            None => {
+                if let Some(down) = self.conns.downstream(to.sock) {
+                    down.set_record(index);
+                }
+            }
+        }
+    }
+
+    /// Creates a record of a request of `to`.
+    fn open_record<R: Reactor>(&mut self, reactor: &R, to: Requester) -> Option<u32> {
+        let head_span = self.head_span(reactor, to.sock);
+        let settings = self.settings_of(to);
+        let down = self.conns.downstream(to.sock)?;
+        let (peer, listener) = (down.peer, down.listener);
+        let index = self.recorder.take_free();
+        let record = &mut self.recorder.records[index as usize];
+        record.settings = Some(settings);
+        record.began_at = reactor.now();
+        record.head_span = head_span;
+        record.listener = listener;
+        record.client = match peer {
+            Peer::Tcp(address) => Some(address),
+            Peer::Local => None,
+        };
+        Some(index)
+    }
+
+    /// How long the head took that is complete now. The deadline of a head that arrives in parts was set when its
+    /// first bytes had arrived.
+    fn head_span<R: Reactor>(&mut self, reactor: &R, sock: SockId) -> Span {
+        let Some(down) = self.conns.downstream(sock) else { return Span::ZERO };
+        if !down.has_started_head() {
+            return Span::ZERO;
+        }
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.head;
+        timeout.saturating_sub(reactor.deadline(sock).since(reactor.now()))
+    }
+
+    /// The record of a requester; `None` if nothing is recorded.
+    #[inline]
+    fn record(&mut self, to: Requester) -> Option<&mut Record> {
+        if !self.recorder.is_on() {
+            return None;
+        }
+        let index = match self.streams.get(to.stream) {
+            Some(stream) => stream.record(),
+            None => self.conns.downstream(to.sock)?.record(),
+        };
+        self.recorder.records.get_mut(index as usize)
+    }
+
+    /// The route of the request is known.
+    #[inline]
+    pub(crate) fn note_route(&mut self, to: Requester, route: usize) {
+        if let Some(record) = self.record(to) {
+            record.route = Some(route as u16);
+        }
+    }
+
+    /// The exchange has progressed.
+    #[inline]
+    pub(crate) fn note_phase(&mut self, to: Requester, phase: Phase) {
+        if let Some(record) = self.record(to) {
+            record.advance(phase);
+        }
+    }
+
+    /// A server was chosen.
+    #[inline]
+    pub(crate) fn note_attempt(
+        &mut self,
+        to: Requester,
+        server: (u16, u16),
+        attempts: u32,
+        is_reused: bool,
+        now: Moment,
+    ) {
+        if let Some(record) = self.record(to) {
+            record.server = Some(server);
+            record.attempts = attempts;
+            record.is_reused = is_reused;
+            record.chosen_at = Some(now);
+            record.connected_at = is_reused.then_some(now);
+            record.advance(if is_reused { Phase::Head } else { Phase::Connect });
+        }
+    }
+
+    /// The connection to the server is established.
+    #[inline]
+    pub(crate) fn note_connected(&mut self, to: Requester, now: Moment) {
+        if let Some(record) = self.record(to) {
+            record.connected_at = Some(now);
+            record.advance(Phase::Head);
+        }
+    }
+
+    /// The final head of a response was sent, whose body follows.
+    #[inline]
+    pub(crate) fn note_head(&mut self, to: Requester, status: u16, bytes: usize, now: Moment) {
+        if let Some(record) = self.record(to) {
+            record.status = status;
+            record.bytes_out += bytes as u64;
+            record.answered_at = Some(now);
+            record.advance(Phase::Data);
+        }
+    }
+
+    /// A complete response of Tidegate itself was sent.
+    #[inline]
+    pub(crate) fn note_answer(&mut self, to: Requester, status: u16, bytes: usize) {
+        if let Some(record) = self.record(to) {
+            record.status = status;
+            record.bytes_out += bytes as u64;
+            record.advance(Phase::Last);
+        }
+    }
+
+    /// Bytes of the request body arrived.
+    #[inline]
+    pub(crate) fn note_bytes_in(&mut self, to: Requester, bytes: usize) {
+        if let Some(record) = self.record(to) {
+            record.bytes_in += bytes as u64;
+        }
+    }
+
+    /// Bytes of the response body were sent.
+    #[inline]
+    pub(crate) fn note_bytes_out(&mut self, to: Requester, bytes: usize) {
+        if let Some(record) = self.record(to) {
+            record.bytes_out += bytes as u64;
+        }
+    }
+
+    /// Notes why the exchange fails. The first cause counts.
+    #[inline]
+    pub(crate) fn blame(&mut self, to: Requester, cause: Cause, reason: &'static str) {
+        if let Some(record) = self.record(to) {
+            record.blame(cause, reason);
+        }
+    }
+
+    /// Notes why all exchanges of a connection fail.
+    pub(crate) fn blame_connection(&mut self, sock: SockId, cause: Cause, reason: &'static str) {
+        if !self.recorder.is_on() {
+            return;
+        }
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let ClientCarrier::Http2(http2) = &down.carrier else {
+            return self.blame(Requester::connection(sock), cause, reason);
+        };
+        for id in http2.streams() {
+            let Some(stream) = self.streams.get(*id) else { continue };
+            if let Some(record) = self.recorder.records.get_mut(stream.record() as usize) {
+                record.blame(cause, reason);
+            }
+        }
+    }
+}
+
+/// The end of an exchange.
+impl Worker {
+    /// The exchange of a requester that is still there has ended.
+    #[inline]
+    pub(crate) fn end_record<R: Reactor>(&mut self, reactor: &R, to: Requester) {
+        if !self.recorder.is_on() {
+            return;
+        }
+        let Some(down) = self.conns.downstream(to.sock) else { return };
+        let record = take_record(down);
+        self.finish_record(reactor, record);
+    }
+
+    /// Turns a record that no requester names any more into an entry. The one place where every exchange ends.
+    #[inline]
+    pub(crate) fn finish_record<R: Reactor>(&mut self, reactor: &R, index: u32) {
+        if index != NO_RECORD {
+            self.write_entry(reactor, index);
+        }
+    }
+
+    /// A request was refused before it had a requester.
+    pub(crate) fn record_refusal<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        sock: SockId,
+        refusal: &Refusal,
+    ) {
+        if !self.recorder.is_on() {
+            return;
+        }
+        let Some(index) = self.open_record(reactor, Requester::connection(sock)) else { return };
+        let record = &mut self.recorder.records[index as usize];
+        record.version = refusal.version;
+        record.status = refusal.status.unwrap_or_default();
+        record.bytes_out = refusal.bytes as u64;
+        record.blame(Cause::of_status(refusal.status.unwrap_or(400)), refusal.reason);
+        self.finish_record(reactor, index);
+    }
+
+    /// A stream of HTTP/2 was reset before its request had a requester.
+    pub(crate) fn record_refused_stream<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        sock: SockId,
+        reason: &'static str,
+    ) {
+        let refusal = Refusal { version: Version::Http2, status: None, bytes: 0, reason };
+        self.record_refusal(reactor, sock, &refusal);
+    }
+
+    fn write_entry<R: Reactor>(&mut self, reactor: &R, index: u32) {
+        let loads = self.loads(self.recorder.records[index as usize].server);
+        let Recorder { desk, field_names, records, free } = &mut self.recorder;
+        let record = &mut records[index as usize];
+        if record.cause == Cause::None && record.phase != Phase::Last {
+            debug_assert!(false, "{UNEXPLAINED}: {:?}", record.request_line());
+            record.blame(Cause::Bug, UNEXPLAINED);
+        }
+        let now = reactor.now();
+        let timers = record.timers(now);
+        if let (Some(desk), Some(settings)) = (desk, record.settings.take()) {
+            let entry = Entry {
+                unix_millis: reactor.unix_millis().saturating_sub(timers.total.as_millis() as u64),
+                client: record.client,
+                listener: &settings.listener(record.listener).name,
+                request: record.request_line(),
+                version: record.version,
+                route: record.route.map(|route| settings.names.route(route.into())),
+                server: record
+                    .server
+                    .map(|(pool, server)| settings.names.server(pool.into(), server.into())),
+                attempts: record.attempts,
+                is_reused: record.is_reused,
+                status: (record.status > 0).then_some(record.status),
+                bytes_in: record.bytes_in,
+                bytes_out: record.bytes_out,
+                timers,
+                cause: record.cause,
+                phase: record.phase,
+                reason: record.reason,
+                loads,
+                captures: Captures {
+                    names: field_names,
+                    bytes: record.text.get(usize::from(record.ends[2])..).unwrap_or_default(),
+                    ends: &record.field_ends,
+                },
+            };
+            desk.write(&entry);
+        }
+        record.clear();
+        free.push(index);
+    }
+
+    /// The load of the worker, with one exchange that has just ended.
+    fn loads(&self, server: Option<(u16, u16)>) -> Loads {
+        let counters = &self.accounts.counters;
+        let (clients, exchanges) =
+            (counters.downstream_now.load().max(1), counters.exchanges_now.load());
+        let Some((pool, server)) = server else {
+            return Loads { clients, exchanges, ..Loads::default() };
+        };
+        let Some(pool) = self.pools.get(usize::from(pool)) else { return Loads::default() };
+        Loads {
+            clients,
+            exchanges: exchanges + 1,
+            pool: pool.state.in_use_total() + 1,
+            server: u64::from(pool.state.in_use(usize::from(server))) + 1,
+            queued: pool.queue.len() as u64,
+        }
+    }
+
+    /// Hands over the lines of the turn.
+    #[inline]
+    pub(crate) fn deliver_lines(&mut self) {
+        if let Some(desk) = &mut self.recorder.desk {
+            let lost = desk.deliver();
+            if lost > 0 {
+                self.accounts.counters.access_lines_lost.add(lost);
+            }
+        }
+    }
+
+    /// Hands over the last lines, after the worker has stopped. May wait for the writer.
+    pub fn deliver_last_lines(&mut self) {
+        if let Some(desk) = &mut self.recorder.desk {
+            desk.deliver_last();
+        }
+    }
+}
+
+/// Takes the record from a connection without streams.
+fn take_record(down: &mut Downstream) -> u32 {
+    let record = down.record();
+    if record != NO_RECORD {
+        down.set_record(NO_RECORD);
+    }
+    record
+}

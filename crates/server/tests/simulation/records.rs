@@ -1,0 +1,110 @@
+//! The access log of a run, compared with what clients sent and received.
+//! In: the lines of all workers, the oracle, the workers' counters. Out: the first difference.
+//! Invariant: each request that was begun has exactly one line, with the status that its client received.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget};
+use tidegate_reactor::SimReactor;
+use tidegate_server::access_log::{Desk, Shelf};
+
+use crate::oracle::Oracle;
+use crate::peer::harness::Harness;
+
+/// The lines of one run.
+#[derive(Default)]
+pub struct Records {
+    /// One for each worker.
+    shelves: Vec<Arc<Shelf>>,
+    /// The lines so far.
+    lines: String,
+}
+
+impl Records {
+    /// Makes the workers record their requests.
+    pub fn of(harnesses: &mut [Harness<SimReactor>]) -> Self {
+        let settings = AccessLog {
+            to: AccessTarget::Stdout,
+            format: AccessFormat::Json,
+            request_headers: vec!["x-id".to_owned()],
+            only: AccessFilter::All,
+        };
+        let shelves = harnesses.iter_mut().map(|harness| {
+            let (desk, shelf) = Desk::without_writer(&settings);
+            harness.worker.record_to(desk);
+            shelf
+        });
+        Self { shelves: shelves.collect(), lines: String::new() }
+    }
+
+    /// Takes the lines that the workers have written.
+    pub fn collect(&mut self) {
+        for shelf in &self.shelves {
+            self.lines.push_str(&shelf.take_text());
+        }
+    }
+
+    /// Compares the lines with what happened. Called after the end of the run.
+    pub fn check(
+        &mut self,
+        oracle: &Oracle,
+        workers: &[Harness<SimReactor>],
+    ) -> Result<(), String> {
+        self.collect();
+        let mut of_id: BTreeMap<u64, (u64, String)> = BTreeMap::new();
+        let (mut decoded, mut classes) = (0, [0_u64; 6]);
+        for line in self.lines.lines() {
+            let value: Value =
+                serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
+            let status = value["status"].as_u64().unwrap_or(0);
+            decoded += u64::from(value["method"].is_string());
+            classes[(status / 100) as usize] += 1;
+            if value["fault"] == "bug" {
+                return Err(format!("a request ended without a cause: {line}"));
+            }
+            check_timers(&value).ok_or_else(|| format!("the timers disagree: {line}"))?;
+            let id = value["request_headers"]["x-id"].as_str().and_then(|id| id.parse().ok());
+            let Some(id) = id else { continue };
+            if !oracle.requests.get(&id).is_some_and(|request| request.begun) {
+                return Err(format!("no client sent this request: {line}"));
+            }
+            if let Some((_, before)) = of_id.insert(id, (status, line.to_owned())) {
+                return Err(format!("r{id} has two lines:\n{before}\n{line}"));
+            }
+        }
+        for (id, request) in &oracle.requests {
+            let Some(got) = request.status else { continue };
+            match of_id.get(id) {
+                Some((status, _)) if *status == u64::from(got) => {}
+                Some((_, line)) => return Err(format!("r{id} got {got}: {line}")),
+                // The head took too long, so its fields are unknown.
+                None if got == 408 => {}
+                None => return Err(format!("r{id} got {got} and has no line")),
+            }
+        }
+        let sum = |count: fn(&Harness<SimReactor>) -> u64| workers.iter().map(count).sum::<u64>();
+        let counted = [
+            sum(|worker| worker.accounts.counters.requests.load()),
+            sum(|worker| worker.accounts.counters.answers_2xx.load()),
+            sum(|worker| worker.accounts.counters.answers_3xx.load()),
+            sum(|worker| worker.accounts.counters.answers_4xx.load()),
+            sum(|worker| worker.accounts.counters.answers_5xx.load()),
+        ];
+        let logged = [decoded, classes[2], classes[3], classes[4], classes[5]];
+        if logged != counted {
+            return Err(format!("lines: {logged:?}, counters: {counted:?} (heads, 2xx to 5xx)"));
+        }
+        Ok(())
+    }
+}
+
+/// The parts of an exchange take no longer than the whole.
+fn check_timers(line: &Value) -> Option<()> {
+    let millis = |name: &str| line[name].as_f64().unwrap_or(0.0);
+    let parts = ["request_ms", "queue_ms", "connect_ms", "response_ms"].map(millis);
+    let is_known = line["total_ms"].is_f64() && line["request_ms"].is_f64();
+    let rounding = 0.005;
+    (is_known && parts.iter().sum::<f64>() <= millis("total_ms") + rounding).then_some(())
+}

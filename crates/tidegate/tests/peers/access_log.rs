@@ -1,0 +1,142 @@
+//! The access log of a running process: its file, its rotation, standard output, a reader that stops reading.
+//! In: requests of curl and raw sockets. Out: exactly one line for each request, in the file that is open.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tidegate_testing::{Signal, command};
+
+use crate::process::{Folder, Process, free_address, run_well};
+use crate::requests::curl;
+
+/// The configuration with this access log.
+fn config(address: SocketAddr, access: &str) -> String {
+    format!(
+        "[log]\naccess = {access}\n[[listener]]\nname = \"web\"\nbind = \"{address}\"\n\
+         [[route]]\npath = \"/gone\"\nproxy = \"app\"\n\
+         [[route]]\npath = \"/json\"\nrespond = {{ body = \"{{}}\" }}\n\
+         [pool.app]\nservers = [\"127.0.0.1:1\"]\nretries = 0\n"
+    )
+}
+
+fn start(folder: &Folder, address: SocketAddr, access: &str, stdout: Stdio) -> Process {
+    let file = folder.file("tidegate.toml", config(address, access));
+    let mut command: Command = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut process = Process::spawn(command.args(["run", &file]).stdout(stdout));
+    process.wait_for_listener(address);
+    process
+}
+
+fn lines(path: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn each_request_is_a_line_and_rotation_loses_none() {
+    let folder = Folder::new("access-log");
+    let address = free_address();
+    let (path, old) = (folder.join("access.log"), folder.join("access.log.1"));
+    let access =
+        format!("{{ to = {:?}, request-headers = [\"user-agent\"] }}", format!("file:{path}"));
+    let mut process = start(&folder, address, &access, Stdio::null());
+    let get = |target: &str| {
+        run_well(curl().args(["-A", "a\"b"]).arg(format!("http://{address}{target}")))
+    };
+    assert_eq!(get("/json?page=1"), "{}");
+    process.wait_until("the first line", || lines(&path).len() == 1);
+    let line: Value = serde_json::from_str(&lines(&path)[0]).expect("a line is JSON");
+    assert_eq!(line["target"], "/json?page=1");
+    assert_eq!(line["host"], address.to_string());
+    assert_eq!(
+        (&line["status"], &line["route"], &line["end"]),
+        (&200.into(), &"/json".into(), &"LR--".into())
+    );
+    assert_eq!(line["request_headers"]["user-agent"], "a\"b");
+    assert!(line["client"].as_str().is_some_and(|client| client.starts_with("127.0.0.1:")));
+    // logrotate renames the file and sends the signal.
+    std::fs::rename(&path, &old).expect("the file exists");
+    assert_eq!(get("/json?page=2"), "{}");
+    process.wait_until("the second line in the renamed file", || lines(&old).len() == 2);
+    process.signal(Signal::USR1);
+    process.wait_until("a new file", || std::path::Path::new(&path).exists());
+    assert!(get("/gone").contains("could not connect"));
+    let mut client = TcpStream::connect(address).expect("it listens");
+    client.write_all(b"GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n").expect("the connection is open");
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).expect("the response ends");
+    assert!(answer.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&answer));
+    // The last lines are written before the process ends.
+    process.terminate();
+    assert!(process.wait().success());
+    let values: Vec<Value> = lines(&path)
+        .iter()
+        .map(|line| serde_json::from_str(line).expect("a line is JSON"))
+        .collect();
+    assert_eq!(values.len(), 2, "{values:?}");
+    assert_eq!(values[0]["end"], "SC--");
+    assert_eq!((&values[0]["status"], &values[0]["fault"]), (&502.into(), &"server".into()));
+    assert_eq!((&values[0]["pool"], &values[0]["server"]), (&"app".into(), &"127.0.0.1:1".into()));
+    assert_eq!((&values[1]["status"], &values[1]["end"]), (&400.into(), &"PR--".into()));
+    assert!(values[1].get("method").is_none(), "{}", values[1]);
+}
+
+#[test]
+fn reader_of_stdout_that_stops_delays_no_request() {
+    /// More lines than the pipe and the queue hold.
+    const REQUESTS: usize = 40_000;
+    let folder = Folder::new("access-log-stdout");
+    let address = free_address();
+    let access = "{ to = \"stdout\", format = \"http\" }";
+    let mut process = start(&folder, address, access, Stdio::piped());
+    let target = "x".repeat(2000);
+    let mut client = TcpStream::connect(address).expect("it listens");
+    let request = format!("HEAD /{target} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut reader = client.try_clone().expect("a socket can be cloned");
+    let sender = std::thread::spawn(move || {
+        for _ in 0..REQUESTS {
+            client.write_all(request.as_bytes()).expect("the connection is open");
+        }
+        client
+    });
+    let (mut answers, mut buffer) = (Vec::new(), [0; 65536]);
+    let mut seen = 0;
+    while seen < REQUESTS {
+        let count = reader.read(&mut buffer).expect("the connection is open");
+        assert!(count > 0, "closed after {seen} responses");
+        answers.extend_from_slice(&buffer[..count]);
+        while let Some(end) = answers.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            answers.drain(..end + 4);
+            seen += 1;
+        }
+    }
+    drop(sender.join().expect("the sender ends"));
+    let mut stdout = process.child().stdout.take().expect("a pipe");
+    process.terminate();
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).expect("lines are text");
+        text
+    });
+    assert!(process.wait().success());
+    let text = reading.join().expect("the reader ends");
+    let whole = text.lines().filter(|line| line.ends_with(" HTTP/1.1\"")).count();
+    assert!(whole > 20 && whole < REQUESTS, "{whole} lines");
+    assert!(text.lines().rev().skip(1).all(|line| line.ends_with(" HTTP/1.1\"")), "a broken line");
+}
+
+#[test]
+fn file_that_cannot_be_opened_ends_the_start() {
+    let folder = Folder::new("access-log-missing");
+    let access = format!("{{ to = {:?} }}", format!("file:{}", folder.join("missing/access.log")));
+    let file = folder.file("tidegate.toml", config(free_address(), &access));
+    let output = command(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["run", &file])
+        .output()
+        .expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("missing/access.log cannot be opened: "), "{text}");
+}

@@ -1,0 +1,162 @@
+//! Each recipe of docs/cookbook.md works with curl as the document shows.
+//! In: the recipes: files, a configuration, commands with lines of their output. Out: each line is in curl's output.
+//! The server of the recipes sends back the head that it received. A line `(no NAME)` means that no line begins with
+//! `NAME:`.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::gate::Gate;
+use crate::process::{Folder, free_address, run, text};
+use crate::requests::curl;
+
+/// The address at which the recipes' users reach Tidegate.
+const PUBLIC: &str = "http://localhost:8080";
+/// The addresses of the recipes' servers.
+const SERVERS: [&str; 3] = ["127.0.0.1:8000", "127.0.0.1:8001", "127.0.0.1:8002"];
+/// The address of a server that does not run.
+const ABSENT: &str = "127.0.0.1:8009";
+/// Longest wait for the head of a request.
+const READ_MAX: Duration = Duration::from_secs(30);
+
+/// One recipe.
+struct Recipe {
+    title: String,
+    config: String,
+    /// Files with their content.
+    files: Vec<(String, String)>,
+    /// The block of commands and their output.
+    console: String,
+}
+
+/// The recipes of the document: each section with a block `console`.
+fn recipes() -> Vec<Recipe> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cookbook.md");
+    let document = std::fs::read_to_string(&path).expect("the document exists");
+    let sections = document.split("\n## ").skip(1);
+    let block = |section: &str, language: &str| {
+        let (_, rest) = section.split_once(&format!("```{language}\n"))?;
+        Some(rest.split("```").next().unwrap_or_default().to_owned())
+    };
+    let read = |section: &str| {
+        let files = section.split("```text ").skip(1).map(|rest| {
+            let (name, rest) = rest.split_once('\n').expect("a file has a name");
+            (name.to_owned(), rest.split("```").next().unwrap_or_default().to_owned())
+        });
+        Some(Recipe {
+            title: section.lines().next().unwrap_or_default().to_owned(),
+            config: block(section, "toml")?,
+            files: files.collect(),
+            console: block(section, "console")?,
+        })
+    };
+    sections.filter_map(read).collect()
+}
+
+/// Starts a server that answers each request with the head that it received, and the name of the server.
+fn start_mirror(name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the kernel has a port");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || mirror(stream, name));
+        }
+    });
+    address
+}
+
+fn mirror(mut stream: TcpStream, name: &str) {
+    let _ = stream.set_read_timeout(Some(READ_MAX));
+    let mut head = Vec::new();
+    let mut buffer = [0; 4096];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => head.extend_from_slice(&buffer[..count]),
+            Ok(_) | Err(_) => return,
+        }
+    }
+    let body = format!("{}served by {name}\n", text(&head).replace("\r\n", "\n"));
+    let _ = write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nServer: mirror\r\nX-Powered-By: threads\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+}
+
+/// The arguments of a command, split as a shell does it for quotes.
+fn arguments(command: &str) -> Vec<String> {
+    let (mut words, mut quote) = (vec![String::new()], None);
+    for c in command.chars() {
+        match (c, quote) {
+            ('\'' | '"', None) => quote = Some(c),
+            (c, Some(open)) if c == open => quote = None,
+            (' ', None) => words.push(String::new()),
+            (c, _) => words.last_mut().expect("a word is open").push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Runs one command, whose output must contain each of `lines`.
+fn check(recipe: &str, folder: &Folder, gate: &Gate, command: &str, lines: &[&str]) {
+    let words = arguments(command);
+    assert_eq!(words.first().map(String::as_str), Some("curl"), "{recipe}: {command}");
+    let mut curl = curl();
+    curl.current_dir(folder.path()).arg("--include");
+    for word in words.iter().skip(1) {
+        curl.arg(word.replace(PUBLIC, &format!("http://{}", gate.address())));
+    }
+    let output = run(&mut curl);
+    let printed = text(&output.stdout);
+    let found: Vec<&str> = printed.lines().map(str::trim_end).collect();
+    for line in lines {
+        match line.strip_prefix("(no ").and_then(|rest| rest.strip_suffix(')')) {
+            Some(name) => {
+                let field = format!("{}:", name.to_ascii_lowercase());
+                let is_there =
+                    found.iter().any(|line| line.to_ascii_lowercase().starts_with(&field));
+                assert!(!is_there, "{recipe}: {command}: {name} is in\n{printed}");
+            }
+            None => assert!(
+                found.iter().any(|found| found.eq_ignore_ascii_case(line)),
+                "{recipe}: {command}: {line:?} is not in\n{printed}{}",
+                text(&output.stderr)
+            ),
+        }
+    }
+}
+
+#[test]
+fn every_recipe_works_as_shown() {
+    let servers = [start_mirror("one"), start_mirror("two"), start_mirror("three")];
+    let recipes = recipes();
+    assert!(recipes.len() >= RECIPES_MIN, "found only {} recipes", recipes.len());
+    for (number, recipe) in recipes.iter().enumerate() {
+        let folder = Folder::new(&format!("cookbook-{number}"));
+        for (name, content) in &recipe.files {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a file is in a folder"))
+                .expect("a folder can be made");
+            std::fs::write(path, content).expect("a file can be written");
+        }
+        let mut config = recipe.config.replace("0.0.0.0:8080", "127.0.0.1:0");
+        for (written, real) in SERVERS.iter().zip(servers) {
+            config = config.replace(written, &real.to_string());
+        }
+        config = config.replace(ABSENT, &free_address().to_string());
+        let gate = Gate::start(&folder, &config);
+        for block in recipe.console.split("$ ").skip(1) {
+            let mut lines = block.lines();
+            let command = lines.next().unwrap_or_default();
+            let lines: Vec<&str> =
+                lines.filter(|line| !line.is_empty() && *line != "...").collect();
+            check(&recipe.title, &folder, &gate, command, &lines);
+        }
+    }
+}
+
+/// The recipes that the document has at least.
+const RECIPES_MIN: usize = 3;
