@@ -4,7 +4,8 @@
 # configuration tidegate.toml, which is the one of README.md. The script fails if the binary exceeds BYTES_MAX.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-readonly BYTES_MAX=9437184
+# LuaJIT and the Lua API take 0.7 MiB, so the limit grew from 9 to 10 MiB with them.
+readonly BYTES_MAX=10485760
 
 cargo build --profile dist --package tidegate
 binary=target/dist/tidegate

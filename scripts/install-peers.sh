@@ -5,6 +5,7 @@ set -euo pipefail
 
 declare -A package=(
   [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nghttpd]=nghttp2-server [nginx]=nginx-light [haproxy]=haproxy [openssl]=openssl
+  [chromium]=chromium
   [ip]=iproute2 [tc]=iproute2
 )
 missing=()
@@ -18,6 +19,8 @@ done
 command -v node >/dev/null || missing+=(nodejs)
 command -v go >/dev/null || missing+=(golang-go)
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)
+/usr/bin/python3 -c 'import h2' 2>/dev/null || missing+=(python3-h2)
+[ -e /usr/share/nodejs/ws/package.json ] || missing+=(node-ws)
 /usr/bin/python3 -c 'import gevent' 2>/dev/null || missing+=(python3-gevent)
 /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 
@@ -42,9 +45,33 @@ install_h2spec() {
   (cd scripts/h2spec && go build -o ../../target/peers/go/h2spec github.com/summerwind/h2spec/cmd/h2spec)
 }
 
-if [ "${#missing[@]}" -eq 0 ]; then
+# Builds the clients that are written in Go.
+build_go_clients() {
+  (cd crates/tidegate/tests/peers/go && go build -o ../../../../../target/peers/go/ ./...)
+}
+
+# Installs the test suite of WebSocket, which is written in Python 2, and converts it.
+install_autobahn() {
+  local environment=target/peers/autobahn sources=(scripts/autobahn/{build.txt,requirements.txt,convert.py})
+  cat "${sources[@]}" | cmp --quiet - "$environment/installed" && return
+  /usr/bin/python3 -m venv --clear "$environment"
+  local install=("$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes)
+  "${install[@]}" --requirement scripts/autobahn/build.txt
+  "${install[@]}" --no-build-isolation --requirement scripts/autobahn/requirements.txt
+  "$environment/bin/python" scripts/autobahn/convert.py \
+    "$environment"/lib/python3*/site-packages/autobahntestsuite "$environment/suite/autobahntestsuite"
+  cat "${sources[@]}" >"$environment/installed"
+}
+
+install_from_registries() {
   install_python_servers
   install_h2spec
+  build_go_clients
+  install_autobahn
+}
+
+if [ "${#missing[@]}" -eq 0 ]; then
+  install_from_registries
   exit 0
 fi
 
@@ -65,5 +92,4 @@ fi
 trap '[ -z "$made_policy" ] || "${as_root[@]}" rm -f "$policy"' EXIT
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
-install_python_servers
-install_h2spec
+install_from_registries

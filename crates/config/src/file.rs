@@ -12,13 +12,15 @@ use crate::keys;
 use crate::listeners::{self, Listeners};
 use crate::log;
 use crate::loops;
+use crate::lua;
 use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
 use crate::places::Places;
 use crate::pools::{self, Pools};
+use crate::push;
 use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
-use crate::routes;
+use crate::routes::{self, Known};
 use crate::table::Table;
 use crate::websocket;
 
@@ -159,7 +161,16 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let pools = pools::read(file, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
-    let routes = routes::read(file, &listeners, &pools, &websocket, notes);
+    let hubs = push::read(file, notes);
+    let apps = lua::read(file, notes);
+    let known = Known {
+        listeners: &listeners,
+        pools: &pools,
+        apps: &apps,
+        hubs: &hubs,
+        websocket: &websocket,
+    };
+    let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
         loops::check(&routes, &listeners, &pools, notes);
@@ -171,7 +182,9 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         listeners,
         routes: routes.into_iter().map(|(route, _)| route).collect(),
         pools,
+        push: hubs,
         websocket,
+        lua: apps.0,
         log,
     }
 }

@@ -66,7 +66,11 @@ pub(crate) fn check(
                     ));
                 }
             }
-            Action::Respond(_) | Action::Synthetic | Action::Echo => {}
+            Action::Respond(_)
+            | Action::Synthetic
+            | Action::Echo
+            | Action::Push(_)
+            | Action::Lua(_) => {}
         }
     }
     for (listener, place) in file.listeners.iter().zip(&listeners.places) {

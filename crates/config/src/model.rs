@@ -9,6 +9,8 @@ use tidegate_base::{Span, limits};
 
 mod handling;
 
+pub use crate::lua::{LuaApp, LuaSetting};
+pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
@@ -24,8 +26,12 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// `[pool.NAME]`, in file order.
     pub pools: Vec<Pool>,
+    /// `[push.NAME]`, in file order.
+    pub push: Vec<Push>,
     /// `[websocket]`.
     pub websocket: WebSocket,
+    /// `[lua.NAME]`, in file order.
+    pub lua: Vec<LuaApp>,
     /// `[log]`.
     pub log: Log,
 }
@@ -562,6 +568,10 @@ pub enum Action {
     Synthetic,
     /// Accepts WebSocket connections and sends each message back.
     Echo,
+    /// Connects the client with a push hub.
+    Push(PushRoute),
+    /// Hands the request to the Lua application with this index.
+    Lua(usize),
     /// Forwards the request to a server of a pool.
     Proxy(Proxy),
 }

@@ -18,6 +18,8 @@ pub enum Owner {
     Listener(usize),
     /// The pool with this index.
     Pool(usize),
+    /// The Lua application with this index.
+    Lua(usize),
 }
 
 /// Something wrong with a value that the file names.

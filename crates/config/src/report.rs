@@ -34,6 +34,8 @@ pub enum Kind {
     Name,
     /// A reference to a name that is not defined.
     Reference,
+    /// A script that cannot be used.
+    Script,
     /// The text is not TOML, or it is too large.
     Syntax,
     /// A value of the wrong type, such as an integer instead of a string.
@@ -61,6 +63,7 @@ impl Kind {
             Self::NotYet => "not-yet",
             Self::Name => "name",
             Self::Reference => "reference",
+            Self::Script => "script",
             Self::Syntax => "syntax",
             Self::Type => "type",
             Self::UnknownKey => "unknown-key",

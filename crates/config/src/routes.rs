@@ -9,13 +9,16 @@ use crate::edits::{self, Direction};
 use crate::field_test;
 use crate::https;
 use crate::listeners::{Listeners, refused};
+use crate::lua::Apps;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
-    Action, Handling, HeaderCondition, Proxy, Redirect, Respond, Route, UpstreamHost, WebSocket,
+    Action, Handling, HeaderCondition, PathPattern, Proxy, Push, Redirect, Respond, Route,
+    UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, Complaint};
 use crate::pools::Pools;
+use crate::push;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, Value, texts_of, wrong_type};
 use crate::template::Paths;
@@ -38,21 +41,28 @@ const FIELDS_REFUSED: [(&str, &str); 12] = [
     ("host", "it is a request field"),
 ];
 
+/// The parts of the file that routes refer to.
+pub(crate) struct Known<'a> {
+    pub(crate) listeners: &'a Listeners,
+    pub(crate) pools: &'a Pools,
+    pub(crate) apps: &'a Apps,
+    pub(crate) hubs: &'a [Push],
+    pub(crate) websocket: &'a WebSocket,
+}
+
 /// Reads all routes in file order, each with the byte range of its header.
 pub(crate) fn read(
     file: &Table<'_>,
-    listeners: &Listeners,
-    pools: &Pools,
-    websocket: &WebSocket,
+    known: &Known<'_>,
     notes: &mut Notes,
 ) -> Vec<(Route, Range<usize>)> {
     let mut routes = Vec::new();
     for table in file.open_rows("route", notes) {
-        if let Some(route) = read_one(&table, listeners, pools, websocket, notes) {
+        if let Some(route) = read_one(&table, known, notes) {
             routes.push((route, table.place.clone()));
         }
     }
-    check_filters(&routes, listeners, notes);
+    check_filters(&routes, known.listeners, notes);
     let mut changed = routes.iter().filter(|(route, _)| route.websocket.is_some());
     if let Some((_, place)) = changed.nth(WEBSOCKET_SETTINGS_MAX) {
         let what = "too many routes have `websocket` settings of their own";
@@ -84,13 +94,8 @@ fn check_filters(routes: &[(Route, Range<usize>)], listeners: &Listeners, notes:
     }
 }
 
-fn read_one(
-    table: &Table<'_>,
-    listeners: &Listeners,
-    pools: &Pools,
-    websocket: &WebSocket,
-    notes: &mut Notes,
-) -> Option<Route> {
+fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<Route> {
+    let listeners = known.listeners;
     let listener = table.text("listener", notes).and_then(|name| listeners.find(&name, notes));
     let hosts = read_patterns(table, "host", pattern::parse_host, notes);
     let paths = read_patterns(table, "path", pattern::parse_path, notes);
@@ -99,7 +104,7 @@ fn read_one(
     let client_cert = client_cert::read(table, listener, listeners, notes);
     let hsts = https::read_route(table, listener, listeners, notes);
     let changes = table.value("websocket").is_some();
-    let websocket = changes.then(|| websocket::read(table, websocket.clone(), notes));
+    let websocket = changes.then(|| websocket::read(table, known.websocket.clone(), notes));
     if hosts.len() * paths.len() > PAIRS_MAX {
         let what =
             format!("the route has {} pairs of a host and a path", hosts.len() * paths.len());
@@ -107,16 +112,17 @@ fn read_one(
         notes.error(note.allowed(format!("up to {PAIRS_MAX} pairs")).help("write several routes"));
     }
     let handling = read_handling(table, Paths(&paths), notes);
-    let action = read_action(table, pools, Paths(&paths), notes)?;
+    let action = read_action(table, known, Paths(&paths), notes)?;
+    check_push_path(table, &action, &paths, notes);
     if !handling.request_headers.is_empty() && !matches!(action, Action::Proxy(_)) {
         let what = "this route sends no request to a server";
         let note = Note::new(Kind::Conflict, table.key_place("request-headers"), what);
         notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
     }
-    if changes && action != Action::Echo {
-        let what = "`websocket` has no effect, because the action of this route is not `echo`";
+    if changes && !matches!(action, Action::Echo | Action::Push(_) | Action::Lua(_)) {
+        let what = "`websocket` has no effect, because the action of this route is not `echo`, `push` or `lua`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
-        notes.error(note.help("remove `websocket`, or use `echo` as the action"));
+        notes.error(note.help("remove `websocket`, or use `echo`, `push` or `lua` as the action"));
     }
     Some(Route {
         listener,
@@ -230,9 +236,21 @@ fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> 
     None
 }
 
+/// A route to a whole hub needs a path whose rest states what is requested.
+fn check_push_path(table: &Table<'_>, action: &Action, paths: &[PathPattern], notes: &mut Notes) {
+    let Action::Push(push) = action else { return };
+    if push.channel.is_none() && !paths.iter().all(|path| matches!(path, PathPattern::Below(_))) {
+        let what = "this path leaves no rest that could name a channel or a method of the API";
+        let note = Note::new(Kind::Conflict, table.key_place("path"), what);
+        notes.error(
+            note.help("write path = \"/push/*\", or push = { hub = \"NAME\", channel = \"NAME\" }"),
+        );
+    }
+}
+
 fn read_action(
     table: &Table<'_>,
-    pools: &Pools,
+    known: &Known<'_>,
     paths: Paths<'_>,
     notes: &mut Notes,
 ) -> Option<Action> {
@@ -253,7 +271,9 @@ fn read_action(
             ActionKey::Redirect => read_redirect(table, notes).map(Action::Redirect),
             ActionKey::Synthetic => table.flag("synthetic", notes).then_some(Action::Synthetic),
             ActionKey::Echo => table.flag("echo", notes).then_some(Action::Echo),
-            ActionKey::Proxy => read_proxy(table, pools, paths, notes).map(Action::Proxy),
+            ActionKey::Push => push::read_route(table, known.hubs, notes).map(Action::Push),
+            ActionKey::Lua => known.apps.find(&table.text("lua", notes)?, notes).map(Action::Lua),
+            ActionKey::Proxy => read_proxy(table, known.pools, paths, notes).map(Action::Proxy),
         },
         [_, second, ..] => {
             let what = format!("the route has {} actions: {}", present.len(), present.join(", "));

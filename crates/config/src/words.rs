@@ -5,8 +5,8 @@
 //! compile.
 
 use crate::model::{
-    AccessFilter, AccessFormat, Balance, ClientAuth, Compression, ProxyVersion, SteerByCpu,
-    TextKind, TlsVersion, Unretriable,
+    AccessFilter, AccessFormat, Balance, ClientAuth, Compression, Permit, ProxyVersion, Slow,
+    SteerByCpu, Subscribe, TextKind, TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -74,6 +74,10 @@ pub enum ActionKey {
     Synthetic,
     /// A WebSocket that sends messages back.
     Echo,
+    /// A push hub.
+    Push,
+    /// A Lua application.
+    Lua,
     /// A pool.
     Proxy,
 }
@@ -83,9 +87,23 @@ worded!(ActionKey {
     "redirect" => Redirect,
     "synthetic" => Synthetic,
     "echo" => Echo,
+    "push" => Push,
+    "lua" => Lua,
     "proxy" => Proxy,
 });
 
+worded!(Subscribe { "token" => Token, "users" => Users, "anyone" => Anyone });
+worded!(Permit {
+    "api" => Api,
+    "subscribers" => Subscribers,
+    "users" => Users,
+    "anyone" => Anyone,
+});
+worded!(Slow {
+    "disconnect" => Disconnect,
+    "drop-oldest" => DropOldest,
+    "drop-newest" => DropNewest,
+});
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
 worded!(AccessFormat { "json" => Json, "http" => Http });
 worded!(AccessFilter { "all" => All, "errors" => Errors });
@@ -121,6 +139,9 @@ mod tests {
         every_word_comes_back::<ActionKey>();
         every_word_comes_back::<TextKind>();
         every_word_comes_back::<Compression>();
+        every_word_comes_back::<Subscribe>();
+        every_word_comes_back::<Permit>();
+        every_word_comes_back::<Slow>();
         every_word_comes_back::<AccessFormat>();
         every_word_comes_back::<AccessFilter>();
     }

@@ -52,12 +52,14 @@ fn defaults_of_the_table_equal_those_of_the_model() {
             .replace("%P", if written { ", host = \"keep\"" } else { "" });
         format!(
             "[websocket]\n{}[server]\n{}[[listener]]\nbind = \"127.0.0.1:80\"\n{}{routes}[pool.p]\n\
-             servers = [{{ address = \"a:80\" {} }}]\n{}",
+             servers = [{{ address = \"a:80\" {} }}]\n{}[push.q]\n{}[push.q.namespace.n]\n{}",
             of("[websocket]"),
             of("[server]"),
             of("[[listener]]"),
             if written { ", weight = 1, connections-max = \"unlimited\"" } else { "" },
             of("[pool.NAME]"),
+            of("[push.NAME]"),
+            of("[push.NAME.namespace.NAME]"),
         )
     };
     let text = file(true);
@@ -77,6 +79,8 @@ fn every_setting_rejects_a_value_of_the_wrong_type() {
             "[listener.tls.certificates]" => "[[listener]]\n[[listener.tls.certificates]]\n",
             path if path.starts_with("[listener.") => &format!("[[listener]]\n{path}\n"),
             path if path.starts_with("[route.") => &format!("[[route]]\n{path}\n"),
+            "[push.NAME.namespace.NAME]" => "[push.p.namespace.n]\n",
+            path if path.starts_with("[push.") => &path.replace("NAME", "p"),
             path if path.starts_with("[pool.") => &path.replace("NAME", "p"),
             path => path,
         };

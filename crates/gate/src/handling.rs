@@ -172,7 +172,12 @@ impl Handlings {
 fn prepare(route: &Route) -> Option<Box<RouteHandling>> {
     let path = match &route.action {
         Action::Proxy(proxy) => proxy.path.as_ref(),
-        Action::Respond(_) | Action::Redirect(_) | Action::Synthetic | Action::Echo => None,
+        Action::Respond(_)
+        | Action::Redirect(_)
+        | Action::Synthetic
+        | Action::Echo
+        | Action::Push(_)
+        | Action::Lua(_) => None,
     };
     let handling = &route.handling;
     if path.is_none() && *handling == Handling::default() {

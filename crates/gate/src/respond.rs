@@ -40,7 +40,12 @@ impl Answers {
     pub fn new(config: &Config) -> Self {
         let prepare = |action: &Action| match action {
             Action::Respond(respond) => Some(Prepared::new(respond, &config.server.server_name)),
-            Action::Redirect(_) | Action::Synthetic | Action::Echo | Action::Proxy(_) => None,
+            Action::Redirect(_)
+            | Action::Synthetic
+            | Action::Echo
+            | Action::Push(_)
+            | Action::Lua(_)
+            | Action::Proxy(_) => None,
         };
         Self { prepared: config.routes.iter().map(|route| prepare(&route.action)).collect() }
     }
@@ -388,7 +393,7 @@ fn encode_uri(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Whether a response with that status may have content (RFC 9110 section 6.4.1).
-fn allows_content(status: u16) -> bool {
+pub(crate) fn allows_content(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 205 | 304)
 }
 

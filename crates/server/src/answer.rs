@@ -5,10 +5,13 @@
 use tidegate_config::model::{HttpsRedirect, Redirect};
 use tidegate_gate::filter::{Filtered, Filters};
 use tidegate_gate::forward::{self, ResponseContext};
+use tidegate_gate::push;
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
+use tidegate_gate::scripted;
 use tidegate_gate::synthetic::{self, Synthetic};
 use tidegate_gate::websocket;
+use tidegate_lua::fields_of;
 use tidegate_wire::message::{BodyLength, RequestHead, ResponseHead, ResponseSink, Version};
 use tidegate_wire::websocket::{Accept, Refusal};
 
@@ -28,8 +31,14 @@ pub(crate) enum Answer<'a> {
     Synthetic { order: &'a Synthetic, seed: Option<u64> },
     /// The help text of the action `synthetic`.
     SyntheticHelp,
+    /// The response of a script; `fields` as in `tidegate_lua::Effect`.
+    Scripted { status: u16, fields: &'a [u8], body: &'a [u8] },
     /// The refusal of a request for a WebSocket.
     WebSocketRefusal(Refusal),
+    /// A response of a push hub. `origin`: the page that may read it.
+    Json { status: u16, body: &'a [u8], origin: Option<&'a str> },
+    /// The response to a preflight request of a page, which wants to send the header fields `headers`.
+    Preflight { origin: Option<&'a str>, headers: &'a [u8] },
 }
 
 impl Answer<'_> {
@@ -73,7 +82,19 @@ impl Answer<'_> {
                 synthetic::encode_help(sink, context);
                 200
             }
+            Answer::Scripted { status, fields, body } => {
+                scripted::encode_scripted(sink, status, fields_of(fields), body, context);
+                status
+            }
             Answer::WebSocketRefusal(refusal) => websocket::encode_refusal(sink, refusal, context),
+            Answer::Json { status, body, origin } => {
+                push::encode_json(sink, status, body, origin, context);
+                status
+            }
+            Answer::Preflight { origin, headers } => {
+                push::encode_preflight(sink, origin, headers, context);
+                204
+            }
         }
     }
 
@@ -105,6 +126,10 @@ pub(crate) enum Head<'a> {
     Relayed(&'a ResponseHead<'a>),
     /// A synthetic response.
     Synthetic(&'a Synthetic),
+    /// A stream of events. `origin`: the page that may read it.
+    Events { origin: Option<&'a str> },
+    /// The response of a script; `fields` as in `tidegate_lua::Effect`.
+    Scripted { status: u16, fields: &'a [u8] },
 }
 
 impl Head<'_> {
@@ -116,6 +141,8 @@ impl Head<'_> {
                 length => length,
             },
             Head::Synthetic(order) => order.body_length(is_head),
+            Head::Events { .. } => push::events_length(is_head),
+            Head::Scripted { status, .. } => scripted::scripted_length(*status, is_head),
         }
     }
 
@@ -124,6 +151,8 @@ impl Head<'_> {
         match self {
             Head::Relayed(head) => head.status,
             Head::Synthetic(order) => order.status,
+            Head::Events { .. } => 200,
+            Head::Scripted { status, .. } => *status,
         }
     }
 
@@ -148,13 +177,20 @@ impl Head<'_> {
                 let sink = &mut Filtered::new(sink, filters);
                 synthetic::encode_synthetic_head(sink, order, version, context);
             }
+            Head::Events { origin } => {
+                push::encode_events_head(&mut Filtered::new(sink, filters), *origin, context);
+            }
+            Head::Scripted { status, fields } => {
+                let sink = &mut Filtered::new(sink, filters);
+                scripted::encode_scripted_head(sink, *status, fields_of(fields), context);
+            }
         }
     }
 
     /// Whether the connection must close after the response.
     pub(crate) fn closes(&self) -> bool {
         match self {
-            Head::Relayed(_) => false,
+            Head::Relayed(_) | Head::Events { .. } | Head::Scripted { .. } => false,
             Head::Synthetic(order) => order.asks_to_close(),
         }
     }

@@ -269,7 +269,11 @@ impl Worker {
                 }
             }
             // These hold no index that changes its meaning.
-            Running::None | Running::Synthetic(_) | Running::WebSocket(_) => {}
+            Running::None
+            | Running::Synthetic(_)
+            | Running::Lua(_)
+            | Running::Push(_)
+            | Running::WebSocket(_) => {}
         }
     }
 

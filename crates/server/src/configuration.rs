@@ -127,6 +127,7 @@ impl Configuration {
 
     /// Applies another configuration, or states why it cannot be used.
     fn replace(&mut self, config: Config, loader: &mut TlsLoader) -> Result<Arc<TlsPlan>, String> {
+        self.check_applications(&config)?;
         let in_use: Vec<InUse> = self.workers.iter().map(|w| Arc::clone(&w.in_use)).collect();
         let in_use = removed_in_use(&in_use, &self.arranged);
         let mut next = self.arranged.next(config, &in_use).map_err(|error| line(&error))?;
@@ -156,6 +157,20 @@ impl Configuration {
         Ok(plan)
     }
 
+    /// Refuses other Lua applications and push hubs: their state in the workers belongs to those of the start.
+    fn check_applications(&self, config: &Config) -> Result<(), String> {
+        let own = &self.arranged.config;
+        let section = match (own.lua == config.lua, own.push == config.push) {
+            (true, true) => return Ok(()),
+            (false, _) => "lua",
+            (true, false) => "push",
+        };
+        Err(format!(
+            "tidegate: [{section}.NAME] has changed, which takes a restart (run with --takeover): no other change of the \
+             file was applied"
+        ))
+    }
+
     /// The findings, each at its place in the file.
     fn explain(&self, next: &Arranged, findings: Vec<Finding>) -> String {
         let place = |of_file: &[usize], index: usize| of_file.iter().position(|at| *at == index);
@@ -163,6 +178,7 @@ impl Configuration {
             finding.owner = match finding.owner {
                 Owner::Listener(index) => Owner::Listener(place(&next.file_listeners, index)?),
                 Owner::Pool(index) => Owner::Pool(place(&next.file_pools, index)?),
+                Owner::Lua(index) => Owner::Lua(index),
             };
             Some(finding)
         };

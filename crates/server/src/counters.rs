@@ -102,6 +102,32 @@ counters! {
         websocket_faults,
         /// These connections that were closed by a timeout: no message, no Pong or no Close frame.
         websocket_timeouts,
+        /// Subscriptions to channels of push hubs that exist now.
+        push_subscriptions_now,
+        /// Subscriptions to channels.
+        push_subscriptions,
+        /// Messages that were published through this worker.
+        push_publications,
+        /// Messages that were sent to subscribers.
+        push_deliveries,
+        /// Messages that had to wait because their subscriber did not read.
+        push_queued,
+        /// Messages that were dropped because their subscriber did not read.
+        push_dropped,
+        /// Subscribers that were disconnected because they did not read.
+        push_slow_closes,
+        /// Calls of the server API that failed.
+        push_failures,
+        /// Requests to a hub without the right to it.
+        push_refusals,
+        /// Callbacks of Lua applications that ran.
+        lua_callbacks,
+        /// Callbacks of Lua applications that failed.
+        lua_failures,
+        /// Callbacks of Lua applications that exceeded their time or memory.
+        lua_excesses,
+        /// VMs of Lua applications that were given up after exceeded budgets.
+        lua_restarts,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

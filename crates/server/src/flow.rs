@@ -9,7 +9,9 @@
 //!   -> action/mod.rs: find the route (gate::router), begin its action:
 //!        action/respond.rs, redirect.rs   a complete response
 //!        action/synthetic.rs              a response generated in pieces
+//!        action/lua.rs                    an application answers
 //!        action/websocket.rs, service.rs  101; the bytes after it belong to the action (take_switched_bytes)
+//!        action/push/                     subscribe to a channel, publish; publications leave in `finish_push`
 //!        action/proxy/                    pick a server, connect or reuse a connection, send the request
 //!   -> carrier/client.rs: the messages of the response, for the requester
 //!   -> carrier/http1/response.rs: encode them into the client's output
@@ -82,7 +84,10 @@ impl<R: Reactor> Handler<R> for Worker {
                 }
             }
             Completion::Timer { timer } => self.handle_timer(reactor, timer),
-            Completion::Woken => self.receive_permits(reactor),
+            Completion::Woken => {
+                self.receive_permits(reactor);
+                self.receive_push_mail(reactor);
+            }
             Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
         }
         self.settle(reactor);
@@ -112,6 +117,7 @@ impl Worker {
             Some(WorkerTimer::Permits) => self.send_permits_again(reactor),
             Some(WorkerTimer::Room) => self.retry_short_pools(reactor),
             Some(WorkerTimer::Leave) => self.close_idle_of_removed(reactor),
+            Some(WorkerTimer::Push) => self.send_push_mail(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}
         }

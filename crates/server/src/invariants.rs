@@ -41,7 +41,9 @@ impl Worker {
         !self.broken.is_empty()
             || self.exchanges.has_missed()
             || self.synthetics.has_missed()
+            || self.scripted.has_missed()
             || self.websockets.has_missed()
+            || self.sessions.has_missed()
     }
 
     /// Counts the missing state that was noted in this turn, and resets the connections that name it.
@@ -55,9 +57,17 @@ impl Worker {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Synthetic(id));
         }
+        for id in self.scripted.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::Lua(id));
+        }
         for id in self.websockets.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::WebSocket(id));
+        }
+        for id in self.sessions.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::Push(id));
         }
         while let Some(sock) = self.broken.pop() {
             self.reset_broken(reactor, sock);
@@ -108,7 +118,9 @@ impl Worker {
                 Running::None => true,
                 Running::Proxy(id) => self.exchanges.find(id).is_some(),
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
+                Running::Lua(id) => self.scripted.find(id).is_some(),
                 Running::WebSocket(id) => self.websockets.find(id).is_some(),
+                Running::Push(id) => self.sessions.find(id).is_some(),
             };
             if !is_known {
                 down.forget_action();
@@ -133,7 +145,9 @@ impl Worker {
             Running::None => true,
             Running::Proxy(id) => self.exchanges.find(id).is_some(),
             Running::Synthetic(id) => self.synthetics.find(id).is_some(),
+            Running::Lua(id) => self.scripted.find(id).is_some(),
             Running::WebSocket(id) => self.websockets.find(id).is_some(),
+            Running::Push(id) => self.sessions.find(id).is_some(),
         };
         if !is_known {
             stream.set_action(Running::None);
@@ -150,6 +164,7 @@ impl Worker {
         assert!(!self.has_broken(), "an invariant is broken and was not repaired");
         self.check_exchanges();
         self.check_websockets();
+        self.check_push();
         self.check_clients();
         self.check_streams();
         self.check_servers();
@@ -219,6 +234,11 @@ impl Worker {
             let running = running_of(&mut self.conns, &self.streams, response.requester());
             assert_eq!(running, Some(Running::Synthetic(id)), "the requester of a response");
         }
+        for (id, request) in self.scripted.iter() {
+            let running = running_of(&mut self.conns, &self.streams, request.requester());
+            assert_eq!(running, Some(Running::Lua(id)), "the requester of an application");
+        }
+        assert_eq!(self.scripted.len(), self.apps.requests(), "requests that VMs keep");
     }
 
     /// Each stream is listed by its connection. The action that it names exists and names the stream.
@@ -241,7 +261,15 @@ impl Worker {
                         Some(response) => response.requester(),
                         None => panic!("{to:?} names a response that does not exist"),
                     },
+                    Running::Lua(id) => match self.scripted.find(id) {
+                        Some(request) => request.requester(),
+                        None => panic!("{to:?} names a scripted request that does not exist"),
+                    },
                     Running::WebSocket(_) => panic!("{to:?} names a WebSocket"),
+                    Running::Push(id) => match self.sessions.find(id) {
+                        Some(session) => session.requester(),
+                        None => panic!("{to:?} names a session that does not exist"),
+                    },
                 };
                 assert_eq!(requester, to, "the action of a stream serves another one");
             }
@@ -266,6 +294,19 @@ impl Worker {
         assert_eq!(places.len(), self.actives.len(), "places of WebSockets");
     }
 
+    /// Each session and its requester name each other. Each subscription belongs to a session or a WebSocket.
+    fn check_push(&mut self) {
+        for (id, session) in self.sessions.iter() {
+            let running = running_of(&mut self.conns, &self.streams, session.requester());
+            assert_eq!(running, Some(Running::Push(id)), "the requester of a session");
+        }
+        let sockets = self.websockets.iter().filter(|(_, socket)| socket.is_subscribed()).count();
+        let sessions = self.sessions.iter().filter(|(_, session)| session.is_subscribed()).count();
+        assert_eq!(self.push.subscriptions(), sockets + sessions, "subscriptions");
+        let gauge = self.accounts.counters.push_subscriptions_now.load();
+        assert_eq!(gauge, self.push.subscriptions() as u64, "the gauge of subscriptions");
+    }
+
     /// The action that a client names exists and names the client.
     fn check_clients(&mut self) {
         for sock in self.conns.downstream_ids() {
@@ -281,9 +322,17 @@ impl Worker {
                     Some(response) => response.requester().sock,
                     None => panic!("{sock:?} names a response that does not exist"),
                 },
+                Running::Lua(id) => match self.scripted.find(id) {
+                    Some(request) => request.requester().sock,
+                    None => panic!("{sock:?} names a scripted request that does not exist"),
+                },
                 Running::WebSocket(id) => match self.websockets.find(id) {
                     Some(socket) => socket.requester().sock,
                     None => panic!("{sock:?} names a WebSocket that does not exist"),
+                },
+                Running::Push(id) => match self.sessions.find(id) {
+                    Some(session) => session.requester().sock,
+                    None => panic!("{sock:?} names a session that does not exist"),
                 },
             };
             assert_eq!(requester, sock, "the action of a client serves another one");

@@ -8,6 +8,7 @@
 pub mod access_log;
 mod action;
 mod answer;
+pub mod apps;
 mod buffers;
 mod carrier;
 pub mod certificates;
@@ -42,6 +43,7 @@ mod timers;
 
 pub mod worker;
 
+pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;
 pub use start::{RunOptions, StartError, run, run_from};

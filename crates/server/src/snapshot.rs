@@ -4,6 +4,8 @@
 //! Invariant: `addresses[pool][server]` is never empty. An index of a listener, a pool or a server means the same in
 //! all snapshots of a process, as long as anything uses it (`config::arrange`).
 
+use std::sync::Arc;
+
 use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Generation, Life, PoolLife};
 use tidegate_config::model::{Bind, Config, Listener, Pool, Route, WebSocket};
@@ -13,6 +15,7 @@ use tidegate_gate::handling::Handlings;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 use tidegate_gate::websocket::Endpoints;
+use tidegate_push::settings::Hubs;
 
 /// The immutable settings of a worker, prepared for lookups.
 pub struct Snapshot {
@@ -37,6 +40,8 @@ pub struct Snapshot {
     pub(crate) handlings: Handlings,
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
+    /// The settings of the push hubs.
+    pub(crate) hubs: Arc<Hubs>,
     /// A pool sends PROXY headers, or a route uses the server name of TLS handshakes, so these facts are kept for each
     /// client.
     pub(crate) keeps_sessions: bool,
@@ -65,6 +70,7 @@ impl Snapshot {
         let handlings = Handlings::new(&config);
         let websockets = Endpoints::after(&config, &numbers.websockets);
         numbers.websockets = websockets.settings().cloned().collect();
+        let hubs = Arc::new(Hubs::new(&config));
         let keeps_sessions = handlings.needs_server_name()
             || config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let fields = config.listeners.iter();
@@ -82,6 +88,7 @@ impl Snapshot {
             names,
             handlings,
             websockets,
+            hubs,
             keeps_sessions,
             addresses,
         }

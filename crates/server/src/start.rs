@@ -27,6 +27,8 @@ use tidegate_reactor::{
 use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::access_log::{self, Desk};
+use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
+use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
 use crate::change::InUse;
 use crate::configuration::{
@@ -156,6 +158,7 @@ fn serve_until_stopped(
             return Err(StartError::Values(faults.chain(unresolved).collect()));
         }
     };
+    let scripts = apps::read(config).map_err(StartError::Values)?;
     refuse_taken_ports(config, options.takeover)?;
     let earlier = earlier_listeners(config);
     let unix_listeners = open_unix_listeners(config)?;
@@ -168,6 +171,7 @@ fn serve_until_stopped(
         arranged: Arc::new(arranged),
         addresses: Arc::new(addresses),
         tls: Arc::new(tls),
+        scripts,
         workers: count as u32,
         steer_by_cpu,
         descriptors,
@@ -177,10 +181,12 @@ fn serve_until_stopped(
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&wakers);
+    let push_posts = push_posts(&plan.arranged.config, &wakers);
     let access = plan.arranged.config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
+    let posts = posts.into_iter().zip(push_posts);
     for ((index, waker), post) in wakers.into_iter().enumerate().zip(posts) {
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
@@ -190,7 +196,8 @@ fn serve_until_stopped(
         let published = Arc::clone(&in_use);
         let desk = access.as_mut().map(access_log::Log::desk);
         let started = share(&unix_listeners).and_then(|shared| {
-            let links = Links { mailbox, post, running, in_use: published, desk };
+            let (post, push_post) = post;
+            let links = Links { mailbox, post, push_post, running, in_use: published, desk };
             start_worker(index, cpu, &plan, waker, links, shared)
         });
         match started {
@@ -229,8 +236,22 @@ fn serve_until_stopped(
     if let Err(error) = wait_for_stop(access.as_ref(), || bell.ring()) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
     }
+    // If connections are steered by CPU, the program of the new process already steers the whole group.
+    let hands_over = !(steer_by_cpu && count > 1);
+    stop(workers, &listening, hands_over, unix_listeners, access.as_ref());
+    Ok(())
+}
+
+/// Stops the workers in order, and waits until they have ended.
+fn stop(
+    workers: Vec<WorkerThread>,
+    listening: &Mutex<Listening>,
+    hands_over: bool,
+    unix_listeners: Vec<SharedListener>,
+    access: Option<&access_log::Bell>,
+) {
     // A second signal ends the process without waiting for the grace period.
-    let for_second = access.clone();
+    let for_second = access.cloned();
     let second = threads::spawn("signals", move || {
         if wait_for_stop(for_second.as_ref(), || {}).is_err() {
             return Ended::Failed("waiting for a second signal failed");
@@ -253,18 +274,15 @@ fn serve_until_stopped(
     };
     unlink_unix_listeners(&config);
     drop(unix_listeners);
-    // If connections are steered by CPU, the program of the new process already steers the whole group.
-    let hands_over = !(plan.steer_by_cpu && count > 1);
     let leaving = if hands_over {
-        leaving(&config, &lives, plan.workers, &earlier)
+        leaving(&config, &lives, workers.len() as u32, &earlier)
     } else {
         Leaving::default()
     };
     stop_all(workers, config.server.shutdown_grace, &leaving);
-    if let Some(access) = &access {
+    if let Some(access) = access {
         access.finish();
     }
-    Ok(())
 }
 
 impl WorkerThread {
@@ -285,12 +303,26 @@ fn permit_posts(wakers: &[Waker]) -> Vec<Option<PermitPost>> {
     mailboxes.into_iter().enumerate().map(post).collect()
 }
 
+/// The mailbox for messages about channels of each worker; `None` if there is no push hub, or only one worker.
+fn push_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PushPost>> {
+    if wakers.len() < 2 || config.push.is_empty() {
+        return wakers.iter().map(|_| None).collect();
+    }
+    let mailboxes: Vec<Mailbox<PushMail>> =
+        wakers.iter().map(|waker| Mailbox::new(PUSH_MAILS_MAX, waker.clone())).collect();
+    let workers: Vec<Sender<PushMail>> = mailboxes.iter().map(Mailbox::sender).collect();
+    let post = |(own, mailbox)| Some(PushPost { own, mailbox, workers: workers.clone() });
+    mailboxes.into_iter().enumerate().map(post).collect()
+}
+
 /// What connects a worker with other threads.
 struct Links {
     /// Its mailbox.
     mailbox: Mailbox<Mail>,
     /// The exchange of permits; `None` if there is only one worker.
     post: Option<PermitPost>,
+    /// The exchange of messages about channels; `None` if there is no push hub, or only one worker.
+    push_post: Option<PushPost>,
     /// The number of workers that have not stopped.
     running: Arc<AtomicUsize>,
     /// What the worker still uses of what was removed from the configuration.
@@ -305,6 +337,7 @@ struct Plan {
     arranged: Arc<Arranged>,
     addresses: Arc<Addresses>,
     tls: Arc<TlsPlan>,
+    scripts: Scripts,
     workers: u32,
     steer_by_cpu: bool,
     descriptors: u64,
@@ -319,7 +352,7 @@ fn start_worker(
     links: Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
-    let Links { mailbox, post, running, in_use, desk } = links;
+    let Links { mailbox, post, push_post, running, in_use, desk } = links;
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
     let work = move || match prepare(index, cpu, &plan, waker, shared) {
@@ -329,6 +362,9 @@ fn start_worker(
                 prepared.worker.join(post);
             }
             prepared.worker.publish_in_use(in_use);
+            if let Some(post) = push_post {
+                prepared.worker.join_hubs(post);
+            }
             if let Some(desk) = desk {
                 prepared.worker.record_to(desk);
             }
@@ -395,6 +431,8 @@ fn prepare(
     let accounts = Arc::new(Accounts::default());
     let mut worker =
         Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed ^ index as u64);
+    let loaded = worker.load_apps(&plan.scripts, Meter::Time, index as u32, random_seed());
+    loaded.and_then(|()| worker.start_apps(&mut reactor)).map_err(StartError::Values)?;
     let mut adopted = Vec::new();
     for SharedListener { place, address, backlog, socket } in shared {
         let id = reactor
@@ -440,6 +478,7 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
             mailbox.ring_again();
         }
     }
+    worker.stop_apps(reactor);
 }
 
 /// Applies settings to a worker, and reports that.
@@ -481,10 +520,10 @@ fn change_settings(
     handover.report(Ok(bound));
 }
 
-/// After the worker has stopped, continues to lend its permits to workers that have not.
+/// After the worker has stopped, continues to lend its permits and to own its channels for workers that have not.
 fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
     let Prepared { reactor, worker, tls, .. } = prepared;
-    while worker.lends() && running.load(Ordering::Relaxed) > 0 {
+    while (worker.lends() || worker.shares_hubs()) && running.load(Ordering::Relaxed) > 0 {
         match tls {
             None => worker.turn(reactor, LEND_TURN_MAX),
             Some(layer) => layer.turn(reactor, worker, LEND_TURN_MAX),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tidegate_base::{Moment, Prng, Slab, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
 use tidegate_config::model;
+use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
@@ -28,9 +29,12 @@ use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
+use crate::action::lua::ScriptedRequest;
 use crate::action::proxy::exchange::Exchange;
+use crate::action::push::{PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
+use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
 use crate::carrier::http2::HeadBuffer;
 use crate::carrier::http2::stream::Http2Stream;
@@ -82,6 +86,10 @@ pub struct Worker {
     pub(crate) exchanges: Live<Exchange>,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
     pub(crate) synthetics: Live<SyntheticResponse>,
+    /// The requests that Lua applications answer. Each one belongs to exactly one requester.
+    pub(crate) scripted: Live<ScriptedRequest>,
+    /// The Lua applications.
+    pub(crate) apps: Apps,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// Scratch space for a list of the streams of one connection.
@@ -96,6 +104,10 @@ pub struct Worker {
     pub(crate) actives: Actives,
     /// The compressors that WebSocket connections share.
     pub(crate) codecs: SharedCodecs,
+    /// The requests to push hubs. Each one belongs to exactly one requester.
+    pub(crate) sessions: Live<PushSession>,
+    /// The push hubs.
+    pub(crate) push: PushState,
     /// The pools, by their index in the configuration.
     pub(crate) pools: Vec<WorkerPool>,
     /// Spare buffers.
@@ -224,12 +236,22 @@ pub struct Leftovers {
     pub exchanges: usize,
     /// Synthetic responses in progress.
     pub synthetics: usize,
+    /// Requests that Lua applications answer.
+    pub scripted: usize,
+    /// Requests that VMs keep.
+    pub in_vms: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// WebSocket connections that an action serves.
     pub websockets: usize,
     /// WebSocket connections that hold more memory than an idle one.
     pub active_websockets: usize,
+    /// Requests to push hubs.
+    pub push_sessions: usize,
+    /// Subscriptions to channels.
+    pub subscriptions: usize,
+    /// Subscribers for which messages wait.
+    pub push_queues: usize,
     /// Records of requests that have not ended.
     pub records: usize,
     /// Requests that wait for a server.
@@ -272,12 +294,15 @@ impl Worker {
         let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
+        let push = PushState::new(Arc::clone(&snapshot.hubs), 0, 1);
         Self {
             settings: Settings::new(snapshot),
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(limits.exchanges_max),
             synthetics: Live::new(streams_max),
+            scripted: Live::new(streams_max),
+            apps: Apps::default(),
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
@@ -285,6 +310,8 @@ impl Worker {
             websockets: Live::new(limits.exchanges_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
+            sessions: Live::new(streams_max),
+            push,
             pools,
             buffers: BufferPool::default(),
             values: ResponseValues::default(),
@@ -315,6 +342,23 @@ impl Worker {
             recorder: Recorder::default(),
             post: None,
         }
+    }
+
+    /// Creates the VMs of the Lua applications, on the thread that will run the worker. `own` is the number of the
+    /// worker, `seed` that of the scripts' random numbers.
+    ///
+    /// # Errors
+    /// What is wrong with the scripts.
+    pub fn load_apps(
+        &mut self,
+        scripts: &Scripts,
+        meter: Meter,
+        own: u32,
+        seed: u64,
+    ) -> Result<(), Vec<Finding>> {
+        let place = (own, self.limits.workers);
+        self.apps = Apps::load(&self.settings.newest().config, scripts, meter, place, seed)?;
+        Ok(())
     }
 
     /// Opens a listener of the worker's own for every `[[listener]]`.
@@ -349,7 +393,7 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        if !self.yielded.is_empty() {
+        if !self.yielded.is_empty() || self.push.is_delivering() {
             return Span::ZERO;
         }
         wait_max.min(if self.recorder.has_lines() { LINES_WAIT_MAX } else { TURN_WAIT_MAX })
@@ -360,6 +404,7 @@ impl Worker {
         self.conns.end_turn();
         self.retry_after_turn(reactor);
         self.serve_yielded(reactor);
+        self.finish_push(reactor);
         if self.has_broken() {
             self.repair(reactor);
         }
@@ -473,9 +518,14 @@ impl Worker {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
             synthetics: self.synthetics.len(),
+            scripted: self.scripted.len(),
+            in_vms: self.apps.requests(),
             streams: self.streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),
+            push_sessions: self.sessions.len(),
+            subscriptions: self.push.subscriptions(),
+            push_queues: self.push.queues(),
             records: self.recorder.open_count(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),

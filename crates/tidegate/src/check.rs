@@ -1,5 +1,5 @@
-//! `tidegate check FILE`: reads a configuration as `run` would, with its certificates and keys, resolves the names of
-//! its servers, and reports every error at its place.
+//! `tidegate check FILE`: reads a configuration as `run` would, with its certificates, keys and scripts, resolves the
+//! names of its servers, and reports every error at its place.
 //! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object.
 //! Never: opens a listener.
 //! Limits: `RESOLVE_MAX` for all names.
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tidegate_config::model::Config;
 use tidegate_config::places::Finding;
 use tidegate_config::report::Mistake;
-use tidegate_server::{certificates, names};
+use tidegate_server::{apps, certificates, names};
 
 use crate::source::{self, Refusal, Source};
 use crate::{USAGE, print_message, print_result};
@@ -40,6 +40,7 @@ fn load(args: &CheckArgs) -> Result<Source, Refusal> {
     let Source { name, text, loaded } = &source;
     let faults = certificates::check(&loaded.config).err().unwrap_or_default();
     let mut findings: Vec<Finding> = faults.into_iter().map(Finding::from).collect();
+    findings.extend(apps::check(&loaded.config));
     if !args.offline {
         findings.extend(names::check(&loaded.config, RESOLVE_MAX));
     }
@@ -61,6 +62,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
                 "listeners": config.listeners.len(),
                 "routes": config.routes.len(),
                 "pools": config.pools.len(),
+                "applications": config.lua.len(),
                 "servers": config.pools.iter().map(|pool| pool.servers.len()).sum::<usize>(),
                 "errors": [],
                 "warnings": all_as_json(loaded.warnings.mistakes()),

@@ -5,6 +5,7 @@ use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
 use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
+use super::push::ROUTE_PUSH;
 use super::websocket::WEBSOCKET;
 use super::{Section, Shape, key};
 
@@ -19,7 +20,7 @@ const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 pub static ROUTE: Section = Section {
     path: "[[route]]",
     about: "Selects requests and states what happens to them. A route has exactly one of the actions \
-             `respond`, `redirect`, `synthetic`, `echo` and `proxy`.",
+             `respond`, `redirect`, `synthetic`, `echo`, `push`, `lua` and `proxy`.",
     keys: &[
         key(
             "listener",
@@ -120,10 +121,25 @@ pub static ROUTE: Section = Section {
             "",
         ),
         key(
+            "push",
+            OneOf(&[Text("the name of a [push.NAME]"), Table(&ROUTE_PUSH)]),
+            Absent,
+            "Connects clients with a push hub. A string is the name of the hub; the path must end in \"/*\" then, and \
+             the route serves everything below it: `subscribe/CHANNEL` and `api/METHOD`.",
+            "",
+        ),
+        key(
+            "lua",
+            Text("the name of a [lua.NAME]"),
+            Absent,
+            "Hands the request to a Lua application. The string is its name.",
+            "",
+        ),
+        key(
             "websocket",
             Table(&WEBSOCKET),
             Absent,
-            "Settings of this route's WebSocket connections that differ from [websocket]. Only for `echo`.",
+            "Settings of this route's WebSocket connections that differ from [websocket]. Only for `echo`, `push` and `lua`.",
             "",
         ),
         key(
@@ -134,11 +150,10 @@ pub static ROUTE: Section = Section {
             "",
         ),
     ],
-    later: &[
-        ("files", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("push", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-        ("lua", "a route can use `respond`, `redirect`, `synthetic`, `echo` or `proxy`"),
-    ],
+    later: &[(
+        "files",
+        "a route can use `respond`, `redirect`, `synthetic`, `echo`, `push`, `lua` or `proxy`",
+    )],
 };
 
 const IN_THE_VALUE: &str = "at least one character";

@@ -2,7 +2,9 @@
 //!
 //! - `respond.rs`, `redirect.rs`: complete responses, sent at once
 //! - `synthetic.rs`: responses generated in pieces
+//! - `push/`: messages of channels for their subscribers
 //! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
+//! - `lua.rs`: responses of Lua applications
 //! - `proxy/`: responses of a server
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
@@ -15,7 +17,9 @@
 mod echo;
 pub(crate) mod handled;
 pub(crate) mod intake;
+pub(crate) mod lua;
 pub(crate) mod proxy;
+pub(crate) mod push;
 mod redirect;
 mod respond;
 pub(crate) mod service;
@@ -32,8 +36,10 @@ use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::intake::Intake;
+use crate::action::lua::ScriptedRequest;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::proxy::tunnel::Side;
+use crate::action::push::PushSession;
 use crate::action::service::Service;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::WebSocket;
@@ -51,8 +57,12 @@ pub(crate) enum Running {
     Proxy(Id<Exchange>),
     /// A synthetic response.
     Synthetic(Id<SyntheticResponse>),
+    /// A Lua application responds.
+    Lua(Id<ScriptedRequest>),
     /// A WebSocket connection that an action serves.
     WebSocket(Id<WebSocket>),
+    /// A request to a push hub.
+    Push(Id<PushSession>),
 }
 
 impl Running {
@@ -61,7 +71,9 @@ impl Running {
     /// itself decides when to pause the client.
     pub(crate) const fn is_duplex(self) -> bool {
         match self {
-            Self::None | Self::Synthetic(_) | Self::WebSocket(_) => false,
+            Self::None | Self::Synthetic(_) | Self::Lua(_) | Self::Push(_) | Self::WebSocket(_) => {
+                false
+            }
             Self::Proxy(_) => true,
         }
     }
@@ -127,6 +139,8 @@ impl Worker {
             Action::Echo => {
                 self.open_websocket(reactor, to, head, route, Service::Echo);
             }
+            Action::Push(push) => self.begin_push(reactor, to, head, route, push),
+            Action::Lua(app) => self.begin_lua(reactor, to, head, (route, *app), scheme),
             Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy, changes),
         }
     }
@@ -136,7 +150,7 @@ impl Worker {
         match running {
             Running::None | Running::WebSocket(_) => 0,
             Running::Proxy(id) => self.exchange_body_room(reactor, id),
-            Running::Synthetic(_) => usize::MAX,
+            Running::Synthetic(_) | Running::Lua(_) | Running::Push(_) => usize::MAX,
         }
     }
 
@@ -152,6 +166,8 @@ impl Worker {
             Running::None | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.forward_body(reactor, id, data, end),
             Running::Synthetic(id) => self.feed_synthetic(reactor, id, data, end.is_some()),
+            Running::Push(id) => self.feed_request(reactor, id, data, end.is_some()),
+            Running::Lua(id) => self.feed_lua(reactor, id, data, end.is_some()),
         }
     }
 
@@ -184,6 +200,8 @@ impl Worker {
             Running::Synthetic(id) => {
                 self.synthetics.get_mut(id).map(|response| &mut response.intake)
             }
+            Running::Push(id) => self.sessions.get_mut(id).map(|session| &mut session.intake),
+            Running::Lua(id) => self.scripted.get_mut(id).map(|request| &mut request.intake),
         }
     }
 
@@ -194,6 +212,8 @@ impl Worker {
             Running::None | Running::WebSocket(_) => false,
             Running::Proxy(id) => self.exchange_expects_body(id),
             Running::Synthetic(id) => self.synthetic_expects_body(id),
+            Running::Push(id) => self.session_expects_body(id),
+            Running::Lua(id) => self.lua_expects_body(id),
         }
     }
 
@@ -203,13 +223,19 @@ impl Worker {
             Running::None | Running::WebSocket(_) => false,
             Running::Proxy(_) => true,
             Running::Synthetic(id) => self.synthetic_expects_body(id),
+            Running::Push(id) => self.session_expects_body(id),
+            Running::Lua(id) => self.lua_expects_body(id),
         }
     }
 
     /// Whether bytes of the request body that the action has taken still wait to be processed.
     pub(crate) fn is_body_stuck<R: Reactor>(&self, reactor: &R, running: Running) -> bool {
         match running {
-            Running::None | Running::Synthetic(_) | Running::WebSocket(_) => false,
+            Running::None
+            | Running::Synthetic(_)
+            | Running::Lua(_)
+            | Running::Push(_)
+            | Running::WebSocket(_) => false,
             Running::Proxy(id) => self.is_exchange_body_stuck(reactor, id),
         }
     }
@@ -217,22 +243,24 @@ impl Worker {
     /// The deadline that the action has set has passed.
     pub(crate) fn action_due<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None => {}
+            Running::None | Running::Lua(_) => {}
             Running::Proxy(id) => self.exchange_due(reactor, id),
             Running::Synthetic(id) => self.pump(reactor, id),
             Running::WebSocket(id) => self.websocket_due(reactor, id),
+            Running::Push(id) => self.session_due(reactor, id),
         }
     }
 
     /// The output of a requester that was blocked has drained.
     pub(crate) fn client_drained<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None => {}
+            Running::None | Running::Lua(_) => {}
             Running::Proxy(id) => self.resume_server(reactor, id),
             // The response continues after the turn: a client that takes everything at once gets no more than its
             // share of a turn.
             Running::Synthetic(_) => self.yielded.push(running),
             Running::WebSocket(id) => self.websocket_drained(reactor, id),
+            Running::Push(id) => self.resume_session(reactor, id),
         }
     }
 
@@ -240,15 +268,20 @@ impl Worker {
     /// response.
     pub(crate) fn client_half_closed<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Synthetic(_) | Running::WebSocket(_) => {}
+            Running::None | Running::Synthetic(_) | Running::Lua(_) | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.leave_queue(reactor, id),
+            Running::Push(id) => self.session_half_closed(reactor, id),
         }
     }
 
     /// The requester is leaving, and `cancel` follows.
     pub(crate) fn note_departure(&mut self, running: Running) {
         match running {
-            Running::None | Running::Synthetic(_) | Running::WebSocket(_) => {}
+            Running::None
+            | Running::Synthetic(_)
+            | Running::Lua(_)
+            | Running::Push(_)
+            | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.note_queue_departure(id),
         }
     }
@@ -261,7 +294,9 @@ impl Worker {
             Running::Synthetic(id) => {
                 self.synthetics.remove(id);
             }
+            Running::Lua(id) => self.forget_scripted(id),
             Running::WebSocket(id) => self.forget_websocket(id),
+            Running::Push(id) => self.forget_session(id),
         }
     }
 
@@ -269,7 +304,7 @@ impl Worker {
     pub(crate) fn continue_yielded<R: Reactor>(&mut self, reactor: &mut R) {
         for running in core::mem::take(&mut self.yielded) {
             match running {
-                Running::None | Running::Proxy(_) => {}
+                Running::None | Running::Proxy(_) | Running::Lua(_) | Running::Push(_) => {}
                 // The client may have left since.
                 Running::Synthetic(id) if self.synthetics.find(id).is_none() => {}
                 Running::Synthetic(id) => self.pump(reactor, id),
@@ -291,7 +326,9 @@ impl Worker {
         bytes: &mut [u8],
     ) -> usize {
         match running {
-            Running::None | Running::Synthetic(_) => bytes.len(),
+            Running::None | Running::Synthetic(_) | Running::Lua(_) | Running::Push(_) => {
+                bytes.len()
+            }
             Running::Proxy(id) => self.tunnel_received(reactor, id, Side::Client, bytes),
             Running::WebSocket(id) => self.websocket_received(reactor, id, bytes),
         }
@@ -300,7 +337,7 @@ impl Worker {
     /// The client has ended its direction of the connection.
     pub(crate) fn switched_finished<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Synthetic(_) => {}
+            Running::None | Running::Synthetic(_) | Running::Lua(_) | Running::Push(_) => {}
             Running::Proxy(id) => self.tunnel_finished(reactor, id, Side::Client),
             Running::WebSocket(id) => self.websocket_finished(reactor, id),
         }
@@ -310,7 +347,11 @@ impl Worker {
     pub(crate) fn stop_switched<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
             // The protocol in a tunnel is unknown.
-            Running::None | Running::Synthetic(_) | Running::Proxy(_) => {}
+            Running::None
+            | Running::Synthetic(_)
+            | Running::Lua(_)
+            | Running::Push(_)
+            | Running::Proxy(_) => {}
             Running::WebSocket(id) => self.stop_websocket(reactor, id),
         }
     }

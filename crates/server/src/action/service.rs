@@ -8,6 +8,7 @@
 //! the id is stale.
 
 use tidegate_base::Id;
+use tidegate_push::local::Place;
 use tidegate_reactor::Reactor;
 use tidegate_wire::websocket::Message;
 
@@ -19,6 +20,8 @@ use crate::worker::Worker;
 pub(crate) enum Service {
     /// Each message is sent back.
     Echo,
+    /// The client gets the messages of a channel, where it has this place; `None` if it is not subscribed.
+    Raw(Option<Place>),
 }
 
 impl Worker {
@@ -33,25 +36,29 @@ impl Worker {
     ) {
         match service {
             Service::Echo => self.echo_message(reactor, outlet, message),
+            // Clients in raw mode only receive.
+            Service::Raw(_) => {}
         }
     }
 
     /// The client reads again: output that was suspended since `is_websocket_held` may continue.
     pub(super) fn resume_service<R: Reactor>(
         &mut self,
-        _reactor: &mut R,
-        _id: Id<WebSocket>,
+        reactor: &mut R,
+        id: Id<WebSocket>,
         service: Service,
     ) {
         match service {
             Service::Echo => {}
+            Service::Raw(_) => self.resume_raw(reactor, id),
         }
     }
 
     /// The connection has ended, for any reason: the action gives back what it holds for it.
-    pub(super) fn end_service(&mut self, _id: Id<WebSocket>, service: Service) {
+    pub(super) fn end_service(&mut self, id: Id<WebSocket>, service: Service) {
         match service {
             Service::Echo => {}
+            Service::Raw(place) => self.end_raw(id, place),
         }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct WebSocket {
     /// When the last message was complete, in milliseconds of the reactor's clock, modulo 2^32.
     message_ms: u32,
     /// The action that the connection belongs to.
-    service: Service,
+    pub(super) service: Service,
     /// The settings.
     endpoint: EndpointId,
     /// What the connection waits for.
@@ -479,9 +479,29 @@ impl Worker {
         }
     }
 
+    /// Sends a frame that was encoded for several connections. Does nothing after a Close frame.
+    pub(super) fn send_frame<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        frame: &[u8],
+    ) {
+        let Some(socket) = self.websockets.get(id) else { return };
+        if socket.state != State::Closing {
+            let to = socket.requester;
+            self.send_switched(reactor, to, frame);
+        }
+    }
+
+    /// Changes what a connection is for.
+    pub(super) fn set_service(&mut self, id: Id<WebSocket>, service: Service) {
+        if let Some(socket) = self.websockets.get_mut(id) {
+            socket.service = service;
+        }
+    }
+
     /// Whether the output of the action must wait for `resume_service`, because the client does not read. Suspends
     /// the connection if the client has just stopped reading.
-    #[expect(dead_code, reason = "for actions that send by themselves")]
     pub(super) fn is_websocket_held<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -634,6 +654,11 @@ impl WebSocket {
     /// The requester of the connection.
     pub(crate) fn requester(&self) -> Requester {
         self.requester
+    }
+
+    /// Whether the connection is subscribed to a channel.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        matches!(self.service, Service::Raw(Some(_)))
     }
 
     /// The place in `Actives`, if the connection has one.

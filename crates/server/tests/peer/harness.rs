@@ -9,10 +9,14 @@ use tidegate_config::model::{Config, ServerAddress};
 use tidegate_reactor::kernel::Kernel;
 use tidegate_reactor::{ListenError, ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
 use tidegate_secure::{TlsLayer, TlsPlan};
+use tidegate_server::apps::{self, Meter};
 use tidegate_server::change::InUse;
 use tidegate_server::counters::{Accounts, HandlerKind};
 use tidegate_server::permits::{PermitMail, PermitPost};
-use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
+use tidegate_server::{Leftovers, PushMail, PushPost, Snapshot, Worker, WorkerLimits};
+
+/// The budget of a callback: the same in every run.
+const CALLBACK_INSTRUCTIONS: u64 = 200_000;
 
 /// A worker, its reactor and, optionally, its TLS layer.
 pub struct Harness<R> {
@@ -43,6 +47,11 @@ impl<K: Kernel> Harness<Loop<K>> {
         let snapshot = Rc::new(Snapshot::new(config.clone(), addresses(config)));
         let limits = WorkerLimits { exchanges_max: socks_max, workers: 1, steer_by_cpu: false };
         let mut worker = Worker::new(snapshot, Arc::clone(&accounts), limits, seed);
+        let scripts = apps::read(config).unwrap_or_else(|what| panic!("{what:?}"));
+        let loaded =
+            worker.load_apps(&scripts, Meter::Instructions(CALLBACK_INSTRUCTIONS), 0, seed);
+        let started = loaded.and_then(|()| worker.start_apps(&mut reactor));
+        started.unwrap_or_else(|what| panic!("{what:?}"));
         let listeners = match worker.listen(&mut reactor) {
             Ok(listeners) => listeners,
             Err(error) => panic!("{error}"),
@@ -60,6 +69,16 @@ impl<K: Kernel> Harness<Loop<K>> {
         let workers: Vec<_> = mailboxes.iter().map(Mailbox::sender).collect();
         for ((own, mailbox), harness) in mailboxes.into_iter().enumerate().zip(harnesses) {
             harness.worker.join(PermitPost { own, mailbox, workers: workers.clone() });
+        }
+    }
+
+    /// Makes the workers one process that shares its push hubs, over mailboxes of `mails` messages.
+    pub fn join_hubs(harnesses: &mut [Self], mails: usize) {
+        let mailbox = |harness: &Self| Mailbox::new(mails, harness.reactor.waker());
+        let mailboxes: Vec<Mailbox<PushMail>> = harnesses.iter().map(mailbox).collect();
+        let workers: Vec<_> = mailboxes.iter().map(Mailbox::sender).collect();
+        for ((own, mailbox), harness) in mailboxes.into_iter().enumerate().zip(harnesses) {
+            harness.worker.join_hubs(PushPost { own, mailbox, workers: workers.clone() });
         }
     }
 

@@ -73,6 +73,7 @@ scenes! {
     idle_timeout_closes_without_a_response
     interim_responses_are_relayed
     large_bodies_flow_both_ways
+    lua_answers_requests
     lost_server_cuts_a_body_with_a_length
     lost_server_cuts_a_chunked_body
     malformed_responses_are_502

@@ -21,6 +21,7 @@ mod plan;
 mod progress;
 mod proxy_header;
 mod proxy_protocol;
+mod push;
 mod records;
 mod reload;
 mod run;

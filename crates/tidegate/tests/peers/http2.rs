@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that share no code with Tidegate: h2spec, curl, nghttp, h2load and Node.
+//! Programs that speak HTTP/2 and share no code with Tidegate: h2spec, curl, nghttp and h2load.
 //! In: a plain and a TLS listener. Out: the same results as over HTTP/1.1; the conformance cases that pass.
 //! Limits: each client ends by itself or is ended by its own timeout.
 
@@ -204,44 +204,3 @@ fn nghttp_keeps_a_413_that_comes_during_its_upload() {
         assert!(printed.contains("error_code=NO_ERROR"), "{path}: {printed}");
     }
 }
-
-#[test]
-fn node_runs_100_streams_beside_aborted_ones() {
-    let site = Site::start("h2-node");
-    let script = site.folder.file("client.js", NODE_CLIENT);
-    for url in [format!("http://{}", site.plain()), format!("https://{}", site.secured())] {
-        let printed = run_well(command(program("node", "nodejs")).args([&script, &url]));
-        assert_eq!(printed, "100 whole, 20 aborted, 0 failed\n");
-    }
-}
-
-/// 100 downloads of 200 kB at a time on one connection, and 20 that the client resets after their first bytes.
-const NODE_CLIENT: &str = r#"
-const http2 = require("node:http2");
-const session = http2.connect(process.argv[2], { rejectUnauthorized: false });
-let [whole, aborted, failed, left] = [0, 0, 0, 120];
-const end = () => {
-  if (--left === 0) {
-    console.log(`${whole} whole, ${aborted} aborted, ${failed} failed`);
-    session.close();
-  }
-};
-session.on("error", (error) => { console.log(String(error)); process.exit(1); });
-for (let at = 0; at < 120; at++) {
-  const aborts = at % 6 === 5;
-  const stream = session.request({ ":path": aborts ? "/synthetic?s=50m" : "/synthetic?s=200000" });
-  let [bytes, was_aborted] = [0, false];
-  stream.on("data", (data) => {
-    bytes += data.length;
-    if (aborts && !was_aborted) {
-      was_aborted = true;
-      aborted++;
-      stream.close(http2.constants.NGHTTP2_CANCEL);
-    }
-  });
-  stream.on("error", () => { failed++; });
-  stream.on("close", () => { if (!aborts && bytes === 200000) whole++; else if (!aborts) failed++; end(); });
-  stream.end();
-}
-setTimeout(() => { console.log("timed out"); process.exit(1); }, 60000).unref();
-"#;

@@ -4,12 +4,14 @@
 //! test, and the failure names it.
 
 mod access_log;
+mod autobahn;
 mod careless_servers;
 mod client_certificates;
 mod cookbook;
 mod documents;
 mod gate;
 mod http2;
+mod http2_clients;
 mod load;
 mod log;
 mod nginx_origin;

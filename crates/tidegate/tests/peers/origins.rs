@@ -174,6 +174,23 @@ pub fn python_with_packages() -> Command {
     command(python)
 }
 
+/// A Go program of the folder `go`, which `scripts/install-peers.sh` builds.
+pub fn go_program(name: &str) -> Command {
+    let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers/go/{}"), name);
+    assert!(
+        std::path::Path::new(&path).exists(),
+        "{path} is missing: run scripts/install-peers.sh"
+    );
+    command(path)
+}
+
+/// The distribution's Node, with the distribution's packages.
+pub fn node() -> Command {
+    let mut command = command(program("node", "nodejs"));
+    command.env("NODE_PATH", "/usr/share/nodejs");
+    command
+}
+
 /// The distribution's Python, which has the distribution's `websockets`.
 pub fn python() -> Command {
     command(program("python3", "python3"))

@@ -1,10 +1,10 @@
-//! WebSocket through the proxy and with the action `echo`, with two client libraries of Python.
+//! WebSocket through the proxy and with the action `echo`: two client libraries of Python, gorilla of Go, ws of Node.
 //! In: an Upgrade. Out: every message, ping and close arrives at the other end.
 
 use std::path::Path;
 
 use crate::gate::Gate;
-use crate::origins::{Script, python, python_with_packages};
+use crate::origins::{Script, go_program, node, python, python_with_packages};
 use crate::process::{Folder, run_well};
 use crate::requests::curl;
 
@@ -60,6 +60,23 @@ fn websocket_client_talks_to_the_echo() {
     assert_eq!(printed, "subprotocol\nfragments\nfaults\norigin\nstop\n");
     let (status, messages) = gate.wait();
     assert!(status.success(), "{messages}");
+}
+
+/// The clients of Go and Node, on plain connections and over TLS, with each setting of compression.
+#[test]
+fn go_and_node_talk_to_the_echo() {
+    for compression in ["off", "shared", "dedicated"] {
+        let folder = Folder::new(&format!("echo-clients-{compression}"));
+        let secured = "[[listener]]\nbind = \"127.0.0.1:0\"\ntls = \"self-signed\"\n";
+        let gate = Gate::start(&folder, &format!("{}{secured}", echo(compression)));
+        let script = folder.file("client.js", include_str!("websocket_client.js"));
+        for (scheme, address) in ["ws", "wss"].into_iter().zip(gate.addresses()) {
+            let url = format!("{scheme}://{address}/echo");
+            let wanted = "messages\nfragments\npings\ncloses\nclients\nrefusals\n";
+            assert_eq!(run_well(go_program("websocket_client").arg(&url)), wanted, "{compression}");
+            assert_eq!(run_well(node().args([&script, &url])), wanted, "{compression}");
+        }
+    }
 }
 
 #[test]

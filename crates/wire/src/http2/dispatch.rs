@@ -413,7 +413,7 @@ impl Connection {
         payload: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<Step<'a>>, FaultKind> {
-        self.allowances.charge(now, Cost::WindowUpdate)?;
+        self.allowances.charge_window_update(now)?;
         let increment = decode_u31(payload);
         if id == 0 {
             if increment == 0 {

@@ -3,12 +3,14 @@
 //! allowance is used up.
 //! Never: charges a frame that a request needs.
 //! Limits: the table `Cost::bounds`: how many at once, and how many more for each second.
-//! Invariant: an allowance never exceeds its bound, however long the connection was idle.
+//! Invariant: an allowance never exceeds its bound, however long the connection was idle. Only sent DATA frames add to
+//! it: they grant WINDOW_UPDATE frames.
 //!
 //! Two attacks use resets: the peer opens and resets streams (CVE-2023-44487), or provokes resets from this
 //! side (CVE-2025-8671). Both are charged to one allowance, and each stream that ends normally restores one
 //! reset.
 
+use super::bounds::DATA_BYTES_MAX;
 use super::fault::FaultKind;
 use tidegate_base::Moment;
 
@@ -95,13 +97,17 @@ pub const PRIORITIES_PER_REQUEST: u16 = 4;
 pub const EMPTY_FRAMES_MAX: u16 = 100;
 /// Further empty frames per second.
 pub const EMPTY_FRAMES_PER_SECOND: u16 = 10;
-/// WINDOW_UPDATE frames at once. Each request and each DATA frame that this side sends restores some.
+/// WINDOW_UPDATE frames at once, beside those that sent DATA frames allow. Each request restores some.
 pub const WINDOW_UPDATES_MAX: u16 = 1000;
 /// Further ones per second.
 pub const WINDOW_UPDATES_PER_SECOND: u16 = 50;
-/// WINDOW_UPDATE frames that each request and each DATA frame sent restores. A peer may update the stream and
+/// WINDOW_UPDATE frames that each request restores and each DATA frame sent allows. A peer may update the stream and
 /// the connection after each read of 4 KiB, and DATA frames may be tiny, so this is generous.
 pub const WINDOW_UPDATES_PER_FRAME: u16 = 20;
+/// WINDOW_UPDATE frames that earlier DATA frames allow: those of 2 GiB, the most that a peer's windows hold. A peer
+/// with large windows may receive much data, consume it later, and return the windows at once.
+pub const WINDOW_UPDATES_GRANTED_MAX: u32 =
+    (1 << 31) / DATA_BYTES_MAX as u32 * WINDOW_UPDATES_PER_FRAME as u32;
 /// Frames of unknown types at once, and RST_STREAM for streams that are closed. Each stream that ends
 /// normally restores one, because its RST_STREAM may have crossed the end.
 pub const UNKNOWN_FRAMES_MAX: u16 = 200;
@@ -123,13 +129,15 @@ pub const TINY_SENDS_PER_SECOND: u16 = 10;
 pub(super) struct Allowances {
     /// What is used of each allowance, in the order of `Cost`. At most its bound.
     used: [u16; COSTS],
+    /// WINDOW_UPDATE frames that sent DATA frames allow. At most `WINDOW_UPDATES_GRANTED_MAX`.
+    granted_updates: u32,
     /// The second up to which time has reduced `used`.
     second: u64,
 }
 
 impl Allowances {
     pub(super) const fn new(now: Moment) -> Self {
-        Self { used: [0; COSTS], second: now.as_nanos() / 1_000_000_000 }
+        Self { used: [0; COSTS], granted_updates: 0, second: now.as_nanos() / 1_000_000_000 }
     }
 
     /// Charges one event.
@@ -145,6 +153,27 @@ impl Allowances {
         }
         *used += 1;
         Ok(())
+    }
+
+    /// Charges a WINDOW_UPDATE.
+    ///
+    /// # Errors
+    /// If no DATA frame has granted it and its allowance is used up.
+    pub(super) fn charge_window_update(&mut self, now: Moment) -> Result<(), FaultKind> {
+        match self.granted_updates.checked_sub(1) {
+            Some(left) => {
+                self.granted_updates = left;
+                Ok(())
+            }
+            None => self.charge(now, Cost::WindowUpdate),
+        }
+    }
+
+    /// Counts a DATA frame that was sent, which allows frames that its receiver may send in return.
+    pub(super) fn note_data_sent(&mut self) {
+        let granted = self.granted_updates + u32::from(WINDOW_UPDATES_PER_FRAME);
+        self.granted_updates = granted.min(WINDOW_UPDATES_GRANTED_MAX);
+        self.refund(Cost::Ping, 1);
     }
 
     /// Restores the allowance for `count` events, after completed work.
@@ -179,6 +208,24 @@ mod tests {
 
     const fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn earlier_data_frames_grant_window_updates_up_to_a_bound() {
+        let mut allowances = Allowances::new(at(0));
+        let charged = |allowances: &mut Allowances| {
+            (0..u32::MAX).take_while(|_| allowances.charge_window_update(at(0)).is_ok()).count()
+                as u32
+        };
+        for _ in 0..1_000 {
+            allowances.note_data_sent();
+        }
+        let granted = 1_000 * u32::from(WINDOW_UPDATES_PER_FRAME);
+        assert_eq!(charged(&mut allowances), granted + u32::from(WINDOW_UPDATES_MAX));
+        for _ in 0..WINDOW_UPDATES_GRANTED_MAX {
+            allowances.note_data_sent();
+        }
+        assert_eq!(charged(&mut allowances), WINDOW_UPDATES_GRANTED_MAX);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use super::bounds::{DATA_BYTES_MAX, SEND_BYTES_MIN, STREAM_ID_MAX, WINDOW_INITIAL};
 use super::connection::{Connection, Phase, Role};
 use super::fault::ErrorCode;
-use super::flood::{Cost, WINDOW_UPDATES_PER_FRAME};
+use super::flood::Cost;
 use super::frame::{END_STREAM, FrameHead, FrameKind, encode_window_update};
 use super::stream::{Expected, Stream};
 use super::writer::{FieldWriter, encode_block};
@@ -161,8 +161,7 @@ impl Connection {
             if let Some(stream) = self.streams.get_mut(id) {
                 stream.send.take(piece.len());
             }
-            self.allowances.refund(Cost::WindowUpdate, WINDOW_UPDATES_PER_FRAME);
-            self.allowances.refund(Cost::Ping, 1);
+            self.allowances.note_data_sent();
             rest = after;
         }
         if !rest.is_empty() {

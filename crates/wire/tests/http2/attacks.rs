@@ -255,6 +255,29 @@ fn requests_and_data_allow_more_priorities_and_window_updates() {
 }
 
 #[test]
+fn client_may_return_much_received_data_in_many_window_updates_at_once() {
+    let mut watch = begun();
+    // A window as that of Go's client, which later returns it in steps of 8 KiB, of the stream and of the connection.
+    let window = 4 << 20;
+    assert!(watch.feed(&Frames::new().settings(&[(4, window)]).window(0, 1 << 30).get(1).0, 100));
+    assert!(watch.connection.send_response(&mut watch.out, 1, 200, false, |_| {}));
+    let data = vec![0; window as usize];
+    let mut left = &data[..];
+    while !left.is_empty() {
+        let sent = watch.connection.send_data(watch.now, &mut watch.out, 1, left, false).unwrap();
+        assert!(sent > 0);
+        left = &left[sent..];
+        watch.out.clear();
+        watch.connection.output_drained();
+    }
+    let mut frames = Frames::new();
+    for _ in 0..window / 8192 {
+        frames = frames.window(0, 8192).window(1, 8192);
+    }
+    assert!(watch.feed(&frames.0, usize::MAX), "{:?}", watch.events.last());
+}
+
+#[test]
 fn settings_with_many_entries_end_the_connection() {
     let entries = vec![(0x4242, 1); SETTINGS_ENTRIES_MAX + 1];
     assert!(begun().feed(&Frames::new().settings(&entries[1..]).0, 100));

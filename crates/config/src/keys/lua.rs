@@ -1,0 +1,67 @@
+//! The settings of Lua applications.
+//! In: nothing. Out: the section `[lua.NAME]`, which `FILE` refers to.
+
+use super::Preset::{Absent, Required, Value};
+use super::Shape::{Boolean, Duration, Fields, Number, OneOf, Size, Text};
+use super::{Section, Shape, key};
+
+const SETTING: Shape = OneOf(&[Boolean, Number(0, 1 << 53), Text("any text")]);
+/// Maximum of `time-max` and `start-time-max` in milliseconds.
+const TIME_MS_MAX: u64 = 60_000;
+
+/// `[lua.NAME]`.
+pub static LUA: Section = Section {
+    path: "[lua.NAME]",
+    about: "A Lua application, which routes use with `lua = \"NAME\"`. Each worker runs it in a VM of its own. The \
+             script is compiled, and its top level is run, by `tidegate check` and at the start; an error there is \
+             reported and nothing is served. See docs/lua.md for the interface.",
+    keys: &[
+        key(
+            "script",
+            Text("\"apps/chat.lua\""),
+            Required,
+            "The file of the script, which returns a table of handlers. `require` finds modules in the same folder \
+             and below it, and nowhere else.",
+            "",
+        ),
+        key(
+            "settings",
+            Fields(&SETTING),
+            Absent,
+            "Values that the script reads as `tide.config`.",
+            "",
+        ),
+        key(
+            "time-max",
+            Duration(10, TIME_MS_MAX),
+            Value("\"100ms\""),
+            "CPU time of one callback. A callback that takes longer is stopped with a Lua error, and its client gets \
+             a 500 response.",
+            "The other connections of the worker wait while a callback runs; a callback that serves one request \
+             rarely takes more than some milliseconds.",
+        ),
+        key(
+            "start-time-max",
+            Duration(10, TIME_MS_MAX),
+            Value("\"2s\""),
+            "CPU time of the script's top level.",
+            "Loading modules and building tables may take longer than a callback, but a script that never returns \
+             must not block the start.",
+        ),
+        key(
+            "memory-max",
+            Size(1024 * 1024, 16 * 1024 * 1024 * 1024),
+            Value("\"64MiB\""),
+            "Memory of one VM. A callback that exceeds it is stopped with a Lua error; each worker has its own VM.",
+            "Enough for the state of some ten thousand connections, and a leak ends before the machine's memory does.",
+        ),
+        key(
+            "body-max",
+            Size(0, 1024 * 1024 * 1024),
+            Value("\"1MiB\""),
+            "Largest request body, which is held in memory until it is complete. A larger body gets a 413 response.",
+            "Forms and JSON documents are smaller, and every request under way may hold this much.",
+        ),
+    ],
+    later: &[],
+};

@@ -1,0 +1,174 @@
+//! The settings of push hubs.
+//! In: nothing. Out: the section `[push.NAME]`, which `FILE` refers to, and its tables.
+
+use super::Preset::{Absent, Required, Value};
+use super::Shape::{Duration, List, Named, NoNumber, Number, OneOf, Size, Text, Word};
+use super::{Key, Section, TIMEOUT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, key};
+use crate::model::{Permit, Slow, Subscribe};
+use crate::words::Worded as _;
+
+const SUBSCRIBE: Key = key(
+    "subscribe",
+    Word(Subscribe::WORDS),
+    Value("\"token\""),
+    "Who may subscribe. With \"token\", clients whose token names the channel; with \"users\", every client with a \
+     valid token that names a user; with \"anyone\", also clients without a token.",
+    "A channel that nobody thought about must not be readable.",
+);
+const PUBLISH: Key = key(
+    "publish",
+    Word(Permit::WORDS),
+    Value("\"api\""),
+    "Who may publish besides the server API, which may always. With \"api\", nobody; with \"subscribers\", clients \
+     that are subscribed to the channel; with \"users\", clients with a token that names a user; with \"anyone\", \
+     every client.",
+    "Clients should reach other clients only through the application, unless it decides otherwise.",
+);
+const HISTORY: Key = key(
+    "history",
+    Number(0, 100_000),
+    Value("0"),
+    "How many of its newest messages a channel keeps. A client that comes back gets what it missed, or is told that \
+     messages are lost. 0 turns history off; messages have no offsets then.",
+    "History takes memory, and most applications load their state in another way.",
+);
+const HISTORY_AGE: Key = key(
+    "history-age",
+    Duration(1000, 30 * TIMEOUT_MS_MAX),
+    Value("\"5m\""),
+    "How long a message is kept in the history.",
+    "Clients that lost their connection come back within seconds; pages that slept longer load their state again.",
+);
+
+/// `[push.NAME]`.
+pub static PUSH: Section = Section {
+    path: "[push.NAME]",
+    about: "A push hub: clients subscribe to channels, and messages that are published in a channel reach all of its \
+             subscribers on all workers. Routes lead to it with `push`. The settings `subscribe`, `publish`, \
+             `history` and `history-age` apply to channels without a namespace.",
+    keys: &[
+        key(
+            "api-keys",
+            List(&Text("at least 16 visible characters")),
+            Value("[]"),
+            "Keys of the server API. A request states one of them in X-API-Key. Without a key, every request to the \
+             API gets a 401 response.",
+            "",
+        ),
+        SUBSCRIBE,
+        PUBLISH,
+        HISTORY,
+        HISTORY_AGE,
+        key(
+            "namespace",
+            Named(&NAMESPACE),
+            Absent,
+            "Settings of the channels whose names begin with a namespace and a colon, such as `chat:room-1`. A \
+             channel of an unknown namespace does not exist.",
+            "",
+        ),
+        key(
+            "message-max",
+            Size(1, 1 << 20),
+            Value("\"64KiB\""),
+            "Maximum size of a message in bytes, as published.",
+            "A message is kept in memory until the slowest of its subscribers has received it.",
+        ),
+        key(
+            "channels-max",
+            Number(1, 100_000),
+            Value("128"),
+            "Maximum number of channels that a connection is subscribed to.",
+            "Each subscription takes memory; a client that needs many channels should have one of its own.",
+        ),
+        key(
+            "channel-length-max",
+            Number(1, 4096),
+            Value("255"),
+            "Maximum length of a channel's name in bytes.",
+            "Names are kept for each channel in use.",
+        ),
+        key(
+            "history-memory-max",
+            Size(1 << 20, 1 << 40),
+            Value("\"256MiB\""),
+            "Maximum memory of all histories, shared out among the workers. If it is used up, the oldest messages of \
+             the process are dropped first.",
+            "Somebody who may subscribe to channels of any name cannot use up the memory of the machine.",
+        ),
+        key(
+            "queue-max",
+            Size(1024, 1 << 30),
+            Value("\"1MiB\""),
+            "Maximum size of the messages that wait for a client that does not read.",
+            "A client on a slow network recovers from a pause of seconds; one that fell further behind recovers \
+             faster with a new connection.",
+        ),
+        key(
+            "queue-messages-max",
+            Number(1, 1_000_000),
+            Value("1000"),
+            "Maximum number of the messages that wait for a client that does not read.",
+            "As for `queue-max`, for small messages.",
+        ),
+        key(
+            "slow",
+            Word(Slow::WORDS),
+            Value("\"disconnect\""),
+            "What happens if the messages that wait for a client exceed their limit: the connection is closed with \
+             code 3008, or the oldest or the newest message is dropped.",
+            "A client that is disconnected knows that it missed messages, and recovers them from the history.",
+        ),
+        key(
+            "heartbeat",
+            OneOf(&[NoNumber("off"), Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX)]),
+            Value("\"25s\""),
+            "How often a stream of events contains a comment, so that proxies keep the connection and a client that \
+             is gone is noticed. WebSocket connections have `ping-every`.",
+            "Proxies often close connections that are silent for 30 or 60 seconds.",
+        ),
+        key(
+            "retry",
+            Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX),
+            Value("\"2s\""),
+            "How long a browser waits before it opens a stream of events again (`retry:`). Each stream gets up to \
+             half as much more, at random.",
+            "Clients that lose their connection together come back spread over a second.",
+        ),
+        key(
+            "poll-timeout",
+            TIMEOUT,
+            Value("\"25s\""),
+            "How long a long poll waits for a message before it gets a response without one.",
+            "Proxies often close connections that are silent for 30 or 60 seconds.",
+        ),
+    ],
+    later: &[],
+};
+
+/// `[push.NAME.namespace.NAME]`.
+pub static NAMESPACE: Section = Section {
+    path: "[push.NAME.namespace.NAME]",
+    about: "The channels of a namespace. Settings of [push.NAME] are not inherited, so that a namespace is as closed \
+             as its own table states.",
+    keys: &[SUBSCRIBE, PUBLISH, HISTORY, HISTORY_AGE],
+    later: &[],
+};
+
+/// `push = { ... }` of a route.
+pub static ROUTE_PUSH: Section = Section {
+    path: "[route.push]",
+    about: "Connects clients with a push hub.",
+    keys: &[
+        key("hub", Text("the name of a [push.NAME]"), Required, "Name of the hub.", ""),
+        key(
+            "channel",
+            Text("the name of a channel"),
+            Absent,
+            "The channel that every request to the route subscribes to. Without it, the route serves everything \
+             below its path: `subscribe/CHANNEL` and `api/METHOD`.",
+            "",
+        ),
+    ],
+    later: &[],
+};

@@ -1,0 +1,137 @@
+//! `[lua.NAME]`: the model and its reader.
+//! In: the root table of the file. Out: checked applications.
+//! Never: opens a script.
+//! Invariant: names are unique; paths of scripts start from the folder of the file.
+
+use tidegate_base::Span;
+use toml::de::DeValue;
+
+use crate::keys::LUA;
+use crate::listeners::{refused, unknown_name};
+use crate::pattern;
+use crate::places::Owner;
+use crate::report::{Kind, Note, Notes};
+use crate::table::{Located, Table, Value, wrong_type};
+
+/// `[lua.NAME]`: a Lua application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LuaApp {
+    /// Name in routes and logs; unique.
+    pub name: String,
+    /// Path of the script.
+    pub script: String,
+    /// What the script reads as `tide.config`.
+    pub settings: Vec<(String, LuaSetting)>,
+    /// CPU time of one callback.
+    pub time_max: Span,
+    /// CPU time of the script's top level.
+    pub start_time_max: Span,
+    /// Memory of one VM in bytes.
+    pub memory_bytes_max: usize,
+    /// Size of a request body in bytes.
+    pub body_bytes_max: usize,
+}
+
+impl Default for LuaApp {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            script: String::new(),
+            settings: Vec::new(),
+            time_max: Span::from_millis(100),
+            start_time_max: Span::from_secs(2),
+            memory_bytes_max: 64 * 1024 * 1024,
+            body_bytes_max: 1024 * 1024,
+        }
+    }
+}
+
+/// A value of `lua.NAME.settings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LuaSetting {
+    /// A string.
+    Text(String),
+    /// A whole number.
+    Number(u64),
+    /// `true` or `false`.
+    Flag(bool),
+}
+
+/// The applications of a file, in file order.
+pub(crate) struct Apps(pub(crate) Vec<LuaApp>);
+
+impl Apps {
+    /// The index of the application of this name. Notes an error if there is none.
+    pub(crate) fn find(&self, name: &Located, notes: &mut Notes) -> Option<usize> {
+        let found = self.0.iter().position(|app| app.name == name.text);
+        if found.is_none() {
+            let known: Vec<&str> = self.0.iter().map(|app| app.name.as_str()).collect();
+            let note = unknown_name("application", name, &known);
+            notes.error(match name.text.ends_with(".lua") {
+                true => {
+                    note.help("define [lua.NAME] with script = \"...\" and write its name here")
+                }
+                false => note,
+            });
+        }
+        found
+    }
+}
+
+/// Reads all applications, in file order.
+pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Apps {
+    let mut apps = Vec::new();
+    for (name, value) in file.open_fields("lua", notes) {
+        if let Err(complaint) = pattern::check_name(&name.text) {
+            notes.error(refused("lua", &name, complaint));
+        }
+        if LUA.key(&name.text).is_some() && value.get_ref().as_table().is_none() {
+            let what =
+                format!("[lua] needs a name: `{}` is a setting of one application", name.text);
+            let note = Note::new(Kind::Missing, name.place, what);
+            notes.error(note.help(
+                "write [lua.NAME], with a name of your choice, and lua = \"NAME\" in a route",
+            ));
+            continue;
+        }
+        let mut app = LuaApp { name: name.text, ..LuaApp::default() };
+        if let Some(table) = Table::open(&LUA, value, notes) {
+            read_one(&table, &mut app, notes);
+        }
+        notes.places.assign(Owner::Lua(apps.len()));
+        apps.push(app);
+    }
+    Apps(apps)
+}
+
+fn read_one(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
+    if let Some(script) = table.text("script", notes) {
+        app.script = notes.resolve(&script.text);
+        notes.places.mark(app.script.clone(), script.place);
+    }
+    for (name, value) in table.open_fields("settings", notes) {
+        match read_setting(value) {
+            Some(setting) => app.settings.push((name.text, setting)),
+            None => {
+                let subject = format!("`{}`", name.text);
+                notes.error(wrong_type(&subject, value, "a string, true, false or a whole number"));
+            }
+        }
+    }
+    table.set_duration("time-max", &mut app.time_max, notes);
+    table.set_duration("start-time-max", &mut app.start_time_max, notes);
+    table.set_size("memory-max", &mut app.memory_bytes_max, notes);
+    table.set_size("body-max", &mut app.body_bytes_max, notes);
+}
+
+/// A value of `settings`; `None` if it has another type.
+fn read_setting(value: &Value<'_>) -> Option<LuaSetting> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(LuaSetting::Text(text.to_string())),
+        DeValue::Boolean(is) => Some(LuaSetting::Flag(*is)),
+        DeValue::Integer(number) => {
+            u64::from_str_radix(number.as_str(), number.radix()).ok().map(LuaSetting::Number)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,241 @@
+//! Push hubs: their settings, and the reader of `[push.NAME]`.
+//! In: the root table of the file. Out: checked hubs.
+//! Invariant: names of hubs and of the namespaces of a hub are unique; every key of the API is long enough to resist
+//! guessing.
+
+use tidegate_base::Span;
+
+use crate::keys::{NAMESPACE, PUSH};
+use crate::listeners::{refused, unknown_name};
+use crate::pattern;
+use crate::report::{Kind, Note, Notes};
+use crate::table::{Located, Table};
+
+/// `[push.NAME]`: channels, and what their clients may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// Name in routes and counters; unique.
+    pub name: String,
+    /// Keys of the server API; empty: the API refuses every request.
+    pub api_keys: Vec<String>,
+    /// The channels without a namespace.
+    pub channels: Namespace,
+    /// The channels of each namespace.
+    pub namespaces: Vec<Namespace>,
+    /// Maximum size of a message in bytes.
+    pub message_bytes_max: usize,
+    /// Maximum number of channels that a connection is subscribed to.
+    pub channels_max: u32,
+    /// Maximum length of a channel's name in bytes.
+    pub channel_bytes_max: usize,
+    /// Maximum memory of all histories of the process in bytes.
+    pub history_bytes_max: usize,
+    /// Maximum size of the messages that wait for a client.
+    pub queue_bytes_max: usize,
+    /// Maximum number of the messages that wait for a client.
+    pub queue_messages_max: u32,
+    /// What happens beyond these limits.
+    pub slow: Slow,
+    /// How often a stream of events contains a comment; `None`: never.
+    pub heartbeat: Option<Span>,
+    /// How long a browser waits before it opens a stream of events again.
+    pub retry: Span,
+    /// How long a long poll waits.
+    pub poll_timeout: Span,
+}
+
+/// The channels of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// The name before the colon; empty for the channels without a namespace.
+    pub name: String,
+    /// Who may subscribe.
+    pub subscribe: Subscribe,
+    /// Who may publish besides the server API.
+    pub publish: Permit,
+    /// How many messages a channel keeps; 0: no history.
+    pub history: u32,
+    /// How long a message is kept.
+    pub history_age: Span,
+}
+
+/// `subscribe` of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subscribe {
+    /// Clients whose token names the channel.
+    Token,
+    /// Clients with a user.
+    Users,
+    /// Every client.
+    Anyone,
+}
+
+/// Who may do something that the server API may always do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Permit {
+    /// No client.
+    Api,
+    /// Subscribers of the channel.
+    Subscribers,
+    /// Clients with a user.
+    Users,
+    /// Every client.
+    Anyone,
+}
+
+/// `slow` of a hub: what happens to a client that does not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slow {
+    /// Its connection is closed.
+    Disconnect,
+    /// It misses the oldest messages.
+    DropOldest,
+    /// It misses the newest messages.
+    DropNewest,
+}
+
+/// `push = "NAME"` or `push = { hub = "NAME", channel = "..." }` of a route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PushRoute {
+    /// Index of the hub.
+    pub hub: usize,
+    /// The channel that every request subscribes to; `None`: the path states it.
+    pub channel: Option<String>,
+}
+
+/// The shortest key of the API: 16 characters resist guessing.
+const KEY_BYTES_MIN: usize = 16;
+
+impl Namespace {
+    fn named(name: String) -> Self {
+        Self {
+            name,
+            subscribe: Subscribe::Token,
+            publish: Permit::Api,
+            history: 0,
+            history_age: Span::from_secs(300),
+        }
+    }
+}
+
+impl Push {
+    fn named(name: String) -> Self {
+        Self {
+            name,
+            api_keys: Vec::new(),
+            channels: Namespace::named(String::new()),
+            namespaces: Vec::new(),
+            message_bytes_max: 64 << 10,
+            channels_max: 128,
+            channel_bytes_max: 255,
+            history_bytes_max: 256 << 20,
+            queue_bytes_max: 1 << 20,
+            queue_messages_max: 1000,
+            slow: Slow::Disconnect,
+            heartbeat: Some(Span::from_secs(25)),
+            retry: Span::from_secs(2),
+            poll_timeout: Span::from_secs(25),
+        }
+    }
+}
+
+/// Reads all hubs, in file order.
+pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Vec<Push> {
+    let mut hubs = Vec::new();
+    for (name, value) in file.open_fields("push", notes) {
+        if let Err(complaint) = pattern::check_name(&name.text) {
+            notes.error(refused("push", &name, complaint));
+        }
+        if PUSH.key(&name.text).is_some() && value.get_ref().as_table().is_none() {
+            let what = format!("[push] needs a name: `{}` is a setting of one hub", name.text);
+            let note = Note::new(Kind::Missing, name.place, what);
+            notes.error(note.help(
+                "write [push.NAME], with a name of your choice, and push = \"NAME\" in a route",
+            ));
+            continue;
+        }
+        let mut hub = Push::named(name.text);
+        if let Some(table) = Table::open(&PUSH, value, notes) {
+            read_hub(&table, &mut hub, notes);
+        }
+        hubs.push(hub);
+    }
+    hubs
+}
+
+fn read_hub(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
+    for key in table.texts("api-keys", notes) {
+        let is_usable =
+            key.text.len() >= KEY_BYTES_MIN && key.text.bytes().all(|byte| byte.is_ascii_graphic());
+        if is_usable {
+            hub.api_keys.push(key.text);
+        } else {
+            // The key itself is secret, and stays out of the message.
+            let what = "a key of the API is too short or contains spaces";
+            let allowed = format!("at least {KEY_BYTES_MIN} visible ASCII characters");
+            let note = Note::new(Kind::Value, key.place, what).allowed(allowed);
+            notes.error(note.help("create one with: openssl rand -hex 16"));
+        }
+    }
+    read_namespace(table, &mut hub.channels, notes);
+    for (name, value) in table.open_fields("namespace", notes) {
+        if let Err(complaint) = pattern::check_name(&name.text) {
+            notes.error(refused("namespace", &name, complaint));
+        }
+        let mut namespace = Namespace::named(name.text);
+        if let Some(table) = Table::open(&NAMESPACE, value, notes) {
+            read_namespace(&table, &mut namespace, notes);
+        }
+        hub.namespaces.push(namespace);
+    }
+    table.set_size("message-max", &mut hub.message_bytes_max, notes);
+    table.set_number("channels-max", &mut hub.channels_max, notes);
+    table.set_number("channel-length-max", &mut hub.channel_bytes_max, notes);
+    table.set_size("history-memory-max", &mut hub.history_bytes_max, notes);
+    table.set_size("queue-max", &mut hub.queue_bytes_max, notes);
+    table.set_number("queue-messages-max", &mut hub.queue_messages_max, notes);
+    table.set_word("slow", &mut hub.slow, notes);
+    table.set_timeout("heartbeat", &mut hub.heartbeat, notes);
+    table.set_duration("retry", &mut hub.retry, notes);
+    table.set_duration("poll-timeout", &mut hub.poll_timeout, notes);
+}
+
+fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Notes) {
+    table.set_word("subscribe", &mut namespace.subscribe, notes);
+    table.set_word("publish", &mut namespace.publish, notes);
+    table.set_number("history", &mut namespace.history, notes);
+    table.set_duration("history-age", &mut namespace.history_age, notes);
+}
+
+/// Reads `push` of a route.
+pub(crate) fn read_route(table: &Table<'_>, hubs: &[Push], notes: &mut Notes) -> Option<PushRoute> {
+    if table.value("push")?.get_ref().as_table().is_none() {
+        let hub = find(&table.text("push", notes)?, hubs, notes)?;
+        return Some(PushRoute { hub, channel: None });
+    }
+    let table = table.open_table("push", notes)?;
+    let channel = table.text("channel", notes);
+    let hub = find(&table.text("hub", notes)?, hubs, notes)?;
+    if let Some(channel) = &channel {
+        let most = hubs.get(hub).map_or(0, |hub| hub.channel_bytes_max);
+        let is_name = !channel.text.is_empty()
+            && channel.text.len() <= most
+            && channel.text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_name {
+            let what = "`channel` is not the name of a channel";
+            let allowed = format!("1 to {most} visible ASCII characters");
+            notes.error(Note::new(Kind::Value, channel.place.clone(), what).allowed(allowed));
+        }
+    }
+    Some(PushRoute { hub, channel: channel.map(|channel| channel.text) })
+}
+
+/// The index of the hub of this name. Notes an error if there is none.
+fn find(name: &Located, hubs: &[Push], notes: &mut Notes) -> Option<usize> {
+    let found = hubs.iter().position(|hub| hub.name == name.text);
+    if found.is_none() {
+        let known: Vec<&str> = hubs.iter().map(|hub| hub.name.as_str()).collect();
+        notes.error(unknown_name("push hub", name, &known));
+    }
+    found
+}

@@ -1,0 +1,125 @@
+//! One call of a native function: its arguments and results, without Lua's coercions.
+//! In: the stack of the calling coroutine. Out: Rust values; results pushed onto the stack.
+//! Never: raises an error: the prelude checks types, and natives return nil and a text.
+
+use core::ffi::c_int;
+use core::slice;
+
+use mlua_sys::lua51 as ffi;
+
+use super::guard::Guard;
+use crate::host::Host;
+
+/// A call in progress. The stack has room for `LUA_MINSTACK` results.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub(super) l: *mut ffi::lua_State,
+}
+
+impl Call {
+    /// The argument at `index`, if it is a string.
+    pub(super) fn bytes<'a>(self, index: c_int) -> Option<&'a [u8]> {
+        // SAFETY: the state is live during the call. The string is an argument, so it is not collected before the call
+        // ends; the natives keep no slice beyond it.
+        unsafe {
+            if ffi::lua_type(self.l, index) != ffi::LUA_TSTRING {
+                return None;
+            }
+            let mut length = 0;
+            let bytes = ffi::lua_tolstring(self.l, index, &mut length);
+            Some(slice::from_raw_parts(bytes.cast(), length))
+        }
+    }
+
+    /// The argument at `index`, if it is a number.
+    pub(super) fn number(self, index: c_int) -> Option<f64> {
+        // SAFETY: the state is live during the call.
+        unsafe {
+            let is_number = ffi::lua_type(self.l, index) == ffi::LUA_TNUMBER;
+            is_number.then(|| ffi::lua_tonumber(self.l, index))
+        }
+    }
+
+    /// The argument at `index` as an index or generation of an id; 0 if it is none.
+    pub(super) fn id(self, index: c_int) -> u32 {
+        self.number(index).map_or(0, |number| number as u32)
+    }
+
+    /// Whether the argument at `index` is neither nil nor false.
+    pub(super) fn is_true(self, index: c_int) -> bool {
+        // SAFETY: the state is live during the call.
+        unsafe { ffi::lua_toboolean(self.l, index) != 0 }
+    }
+
+    /// Pushes a string.
+    pub(super) fn push_bytes(self, bytes: &[u8]) {
+        // SAFETY: the state is live and the stack has room; the bytes are copied.
+        unsafe { ffi::lua_pushlstring_(self.l, bytes.as_ptr().cast(), bytes.len()) };
+    }
+
+    /// Pushes a number.
+    pub(super) fn push_number(self, number: f64) {
+        // SAFETY: the state is live and the stack has room.
+        unsafe { ffi::lua_pushnumber(self.l, number) };
+    }
+
+    /// Pushes true or false.
+    pub(super) fn push_boolean(self, is: bool) {
+        // SAFETY: the state is live and the stack has room.
+        unsafe { ffi::lua_pushboolean(self.l, c_int::from(is)) };
+    }
+
+    /// Pushes nil.
+    pub(super) fn push_nil(self) {
+        // SAFETY: the state is live and the stack has room.
+        unsafe { ffi::lua_pushnil(self.l) };
+    }
+
+    /// Pushes an empty table.
+    pub(super) fn push_table(self) {
+        // SAFETY: the state is live and the stack has room.
+        unsafe { ffi::lua_createtable(self.l, 0, 0) };
+    }
+
+    /// Sets `t[key] = value` for the table below the key and the value on top, and removes both.
+    pub(super) fn set_pair(self) {
+        // SAFETY: the caller pushed the table, a key that is no nil and the value.
+        unsafe { ffi::lua_rawset(self.l, -3) };
+    }
+
+    /// Makes room for `count` results. Returns false if the stack has no such room.
+    pub(super) fn reserve(self, count: usize) -> bool {
+        // SAFETY: the state is live; the function raises no error.
+        unsafe { ffi::lua_checkstack(self.l, count as c_int) != 0 }
+    }
+
+    /// Returns nil and an error text.
+    pub(super) fn fail(self, text: &str) -> c_int {
+        self.push_nil();
+        self.push_bytes(text.as_bytes());
+        2
+    }
+
+    /// Returns true, or nil and an error text.
+    pub(super) fn done(self, result: Result<(), &str>) -> c_int {
+        match result {
+            Ok(()) => {
+                self.push_boolean(true);
+                1
+            }
+            Err(text) => self.fail(text),
+        }
+    }
+
+    /// The data of the VM. Not kept across a call that may run the collector.
+    pub(super) fn host<'h>(self) -> &'h mut Host {
+        // SAFETY: the state belongs to an engine.
+        unsafe { super::host(self.l) }
+    }
+
+    /// The guard of the VM.
+    pub(super) fn guard(self) -> &'static Guard {
+        // SAFETY: the state belongs to an engine.
+        unsafe { Guard::of(self.l) }
+    }
+}

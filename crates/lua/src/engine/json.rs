@@ -1,0 +1,489 @@
+//! JSON: Lua values to text and back (RFC 8259).
+//! In: a value on the stack, or a text. Out: a text, or a value on the stack.
+//! Never: runs a metamethod; recurses deeper than `DEPTH_MAX`; writes NaN or infinity.
+//! Limits: `DEPTH_MAX` nested arrays and objects, `TEXT_BYTES_MAX` bytes of text.
+//!
+//! `null` is a value of its own (`tide.json.null`), because a table cannot hold nil. A table is an array if its keys
+//! are exactly 1..n, or if it has the metatable of arrays (`tide.json.array`), which decoded arrays have: so an empty
+//! array stays one. Any other table is an object.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::slice;
+
+use mlua_sys::lua51 as ffi;
+
+use super::call::Call;
+
+/// Nested arrays and objects.
+const DEPTH_MAX: usize = 100;
+/// Bytes of a text that is written.
+const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Values between two looks at the budget.
+const BUDGET_EVERY: u32 = 512;
+/// The place in the registry of the metatable of arrays.
+const ARRAY: &core::ffi::CStr = c"tidegate.array";
+
+/// What `null` is: the address of this value.
+static NULL: u8 = 0;
+
+/// Pushes `null`.
+///
+/// # Safety
+/// `l` is a live state with room on its stack.
+pub(super) unsafe fn push_null(l: *mut ffi::lua_State) {
+    // SAFETY: the caller guarantees the state.
+    unsafe { ffi::lua_pushlightuserdata(l, ptr::from_ref(&NULL).cast_mut().cast::<c_void>()) };
+}
+
+/// Writes the value at `index` to the end of `out`.
+pub(super) fn encode(call: Call, index: c_int, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    let start = out.len();
+    let mut writer = Writer { call, out, start, values: 0, array: ptr::null() };
+    // SAFETY: the state is live during the call; the registry's table of arrays is created by the prelude.
+    unsafe {
+        ffi::lua_getfield_(call.l, ffi::LUA_REGISTRYINDEX, ARRAY.as_ptr());
+        writer.array = ffi::lua_topointer(call.l, -1);
+        ffi::lua_settop(call.l, -2);
+        writer.value(index, 0)
+    }
+}
+
+struct Writer<'o> {
+    call: Call,
+    out: &'o mut Vec<u8>,
+    /// Where the text begins in `out`.
+    start: usize,
+    /// Values written.
+    values: u32,
+    /// The metatable of arrays.
+    array: *const c_void,
+}
+
+impl Writer<'_> {
+    /// # Safety
+    /// `index` is an absolute index of a value on the stack of the call.
+    unsafe fn value(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
+        self.values += 1;
+        if self.values.is_multiple_of(BUDGET_EVERY)
+            && self.call.guard().spend(u64::from(BUDGET_EVERY))
+        {
+            return Err("the callback exceeds its budget");
+        }
+        if self.out.len() - self.start > TEXT_BYTES_MAX {
+            return Err("the JSON text would exceed 16 MiB");
+        }
+        let l = self.call.l;
+        // SAFETY: the caller guarantees the index; strings stay on the stack while they are read.
+        unsafe {
+            match ffi::lua_type(l, index) {
+                ffi::LUA_TNIL => self.out.extend_from_slice(b"null"),
+                ffi::LUA_TBOOLEAN => {
+                    let is = ffi::lua_toboolean(l, index) != 0;
+                    self.out.extend_from_slice(if is { b"true" } else { b"false" });
+                }
+                ffi::LUA_TNUMBER => return self.number(ffi::lua_tonumber(l, index)),
+                ffi::LUA_TSTRING => {
+                    let mut length = 0;
+                    let bytes = ffi::lua_tolstring(l, index, &mut length);
+                    return self.string(slice::from_raw_parts(bytes.cast(), length));
+                }
+                ffi::LUA_TTABLE => return self.table(index, depth + 1),
+                ffi::LUA_TLIGHTUSERDATA => self.out.extend_from_slice(b"null"),
+                _ => return Err("JSON has no functions, coroutines and userdata"),
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, number: f64) -> Result<(), &'static str> {
+        use std::io::Write as _;
+        if !number.is_finite() {
+            return Err("JSON has no NaN and no infinity");
+        }
+        // Every integer up to 2^53 is exact.
+        if number.abs() < 9_007_199_254_740_992.0 && number.trunc() == number {
+            let text = number as i64;
+            self.out.extend_from_slice(itoa::Buffer::new().format(text).as_bytes());
+        } else if number.abs() >= 1e21 || number.abs() < 1e-6 {
+            write!(self.out, "{number:e}").map_err(|_| "writing a number failed")?;
+        } else {
+            write!(self.out, "{number}").map_err(|_| "writing a number failed")?;
+        }
+        Ok(())
+    }
+
+    fn string(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        let out = &mut *self.out;
+        out.push(b'"');
+        let mut from = 0;
+        let is_special = |byte: &u8| *byte < 0x20 || matches!(*byte, b'"' | b'\\' | 0x7f);
+        while let Some(at) = bytes[from..].iter().position(is_special) {
+            out.extend_from_slice(&bytes[from..from + at]);
+            let byte = bytes[from + at];
+            match byte {
+                b'"' => out.extend_from_slice(b"\\\""),
+                b'\\' => out.extend_from_slice(b"\\\\"),
+                b'\n' => out.extend_from_slice(b"\\n"),
+                b'\r' => out.extend_from_slice(b"\\r"),
+                b'\t' => out.extend_from_slice(b"\\t"),
+                _ => {
+                    const HEX: &[u8; 16] = b"0123456789abcdef";
+                    let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
+                    out.extend_from_slice(b"\\u00");
+                    out.extend_from_slice(&digits);
+                }
+            }
+            from += at + 1;
+        }
+        out.extend_from_slice(&bytes[from..]);
+        out.push(b'"');
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for `value`; there is a table at `index`.
+    unsafe fn table(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
+        if depth > DEPTH_MAX {
+            return Err("the value is nested deeper than 100 levels, or contains itself");
+        }
+        let l = self.call.l;
+        // SAFETY: the caller guarantees the table. Keys are not converted while the table is traversed, nothing is
+        // assigned to it, and the stack is restored except on errors, after which the call ends.
+        unsafe {
+            if !self.call.reserve(8) {
+                return Err("the value is nested too deeply");
+            }
+            let is_marked = ffi::lua_getmetatable(l, index) != 0 && {
+                let is = ffi::lua_topointer(l, -1) == self.array;
+                ffi::lua_settop(l, -2);
+                is
+            };
+            let length = ffi::lua_objlen(l, index);
+            if is_marked || (length > 0 && is_sequence(l, index, length)) {
+                self.out.push(b'[');
+                for at in 1..=length {
+                    if at > 1 {
+                        self.out.push(b',');
+                    }
+                    ffi::lua_rawgeti_(l, index, at as c_int);
+                    self.value(ffi::lua_gettop(l), depth)?;
+                    ffi::lua_settop(l, -2);
+                }
+                self.out.push(b']');
+                return Ok(());
+            }
+            self.out.push(b'{');
+            let mut is_first = true;
+            ffi::lua_pushnil(l);
+            while ffi::lua_next(l, index) != 0 {
+                if !core::mem::take(&mut is_first) {
+                    self.out.push(b',');
+                }
+                let top = ffi::lua_gettop(l);
+                match ffi::lua_type(l, top - 1) {
+                    ffi::LUA_TSTRING => {
+                        let mut length = 0;
+                        let bytes = ffi::lua_tolstring(l, top - 1, &mut length);
+                        self.string(slice::from_raw_parts(bytes.cast(), length))?;
+                    }
+                    ffi::LUA_TNUMBER => {
+                        self.out.push(b'"');
+                        self.number(ffi::lua_tonumber(l, top - 1))?;
+                        self.out.push(b'"');
+                    }
+                    _ => return Err("keys of JSON objects are strings or numbers"),
+                }
+                self.out.push(b':');
+                self.value(top, depth)?;
+                ffi::lua_settop(l, top - 1);
+            }
+            self.out.push(b'}');
+            Ok(())
+        }
+    }
+}
+
+/// Whether the keys of the table are exactly 1..length.
+///
+/// # Safety
+/// There is a table at `index`, and the stack has room for two values.
+unsafe fn is_sequence(l: *mut ffi::lua_State, index: c_int, length: usize) -> bool {
+    // SAFETY: the caller guarantees the table. Only the keys are looked at, so none is converted.
+    unsafe {
+        // Keys may be in the hash part in any order: count them.
+        let mut count = 0;
+        ffi::lua_pushnil(l);
+        while ffi::lua_next(l, index) != 0 {
+            ffi::lua_settop(l, -2);
+            let is_index = ffi::lua_type(l, -1) == ffi::LUA_TNUMBER && {
+                let key = ffi::lua_tonumber(l, -1);
+                key >= 1.0 && key <= length as f64 && key.trunc() == key
+            };
+            count += 1;
+            if !is_index || count > length {
+                ffi::lua_settop(l, -2);
+                return false;
+            }
+        }
+        count == length
+    }
+}
+
+/// Pushes the value of a text.
+pub(super) fn decode(call: Call, text: &[u8]) -> Result<(), (&'static str, usize)> {
+    let mut reader = Reader { call, text, at: 0, values: 0 };
+    let result = reader.whole();
+    result.map_err(|what| (what, reader.at))
+}
+
+struct Reader<'t> {
+    call: Call,
+    text: &'t [u8],
+    /// The next byte.
+    at: usize,
+    /// Values read.
+    values: u32,
+}
+
+impl Reader<'_> {
+    fn whole(&mut self) -> Result<(), &'static str> {
+        self.skip_space();
+        self.value(0)?;
+        self.skip_space();
+        match self.at == self.text.len() {
+            true => Ok(()),
+            false => Err("text after the value"),
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> Result<(), &'static str> {
+        self.values += 1;
+        if self.values.is_multiple_of(BUDGET_EVERY)
+            && self.call.guard().spend(u64::from(BUDGET_EVERY))
+        {
+            return Err("the callback exceeds its budget");
+        }
+        match self.peek() {
+            Some(b'{') => self.object(depth + 1),
+            Some(b'[') => self.array(depth + 1),
+            Some(b'"') => self.string(),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.word(b"true", |call| call.push_boolean(true)),
+            Some(b'f') => self.word(b"false", |call| call.push_boolean(false)),
+            // SAFETY: the state is live and the stack has room: `object` and `array` reserve it.
+            Some(b'n') => self.word(b"null", |call| unsafe { push_null(call.l) }),
+            Some(_) => Err("this is no JSON value"),
+            None => Err("the text ends too early"),
+        }
+    }
+
+    fn word(&mut self, word: &[u8], push: impl FnOnce(Call)) -> Result<(), &'static str> {
+        if !self.text[self.at..].starts_with(word) {
+            return Err("this is no JSON value");
+        }
+        self.at += word.len();
+        push(self.call);
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), &'static str> {
+        let rest = &self.text[self.at..];
+        let mut at = usize::from(rest[0] == b'-');
+        let digits = |from: usize| rest[from..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let whole = digits(at);
+        if whole == 0 || (whole > 1 && rest[at] == b'0') {
+            return Err("this is no JSON number");
+        }
+        at += whole;
+        if whole < 16 && !matches!(rest.get(at), Some(b'.' | b'e' | b'E')) {
+            let value =
+                rest[at - whole..at].iter().fold(0_i64, |n, b| n * 10 + i64::from(b - b'0'));
+            self.at += at;
+            self.call.push_number(if rest[0] == b'-' { -(value as f64) } else { value as f64 });
+            return Ok(());
+        }
+        if rest.get(at) == Some(&b'.') {
+            let count = digits(at + 1);
+            if count == 0 {
+                return Err("this is no JSON number");
+            }
+            at += 1 + count;
+        }
+        if matches!(rest.get(at), Some(b'e' | b'E')) {
+            at += 1;
+            if matches!(rest.get(at), Some(b'+' | b'-')) {
+                at += 1;
+            }
+            let count = digits(at);
+            if count == 0 {
+                return Err("this is no JSON number");
+            }
+            at += count;
+        }
+        let text = core::str::from_utf8(&rest[..at]).map_err(|_| "this is no JSON number")?;
+        self.call.push_number(text.parse().map_err(|_| "this is no JSON number")?);
+        self.at += at;
+        Ok(())
+    }
+
+    /// Reads a string and pushes it.
+    fn string(&mut self) -> Result<(), &'static str> {
+        self.at += 1;
+        let mut unescaped = Vec::new();
+        loop {
+            let rest = &self.text[self.at..];
+            let is_special = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < 0x20;
+            let Some(length) = rest.iter().position(is_special) else {
+                self.at = self.text.len();
+                return Err("the string has no end");
+            };
+            let plain = &rest[..length];
+            self.at += length;
+            match rest[length] {
+                b'"' => {
+                    self.at += 1;
+                    if unescaped.is_empty() {
+                        self.call.push_bytes(plain);
+                    } else {
+                        unescaped.extend_from_slice(plain);
+                        self.call.push_bytes(&unescaped);
+                    }
+                    return Ok(());
+                }
+                b'\\' => {
+                    unescaped.extend_from_slice(plain);
+                    self.at += 1;
+                    self.escape(&mut unescaped)?;
+                }
+                _ => return Err("a control character inside a string must be escaped"),
+            }
+        }
+    }
+
+    fn escape(&mut self, out: &mut Vec<u8>) -> Result<(), &'static str> {
+        let Some(byte) = self.peek() else { return Err("the string has no end") };
+        self.at += 1;
+        let plain = match byte {
+            b'"' | b'\\' | b'/' => byte,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                let first = self.hex4()?;
+                let code = match first {
+                    0xd800..=0xdbff if self.text[self.at..].starts_with(b"\\u") => {
+                        self.at += 2;
+                        match self.hex4()? {
+                            low @ 0xdc00..=0xdfff => {
+                                0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00)
+                            }
+                            _ => return Err("a surrogate without its pair"),
+                        }
+                    }
+                    code => code,
+                };
+                let Some(character) = char::from_u32(code) else {
+                    return Err("a surrogate without its pair");
+                };
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                return Ok(());
+            }
+            _ => return Err("this escape does not exist in JSON"),
+        };
+        out.push(plain);
+        Ok(())
+    }
+
+    fn hex4(&mut self) -> Result<u32, &'static str> {
+        let digits = self.text.get(self.at..self.at + 4).and_then(|d| core::str::from_utf8(d).ok());
+        let digits = digits.filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+        let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        self.at += 4;
+        code.ok_or("\\u needs four hexadecimal digits")
+    }
+
+    fn begin(&mut self, depth: usize) -> Result<(), &'static str> {
+        if depth > DEPTH_MAX {
+            return Err("the text is nested deeper than 100 levels");
+        }
+        if !self.call.reserve(8) {
+            return Err("the text is nested too deeply");
+        }
+        self.at += 1;
+        self.skip_space();
+        Ok(())
+    }
+
+    fn array(&mut self, depth: usize) -> Result<(), &'static str> {
+        self.begin(depth)?;
+        let l = self.call.l;
+        // SAFETY: the state is live and `begin` reserved room; the table is on top whenever an element is set.
+        unsafe {
+            ffi::lua_createtable(l, 0, 0);
+            ffi::lua_getfield_(l, ffi::LUA_REGISTRYINDEX, ARRAY.as_ptr());
+            ffi::lua_setmetatable(l, -2);
+            if self.peek() == Some(b']') {
+                self.at += 1;
+                return Ok(());
+            }
+            for index in 1.. {
+                self.skip_space();
+                self.value(depth)?;
+                ffi::lua_rawseti_(l, -2, index);
+                self.skip_space();
+                match self.peek() {
+                    Some(b',') => self.at += 1,
+                    Some(b']') => break,
+                    _ => return Err("a comma or ] is missing"),
+                }
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn object(&mut self, depth: usize) -> Result<(), &'static str> {
+        self.begin(depth)?;
+        self.call.push_table();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.skip_space();
+            if self.peek() != Some(b'"') {
+                return Err("the name of a member is missing");
+            }
+            self.string()?;
+            self.skip_space();
+            if self.peek() != Some(b':') {
+                return Err("a colon is missing");
+            }
+            self.at += 1;
+            self.skip_space();
+            self.value(depth)?;
+            self.call.set_pair();
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => break,
+                _ => return Err("a comma or } is missing"),
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+}

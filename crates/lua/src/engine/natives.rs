@@ -1,0 +1,444 @@
+//! The functions that the prelude calls: what Lua itself lacks, or does without a bound.
+//! In: arguments that the prelude has checked. Out: values, or nil and a text.
+//! Never: raises an error of its own; acts: what a script orders becomes an effect.
+//! Limits: those of `Host`; `LOAD_BYTES_MAX` bytes of source in one chunk.
+
+use core::ffi::{CStr, c_int};
+
+use aws_lc_rs::{digest, hmac};
+use mlua_sys::lua51 as ffi;
+use tidegate_base::Id;
+
+use super::call::Call;
+use super::json;
+use crate::encoding;
+use crate::host::{ExchangeId, Level, Part};
+use crate::pattern::{self, Capture};
+
+/// Bytes of source in one chunk.
+const LOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The functions by name.
+pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
+    (c"find", find),
+    (c"load", load),
+    (c"source", source),
+    (c"env_of", env_of),
+    (c"mark_array", mark_array),
+    (c"declare", declare),
+    (c"fact", fact),
+    (c"log", log),
+    (c"is_waiting", is_waiting),
+    (c"now", now),
+    (c"elapsed", elapsed),
+    (c"memory", memory),
+    (c"part", part),
+    (c"field", field),
+    (c"fields", fields),
+    (c"params", params),
+    (c"status", status),
+    (c"set_field", set_field),
+    (c"write", write),
+    (c"write_json", write_json),
+    (c"flush", flush),
+    (c"finish", finish),
+    (c"has_ended", has_ended),
+    (c"json_encode", json_encode),
+    (c"json_decode", json_decode),
+    (c"hash", hash),
+    (c"hmac", hmac_of),
+    (c"encode_base64", encode_base64),
+    (c"decode_base64", decode_base64),
+    (c"encode_hex", encode_hex),
+    (c"unescape", unescape),
+    (c"escape", escape),
+];
+
+/// Declares native functions: each gets the call and returns the number of its results.
+macro_rules! natives {
+    ($($(#[$about:meta])* fn $name:ident($call:ident) $body:block)+) => {$(
+        $(#[$about])*
+        unsafe extern "C-unwind" fn $name(l: *mut ffi::lua_State) -> c_int {
+            let $call = Call { l };
+            $body
+        }
+    )+};
+}
+
+/// The exchange that the arguments 1 and 2 name.
+fn exchange(call: Call) -> ExchangeId {
+    Id::new(call.id(1), call.id(2))
+}
+
+natives! {
+    /// (text, pattern, init, is_plain, is_anchored) -> start, end, captures...; nil if nothing matches; nil and an error.
+    fn find(call) {
+        let (Some(text), Some(pattern)) = (call.bytes(1), call.bytes(2)) else {
+            return call.fail("strings are required");
+        };
+        let init = call.number(3).unwrap_or(1.0);
+        let from = if init < 0.0 { (text.len() as f64 + init).max(0.0) } else { (init - 1.0).max(0.0) };
+        let from = from as usize;
+        if from > text.len() {
+            call.push_nil();
+            return 1;
+        }
+        if call.is_true(4) || pattern::is_plain(pattern) {
+            let Some(at) = memchr::memmem::find(&text[from..], pattern) else {
+                call.push_nil();
+                return 1;
+            };
+            call.push_number((from + at + 1) as f64);
+            call.push_number((from + at + pattern.len()) as f64);
+            return 2;
+        }
+        let spend = |steps| call.guard().spend(steps);
+        match pattern::find(text, pattern, from, call.is_true(5), &spend) {
+            Err(error) => call.fail(error),
+            Ok(None) => {
+                call.push_nil();
+                1
+            }
+            Ok(Some(found)) => {
+                if !call.reserve(found.captures.len() + 4) {
+                    return call.fail("too many captures");
+                }
+                call.push_number((found.place.start + 1) as f64);
+                call.push_number(found.place.end as f64);
+                for capture in &found.captures {
+                    match *capture {
+                        Capture::Text(start, end) => call.push_bytes(&text[start..end]),
+                        Capture::Position(at) => call.push_number(at as f64),
+                    }
+                }
+                2 + found.captures.len() as c_int
+            }
+        }
+    }
+
+    /// (source, name) -> function; nil and an error. Bytecode is refused.
+    fn load(call) {
+        let (Some(source), Some(name)) = (call.bytes(1), call.bytes(2)) else {
+            return call.fail("strings are required");
+        };
+        if source.first() == Some(&0x1b) {
+            return call.fail("bytecode is not allowed");
+        }
+        if source.len() > LOAD_BYTES_MAX {
+            return call.fail("the source exceeds 4 MiB");
+        }
+        let mut ended = name.to_vec();
+        ended.retain(|byte| *byte != 0);
+        ended.push(0);
+        // SAFETY: the state is live; the source and the name, which ends with a zero, are valid during the call.
+        let status = unsafe {
+            ffi::luaL_loadbuffer(call.l, source.as_ptr().cast(), source.len(), ended.as_ptr().cast())
+        };
+        if status == ffi::LUA_OK {
+            return 1;
+        }
+        call.push_nil();
+        // SAFETY: the stack holds the message and nil; they change places.
+        unsafe { ffi::lua_insert(call.l, -2) };
+        2
+    }
+
+    /// (module) -> source, file name; false if there is none; nil and an error.
+    fn source(call) {
+        let name = call.bytes(1).and_then(|name| core::str::from_utf8(name).ok());
+        let Some(name) = name else { return call.fail("the name of the module is no text") };
+        match (call.host().find_module)(name) {
+            Ok(Some((file, text))) => {
+                call.push_bytes(&text);
+                call.push_bytes(file.as_bytes());
+                2
+            }
+            Ok(None) => {
+                call.push_boolean(false);
+                1
+            }
+            Err(error) => call.fail(&error),
+        }
+    }
+
+    /// (function) -> its environment.
+    fn env_of(call) {
+        // SAFETY: the state is live; any value is allowed.
+        unsafe { ffi::lua_getfenv(call.l, 1) };
+        1
+    }
+
+    /// (table): decoded arrays get this metatable.
+    fn mark_array(call) {
+        // SAFETY: the state is live, and the argument is on the stack.
+        unsafe {
+            ffi::lua_pushvalue(call.l, 1);
+            ffi::lua_setfield(call.l, ffi::LUA_REGISTRYINDEX, c"tidegate.array".as_ptr());
+        }
+        0
+    }
+
+    /// (number of a handler): the script has this handler.
+    fn declare(call) {
+        call.host().handlers |= 1_u32.checked_shl(call.id(1)).unwrap_or(0);
+        0
+    }
+
+    /// (name) -> a fact about the application.
+    fn fact(call) {
+        let facts = &call.host().facts;
+        match call.bytes(1) {
+            Some(b"app") => call.push_bytes(facts.app.as_bytes()),
+            Some(b"worker") => call.push_number(f64::from(facts.worker)),
+            Some(b"workers") => call.push_number(f64::from(facts.workers)),
+            Some(b"settings") => call.push_bytes(&facts.settings),
+            Some(b"seed") => call.push_number((facts.seed >> 11) as f64),
+            _ => call.push_nil(),
+        }
+        1
+    }
+
+    /// (level, text)
+    fn log(call) {
+        let level = match call.id(1) {
+            0 => Level::Error,
+            1 => Level::Warning,
+            _ => Level::Info,
+        };
+        if let Some(text) = call.bytes(2) {
+            call.host().log(level, text);
+        }
+        0
+    }
+
+    /// () -> whether a coroutine of this callback waits for an operation.
+    fn is_waiting(call) {
+        call.push_boolean(call.host().wait != crate::host::Wait::Nothing);
+        1
+    }
+
+    /// () -> seconds since 1970.
+    fn now(call) {
+        call.push_number(call.host().unix_seconds);
+        1
+    }
+
+    /// () -> seconds of a clock that never jumps.
+    fn elapsed(call) {
+        call.push_number(call.host().now_nanos as f64 / 1e9);
+        1
+    }
+
+    /// () -> bytes that the VM holds.
+    fn memory(call) {
+        call.push_number(call.guard().used_bytes() as f64);
+        1
+    }
+
+    /// (index, generation, part) -> a part of the request; nil if it has none.
+    fn part(call) {
+        let part = Part::of(call.id(3)).zip(call.host().exchanges.get(exchange(call)));
+        match part.and_then(|(part, exchange)| exchange.part(part)) {
+            Some(bytes) => call.push_bytes(bytes),
+            None => call.push_nil(),
+        }
+        1
+    }
+
+    /// (index, generation, name in lower case) -> the value of a request field; several values are joined by commas.
+    fn field(call) {
+        let (Some(name), Some(exchange)) = (call.bytes(3), call.host().exchanges.get(exchange(call))) else {
+            call.push_nil();
+            return 1;
+        };
+        let mut values = exchange.fields().filter(|(other, _)| *other == name).map(|(_, value)| value);
+        match (values.next(), values.next()) {
+            (None, _) => call.push_nil(),
+            (Some(value), None) => call.push_bytes(value),
+            (Some(first), Some(second)) => {
+                let mut joined = first.to_vec();
+                for value in core::iter::once(second).chain(values) {
+                    joined.extend_from_slice(b", ");
+                    joined.extend_from_slice(value);
+                }
+                call.push_bytes(&joined);
+            }
+        }
+        1
+    }
+
+    /// (index, generation) -> a list of names and values of the request's fields, in turn.
+    fn fields(call) {
+        call.push_table();
+        if let Some(exchange) = call.host().exchanges.get(exchange(call)) {
+            push_pairs(call, exchange.fields());
+        }
+        1
+    }
+
+    /// (index, generation) -> a list of names and values of the path's parameters, in turn.
+    fn params(call) {
+        call.push_table();
+        if let Some(exchange) = call.host().exchanges.get(exchange(call)) {
+            push_pairs(call, exchange.params());
+        }
+        1
+    }
+
+    /// (index, generation, status)
+    fn status(call) {
+        let status = call.id(3);
+        if !(200..=599).contains(&status) {
+            return call.fail("the status must be 200 to 599");
+        }
+        call.done(call.host().set_status(exchange(call), status as u16))
+    }
+
+    /// (index, generation, name, value or nil, replaces)
+    fn set_field(call) {
+        let Some(name) = call.bytes(3) else { return call.fail("the name must be a string") };
+        let result = call.host().set_field(exchange(call), name, call.bytes(4), call.is_true(5));
+        call.done(result)
+    }
+
+    /// (index, generation, data)
+    fn write(call) {
+        let Some(data) = call.bytes(3) else { return call.fail("the data must be a string") };
+        call.done(call.host().write(exchange(call), data))
+    }
+
+    /// (index, generation, value): writes it as JSON, and states so if no Content-Type was set.
+    fn write_json(call) {
+        let id = exchange(call);
+        let Some(mut out) = call.host().take_written(id) else {
+            return call.fail("the response has ended");
+        };
+        let start = out.len();
+        let result = json::encode(call, 3, &mut out);
+        if result.is_err() {
+            out.truncate(start);
+        }
+        call.host().put_written_json(id, out);
+        call.done(result)
+    }
+
+    /// (index, generation)
+    fn flush(call) {
+        call.done(call.host().flush(exchange(call)))
+    }
+
+    /// (index, generation)
+    fn finish(call) {
+        call.done(call.host().finish(exchange(call)))
+    }
+
+    /// (index, generation) -> whether the response is complete.
+    fn has_ended(call) {
+        call.push_boolean(call.host().has_ended(exchange(call)));
+        1
+    }
+
+    /// (value) -> text; nil and an error.
+    fn json_encode(call) {
+        let mut text = Vec::new();
+        match json::encode(call, 1, &mut text) {
+            Ok(()) => {
+                call.push_bytes(&text);
+                1
+            }
+            Err(error) => call.fail(error),
+        }
+    }
+
+    /// (text) -> value; nil and an error.
+    fn json_decode(call) {
+        let Some(text) = call.bytes(1) else { return call.fail("the text must be a string") };
+        match json::decode(call, text) {
+            Ok(()) => 1,
+            Err((what, at)) => call.fail(&format!("{what} (at byte {})", at + 1)),
+        }
+    }
+
+    /// (name of an algorithm, data) -> digest; nil and an error.
+    fn hash(call) {
+        let (Some(name), Some(data)) = (call.bytes(1), call.bytes(2)) else {
+            return call.fail("strings are required");
+        };
+        let algorithm = match name {
+            b"sha1" => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+            b"sha256" => &digest::SHA256,
+            b"sha384" => &digest::SHA384,
+            b"sha512" => &digest::SHA512,
+            _ => return call.fail("the algorithms are sha1, sha256, sha384 and sha512"),
+        };
+        call.push_bytes(digest::digest(algorithm, data).as_ref());
+        1
+    }
+
+    /// (name of an algorithm, key, data) -> code; nil and an error.
+    fn hmac_of(call) {
+        let (Some(name), Some(key), Some(data)) = (call.bytes(1), call.bytes(2), call.bytes(3)) else {
+            return call.fail("strings are required");
+        };
+        let algorithm = match name {
+            b"sha1" => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            b"sha256" => hmac::HMAC_SHA256,
+            b"sha384" => hmac::HMAC_SHA384,
+            b"sha512" => hmac::HMAC_SHA512,
+            _ => return call.fail("the algorithms are sha1, sha256, sha384 and sha512"),
+        };
+        call.push_bytes(hmac::sign(&hmac::Key::new(algorithm, key), data).as_ref());
+        1
+    }
+
+    /// (data, is for URLs) -> text.
+    fn encode_base64(call) {
+        let Some(data) = call.bytes(1) else { return call.fail("the data must be a string") };
+        call.push_bytes(&encoding::base64(data, call.is_true(2)));
+        1
+    }
+
+    /// (text) -> data; nil and an error.
+    fn decode_base64(call) {
+        let Some(text) = call.bytes(1) else { return call.fail("the text must be a string") };
+        match encoding::from_base64(text) {
+            Some(data) => {
+                call.push_bytes(&data);
+                1
+            }
+            None => call.fail("this is no base64"),
+        }
+    }
+
+    /// (data) -> hexadecimal digits.
+    fn encode_hex(call) {
+        let Some(data) = call.bytes(1) else { return call.fail("the data must be a string") };
+        call.push_bytes(&encoding::hex(data));
+        1
+    }
+
+    /// (text, plus is a space) -> the text with %XX decoded.
+    fn unescape(call) {
+        let Some(text) = call.bytes(1) else { return call.fail("the text must be a string") };
+        call.push_bytes(&encoding::unescape(text, call.is_true(2)));
+        1
+    }
+
+    /// (text) -> the text with all but unreserved characters as %XX.
+    fn escape(call) {
+        let Some(text) = call.bytes(1) else { return call.fail("the text must be a string") };
+        call.push_bytes(&encoding::escape(text));
+        1
+    }
+}
+
+/// Fills the table on top of the stack with keys and values in turn.
+fn push_pairs<'p>(call: Call, pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) {
+    for (at, (name, value)) in pairs.enumerate() {
+        for (offset, bytes) in [name, value].into_iter().enumerate() {
+            call.push_bytes(bytes);
+            // SAFETY: the table is below the value.
+            unsafe { ffi::lua_rawseti_(call.l, -2, (2 * at + offset + 1) as c_int) };
+        }
+    }
+}

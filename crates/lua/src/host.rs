@@ -1,0 +1,592 @@
+//! The data that a VM's scripts work on: requests, responses in progress, and the effects that they order.
+//! In: requests from the server; calls of native functions. Out: `Effect`s, which the server carries out in order.
+//! Never: sends a byte; keeps a request after its response.
+//! Limits: `EXCHANGES_MAX` requests at once; `FIELDS_BYTES_MAX` of response fields; `OUTPUT_BYTES_MAX` of bodies and
+//! messages in one callback; `LOG_LINES_MAX` lines of log in one callback.
+//! Invariant: an id of an ended exchange matches nothing. A response is answered, or begun and ended, exactly once.
+
+use core::ops::Range;
+
+use tidegate_base::{Id, Slab};
+use tidegate_wire::message::RequestHead;
+
+/// Requests that a VM serves at once.
+pub const EXCHANGES_MAX: usize = 65_536;
+/// Bytes of the header fields of one response.
+const FIELDS_BYTES_MAX: usize = 16 * 1024;
+/// Bytes that one callback may send.
+pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Lines that one callback may log.
+const LOG_LINES_MAX: u32 = 100;
+/// Bytes of one line of the log.
+const LOG_BYTES_MAX: usize = 2048;
+/// Buffers of ended exchanges that are kept for the next ones.
+const SPARE_MAX: usize = 64;
+/// The largest buffer that is kept.
+const SPARE_BYTES_MAX: usize = 16 * 1024;
+
+/// Fields that a script cannot set, and why.
+const FIELDS_REFUSED: [(&str, &str); 10] = [
+    ("connection", "Connection describes the connection, which Tidegate controls"),
+    ("content-length", "Content-Length is computed from the body"),
+    ("date", "Date is added when the response is sent"),
+    ("keep-alive", "Keep-Alive describes the connection, which Tidegate controls"),
+    ("proxy-connection", "Proxy-Connection describes the connection, which Tidegate controls"),
+    ("server", "Server is set by `server-name` in [server]"),
+    ("te", "TE is a request field"),
+    ("trailer", "a response of a script has no trailers"),
+    ("transfer-encoding", "Transfer-Encoding would contradict the computed length"),
+    ("upgrade", "Upgrade describes the connection, which Tidegate controls"),
+];
+
+/// Names an exchange of a VM.
+pub type ExchangeId = Id<Exchange>;
+
+/// How serious a line of the log is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something unexpected.
+    Warning,
+    /// A fact.
+    Info,
+}
+
+/// What a script ordered. Ranges refer to `Outbox::bytes`.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect {
+    /// The complete response of an exchange.
+    Answer {
+        /// The server's name of the exchange.
+        tag: u64,
+        /// The status.
+        status: u16,
+        /// The fields: `name: value`, each followed by a line feed.
+        fields: Range<usize>,
+        /// The content.
+        body: Range<usize>,
+    },
+    /// The head of a response whose body follows in pieces.
+    Begin {
+        /// The server's name of the exchange.
+        tag: u64,
+        /// The status.
+        status: u16,
+        /// As in `Answer`.
+        fields: Range<usize>,
+    },
+    /// A piece of the body.
+    Data {
+        /// The server's name of the exchange.
+        tag: u64,
+        /// The bytes.
+        body: Range<usize>,
+        /// The response is complete.
+        is_end: bool,
+    },
+    /// A line for the log.
+    Log {
+        /// How serious it is.
+        level: Level,
+        /// The text.
+        text: Range<usize>,
+    },
+}
+
+/// The effects of callbacks, in order.
+#[derive(Default, Debug)]
+pub struct Outbox {
+    /// The effects.
+    pub effects: Vec<Effect>,
+    /// The bytes that they refer to.
+    pub bytes: Vec<u8>,
+}
+
+impl Outbox {
+    /// Removes all effects and keeps the memory, unless it is much.
+    pub fn clear(&mut self) {
+        self.effects.clear();
+        self.bytes.clear();
+        if self.bytes.capacity() > 1024 * 1024 {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// The bytes of a range.
+    #[must_use]
+    pub fn get(&self, range: &Range<usize>) -> &[u8] {
+        self.bytes.get(range.clone()).unwrap_or_default()
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+}
+
+/// How far the response of an exchange is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Response {
+    /// Nothing was sent.
+    Expected,
+    /// The head was sent.
+    Begun,
+    /// The response is complete.
+    Ended,
+}
+
+/// A request and its response in progress.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The server's name of the exchange.
+    tag: u64,
+    /// The text of the request's head: the parts below.
+    text: Vec<u8>,
+    method: Range<usize>,
+    path: Range<usize>,
+    /// Empty range at 0 without a query.
+    query: Option<Range<usize>>,
+    host: Option<Range<usize>>,
+    client: Range<usize>,
+    version: &'static str,
+    is_https: bool,
+    /// Names in lower case, and values.
+    fields: Vec<(Range<usize>, Range<usize>)>,
+    /// Names and values of the path's parameters.
+    params: Vec<(Range<usize>, Range<usize>)>,
+    /// The body of the request.
+    body: Vec<u8>,
+    /// The fields of the response: `name: value` and a line feed each.
+    answer_fields: Vec<u8>,
+    /// Written and not yet sent.
+    written: Vec<u8>,
+    status: u16,
+    response: Response,
+}
+
+/// What the server knows about a request besides its head.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// The server's name of the exchange.
+    pub tag: u64,
+    /// The client's address.
+    pub client: &'a str,
+    /// The request was sent by https.
+    pub is_https: bool,
+    /// The parameters of the route's path.
+    pub params: &'a [(String, String)],
+}
+
+/// A part of a request that scripts read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Method,
+    Path,
+    Query,
+    Host,
+    Client,
+    Version,
+    Scheme,
+    Body,
+}
+
+impl Part {
+    pub(crate) fn of(number: u32) -> Option<Self> {
+        const ALL: [Part; 8] = [
+            Part::Method,
+            Part::Path,
+            Part::Query,
+            Part::Host,
+            Part::Client,
+            Part::Version,
+            Part::Scheme,
+            Part::Body,
+        ];
+        ALL.get(number as usize).copied()
+    }
+}
+
+/// The facts that a VM reports to its scripts.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The name of the application.
+    pub app: String,
+    /// The number of the worker, from 0.
+    pub worker: u32,
+    /// The number of workers.
+    pub workers: u32,
+    /// The `settings` of the application, as JSON.
+    pub settings: Vec<u8>,
+    /// The seed of `math.random`.
+    pub seed: u64,
+}
+
+/// A function that finds the source of a module: its file name and text.
+pub type FindModule = Box<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, String>>;
+
+/// An operation that a coroutine waits for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Wait {
+    /// The coroutine yielded without an operation.
+    Nothing,
+}
+
+/// See the module.
+pub(crate) struct Host {
+    pub(crate) facts: Facts,
+    pub(crate) find_module: FindModule,
+    pub(crate) outbox: Outbox,
+    pub(crate) exchanges: Slab<Exchange>,
+    /// Seconds since 1970.
+    pub(crate) unix_seconds: f64,
+    /// Nanoseconds of the server's clock.
+    pub(crate) now_nanos: u64,
+    /// What the coroutine that yielded waits for.
+    pub(crate) wait: Wait,
+    /// The handlers of the script: a bit each.
+    pub(crate) handlers: u32,
+    /// Lines logged in this callback.
+    lines: u32,
+    /// Exchanges that have ended, for their buffers.
+    spare: Vec<Exchange>,
+}
+
+impl Host {
+    pub(crate) fn new(facts: Facts, find_module: FindModule) -> Self {
+        Self {
+            facts,
+            find_module,
+            outbox: Outbox::default(),
+            exchanges: Slab::new(EXCHANGES_MAX),
+            unix_seconds: 0.0,
+            now_nanos: 0,
+            wait: Wait::Nothing,
+            handlers: 0,
+            lines: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// A callback begins.
+    pub(crate) fn begin_callback(&mut self) {
+        self.lines = 0;
+        self.wait = Wait::Nothing;
+    }
+
+    /// Takes over a request. `None` if there are too many.
+    pub(crate) fn open(
+        &mut self,
+        head: &RequestHead<'_>,
+        origin: &Origin<'_>,
+    ) -> Option<ExchangeId> {
+        let mut exchange = self.spare.pop().unwrap_or_default();
+        exchange.set(head, origin);
+        self.exchanges.insert(exchange).ok()
+    }
+
+    /// Forgets an exchange.
+    pub(crate) fn close(&mut self, id: ExchangeId) {
+        if let Some(mut exchange) = self.exchanges.remove(id)
+            && self.spare.len() < SPARE_MAX
+        {
+            exchange.clear();
+            self.spare.push(exchange);
+        }
+    }
+
+    /// Logs a line.
+    pub(crate) fn log(&mut self, level: Level, text: &[u8]) {
+        self.lines += 1;
+        if self.lines > LOG_LINES_MAX {
+            return;
+        }
+        let text = match self.lines == LOG_LINES_MAX {
+            true => b"this callback logs too much; the rest of its lines is dropped",
+            false => &text[..text.len().min(LOG_BYTES_MAX)],
+        };
+        let text = self.outbox.push(text);
+        self.outbox.effects.push(Effect::Log { level, text });
+    }
+
+    /// Sets the status of a response.
+    pub(crate) fn set_status(&mut self, id: ExchangeId, status: u16) -> Result<(), &'static str> {
+        let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
+        if exchange.response != Response::Expected {
+            return Err("the head of the response has been sent");
+        }
+        exchange.status = status;
+        Ok(())
+    }
+
+    /// Removes the response's fields of this name, and adds one if there is a value.
+    pub(crate) fn set_field(
+        &mut self,
+        id: ExchangeId,
+        name: &[u8],
+        value: Option<&[u8]>,
+        replaces: bool,
+    ) -> Result<(), &'static str> {
+        let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
+        if exchange.response != Response::Expected {
+            return Err("the head of the response has been sent");
+        }
+        if !is_token(name) {
+            return Err("this is not the name of a header field");
+        }
+        let of_name = |(refused, _): &&(&str, &str)| name.eq_ignore_ascii_case(refused.as_bytes());
+        if let Some((_, reason)) = FIELDS_REFUSED.iter().find(of_name) {
+            return Err(reason);
+        }
+        if replaces {
+            exchange.remove_field(name);
+        }
+        let Some(value) = value else { return Ok(()) };
+        if value.iter().any(|byte| matches!(byte, 0..=8 | 10..=31 | 127)) {
+            return Err("the value of a header field contains a control character");
+        }
+        if exchange.answer_fields.len() + name.len() + value.len() > FIELDS_BYTES_MAX {
+            return Err("the header fields of the response exceed 16 KiB");
+        }
+        let fields = &mut exchange.answer_fields;
+        fields.extend_from_slice(name);
+        fields.extend_from_slice(b": ");
+        fields.extend_from_slice(value.trim_ascii());
+        fields.push(b'\n');
+        Ok(())
+    }
+
+    /// Adds to the body of a response. `flush` sends it.
+    pub(crate) fn write(&mut self, id: ExchangeId, data: &[u8]) -> Result<(), &'static str> {
+        let total = self.outbox.bytes.len() + data.len();
+        let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
+        if exchange.response == Response::Ended {
+            return Err(ENDED);
+        }
+        if total + exchange.written.len() > OUTPUT_BYTES_MAX {
+            return Err("a callback may send up to 16 MiB");
+        }
+        exchange.written.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// What was written and not sent, which the caller adds to and puts back.
+    pub(crate) fn take_written(&mut self, id: ExchangeId) -> Option<Vec<u8>> {
+        let exchange = self.exchanges.get_mut(id)?;
+        let is_open = exchange.response != Response::Ended;
+        is_open.then(|| core::mem::take(&mut exchange.written))
+    }
+
+    /// Puts back what `take_written` returned, to which JSON was added.
+    pub(crate) fn put_written_json(&mut self, id: ExchangeId, written: Vec<u8>) {
+        if let Some(exchange) = self.exchanges.get_mut(id) {
+            exchange.written = written;
+            exchange.state_type(b"application/json");
+        }
+    }
+
+    /// Sends what was written.
+    pub(crate) fn flush(&mut self, id: ExchangeId) -> Result<(), &'static str> {
+        let Self { exchanges, outbox, .. } = self;
+        let exchange = exchanges.get_mut(id).ok_or(ENDED)?;
+        match exchange.response {
+            Response::Ended => return Err(ENDED),
+            Response::Expected => {
+                exchange.state_type(b"text/plain; charset=utf-8");
+                exchange.response = Response::Begun;
+                let fields = outbox.push(&exchange.answer_fields);
+                let (tag, status) = (exchange.tag, exchange.status);
+                outbox.effects.push(Effect::Begin { tag, status, fields });
+            }
+            Response::Begun => {}
+        }
+        if !exchange.written.is_empty() {
+            let body = outbox.push(&exchange.written);
+            exchange.written.clear();
+            outbox.effects.push(Effect::Data { tag: exchange.tag, body, is_end: false });
+        }
+        Ok(())
+    }
+
+    /// Completes a response.
+    pub(crate) fn finish(&mut self, id: ExchangeId) -> Result<(), &'static str> {
+        let Self { exchanges, outbox, .. } = self;
+        let exchange = exchanges.get_mut(id).ok_or(ENDED)?;
+        let tag = exchange.tag;
+        match exchange.response {
+            Response::Ended => return Err(ENDED),
+            Response::Expected => {
+                if !exchange.written.is_empty() {
+                    exchange.state_type(b"text/plain; charset=utf-8");
+                }
+                let fields = outbox.push(&exchange.answer_fields);
+                let body = outbox.push(&exchange.written);
+                let status = exchange.status;
+                outbox.effects.push(Effect::Answer { tag, status, fields, body });
+            }
+            Response::Begun => {
+                let body = outbox.push(&exchange.written);
+                outbox.effects.push(Effect::Data { tag, body, is_end: true });
+            }
+        }
+        exchange.response = Response::Ended;
+        exchange.written.clear();
+        Ok(())
+    }
+
+    /// Whether the response of an exchange is complete, or the exchange is gone.
+    pub(crate) fn has_ended(&self, id: ExchangeId) -> bool {
+        self.exchanges.get(id).is_none_or(|exchange| exchange.response == Response::Ended)
+    }
+}
+
+/// The error of an operation on a response that is complete or whose client has left.
+const ENDED: &str = "the response has ended";
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Self {
+            tag: 0,
+            text: Vec::new(),
+            method: 0..0,
+            path: 0..0,
+            query: None,
+            host: None,
+            client: 0..0,
+            version: "1.1",
+            is_https: false,
+            fields: Vec::new(),
+            params: Vec::new(),
+            body: Vec::new(),
+            answer_fields: Vec::new(),
+            written: Vec::new(),
+            status: 200,
+            response: Response::Expected,
+        }
+    }
+}
+
+impl Exchange {
+    fn set(&mut self, head: &RequestHead<'_>, origin: &Origin<'_>) {
+        self.tag = origin.tag;
+        self.method = self.put(head.method.as_str().as_bytes());
+        self.path = self.put(head.path.as_bytes());
+        self.query = head.query.map(|query| self.put(query.as_bytes()));
+        self.host = head.host.map(|host| self.put(host.as_bytes()));
+        self.client = self.put(origin.client.as_bytes());
+        self.version = head.version.number();
+        self.is_https = origin.is_https;
+        for field in head.fields() {
+            let name = self.put(field.name.as_bytes());
+            self.text[name.clone()].make_ascii_lowercase();
+            let value = self.put(field.value);
+            self.fields.push((name, value));
+        }
+        for (name, value) in origin.params {
+            let pair = (self.put(name.as_bytes()), self.put(value.as_bytes()));
+            self.params.push(pair);
+        }
+    }
+
+    /// Forgets everything except buffers of a usual size.
+    fn clear(&mut self) {
+        for buffer in [&mut self.text, &mut self.body, &mut self.answer_fields, &mut self.written] {
+            match buffer.capacity() > SPARE_BYTES_MAX {
+                true => *buffer = Vec::new(),
+                false => buffer.clear(),
+            }
+        }
+        self.fields.clear();
+        self.params.clear();
+        (self.query, self.host) = (None, None);
+        self.status = 200;
+        self.response = Response::Expected;
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.text.len();
+        self.text.extend_from_slice(bytes);
+        start..self.text.len()
+    }
+
+    fn get(&self, range: &Range<usize>) -> &[u8] {
+        self.text.get(range.clone()).unwrap_or_default()
+    }
+
+    /// A part of the request; `None` if the request lacks it.
+    pub(crate) fn part(&self, part: Part) -> Option<&[u8]> {
+        match part {
+            Part::Method => Some(self.get(&self.method)),
+            Part::Path => Some(self.get(&self.path)),
+            Part::Query => self.query.as_ref().map(|query| self.get(query)),
+            Part::Host => self.host.as_ref().map(|host| self.get(host)),
+            Part::Client => Some(self.get(&self.client)),
+            Part::Version => Some(self.version.as_bytes()),
+            Part::Scheme => Some(if self.is_https { b"https" } else { b"http" }),
+            Part::Body => Some(&self.body),
+        }
+    }
+
+    /// The fields of the request: names in lower case, and values.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|(name, value)| (self.get(name), self.get(value)))
+    }
+
+    /// The parameters of the route's path.
+    pub(crate) fn params(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.params.iter().map(|(name, value)| (self.get(name), self.get(value)))
+    }
+
+    /// Adds to the body of the request. Returns the bytes it has then.
+    pub(crate) fn add_body(&mut self, data: &[u8]) -> usize {
+        self.body.extend_from_slice(data);
+        self.body.len()
+    }
+
+    /// Whether the response has a field of this name.
+    pub(crate) fn has_answer_field(&self, name: &[u8]) -> bool {
+        lines(&self.answer_fields).any(|line| is_field(line, name))
+    }
+
+    /// States the type of the content, unless the script has done so.
+    fn state_type(&mut self, media_type: &[u8]) {
+        if self.response == Response::Expected && !self.has_answer_field(b"content-type") {
+            self.answer_fields.extend_from_slice(b"Content-Type: ");
+            self.answer_fields.extend_from_slice(media_type);
+            self.answer_fields.push(b'\n');
+        }
+    }
+
+    fn remove_field(&mut self, name: &[u8]) {
+        if self.has_answer_field(name) {
+            let fields = core::mem::take(&mut self.answer_fields);
+            for line in lines(&fields).filter(|line| !is_field(line, name)) {
+                self.answer_fields.extend_from_slice(line);
+            }
+        }
+    }
+}
+
+/// The fields of a response, as names and values.
+pub fn fields_of(fields: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
+    lines(fields).filter_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        let name = core::str::from_utf8(&line[..colon]).ok()?;
+        Some((name, line[colon + 1..].trim_ascii()))
+    })
+}
+
+fn lines(fields: &[u8]) -> impl Iterator<Item = &[u8]> {
+    fields.split_inclusive(|byte| *byte == b'\n')
+}
+
+fn is_field(line: &[u8], name: &[u8]) -> bool {
+    line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name)
+}
+
+/// Whether the bytes are a token (RFC 9110 section 5.6.2).
+fn is_token(name: &[u8]) -> bool {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !name.is_empty() && name.iter().all(is_token)
+}

@@ -1,0 +1,22 @@
+//! Lua applications: VMs, their budgets, their sandbox and their API.
+//! In: scripts, requests, time. Out: effects: responses and lines of the log, which the server carries out.
+//! Never: opens a socket or a file, starts a thread; asks which protocol a client speaks. The only clock is that of the
+//! budgets (`engine/guard.rs`); in the simulator, budgets count instructions and there is none.
+//! Limits: `Bounds`, and those in the headers of the modules.
+//! Invariant: a script never ends the process, never runs longer than its budget, and never reads memory that was freed.
+//! `unsafe` is in `engine/` only, because LuaJIT's interface is a C library.
+#![deny(unsafe_code)]
+
+mod encoding;
+#[allow(unsafe_code)]
+mod engine;
+mod host;
+mod pattern;
+mod vm;
+
+pub use engine::{Budget, Excess, Failure};
+pub use host::{
+    EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX, Origin, Outbox,
+    fields_of,
+};
+pub use vm::{Bounds, Handler, Script, Verdict, Vm};

@@ -1,0 +1,47 @@
+-- What Rust calls.
+local native, P = ...
+
+local type, error, pairs, setmetatable, tostring = type, error, pairs, setmetatable, tostring
+local new_request, new_response = P.new_request, P.new_response
+local has_ended, finish = native.has_ended, native.finish
+
+-- The handlers of the script, and the number of each.
+local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2 }
+local NAMES = "on_request, on_start, on_stop"
+local handlers = {}
+local entries = {}
+
+function entries.load(source, file)
+  local chunk, err = P.compile(source, "@" .. file, P.G)
+  if not chunk then error(err, 0) end
+  local found = chunk()
+  if type(found) ~= "table" then
+    error(file .. ": the script must return a table of handlers (" .. NAMES .. "), it returned: " .. type(found), 0)
+  end
+  local count = 0
+  for name, handler in pairs(found) do
+    local number = NUMBERS[name]
+    if not number then
+      error(file .. ": unknown handler '" .. tostring(name) .. "'; the handlers are " .. NAMES, 0)
+    end
+    if type(handler) ~= "function" then
+      error(file .. ": the handler '" .. name .. "' must be a function, it is: " .. type(handler), 0)
+    end
+    native.declare(number)
+    handlers[name] = handler
+    count = count + 1
+  end
+  if count == 0 then error(file .. ": the script returned a table without handlers (" .. NAMES .. ")", 0) end
+  P.seal()
+end
+
+function entries.start() handlers.on_start() end
+function entries.stop() handlers.on_stop() end
+
+function entries.request(index, generation)
+  local request, response = new_request(index, generation), new_response(index, generation)
+  handlers.on_request(request, response)
+  if not has_ended(index, generation) then finish(index, generation) end
+end
+
+return entries

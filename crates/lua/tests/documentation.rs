@@ -1,0 +1,28 @@
+//! Every script in the documentation and in `apps/` loads.
+//! In: the Lua blocks of docs/lua.md, the files of apps/. Out: VMs.
+
+mod bench;
+
+use std::path::Path;
+
+use bench::{App, TIMED};
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+#[test]
+fn scripts_of_the_documentation_load() {
+    let text = std::fs::read_to_string(root().join("docs/lua.md")).expect("the page exists");
+    let blocks: Vec<&str> = text
+        .split("```lua\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap_or_default())
+        .collect();
+    assert!(blocks.len() >= 2, "{} blocks", blocks.len());
+    for block in blocks {
+        if let Err(failure) = App::try_load(block, &TIMED) {
+            panic!("{failure}\n{block}");
+        }
+    }
+}

@@ -1,0 +1,528 @@
+//! The server API: `POST api/METHOD` with JSON, as Centrifugo's. One request may need several workers.
+//! In: a method and a body; replies of workers. Out: calls, and the body of the response when the last reply is here.
+//! Never: checks the key (`settings::is_api_key`); publishes anything but valid JSON.
+//! Limits: `COMMANDS_MAX` calls for one request; `message-max` for the data of each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::base64;
+use crate::mail::{Call, Counts, Order, Reply};
+use crate::position::Since;
+use crate::publication::Publication;
+use crate::settings::{Error, HubSettings};
+use crate::stream::Excerpt;
+
+/// The most calls of one request.
+pub const COMMANDS_MAX: usize = 10_000;
+/// The longest key of a publication.
+const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+
+/// A request whose replies are being collected.
+#[derive(Debug)]
+pub struct Exchange {
+    items: Vec<Item>,
+    /// By number of the call.
+    slots: Vec<Slot>,
+    /// The request is a batch, whose response is a list.
+    is_batch: bool,
+    /// Replies that have not come.
+    missing: u32,
+}
+
+/// One command of a request.
+#[derive(Debug)]
+struct Item {
+    method: Method,
+    /// How many of the following slots belong to it.
+    slots: usize,
+    /// The command is wrong and has no slots.
+    error: Option<Error>,
+}
+
+/// What came of a call.
+#[derive(Debug, Default)]
+struct Slot {
+    reply: Option<Reply>,
+    channels: BTreeMap<Arc<str>, u32>,
+    counts: Counts,
+}
+
+/// The methods of the API.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Method {
+    Publish,
+    Broadcast,
+    History,
+    HistoryRemove,
+    Channels,
+    Info,
+    Unknown,
+}
+
+/// What a response states about the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'n> {
+    /// Its name.
+    pub name: &'n str,
+    /// Its version.
+    pub version: &'n str,
+}
+
+#[derive(Deserialize)]
+struct Publish<'a> {
+    #[serde(default)]
+    channel: String,
+    #[serde(default)]
+    channels: Vec<String>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    b64data: Option<String>,
+    #[serde(default)]
+    tags: BTreeMap<String, String>,
+    #[serde(default)]
+    skip_history: bool,
+    #[serde(default)]
+    idempotency_key: String,
+}
+
+#[derive(Deserialize)]
+struct History {
+    #[serde(default)]
+    channel: String,
+    #[serde(default)]
+    limit: i64,
+    since: Option<Start>,
+    #[serde(default)]
+    reverse: bool,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    #[serde(default)]
+    offset: u64,
+    #[serde(default)]
+    epoch: String,
+}
+
+#[derive(Deserialize)]
+struct Pattern {
+    #[serde(default)]
+    pattern: String,
+}
+
+#[derive(Deserialize)]
+struct Batch<'a> {
+    #[serde(borrow, default)]
+    commands: Vec<BTreeMap<String, &'a RawValue>>,
+}
+
+/// The body is not what the method takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Malformed;
+
+impl Exchange {
+    /// Reads a request for `hub`. Returns its calls, each of which has the number of its place.
+    ///
+    /// # Errors
+    /// The body is not JSON, or not of the form that the method takes.
+    pub fn begin(
+        (hub, settings): (u16, &HubSettings),
+        method: &str,
+        body: &str,
+    ) -> Result<(Self, Vec<Call>), Malformed> {
+        let mut exchange =
+            Self { items: Vec::new(), slots: Vec::new(), is_batch: false, missing: 0 };
+        let mut calls = Vec::new();
+        // A request without arguments may omit the body.
+        let body = if body.trim().is_empty() { "{}" } else { body };
+        if method == "batch" {
+            exchange.is_batch = true;
+            let batch: Batch<'_> = serde_json::from_str(body).map_err(|_| Malformed)?;
+            for command in batch.commands {
+                let Some((method, arguments)) = command.into_iter().next() else {
+                    return Err(Malformed);
+                };
+                exchange.add((hub, settings), &method, arguments.get(), &mut calls)?;
+            }
+        } else {
+            exchange.add((hub, settings), method, body, &mut calls)?;
+        }
+        Ok((exchange, calls))
+    }
+
+    fn add(
+        &mut self,
+        hub: (u16, &HubSettings),
+        name: &str,
+        body: &str,
+        calls: &mut Vec<Call>,
+    ) -> Result<(), Malformed> {
+        let begun = calls.len();
+        let method = Method::named(name);
+        let error = method.read(hub, body, calls)?.err();
+        if error.is_some() || calls.len() > COMMANDS_MAX {
+            calls.truncate(begun);
+        }
+        let error = error.or((begun > COMMANDS_MAX).then_some(Error::LimitExceeded));
+        self.slots.resize_with(calls.len(), Slot::default);
+        self.items.push(Item { method, slots: calls.len() - begun, error });
+        Ok(())
+    }
+
+    /// So many replies will come.
+    pub fn expect(&mut self, replies: u16) {
+        self.missing += u32::from(replies);
+    }
+
+    /// Takes a reply to the call of this number.
+    pub fn take(&mut self, number: u32, reply: Reply) {
+        self.missing = self.missing.saturating_sub(1);
+        let Some(slot) = self.slots.get_mut(number as usize) else { return };
+        match reply {
+            Reply::Channels(channels) => {
+                for (name, count) in channels {
+                    *slot.channels.entry(name).or_default() += count;
+                }
+            }
+            Reply::Info(counts) => {
+                slot.counts.clients += counts.clients;
+                slot.counts.subscriptions += counts.subscriptions;
+                slot.counts.channels += counts.channels;
+            }
+            reply => slot.reply = Some(reply),
+        }
+    }
+
+    /// Whether every reply has come.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// Appends the body of the response.
+    pub fn encode(&self, out: &mut Vec<u8>, node: &Node<'_>) {
+        let mut next = 0;
+        if self.is_batch {
+            out.extend_from_slice(b"{\"replies\":[");
+        }
+        for (index, item) in self.items.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            let slots = self.slots.get(next..next + item.slots).unwrap_or_default();
+            next += item.slots;
+            item.encode(out, slots, self.is_batch, node);
+        }
+        if self.is_batch {
+            out.extend_from_slice(b"]}");
+        }
+    }
+}
+
+impl Method {
+    fn named(name: &str) -> Self {
+        match name {
+            "publish" => Self::Publish,
+            "broadcast" => Self::Broadcast,
+            "history" => Self::History,
+            "history_remove" => Self::HistoryRemove,
+            "channels" => Self::Channels,
+            "info" => Self::Info,
+            _ => Self::Unknown,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Broadcast => "broadcast",
+            Self::History => "history",
+            Self::HistoryRemove => "history_remove",
+            Self::Channels => "channels",
+            Self::Info => "info",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Appends the calls of a command.
+    fn read(
+        self,
+        hub: (u16, &HubSettings),
+        body: &str,
+        calls: &mut Vec<Call>,
+    ) -> Result<Result<(), Error>, Malformed> {
+        let (index, settings) = hub;
+        Ok(match self {
+            Self::Publish | Self::Broadcast => {
+                let publish = serde_json::from_str(body).map_err(|_| Malformed)?;
+                self.read_publish(hub, &publish, calls)
+            }
+            Self::History | Self::HistoryRemove => {
+                let history: History = serde_json::from_str(body).map_err(|_| Malformed)?;
+                settings.channel(&history.channel).map(|_| {
+                    calls.push(self.history_call(index, &history));
+                })
+            }
+            Self::Channels => {
+                let pattern: Pattern = serde_json::from_str(body).map_err(|_| Malformed)?;
+                calls.push(Call::Channels { hub: index, pattern: pattern.pattern.into() });
+                Ok(())
+            }
+            Self::Info => {
+                calls.push(Call::Info { hub: index });
+                Ok(())
+            }
+            Self::Unknown => Err(Error::MethodNotFound),
+        })
+    }
+
+    fn history_call(self, hub: u16, history: &History) -> Call {
+        let channel = history.channel.as_str().into();
+        if self == Self::HistoryRemove {
+            return Call::HistoryRemove { hub, channel };
+        }
+        let since = history.since.as_ref().map(|since| Since::new(&since.epoch, since.offset));
+        let limit = u32::try_from(history.limit).ok();
+        Call::History { hub, channel, excerpt: Excerpt { since, limit, reverse: history.reverse } }
+    }
+
+    fn read_publish(
+        self,
+        (hub, settings): (u16, &HubSettings),
+        publish: &Publish<'_>,
+        calls: &mut Vec<Call>,
+    ) -> Result<(), Error> {
+        let data: Arc<str> = match (publish.data, &publish.b64data) {
+            (Some(data), None) => data.get().into(),
+            (None, Some(encoded)) => {
+                let bytes = base64::decode(encoded.as_bytes()).ok_or(Error::BadRequest)?;
+                let text = String::from_utf8(bytes).map_err(|_| Error::BadRequest)?;
+                let is_json = serde_json::from_str::<&RawValue>(&text).is_ok();
+                is_json.then(|| text.into()).ok_or(Error::BadRequest)?
+            }
+            (None, None) | (Some(_), Some(_)) => return Err(Error::BadRequest),
+        };
+        if data.len() > settings.push.message_bytes_max
+            || publish.idempotency_key.len() > IDEMPOTENCY_KEY_BYTES_MAX
+        {
+            return Err(Error::LimitExceeded);
+        }
+        let tags = match publish.tags.is_empty() {
+            true => "".into(),
+            false => serde_json::to_string(&publish.tags).unwrap_or_default().into(),
+        };
+        let channels = match self {
+            Self::Broadcast => publish.channels.as_slice(),
+            _ => core::slice::from_ref(&publish.channel),
+        };
+        if channels.is_empty() {
+            return Err(Error::BadRequest);
+        }
+        // The owner of a channel checks its name, so that each channel of a broadcast has its own result.
+        if self == Self::Publish {
+            settings.channel(&publish.channel)?;
+        }
+        for channel in channels {
+            calls.push(Call::Publish(Order {
+                hub,
+                channel: channel.as_str().into(),
+                data: Arc::clone(&data),
+                tags: Arc::clone(&tags),
+                skip_history: publish.skip_history,
+                idempotency_key: publish.idempotency_key.as_str().into(),
+            }));
+        }
+        Ok(())
+    }
+}
+
+impl Item {
+    fn encode(&self, out: &mut Vec<u8>, slots: &[Slot], is_batch: bool, node: &Node<'_>) {
+        if let Some(error) = self.error {
+            return encode_error(out, error);
+        }
+        if self.method == Method::Broadcast {
+            out.extend_from_slice(match is_batch {
+                true => b"{\"broadcast\":{\"responses\":[".as_slice(),
+                false => b"{\"result\":{\"responses\":[".as_slice(),
+            });
+            for (index, slot) in slots.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                slot.encode(out, "result", node);
+            }
+            return out.extend_from_slice(b"]}}");
+        }
+        let name = if is_batch { self.method.name() } else { "result" };
+        if let Some(slot) = slots.first() {
+            slot.encode_for(self.method, out, name, node);
+        }
+    }
+}
+
+impl Slot {
+    fn encode_for(&self, method: Method, out: &mut Vec<u8>, name: &str, node: &Node<'_>) {
+        match method {
+            Method::Channels => {
+                begin_result(out, name);
+                out.extend_from_slice(b"\"channels\":{");
+                for (index, (channel, count)) in self.channels.iter().enumerate() {
+                    if index > 0 {
+                        out.push(b',');
+                    }
+                    encode_text(out, channel);
+                    out.extend_from_slice(b":{\"num_clients\":");
+                    encode_number(out, (*count).into());
+                    out.push(b'}');
+                }
+                out.extend_from_slice(b"}}}");
+            }
+            Method::Info => {
+                begin_result(out, name);
+                out.extend_from_slice(b"\"nodes\":[{\"uid\":");
+                encode_text(out, node.name);
+                out.extend_from_slice(b",\"name\":");
+                encode_text(out, node.name);
+                out.extend_from_slice(b",\"version\":");
+                encode_text(out, node.version);
+                for (field, count) in [
+                    ("num_clients", self.counts.clients),
+                    ("num_users", 0),
+                    ("num_subs", self.counts.subscriptions),
+                    ("num_channels", self.counts.channels),
+                ] {
+                    encode_member(out, field, count.into());
+                }
+                out.extend_from_slice(b"}]}}");
+            }
+            Method::Publish
+            | Method::Broadcast
+            | Method::History
+            | Method::HistoryRemove
+            | Method::Unknown => self.encode(out, name, node),
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>, name: &str, _node: &Node<'_>) {
+        match &self.reply {
+            Some(Reply::Published(position)) => {
+                begin_result(out, name);
+                if let Some(position) = position {
+                    out.extend_from_slice(b"\"offset\":");
+                    encode_number(out, position.offset);
+                    out.extend_from_slice(b",\"epoch\":");
+                    encode_text(out, position.epoch.as_str());
+                }
+                out.extend_from_slice(b"}}");
+            }
+            Some(Reply::History { publications, position }) => {
+                begin_result(out, name);
+                encode_publications(out, publications);
+                out.extend_from_slice(b",\"epoch\":");
+                encode_text(out, position.epoch.as_str());
+                encode_member(out, "offset", position.offset);
+                out.extend_from_slice(b"}}");
+            }
+            Some(Reply::Done) => {
+                begin_result(out, name);
+                out.extend_from_slice(b"}}");
+            }
+            Some(Reply::Failed(error)) => encode_error(out, *error),
+            Some(Reply::Subscribed(_) | Reply::Channels(_) | Reply::Info(_)) | None => {
+                encode_error(out, Error::Internal);
+            }
+        }
+    }
+}
+
+/// Whether `name` matches a pattern in which `*` stands for any text and `?` for one character. An empty pattern matches
+/// every name.
+#[must_use]
+pub fn matches_pattern(pattern: &str, name: &str) -> bool {
+    if pattern.is_empty() {
+        return true;
+    }
+    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let (mut at, mut in_name) = (0, 0);
+    // Where to go on after the last `*` if what follows it does not match.
+    let mut retry: Option<(usize, usize)> = None;
+    while in_name < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                retry = Some((at + 1, in_name));
+                at += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == name[in_name] => {
+                at += 1;
+                in_name += 1;
+            }
+            _ => match &mut retry {
+                Some((after, from)) => {
+                    *from += 1;
+                    (at, in_name) = (*after, *from);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// Appends the member `publications`.
+pub fn encode_publications(out: &mut Vec<u8>, publications: &[Arc<Publication>]) {
+    out.extend_from_slice(b"\"publications\":[");
+    for (index, publication) in publications.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"data\":");
+        out.extend_from_slice(publication.data.as_bytes());
+        if let Some(position) = publication.position {
+            encode_member(out, "offset", position.offset);
+        }
+        if !publication.tags.is_empty() {
+            out.extend_from_slice(b",\"tags\":");
+            out.extend_from_slice(publication.tags.as_bytes());
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
+}
+
+/// Appends a string of JSON.
+pub fn encode_text(out: &mut Vec<u8>, text: &str) {
+    let written = serde_json::to_writer(out, text);
+    debug_assert!(written.is_ok(), "a string can always be written");
+}
+
+/// Appends a comma, a name and a number.
+pub(crate) fn encode_member(out: &mut Vec<u8>, name: &str, number: u64) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    encode_number(out, number);
+}
+
+fn encode_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn begin_result(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b"{\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":{");
+}
+
+/// Appends an error as a whole response.
+pub fn encode_error(out: &mut Vec<u8>, error: Error) {
+    out.extend_from_slice(b"{\"error\":{\"code\":");
+    encode_number(out, error.code().into());
+    out.extend_from_slice(b",\"message\":");
+    encode_text(out, error.message());
+    out.extend_from_slice(b"}}");
+}

@@ -1,0 +1,360 @@
+//! All hubs as one worker sees them: subscribers, owned channels, and the exchange with other workers.
+//! In: subscriptions and calls of this worker, mail of other workers. Out: replies, mail, subscribers of publications.
+//! Never: waits for another worker; loses mail.
+//! Limits: `OUTBOX_MAX` messages wait for a worker; beyond that no publication that concerns it is accepted. Other mail
+//! is bounded by the subscriptions and requests that it belongs to. While `Local::is_full`, no mail is received, so
+//! that publishers slow down (`Error::TooManyRequests`) instead of queues growing.
+//! Invariant: mail to a worker is sent in the order in which it was made.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tidegate_base::Moment;
+use tidegate_base::prng::mix64;
+
+use crate::api::matches_pattern;
+use crate::local::{Deserted, Joined, Local, Place, Ticket};
+use crate::mail::{Call, Counts, Mail, Order, Reply, ReplyTo, Subscribed, Target};
+use crate::owner::{Outcome, Owned};
+use crate::position::Since;
+use crate::publication::Publication;
+use crate::settings::{Error, Hubs};
+
+/// The most mail that waits for a worker before publications are refused.
+pub const OUTBOX_MAX: usize = 1024;
+
+/// The hubs of one worker. `K` names a subscriber or caller of the worker.
+#[derive(Debug)]
+pub struct Hub<K> {
+    /// This worker.
+    own: u16,
+    /// All workers.
+    workers: u16,
+    /// The subscribers of this worker.
+    local: Local<K>,
+    /// By hub: the channels that this worker owns.
+    owned: Vec<Owned>,
+    /// By worker: mail that waits to be sent.
+    outbox: Vec<VecDeque<Mail<K>>>,
+}
+
+/// When something happens, and random bits for what it creates.
+pub type Instance = (Moment, u64);
+
+/// How a subscription begins.
+#[derive(Debug)]
+pub struct Subscription {
+    /// Where the subscriber is.
+    pub place: Place,
+    /// The owner's reply; `None` if it comes later, as `Event::Subscribed`.
+    pub reply: Option<Subscribed>,
+}
+
+/// What mail results in.
+#[derive(Debug)]
+pub enum Event<K> {
+    /// A subscription of this worker is confirmed.
+    Subscribed(K, Subscribed),
+    /// A subscription of this worker has failed, and ended.
+    Refused(K, Error),
+    /// The reply to a call of this worker.
+    Replied(K, u32, Reply),
+}
+
+impl<K: Copy + Eq> Hub<K> {
+    /// The hubs of worker `own` of `workers`.
+    #[must_use]
+    pub fn new(settings: &Hubs, own: u16, workers: u16) -> Self {
+        let workers = workers.max(1);
+        let owned = (0..settings.len() as u16).map(|hub| {
+            let most = settings.get(hub).map_or(0, |hub| hub.push.history_bytes_max);
+            Owned::new(most / usize::from(workers))
+        });
+        Self {
+            own,
+            workers,
+            local: Local::new(settings.len()),
+            owned: owned.collect(),
+            outbox: (0..workers).map(|_| VecDeque::new()).collect(),
+        }
+    }
+
+    /// The worker that owns a channel.
+    #[must_use]
+    pub fn owner(&self, channel: &str) -> u16 {
+        let hash = channel.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        (mix64(hash) % u64::from(self.workers)) as u16
+    }
+
+    /// Subscribes `key` to a channel. The caller has checked that it may. `since`: where the client was.
+    ///
+    /// # Errors
+    /// The channel does not exist, or there is no memory for its history.
+    pub fn subscribe(
+        &mut self,
+        settings: &Hubs,
+        (hub, name): (u16, &str),
+        key: K,
+        since: Option<Since>,
+        at: Instance,
+    ) -> Result<Subscription, Error> {
+        let (place, joined) =
+            self.local.join(hub, name, key, since.is_some()).ok_or(Error::Internal)?;
+        let ticket = match joined {
+            Joined::Confirmed(position) => {
+                let reply = Some(Subscribed { position, recovered: None });
+                return Ok(Subscription { place, reply });
+            }
+            Joined::Waiting(ticket) => ticket,
+        };
+        let channel = self.local.name(place).map_or_else(|| name.into(), Arc::clone);
+        let call = Call::Subscribe { hub, channel, since };
+        let reply = match self.call(settings, ReplyTo::Subscription(ticket), call, at) {
+            None => None,
+            Some(reply) => match self.settle(ticket, reply) {
+                Some(Event::Subscribed(_, subscribed)) => Some(subscribed),
+                Some(Event::Refused(_, error)) => return Err(error),
+                Some(Event::Replied(..)) | None => return Err(Error::Internal),
+            },
+        };
+        Ok(Subscription { place, reply })
+    }
+
+    /// Ends a subscription.
+    pub fn unsubscribe(&mut self, place: Place, key: K) {
+        if let Some(deserted) = self.local.leave(place, key) {
+            self.note_deserted(deserted);
+        }
+    }
+
+    /// The channel of a subscription.
+    #[must_use]
+    pub fn channel(&self, place: Place) -> Option<&Arc<str>> {
+        self.local.name(place)
+    }
+
+    /// Makes a call. Returns the reply of this worker, if the call concerns it; those of other workers come as events.
+    pub fn call(
+        &mut self,
+        settings: &Hubs,
+        to: ReplyTo<K>,
+        call: Call,
+        at: Instance,
+    ) -> Option<Reply> {
+        match call.target() {
+            Target::Owner(channel) => {
+                let owner = self.owner(channel);
+                if owner == self.own {
+                    return Some(self.execute(settings, self.own, call, at));
+                }
+                if matches!(call, Call::Publish(_)) && self.is_behind(owner) {
+                    return Some(Reply::Failed(Error::TooManyRequests));
+                }
+                let mail = Mail::Call { from: self.own, to, call };
+                self.outbox[usize::from(owner)].push_back(mail);
+                None
+            }
+            Target::All => {
+                for worker in (0..self.workers).filter(|worker| *worker != self.own) {
+                    let mail = Mail::Call { from: self.own, to, call: call.clone() };
+                    self.outbox[usize::from(worker)].push_back(mail);
+                }
+                Some(self.execute(settings, self.own, call, at))
+            }
+        }
+    }
+
+    /// How many replies a call gets.
+    #[must_use]
+    pub fn replies_of(&self, call: &Call) -> u16 {
+        match call.target() {
+            Target::Owner(_) => 1,
+            Target::All => self.workers,
+        }
+    }
+
+    /// Takes mail of another worker.
+    pub fn receive(&mut self, settings: &Hubs, mail: Mail<K>, at: Instance) -> Option<Event<K>> {
+        match mail {
+            Mail::Call { from, to, call } => {
+                let reply = self.execute(settings, from, call, at);
+                if let Some(outbox) = self.outbox.get_mut(usize::from(from)) {
+                    outbox.push_back(Mail::Reply { to, reply });
+                }
+                None
+            }
+            Mail::Reply { to: ReplyTo::Subscription(ticket), reply } => self.settle(ticket, reply),
+            Mail::Reply { to: ReplyTo::Caller { key, number }, reply } => {
+                Some(Event::Replied(key, number, reply))
+            }
+            Mail::Publication(publication) => {
+                self.local.accept(publication);
+                None
+            }
+            Mail::Leave { from, hub, channel } => {
+                if let Some(owned) = self.owned.get_mut(usize::from(hub)) {
+                    owned.leave(&channel, from);
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether mail can be received now.
+    #[must_use]
+    pub fn can_receive(&self) -> bool {
+        !self.local.is_full()
+    }
+
+    /// The next mail to send to `worker`.
+    pub fn take_mail(&mut self, worker: u16) -> Option<Mail<K>> {
+        self.outbox.get_mut(usize::from(worker))?.pop_front()
+    }
+
+    /// Keeps mail that could not be sent, as the next to send.
+    pub fn keep_mail(&mut self, worker: u16, mail: Mail<K>) {
+        if let Some(outbox) = self.outbox.get_mut(usize::from(worker)) {
+            outbox.push_front(mail);
+        }
+    }
+
+    /// Whether mail waits to be sent.
+    #[must_use]
+    pub fn has_mail(&self) -> bool {
+        self.outbox.iter().any(|outbox| !outbox.is_empty())
+    }
+
+    /// Whether publications are being delivered.
+    #[must_use]
+    pub fn is_delivering(&self) -> bool {
+        self.local.is_busy()
+    }
+
+    /// Continues a delivery: appends up to `most` subscribers that get the publication to `keys`.
+    pub fn deliver(&mut self, most: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
+        self.local.advance(most, keys)
+    }
+
+    /// The number of subscriptions of this worker.
+    #[must_use]
+    pub fn subscriptions(&self) -> usize {
+        self.local.len()
+    }
+
+    /// The number of channels of this worker, and of the channels that it owns.
+    #[must_use]
+    pub fn channels_owned(&self) -> usize {
+        self.owned.iter().map(Owned::len).sum()
+    }
+
+    /// Drops what is too old, a part at a time.
+    pub fn sweep(&mut self, settings: &Hubs, now: Moment) {
+        for (hub, owned) in self.owned.iter_mut().enumerate() {
+            if let Some(settings) = settings.get(hub as u16) {
+                owned.sweep(settings, now);
+            }
+        }
+    }
+
+    fn settle(&mut self, ticket: Ticket, reply: Reply) -> Option<Event<K>> {
+        match reply {
+            Reply::Subscribed(subscribed) => {
+                let key = self.local.confirm(ticket, subscribed.position)?;
+                Some(Event::Subscribed(key, subscribed))
+            }
+            reply => {
+                let (key, deserted) = self.local.refuse(ticket)?;
+                if let Some(deserted) = deserted {
+                    self.note_deserted(deserted);
+                }
+                let error = if let Reply::Failed(error) = reply { error } else { Error::Internal };
+                Some(Event::Refused(key, error))
+            }
+        }
+    }
+
+    /// Does what `from` has asked for.
+    fn execute(&mut self, settings: &Hubs, from: u16, call: Call, at: Instance) -> Reply {
+        let result = match call {
+            Call::Subscribe { hub, channel, since } => self.with(settings, hub, |owned, hub| {
+                let (position, recovered) = owned.subscribe(hub, &channel, from, since, at)?;
+                Ok(Reply::Subscribed(Subscribed { position, recovered }))
+            }),
+            Call::Publish(order) => self.publish(settings, &order, at),
+            Call::History { hub, channel, excerpt } => self.with(settings, hub, |owned, hub| {
+                let (publications, position) = owned.history(hub, &channel, &excerpt, at)?;
+                Ok(Reply::History { publications, position })
+            }),
+            Call::HistoryRemove { hub, channel } => self.with(settings, hub, |owned, hub| {
+                owned.remove_history(hub, &channel).map(|()| Reply::Done)
+            }),
+            Call::Channels { hub, pattern } => {
+                let all = self.local.channels(hub);
+                let matching = all.filter(|(name, _)| matches_pattern(&pattern, name));
+                Ok(Reply::Channels(matching.map(|(name, n)| (Arc::clone(name), n)).collect()))
+            }
+            Call::Info { hub } => {
+                let subscriptions = self.local.subscriptions(hub);
+                self.with(settings, hub, |owned, _| {
+                    let channels = owned.in_use() as u32;
+                    Ok(Reply::Info(Counts { clients: subscriptions, subscriptions, channels }))
+                })
+            }
+        };
+        result.unwrap_or_else(Reply::Failed)
+    }
+
+    fn with(
+        &mut self,
+        settings: &Hubs,
+        hub: u16,
+        work: impl FnOnce(&mut Owned, &crate::settings::HubSettings) -> Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
+        let owned = self.owned.get_mut(usize::from(hub));
+        let (owned, settings) = owned.zip(settings.get(hub)).ok_or(Error::Internal)?;
+        work(owned, settings)
+    }
+
+    fn publish(&mut self, settings: &Hubs, order: &Order, at: Instance) -> Result<Reply, Error> {
+        let owned = self.owned.get_mut(usize::from(order.hub));
+        let (owned, hub) = owned.zip(settings.get(order.hub)).ok_or(Error::Internal)?;
+        let is_behind = |worker: &u16| {
+            let outbox = self.outbox.get(usize::from(*worker));
+            outbox.is_some_and(|outbox| outbox.len() >= OUTBOX_MAX)
+        };
+        if self.local.is_full() || owned.workers(&order.channel).iter().any(is_behind) {
+            return Err(Error::TooManyRequests);
+        }
+        match owned.publish(hub, order, at)? {
+            Outcome::Repeated(position) => Ok(Reply::Published(position)),
+            Outcome::Published(publication, workers) => {
+                for &worker in workers {
+                    if worker == self.own {
+                        self.local.accept(Arc::clone(&publication));
+                    } else if let Some(outbox) = self.outbox.get_mut(usize::from(worker)) {
+                        outbox.push_back(Mail::Publication(Arc::clone(&publication)));
+                    }
+                }
+                Ok(Reply::Published(publication.position))
+            }
+        }
+    }
+
+    fn note_deserted(&mut self, Deserted { hub, channel }: Deserted) {
+        let owner = self.owner(&channel);
+        if owner == self.own {
+            if let Some(owned) = self.owned.get_mut(usize::from(hub)) {
+                owned.leave(&channel, owner);
+            }
+        } else {
+            let mail = Mail::Leave { from: self.own, hub, channel };
+            self.outbox[usize::from(owner)].push_back(mail);
+        }
+    }
+
+    fn is_behind(&self, worker: u16) -> bool {
+        self.outbox.get(usize::from(worker)).is_some_and(|outbox| outbox.len() >= OUTBOX_MAX)
+    }
+}

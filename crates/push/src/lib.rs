@@ -1,0 +1,25 @@
+//! Decisions about push: channels, subscribers, publications, history and who may do what.
+//! In: the configuration; subscriptions and publications; mail of other workers; time and random numbers as arguments.
+//! Out: publications for subscribers, mail for other workers, encoded messages and responses. Never: uses a socket, a
+//! clock, a file or the system's randomness; knows how a subscriber is connected.
+//!
+//! Each worker has a [`Hub`](hub::Hub). A channel is *owned* by one of them, chosen by the hash of its name: the owner
+//! gives each publication its offset, keeps the history, and mails the publication to the workers with subscribers.
+//! Mail between two workers is delivered in order, so every worker sees the publications of a channel in the order
+//! of their offsets, and the owner's reply to a subscription divides them exactly: what was published before it is in
+//! the history, what comes after it is delivered.
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod base64;
+pub mod events;
+pub mod hub;
+pub mod local;
+pub mod mail;
+pub mod owner;
+pub mod poll;
+pub mod position;
+pub mod publication;
+pub mod queue;
+pub mod settings;
+pub mod stream;

@@ -1,0 +1,367 @@
+//! The subscribers of one worker: who gets a publication, in which order, a slice at a time.
+//! In: subscriptions, the owner's replies, publications. Out: the subscribers of each publication.
+//! Limits: `WALKS_MAX` publications are being delivered; beyond that the hub accepts no more.
+//! Invariant: each subscriber that was confirmed before a publication was accepted, and has not left, gets it once;
+//! publications of a channel are delivered one after the other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::position::Position;
+use crate::publication::Publication;
+
+/// The most publications that are being delivered on a worker.
+pub const WALKS_MAX: usize = 1024;
+/// How many places of a channel are looked at for each subscriber of a slice, because places may be free.
+const PLACES_PER_SUBSCRIBER: usize = 16;
+
+/// The subscribers of one worker. `K` names a subscriber.
+#[derive(Debug)]
+pub struct Local<K> {
+    /// By number of the channel. The places of channels without subscribers are `None`.
+    channels: Vec<Option<Channel<K>>>,
+    /// The numbers that are free.
+    free: Vec<u32>,
+    /// The numbers of the channels of each hub.
+    names: Vec<BTreeMap<Arc<str>, u32>>,
+    /// Channels with publications to deliver. Each is in it once.
+    busy: VecDeque<u32>,
+    /// The publications of all channels that are being delivered.
+    walks: usize,
+    /// The subscribers of all channels, by hub.
+    subscriptions: Vec<u32>,
+    /// The nonce of the newest ticket.
+    nonce: u32,
+}
+
+/// A channel with subscribers on this worker.
+#[derive(Debug)]
+struct Channel<K> {
+    hub: u16,
+    name: Arc<str>,
+    /// After the newest publication that was accepted. Meaningless until the owner has replied.
+    position: Option<Position>,
+    /// The owner has replied: publications are delivered.
+    is_confirmed: bool,
+    /// The places of subscribers; `None` if free.
+    members: Vec<Option<Member<K>>>,
+    /// The places that are free.
+    free: Vec<u32>,
+    /// How many members have left since the places were last trimmed.
+    left: u32,
+    /// How many publications were accepted, modulo 2^32.
+    accepted: u32,
+    /// Publications that not all members have got, in order.
+    walks: VecDeque<Walk>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member<K> {
+    key: K,
+    state: MemberState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum MemberState {
+    /// Waits for the owner's reply to the ticket with this nonce.
+    Waiting(u32),
+    /// Gets the publications after this one (`Channel::accepted`).
+    Since(u32),
+}
+
+/// A publication on its way through the members.
+#[derive(Debug)]
+struct Walk {
+    publication: Arc<Publication>,
+    /// `Channel::accepted` after it was accepted.
+    number: u32,
+    /// The next member.
+    cursor: usize,
+}
+
+/// Where a subscriber is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Number of the channel.
+    channel: u32,
+    /// Place of the member.
+    member: u32,
+}
+
+/// A subscription that waits for the owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket {
+    place: Place,
+    nonce: u32,
+}
+
+/// What a subscriber that has joined waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Joined {
+    /// Nothing: it gets the publications after this position.
+    Confirmed(Option<Position>),
+    /// The owner's reply to this ticket.
+    Waiting(Ticket),
+}
+
+/// A channel that has lost its last subscriber.
+#[derive(Debug)]
+pub struct Deserted {
+    /// Index of the hub.
+    pub hub: u16,
+    /// The channel.
+    pub channel: Arc<str>,
+}
+
+impl<K: Copy + Eq> Local<K> {
+    /// No subscribers, in so many hubs.
+    #[must_use]
+    pub fn new(hubs: usize) -> Self {
+        Self {
+            channels: Vec::new(),
+            free: Vec::new(),
+            names: vec![BTreeMap::new(); hubs],
+            busy: VecDeque::new(),
+            walks: 0,
+            subscriptions: vec![0; hubs],
+            nonce: 0,
+        }
+    }
+
+    /// Whether no more publications can be accepted for now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.walks >= WALKS_MAX
+    }
+
+    /// Whether publications are being delivered.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.busy.is_empty()
+    }
+
+    /// The number of subscriptions of a hub.
+    #[must_use]
+    pub fn subscriptions(&self, hub: u16) -> u32 {
+        self.subscriptions.get(usize::from(hub)).copied().unwrap_or_default()
+    }
+
+    /// The number of subscriptions of all hubs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.subscriptions.iter().map(|count| *count as usize).sum()
+    }
+
+    /// Whether there is no subscription.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The channels of a hub that have subscribers, and how many.
+    pub fn channels(&self, hub: u16) -> impl Iterator<Item = (&Arc<str>, u32)> {
+        let numbers = self.names.get(usize::from(hub)).into_iter().flatten();
+        numbers.filter_map(|(name, number)| {
+            let channel = self.channels.get(*number as usize)?.as_ref()?;
+            Some((name, channel.count() as u32))
+        })
+    }
+
+    /// Adds a subscriber. `asks`: the owner must be asked even if this worker gets the channel's publications already.
+    /// Returns `None` if the hub does not exist.
+    pub fn join(&mut self, hub: u16, name: &str, key: K, asks: bool) -> Option<(Place, Joined)> {
+        let names = self.names.get_mut(usize::from(hub))?;
+        let number = match names.get(name) {
+            Some(number) => *number,
+            None => {
+                let channel = Channel::new(hub, name.into());
+                let name = Arc::clone(&channel.name);
+                let number = match self.free.pop() {
+                    Some(number) => {
+                        self.channels[number as usize] = Some(channel);
+                        number
+                    }
+                    None => {
+                        self.channels.push(Some(channel));
+                        (self.channels.len() - 1) as u32
+                    }
+                };
+                names.insert(name, number);
+                number
+            }
+        };
+        self.nonce = self.nonce.wrapping_add(1);
+        let nonce = self.nonce;
+        let channel = self.channels.get_mut(number as usize)?.as_mut()?;
+        let is_confirmed = channel.is_confirmed && !asks;
+        let state = match is_confirmed {
+            true => MemberState::Since(channel.accepted),
+            false => MemberState::Waiting(nonce),
+        };
+        let place = Place { channel: number, member: channel.add(Member { key, state }) };
+        self.subscriptions[usize::from(hub)] += 1;
+        let joined = match is_confirmed {
+            true => Joined::Confirmed(channel.position),
+            false => Joined::Waiting(Ticket { place, nonce }),
+        };
+        Some((place, joined))
+    }
+
+    /// The name of the channel at `place`.
+    #[must_use]
+    pub fn name(&self, place: Place) -> Option<&Arc<str>> {
+        Some(&self.channels.get(place.channel as usize)?.as_ref()?.name)
+    }
+
+    /// The owner has replied: the subscriber gets the publications after `position`. Returns the subscriber, unless it
+    /// has left.
+    pub fn confirm(&mut self, ticket: Ticket, position: Option<Position>) -> Option<K> {
+        let Ticket { place, nonce } = ticket;
+        let channel = self.channels.get_mut(place.channel as usize)?.as_mut()?;
+        let accepted = channel.accepted;
+        let member = channel.members.get_mut(place.member as usize)?.as_mut()?;
+        if member.state != MemberState::Waiting(nonce) {
+            return None;
+        }
+        member.state = MemberState::Since(accepted);
+        let key = member.key;
+        channel.is_confirmed = true;
+        channel.position = position;
+        Some(key)
+    }
+
+    /// The subscriber whose subscription failed; it has left then.
+    pub fn refuse(&mut self, ticket: Ticket) -> Option<(K, Option<Deserted>)> {
+        let channel = self.channels.get(ticket.place.channel as usize)?.as_ref()?;
+        let member = channel.members.get(ticket.place.member as usize)?.as_ref()?;
+        let key = member.key;
+        (member.state == MemberState::Waiting(ticket.nonce))
+            .then(|| (key, self.leave(ticket.place, key)))
+    }
+
+    /// Removes a subscriber. Returns the channel if it was the last one.
+    pub fn leave(&mut self, place: Place, key: K) -> Option<Deserted> {
+        let slot = self.channels.get_mut(place.channel as usize)?;
+        let channel = slot.as_mut()?;
+        let member = channel.members.get_mut(place.member as usize)?;
+        if member.as_ref().is_none_or(|member| member.key != key) {
+            return None;
+        }
+        *member = None;
+        channel.free.push(place.member);
+        let hub = channel.hub;
+        self.subscriptions[usize::from(hub)] -= 1;
+        if channel.count() > 0 {
+            channel.trim();
+            return None;
+        }
+        let channel = slot.take()?;
+        self.free.push(place.channel);
+        self.names[usize::from(hub)].remove(&channel.name);
+        if !channel.walks.is_empty() {
+            self.walks -= channel.walks.len();
+            self.busy.retain(|number| *number != place.channel);
+        }
+        Some(Deserted { hub, channel: channel.name })
+    }
+
+    /// Accepts a publication of the owner for delivery. Without confirmed subscribers it is dropped: the owner's reply
+    /// to those that wait includes it.
+    pub fn accept(&mut self, publication: Arc<Publication>) {
+        let names = self.names.get(usize::from(publication.hub));
+        let Some(&number) = names.and_then(|names| names.get(&publication.channel)) else { return };
+        let Some(Some(channel)) = self.channels.get_mut(number as usize) else { return };
+        if !channel.is_confirmed {
+            return;
+        }
+        if publication.position.is_some() {
+            channel.position = publication.position;
+        }
+        channel.accepted = channel.accepted.wrapping_add(1);
+        if channel.walks.is_empty() {
+            self.busy.push_back(number);
+        }
+        let number = channel.accepted;
+        channel.walks.push_back(Walk { publication, number, cursor: 0 });
+        self.walks += 1;
+    }
+
+    /// Continues the delivery whose turn it is: appends up to `most` subscribers that get the publication to `keys`.
+    pub fn advance(&mut self, most: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
+        let number = self.busy.pop_front()?;
+        let channel = self.channels.get_mut(number as usize)?.as_mut()?;
+        let walk = channel.walks.front_mut()?;
+        let end = keys.len() + most;
+        let rest = channel.members.iter().skip(walk.cursor).take(most * PLACES_PER_SUBSCRIBER);
+        for member in rest {
+            walk.cursor += 1;
+            if let Some(Member { key, state: MemberState::Since(number) }) = member
+                && (walk.number.wrapping_sub(*number) as i32) > 0
+            {
+                keys.push(*key);
+                if keys.len() == end {
+                    break;
+                }
+            }
+        }
+        let publication = Arc::clone(&walk.publication);
+        if walk.cursor >= channel.members.len() {
+            channel.walks.pop_front();
+            self.walks -= 1;
+        }
+        if !channel.walks.is_empty() {
+            self.busy.push_back(number);
+        }
+        Some(publication)
+    }
+}
+
+impl<K: Copy> Channel<K> {
+    fn new(hub: u16, name: Arc<str>) -> Self {
+        Self {
+            hub,
+            name,
+            position: None,
+            is_confirmed: false,
+            members: Vec::new(),
+            free: Vec::new(),
+            left: 0,
+            accepted: 0,
+            walks: VecDeque::new(),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.members.len() - self.free.len()
+    }
+
+    fn add(&mut self, member: Member<K>) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.members[at as usize] = Some(member);
+                at
+            }
+            None => {
+                self.members.push(Some(member));
+                (self.members.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Drops the free places at the end, once for as many departures as half the places, so that a channel whose
+    /// subscribers have left is walked fast.
+    fn trim(&mut self) {
+        self.left += 1;
+        if (self.left as usize) < self.members.len() / 2 {
+            return;
+        }
+        self.left = 0;
+        while self.members.last().is_some_and(Option::is_none) {
+            self.members.pop();
+        }
+        let length = self.members.len() as u32;
+        self.free.retain(|at| *at < length);
+        self.members.shrink_to(self.members.len() * 2);
+        self.free.shrink_to(self.free.len() * 2);
+    }
+}

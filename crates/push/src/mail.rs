@@ -1,0 +1,185 @@
+//! What the workers of a process tell each other about channels.
+//! In: calls, replies and publications. Out: the same, in the order in which they were sent to a worker.
+//! Invariant: mail between two workers is delivered in order (`hub.rs` states why).
+
+use std::sync::Arc;
+
+use crate::local::Ticket;
+use crate::position::{Position, Since};
+use crate::publication::Publication;
+use crate::settings::Error;
+use crate::stream::{Excerpt, Recovered};
+
+/// A message to another worker. `K` names a subscriber or caller of a worker.
+#[derive(Clone, Debug)]
+pub enum Mail<K> {
+    /// The receiver must do this.
+    Call {
+        /// The worker that waits for the reply.
+        from: u16,
+        /// Who waits for the reply.
+        to: ReplyTo<K>,
+        /// What to do.
+        call: Call,
+    },
+    /// The reply to a call of the receiver.
+    Reply {
+        /// Who waits for it.
+        to: ReplyTo<K>,
+        /// The result.
+        reply: Reply,
+    },
+    /// A publication for the subscribers of the receiver.
+    Publication(Arc<Publication>),
+    /// The sender has no subscriber of the channel any more.
+    Leave {
+        /// The sender.
+        from: u16,
+        /// Index of the hub.
+        hub: u16,
+        /// The channel.
+        channel: Arc<str>,
+    },
+}
+
+/// Who waits for a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReplyTo<K> {
+    /// A subscription.
+    Subscription(Ticket),
+    /// A caller with several calls at once, each with its number.
+    Caller {
+        /// The caller.
+        key: K,
+        /// The number of its call.
+        number: u32,
+    },
+}
+
+/// What a worker is asked to do.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// The owner: note that the worker has subscribers.
+    Subscribe {
+        /// Index of the hub.
+        hub: u16,
+        /// The channel.
+        channel: Arc<str>,
+        /// Where the client was.
+        since: Option<Since>,
+    },
+    /// The owner: publish a message.
+    Publish(Order),
+    /// The owner: read the history.
+    History {
+        /// Index of the hub.
+        hub: u16,
+        /// The channel.
+        channel: Arc<str>,
+        /// The wanted part.
+        excerpt: Excerpt,
+    },
+    /// The owner: drop the history.
+    HistoryRemove {
+        /// Index of the hub.
+        hub: u16,
+        /// The channel.
+        channel: Arc<str>,
+    },
+    /// Every worker: list the channels with subscribers.
+    Channels {
+        /// Index of the hub.
+        hub: u16,
+        /// A pattern with `*` and `?`; empty: all.
+        pattern: Arc<str>,
+    },
+    /// Every worker: count.
+    Info {
+        /// Index of the hub.
+        hub: u16,
+    },
+}
+
+/// A message to publish.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Index of the hub.
+    pub hub: u16,
+    /// The channel.
+    pub channel: Arc<str>,
+    /// The data: JSON.
+    pub data: Arc<str>,
+    /// A JSON object of strings, or empty.
+    pub tags: Arc<str>,
+    /// The publication gets no offset and is not kept.
+    pub skip_history: bool,
+    /// A second publication with the same key has no effect; empty: no key.
+    pub idempotency_key: Arc<str>,
+}
+
+/// The result of a call.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// The worker gets the publications after `position`.
+    Subscribed(Subscribed),
+    /// The message was published; with its place in the history.
+    Published(Option<Position>),
+    /// A part of the history, and the position after its end.
+    History {
+        /// The publications.
+        publications: Vec<Arc<Publication>>,
+        /// After the newest publication.
+        position: Position,
+    },
+    /// It is done.
+    Done,
+    /// Channels of the worker and their subscribers.
+    Channels(Vec<(Arc<str>, u32)>),
+    /// The counts of a worker.
+    Info(Counts),
+    /// It is not done.
+    Failed(Error),
+}
+
+/// The owner's reply to a subscription.
+#[derive(Clone, Debug)]
+pub struct Subscribed {
+    /// After the newest publication; `None` if the channel has no history.
+    pub position: Option<Position>,
+    /// What was missed; `None` if the client did not state where it was.
+    pub recovered: Option<Recovered>,
+}
+
+/// What a worker counts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Subscribed clients.
+    pub clients: u32,
+    /// Subscriptions.
+    pub subscriptions: u32,
+    /// Channels with subscribers on any worker that this worker owns.
+    pub channels: u32,
+}
+
+/// Which workers a call concerns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target<'c> {
+    /// The owner of a channel.
+    Owner(&'c str),
+    /// Every worker.
+    All,
+}
+
+impl Call {
+    /// Which workers the call concerns.
+    #[must_use]
+    pub fn target(&self) -> Target<'_> {
+        match self {
+            Self::Subscribe { channel, .. }
+            | Self::History { channel, .. }
+            | Self::HistoryRemove { channel, .. } => Target::Owner(channel),
+            Self::Publish(order) => Target::Owner(&order.channel),
+            Self::Channels { .. } | Self::Info { .. } => Target::All,
+        }
+    }
+}

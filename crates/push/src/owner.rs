@@ -1,0 +1,320 @@
+//! The channels that one worker owns: offsets, history, and which workers have subscribers.
+//! In: subscriptions and publications of all workers, time, random numbers. Out: positions, publications.
+//! Never: knows a subscriber.
+//! Limits: a worker's share of the hub's `history-memory-max`; `IDEMPOTENCY_KEYS_MAX` keys.
+//! Invariant: `bytes` is the sum of what the histories of the hub keep.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use tidegate_base::{Moment, Span};
+
+use crate::mail::Order;
+use crate::position::{Epoch, Position, Since};
+use crate::publication::Publication;
+use crate::settings::{Error, HubSettings, stream_limits};
+use crate::stream::{Excerpt, Recovered, Stream};
+
+/// How long a key of a publication is remembered.
+const IDEMPOTENCY_SPAN: Span = Span::from_secs(300);
+/// The most keys that are remembered; beyond that the oldest are forgotten.
+pub const IDEMPOTENCY_KEYS_MAX: usize = 65_536;
+/// The memory of an empty history, without its channel's name.
+const STREAM_COST_BYTES: usize = 256;
+/// How many channels one sweep looks at.
+const SWEEP_CHANNELS_MAX: usize = 256;
+/// The most publications that a client recovers at once; more are reported as lost.
+pub const RECOVERY_MAX: usize = 300;
+
+/// The channels of one hub that a worker owns.
+#[derive(Debug)]
+pub struct Owned {
+    channels: BTreeMap<Arc<str>, Channel>,
+    /// What the histories keep.
+    bytes: usize,
+    /// The most that the histories may keep.
+    bytes_max: usize,
+    /// The kept publications of all channels, oldest first. Contains some that are gone.
+    order: VecDeque<(Arc<str>, u64)>,
+    /// The publications that the histories keep.
+    kept: usize,
+    /// Keys of recent publications, and the results.
+    keys: BTreeMap<PublicationKey, Option<Position>>,
+    /// The keys by age.
+    key_ages: VecDeque<(Moment, PublicationKey)>,
+    /// Where the next sweep begins.
+    sweep_from: Option<Arc<str>>,
+}
+
+/// A channel, and the idempotency key of a publication in it.
+type PublicationKey = (Arc<str>, Arc<str>);
+
+#[derive(Debug, Default)]
+struct Channel {
+    /// The history; `None` if the namespace keeps none.
+    stream: Option<Stream>,
+    /// The workers with subscribers.
+    workers: Vec<u16>,
+}
+
+/// What a publication results in.
+#[derive(Debug)]
+pub enum Outcome<'o> {
+    /// Send the publication to these workers.
+    Published(Arc<Publication>, &'o [u16]),
+    /// It was published before, with this result.
+    Repeated(Option<Position>),
+}
+
+impl Owned {
+    /// No channels; their histories may keep `bytes_max`.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            channels: BTreeMap::new(),
+            bytes: 0,
+            bytes_max,
+            order: VecDeque::new(),
+            kept: 0,
+            keys: BTreeMap::new(),
+            key_ages: VecDeque::new(),
+            sweep_from: None,
+        }
+    }
+
+    /// The number of channels that a worker has subscribers of.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.channels.values().filter(|channel| !channel.workers.is_empty()).count()
+    }
+
+    /// The number of channels.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Whether there is no channel.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.channels.is_empty()
+    }
+
+    /// What the histories keep.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The workers with subscribers of `channel`.
+    #[must_use]
+    pub fn workers(&self, channel: &str) -> &[u16] {
+        self.channels.get(channel).map_or(&[], |channel| &channel.workers)
+    }
+
+    /// A worker has a subscriber. Returns the position of the channel, and what the subscriber missed.
+    ///
+    /// # Errors
+    /// The channel does not exist, or there is no memory for its history.
+    pub fn subscribe(
+        &mut self,
+        hub: &HubSettings,
+        name: &Arc<str>,
+        worker: u16,
+        since: Option<Since>,
+        (now, random): (Moment, u64),
+    ) -> Result<(Option<Position>, Option<Recovered>), Error> {
+        let limits = stream_limits(hub.channel(name)?);
+        if limits.is_some() {
+            self.open_stream(name, now, random)?;
+        }
+        let channel = self.channels.entry(Arc::clone(name)).or_default();
+        if !channel.workers.contains(&worker) {
+            channel.workers.push(worker);
+        }
+        let Some((stream, limits)) = channel.stream.as_mut().zip(limits) else {
+            return Ok((None, since.map(|_| LOST)));
+        };
+        let before = stream.len();
+        self.bytes -= stream.expire(now, limits.age_max).unsigned_abs();
+        self.kept -= before - stream.len();
+        stream.touch(now);
+        let recovered = since.map(|since| stream.recover(since, RECOVERY_MAX));
+        Ok((Some(stream.position()), recovered))
+    }
+
+    /// A worker has no subscriber any more.
+    pub fn leave(&mut self, name: &str, worker: u16) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        channel.workers.retain(|other| *other != worker);
+        if channel.workers.is_empty() && channel.stream.is_none() {
+            self.channels.remove(name);
+        }
+    }
+
+    /// Gives a message its position, and keeps it.
+    ///
+    /// # Errors
+    /// The channel does not exist, the order is malformed, or there is no memory for a history.
+    pub fn publish(
+        &mut self,
+        hub: &HubSettings,
+        order: &Order,
+        (now, random): (Moment, u64),
+    ) -> Result<Outcome<'_>, Error> {
+        let limits = stream_limits(hub.channel(&order.channel)?).filter(|_| !order.skip_history);
+        let key = (Arc::clone(&order.channel), Arc::clone(&order.idempotency_key));
+        if !order.idempotency_key.is_empty() {
+            self.forget_keys(now);
+            if let Some(result) = self.keys.get(&key) {
+                return Ok(Outcome::Repeated(*result));
+            }
+        }
+        let mut position = None;
+        if limits.is_some() {
+            self.open_stream(&order.channel, now, random)?;
+            let stream = self.channels.get(&order.channel).and_then(|known| known.stream.as_ref());
+            position = stream.map(Stream::next_position);
+        }
+        let channel = Arc::clone(&order.channel);
+        let mut publication = Publication::new(order.hub, channel, &order.data, position);
+        publication.tags = Box::from(&*order.tags);
+        let publication = Arc::new(publication);
+        if let Some(limits) = limits
+            && let Some(channel) = self.channels.get_mut(&order.channel)
+            && let Some(stream) = &mut channel.stream
+        {
+            let before = stream.len();
+            let bytes = stream.push(Arc::clone(&publication), now, &limits);
+            self.bytes = self.bytes.saturating_add_signed(bytes);
+            self.kept = self.kept + stream.len() - before;
+            self.order.push_back((Arc::clone(&order.channel), publication.offset()));
+            self.evict();
+        }
+        if !order.idempotency_key.is_empty() {
+            self.keys.insert(key.clone(), position);
+            self.key_ages.push_back((now, key));
+        }
+        Ok(Outcome::Published(publication, self.workers(&order.channel)))
+    }
+
+    /// A part of the history of a channel, and its position.
+    ///
+    /// # Errors
+    /// The channel does not exist, keeps no history, or has another epoch.
+    pub fn history(
+        &mut self,
+        hub: &HubSettings,
+        name: &Arc<str>,
+        excerpt: &Excerpt,
+        (now, random): (Moment, u64),
+    ) -> Result<(Vec<Arc<Publication>>, Position), Error> {
+        let limits = stream_limits(hub.channel(name)?).ok_or(Error::NotAvailable)?;
+        self.open_stream(name, now, random)?;
+        let channel = self.channels.get_mut(name).ok_or(Error::Internal)?;
+        let stream = channel.stream.as_mut().ok_or(Error::Internal)?;
+        let before = stream.len();
+        self.bytes -= stream.expire(now, limits.age_max).unsigned_abs();
+        self.kept -= before - stream.len();
+        stream.touch(now);
+        let publications = stream.excerpt(excerpt).ok_or(Error::UnrecoverablePosition)?;
+        Ok((publications, stream.position()))
+    }
+
+    /// Drops the history of a channel. Its offset goes on.
+    ///
+    /// # Errors
+    /// The channel does not exist or keeps no history.
+    pub fn remove_history(&mut self, hub: &HubSettings, name: &str) -> Result<(), Error> {
+        stream_limits(hub.channel(name)?).ok_or(Error::NotAvailable)?;
+        if let Some(stream) = self.channels.get_mut(name).and_then(|known| known.stream.as_mut()) {
+            self.kept -= stream.len();
+            self.bytes -= stream.clear().unsigned_abs();
+        }
+        Ok(())
+    }
+
+    /// Drops what is too old in some of the channels. Calls at intervals reach all of them.
+    pub fn sweep(&mut self, hub: &HubSettings, now: Moment) {
+        self.forget_keys(now);
+        let from = self.sweep_from.take();
+        let range = (from.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let mut unused = Vec::new();
+        for (count, (name, channel)) in self.channels.range_mut::<Arc<str>, _>(range).enumerate() {
+            if count == SWEEP_CHANNELS_MAX {
+                break;
+            }
+            self.sweep_from = (count + 1 == SWEEP_CHANNELS_MAX).then(|| Arc::clone(name));
+            let limits = hub.channel(name).ok().and_then(stream_limits);
+            let Some((stream, limits)) = channel.stream.as_mut().zip(limits) else { continue };
+            let before = stream.len();
+            self.bytes -= stream.expire(now, limits.age_max).unsigned_abs();
+            self.kept -= before - stream.len();
+            let is_old = now.since(stream.used_at()) >= limits.age_max;
+            if is_old && stream.is_empty() && channel.workers.is_empty() {
+                unused.push(Arc::clone(name));
+            }
+        }
+        for name in unused {
+            self.channels.remove(&name);
+            self.bytes -= stream_cost(&name);
+        }
+    }
+
+    /// Makes sure that the channel has a history.
+    fn open_stream(&mut self, name: &Arc<str>, now: Moment, random: u64) -> Result<(), Error> {
+        if self.channels.get(name).is_some_and(|channel| channel.stream.is_some()) {
+            return Ok(());
+        }
+        let cost = stream_cost(name);
+        self.bytes += cost;
+        self.evict();
+        if self.bytes > self.bytes_max {
+            self.bytes -= cost;
+            return Err(Error::LimitExceeded);
+        }
+        let position = Position { epoch: Epoch::from_random(random), offset: 0 };
+        let channel = self.channels.entry(Arc::clone(name)).or_default();
+        channel.stream = Some(Stream::new(position, now));
+        Ok(())
+    }
+
+    /// Drops the oldest publications of all channels until they fit into the memory.
+    fn evict(&mut self) {
+        while self.bytes > self.bytes_max {
+            let Some((name, offset)) = self.order.pop_front() else { break };
+            if let Some(stream) = self.channels.get_mut(&name).and_then(|c| c.stream.as_mut()) {
+                let before = stream.len();
+                self.bytes -= stream.evict(offset).unsigned_abs();
+                self.kept -= before - stream.len();
+            }
+        }
+        // Publications that went by age or number remain in `order`.
+        const SPARE: usize = 64;
+        if self.order.len() > 2 * self.kept + SPARE {
+            let channels = &self.channels;
+            self.order.retain(|(name, offset)| {
+                let stream = channels.get(name).and_then(|channel| channel.stream.as_ref());
+                stream.is_some_and(|stream| stream.keeps(*offset))
+            });
+        }
+    }
+
+    fn forget_keys(&mut self, now: Moment) {
+        while let Some((at, _)) = self.key_ages.front()
+            && (now.since(*at) >= IDEMPOTENCY_SPAN || self.key_ages.len() > IDEMPOTENCY_KEYS_MAX)
+        {
+            if let Some((_, key)) = self.key_ages.pop_front() {
+                self.keys.remove(&key);
+            }
+        }
+    }
+}
+
+/// What a client gets that states a place in a channel without a history.
+const LOST: Recovered = Recovered { publications: Vec::new(), is_whole: false };
+
+fn stream_cost(name: &str) -> usize {
+    STREAM_COST_BYTES + name.len()
+}

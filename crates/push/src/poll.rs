@@ -1,0 +1,29 @@
+//! Responses to long polls.
+//! In: publications, positions. Out: JSON, and the position for the next poll.
+
+use std::sync::Arc;
+
+use crate::api::{encode_publications, encode_text};
+use crate::position::Position;
+use crate::publication::Publication;
+
+/// Appends the body of a response: the publications, and where the next poll goes on.
+pub fn encode(
+    out: &mut Vec<u8>,
+    publications: &[Arc<Publication>],
+    position: Option<Position>,
+    is_lost: bool,
+) {
+    out.push(b'{');
+    if is_lost {
+        out.extend_from_slice(b"\"lost\":true,");
+    }
+    encode_publications(out, publications);
+    if let Some(position) = position {
+        out.extend_from_slice(b",\"since\":");
+        let mut id = Vec::new();
+        position.encode_id(&mut id);
+        encode_text(out, core::str::from_utf8(&id).unwrap_or_default());
+    }
+    out.push(b'}');
+}

@@ -1,0 +1,127 @@
+//! The messages that wait for a client that does not read: bounded in number and size.
+//! In: publications. Out: publications in order, or what the policy does if they are too many.
+//! Limits: `queue-messages-max` and `queue-max` of the hub. A message always fits into an empty queue.
+//! Invariant: `bytes` is the sum of the costs of `entries`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tidegate_config::model::Slow;
+
+use crate::publication::Publication;
+
+/// The bounds of a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimits {
+    /// The most messages.
+    pub messages_max: u32,
+    /// The most bytes.
+    pub bytes_max: usize,
+    /// What happens beyond these.
+    pub slow: Slow,
+}
+
+/// The messages that wait for a client.
+#[derive(Debug, Default)]
+pub struct Queue {
+    entries: VecDeque<Arc<Publication>>,
+    bytes: usize,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queued {
+    /// It waits.
+    Waits,
+    /// It waits, and older messages were dropped for it: so many.
+    DroppedOlder(u32),
+    /// It was dropped.
+    Dropped,
+    /// The client is too slow and must be disconnected.
+    Overflow,
+}
+
+impl Queue {
+    /// Appends a message.
+    pub fn push(&mut self, publication: Arc<Publication>, limits: &QueueLimits) -> Queued {
+        let cost = publication.cost_bytes();
+        let mut dropped = 0;
+        while !self.fits(cost, limits) {
+            match limits.slow {
+                Slow::Disconnect => return Queued::Overflow,
+                Slow::DropNewest => return Queued::Dropped,
+                Slow::DropOldest => {
+                    self.pop();
+                    dropped += 1;
+                }
+            }
+        }
+        self.bytes += cost;
+        self.entries.push_back(publication);
+        if dropped > 0 { Queued::DroppedOlder(dropped) } else { Queued::Waits }
+    }
+
+    /// Takes the oldest message.
+    pub fn pop(&mut self) -> Option<Arc<Publication>> {
+        let oldest = self.entries.pop_front()?;
+        self.bytes -= oldest.cost_bytes();
+        Some(oldest)
+    }
+
+    /// Whether no message waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The number of messages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn fits(&self, cost: usize, limits: &QueueLimits) -> bool {
+        self.entries.is_empty()
+            || (self.entries.len() < limits.messages_max as usize
+                && self.bytes + cost <= limits.bytes_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> Arc<Publication> {
+        Arc::new(Publication::new(0, "a".into(), text, None))
+    }
+
+    fn contents(queue: &mut Queue) -> Vec<String> {
+        core::iter::from_fn(|| queue.pop()).map(|entry| entry.data.to_string()).collect()
+    }
+
+    #[test]
+    fn each_policy_does_as_it_says_at_the_limit_of_messages() {
+        for (slow, outcome, left) in [
+            (Slow::Disconnect, Queued::Overflow, ["1", "2"]),
+            (Slow::DropNewest, Queued::Dropped, ["1", "2"]),
+            (Slow::DropOldest, Queued::DroppedOlder(1), ["2", "3"]),
+        ] {
+            let limits = QueueLimits { messages_max: 2, bytes_max: 1 << 20, slow };
+            let mut queue = Queue::default();
+            assert_eq!(queue.push(message("1"), &limits), Queued::Waits);
+            assert_eq!(queue.push(message("2"), &limits), Queued::Waits);
+            assert_eq!(queue.push(message("3"), &limits), outcome);
+            assert_eq!(contents(&mut queue), left);
+            assert_eq!(queue.bytes, 0);
+        }
+    }
+
+    #[test]
+    fn bytes_are_bounded_and_one_message_always_fits() {
+        let limits = QueueLimits { messages_max: 100, bytes_max: 1, slow: Slow::DropOldest };
+        let mut queue = Queue::default();
+        assert_eq!(queue.push(message("1"), &limits), Queued::Waits);
+        assert_eq!(queue.push(message("2"), &limits), Queued::DroppedOlder(1));
+        assert_eq!(contents(&mut queue), ["2"]);
+    }
+}

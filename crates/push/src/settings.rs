@@ -1,0 +1,249 @@
+//! The settings of hubs, prepared for lookups, and what clients may do.
+//! In: the configuration; names of channels; what is known of a client. Out: the settings of a channel; permissions.
+//! Limits: `channel-length-max`. Never: allows what the namespace of a channel does not allow.
+
+use tidegate_base::Span;
+use tidegate_config::model::{Config, Namespace, Permit, Push, Subscribe};
+
+use crate::queue::QueueLimits;
+use crate::stream::StreamLimits;
+
+/// Errors of requests. The numbers are those of Centrifugo, which its client libraries know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// This program failed.
+    Internal = 100,
+    /// The channel's namespace does not exist.
+    UnknownChannel = 102,
+    /// The namespace does not allow it.
+    PermissionDenied = 103,
+    /// The method does not exist.
+    MethodNotFound = 104,
+    /// The connection is subscribed to the channel already.
+    AlreadySubscribed = 105,
+    /// Too many channels, or no memory for another history.
+    LimitExceeded = 106,
+    /// The request is malformed.
+    BadRequest = 107,
+    /// The namespace does not have the feature.
+    NotAvailable = 108,
+    /// Messages arrive faster than the workers deliver them.
+    TooManyRequests = 111,
+    /// The history has another epoch.
+    UnrecoverablePosition = 112,
+}
+
+impl Error {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The text on the wire.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Internal => "internal server error",
+            Self::UnknownChannel => "unknown channel",
+            Self::PermissionDenied => "permission denied",
+            Self::MethodNotFound => "method not found",
+            Self::AlreadySubscribed => "already subscribed",
+            Self::LimitExceeded => "limit exceeded",
+            Self::BadRequest => "bad request",
+            Self::NotAvailable => "not available",
+            Self::TooManyRequests => "too many requests",
+            Self::UnrecoverablePosition => "unrecoverable position",
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub const fn is_temporary(self) -> bool {
+        matches!(self, Self::Internal | Self::TooManyRequests)
+    }
+}
+
+/// The settings of all hubs of a configuration.
+#[derive(Debug)]
+pub struct Hubs {
+    hubs: Vec<HubSettings>,
+}
+
+/// The settings of a hub.
+#[derive(Debug)]
+pub struct HubSettings {
+    /// As configured.
+    pub push: Push,
+    /// The bounds of what waits for a client.
+    pub queue: QueueLimits,
+}
+
+/// What is known of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Client<'a> {
+    /// The user of its token; empty for a client without a user.
+    pub user: &'a str,
+}
+
+impl Hubs {
+    /// Prepares the settings of `config`.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self { hubs: config.push.iter().map(HubSettings::new).collect() }
+    }
+
+    /// The settings of hub `index`.
+    #[must_use]
+    pub fn get(&self, index: u16) -> Option<&HubSettings> {
+        self.hubs.get(usize::from(index))
+    }
+
+    /// The index of the hub of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<u16> {
+        self.hubs.iter().position(|hub| hub.push.name == name).map(|index| index as u16)
+    }
+
+    /// The number of hubs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.hubs.len()
+    }
+
+    /// Whether there is no hub.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hubs.is_empty()
+    }
+}
+
+impl HubSettings {
+    fn new(push: &Push) -> Self {
+        let queue = QueueLimits {
+            messages_max: push.queue_messages_max,
+            bytes_max: push.queue_bytes_max,
+            slow: push.slow,
+        };
+        Self { push: push.clone(), queue }
+    }
+
+    /// The settings of a channel.
+    ///
+    /// # Errors
+    /// The name is invalid, or its namespace does not exist.
+    pub fn channel(&self, name: &str) -> Result<&Namespace, Error> {
+        let is_name = !name.is_empty()
+            && name.len() <= self.push.channel_bytes_max
+            && name.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_name {
+            return Err(Error::BadRequest);
+        }
+        let plain = name.strip_prefix(PRIVATE).unwrap_or(name);
+        let Some((namespace, _)) = plain.split_once(':') else { return Ok(&self.push.channels) };
+        let found = self.push.namespaces.iter().find(|known| known.name == namespace);
+        found.ok_or(Error::UnknownChannel)
+    }
+
+    /// Whether a client without a token for the channel may subscribe to it.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn may_subscribe(&self, name: &str, client: Client<'_>) -> Result<&Namespace, Error> {
+        let namespace = self.channel(name)?;
+        // A name with a boundary of users is only for the users that it lists.
+        let is_open = !name.starts_with(PRIVATE) && !name.contains(USERS);
+        let is_allowed = match namespace.subscribe {
+            Subscribe::Token => false,
+            Subscribe::Users => is_open && !client.user.is_empty(),
+            Subscribe::Anyone => is_open,
+        };
+        if is_allowed { Ok(namespace) } else { Err(Error::PermissionDenied) }
+    }
+}
+
+/// Whether a client may do what `permit` guards.
+#[must_use]
+pub fn is_permitted(permit: Permit, client: Client<'_>, is_subscribed: bool) -> bool {
+    match permit {
+        Permit::Api => false,
+        Permit::Subscribers => is_subscribed,
+        Permit::Users => !client.user.is_empty(),
+        Permit::Anyone => true,
+    }
+}
+
+/// The first character of channels that need a token.
+const PRIVATE: char = '$';
+/// Precedes the list of users in the name of a channel.
+const USERS: char = '#';
+
+/// The bounds of a channel's history; `None` if it keeps none.
+#[must_use]
+pub fn stream_limits(namespace: &Namespace) -> Option<StreamLimits> {
+    let is_on = namespace.history > 0 && namespace.history_age > Span::ZERO;
+    is_on.then_some(StreamLimits { length_max: namespace.history, age_max: namespace.history_age })
+}
+
+/// Whether a request to the server API states one of the hub's keys. The time that this takes does not depend on how
+/// much of a key is right.
+#[must_use]
+pub fn is_api_key(push: &Push, given: &[u8]) -> bool {
+    let is_same = |key: &String| {
+        let differing = key.bytes().zip(given).fold(0, |all, (a, b)| all | (a ^ b));
+        core::hint::black_box(differing) == 0 && key.len() == given.len()
+    };
+    push.api_keys.iter().fold(false, |found, key| found | is_same(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hub(text: &str) -> HubSettings {
+        let file = format!("[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\n{text}\n");
+        let config = match tidegate_config::parse(&file, "the test") {
+            Ok(config) => config,
+            Err(errors) => panic!("{errors}"),
+        };
+        HubSettings::new(&config.push[0])
+    }
+
+    #[test]
+    fn clients_subscribe_only_where_the_namespace_allows_it() {
+        let hub = hub("subscribe = \"users\"\n[push.p.namespace.open]\nsubscribe = \"anyone\"\n\
+                       [push.p.namespace.closed]");
+        let (anonymous, user) = (Client { user: "" }, Client { user: "7" });
+        let denied = Some(Error::PermissionDenied);
+        for (name, of_anonymous, of_user) in [
+            ("news", denied, None),
+            ("open:a", None, None),
+            ("$open:a", denied, denied),
+            ("open:a#7", denied, denied),
+            ("closed:a", denied, denied),
+            ("other:a", Some(Error::UnknownChannel), Some(Error::UnknownChannel)),
+            ("", Some(Error::BadRequest), Some(Error::BadRequest)),
+            ("a b", Some(Error::BadRequest), Some(Error::BadRequest)),
+            ("\u{e4}", Some(Error::BadRequest), Some(Error::BadRequest)),
+            (&"a".repeat(256), Some(Error::BadRequest), Some(Error::BadRequest)),
+        ] {
+            assert_eq!(hub.may_subscribe(name, anonymous).err(), of_anonymous, "{name}");
+            assert_eq!(hub.may_subscribe(name, user).err(), of_user, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_whole_keys_are_accepted() {
+        let hub = hub("api-keys = [\"0123456789abcdef\", \"fedcba9876543210\"]");
+        for (key, expected) in [
+            ("0123456789abcdef", true),
+            ("fedcba9876543210", true),
+            ("0123456789abcde", false),
+            ("0123456789abcdef0", false),
+            ("", false),
+        ] {
+            assert_eq!(is_api_key(&hub.push, key.as_bytes()), expected, "{key}");
+        }
+        assert!(!is_api_key(&self::hub("").push, b""));
+    }
+}

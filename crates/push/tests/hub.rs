@@ -1,0 +1,467 @@
+//! Several workers with random delays of their mail: order, completeness, recovery, and no residue.
+//! In: seeds. Out: each failing seed.
+//! Invariant: a subscriber gets the publications of its channel in order and without a gap from its subscription until
+//! it leaves; one that states where it was gets exactly what it missed, or is told that messages are lost.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use tidegate_base::{Moment, Prng, Span};
+use tidegate_config::model::Config;
+use tidegate_push::api::{Exchange, Node, matches_pattern};
+use tidegate_push::hub::{Event, Hub};
+use tidegate_push::local::Place;
+use tidegate_push::mail::{Call, Mail, Order, Reply, ReplyTo, Subscribed};
+use tidegate_push::position::{Position, Since};
+use tidegate_push::publication::Publication;
+use tidegate_push::settings::{Error, Hubs};
+
+const CHANNELS: [&str; 4] = ["plain", "h:a", "h:b", "h:c"];
+
+fn settings(text: &str) -> Hubs {
+    let file = format!("[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\n{text}");
+    let config: Config = match tidegate_config::parse(&file, "the test") {
+        Ok(config) => config,
+        Err(errors) => panic!("{errors}"),
+    };
+    Hubs::new(&config)
+}
+
+fn order(channel: &str, data: &str) -> Order {
+    Order {
+        hub: 0,
+        channel: channel.into(),
+        data: data.into(),
+        tags: "".into(),
+        skip_history: false,
+        idempotency_key: "".into(),
+    }
+}
+
+/// A subscriber, and what it has received.
+struct Subscriber {
+    worker: usize,
+    channel: &'static str,
+    place: Option<Place>,
+    is_confirmed: bool,
+    /// The numbers of the messages.
+    received: Vec<u64>,
+    position: Option<Position>,
+}
+
+/// Workers, the mail between them, and their subscribers.
+struct Process {
+    settings: Hubs,
+    hubs: Vec<Hub<u32>>,
+    /// By sender and receiver.
+    mail: Vec<Vec<VecDeque<Mail<u32>>>>,
+    subscribers: BTreeMap<u32, Subscriber>,
+    next_key: u32,
+    now: Moment,
+    prng: Prng,
+    /// By channel: every message in the order of its owner.
+    published: BTreeMap<&'static str, u64>,
+    replies: Vec<(u32, u32, Reply)>,
+}
+
+impl Process {
+    fn new(workers: usize, seed: u64, text: &str) -> Self {
+        let settings = settings(text);
+        let hub = |own| Hub::new(&settings, own as u16, workers as u16);
+        let hubs = (0..workers).map(hub).collect();
+        let boxes = |_| (0..workers).map(|_| VecDeque::new()).collect();
+        Self {
+            hubs,
+            settings,
+            mail: (0..workers).map(boxes).collect(),
+            subscribers: BTreeMap::new(),
+            next_key: 0,
+            now: Moment::ZERO,
+            prng: Prng::new(seed),
+            published: BTreeMap::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    fn subscribe(&mut self, worker: usize, channel: &'static str, since: Option<Position>) -> u32 {
+        self.next_key += 1;
+        let key = self.next_key;
+        let at = (self.now, self.prng.next_u64());
+        let stated = since.map(|at| Since { epoch: Some(at.epoch), offset: at.offset });
+        let begun =
+            self.hubs[worker].subscribe(&self.settings, (0, channel), key, stated, at).expect("it");
+        let subscriber = Subscriber {
+            worker,
+            channel,
+            place: Some(begun.place),
+            is_confirmed: false,
+            received: Vec::new(),
+            position: since,
+        };
+        self.subscribers.insert(key, subscriber);
+        if let Some(reply) = begun.reply {
+            self.confirm(key, &reply);
+        }
+        key
+    }
+
+    fn confirm(&mut self, key: u32, reply: &Subscribed) {
+        let Some(subscriber) = self.subscribers.get_mut(&key) else { return };
+        subscriber.is_confirmed = true;
+        let begin = subscriber.position;
+        if let Some(recovered) = &reply.recovered
+            && recovered.is_whole
+        {
+            let top = reply.position.expect("a history");
+            let offsets: Vec<u64> = recovered.publications.iter().map(|p| p.offset()).collect();
+            let begin = begin.expect("it was stated").offset;
+            assert_eq!(offsets, (begin + 1..=top.offset).collect::<Vec<_>>(), "missed messages");
+        }
+        subscriber.position = reply.position;
+    }
+
+    fn unsubscribe(&mut self, key: u32) -> Subscriber {
+        let subscriber = self.subscribers.remove(&key).expect("it exists");
+        if let Some(place) = subscriber.place {
+            self.hubs[subscriber.worker].unsubscribe(place, key);
+        }
+        subscriber
+    }
+
+    fn publish(&mut self, worker: usize, channel: &'static str) -> Option<Reply> {
+        let number = self.published.entry(channel).or_default();
+        *number += 1;
+        let call = Call::Publish(order(channel, &number.to_string()));
+        let at = (self.now, self.prng.next_u64());
+        let to = ReplyTo::Caller { key: 0, number: 0 };
+        self.hubs[worker].call(&self.settings, to, call, at)
+    }
+
+    /// Something happens: mail is sent or received, or a delivery goes on. Returns whether anything was left to do.
+    fn step(&mut self) -> bool {
+        let workers = self.hubs.len();
+        let first = self.prng.below(workers as u64) as usize;
+        for offset in 0..workers {
+            let at = (first + offset) % workers;
+            for to in 0..workers {
+                while let Some(mail) = self.hubs[at].take_mail(to as u16) {
+                    assert_ne!(at, to, "mail to itself");
+                    self.mail[at][to].push_back(mail);
+                }
+            }
+            let from = self.prng.below(workers as u64) as usize;
+            if self.hubs[at].can_receive()
+                && let Some(mail) = self.mail[from][at].pop_front()
+            {
+                let instance = (self.now, self.prng.next_u64());
+                match self.hubs[at].receive(&self.settings, mail, instance) {
+                    Some(Event::Subscribed(key, reply)) => self.confirm(key, &reply),
+                    Some(Event::Refused(key, error)) => panic!("{key} {error:?}"),
+                    Some(Event::Replied(key, number, reply)) => {
+                        self.replies.push((key, number, reply));
+                    }
+                    None => {}
+                }
+            }
+            if self.prng.below(2) == 0 {
+                self.deliver(at);
+            }
+        }
+        self.hubs.iter().any(|hub| hub.is_delivering() || hub.has_mail())
+            || self.mail.iter().flatten().any(|mail| !mail.is_empty())
+    }
+
+    fn deliver(&mut self, worker: usize) {
+        let (most, mut keys) = (1 + self.prng.below(3) as usize, Vec::new());
+        let Some(publication) = self.hubs[worker].deliver(most, &mut keys) else { return };
+        assert!(keys.len() <= most);
+        for key in keys {
+            let Some(subscriber) = self.subscribers.get_mut(&key) else { continue };
+            assert!(subscriber.is_confirmed, "a message before the confirmation");
+            assert_eq!(*subscriber.channel, *publication.channel);
+            if let Some(position) = publication.position {
+                let before = subscriber.position.expect("a history");
+                assert_eq!((before.epoch, before.offset + 1), (position.epoch, position.offset));
+                subscriber.position = Some(position);
+            }
+            subscriber.received.push(publication.data.parse().unwrap_or_default());
+        }
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!("the process does not come to rest");
+    }
+}
+
+#[test]
+fn subscribers_get_everything_in_order_or_are_told_what_is_lost() {
+    for seed in 0..200 {
+        let mut process =
+            Process::new(1 + seed as usize % 5, seed, "[push.p.namespace.h]\nhistory = 20\n");
+        let mut left: Vec<(&'static str, Position)> = Vec::new();
+        for _ in 0..300 {
+            let worker = process.prng.below(process.hubs.len() as u64) as usize;
+            let channel = CHANNELS[process.prng.below(4) as usize];
+            match process.prng.below(10) {
+                0 | 1 => {
+                    process.subscribe(worker, channel, None);
+                }
+                2 => {
+                    let count = process.subscribers.len() as u64;
+                    let at = process.prng.below(count.max(1)) as usize;
+                    if let Some((&key, _)) = process.subscribers.iter().nth(at) {
+                        let gone = process.unsubscribe(key);
+                        left.extend(gone.position.map(|position| (gone.channel, position)));
+                    }
+                }
+                3 => {
+                    if let Some((channel, position)) = left.pop() {
+                        process.subscribe(worker, channel, Some(position));
+                    }
+                }
+                4..=6 => {
+                    process.publish(worker, channel);
+                }
+                _ => {
+                    process.step();
+                }
+            }
+        }
+        process.settle();
+        for subscriber in process.subscribers.values() {
+            assert!(subscriber.is_confirmed, "seed {seed}");
+            // One publisher on one worker would make all of them consecutive; here each owner decides.
+            if subscriber.channel == "plain" && process.hubs.len() == 1 {
+                let is_sorted = subscriber.received.windows(2).all(|two| two[0] + 1 == two[1]);
+                assert!(is_sorted, "seed {seed}: {:?}", subscriber.received);
+            }
+        }
+        // Two subscribers of a channel agree on the order.
+        for channel in CHANNELS {
+            let of_channel = process.subscribers.values().filter(|s| s.channel == channel);
+            let longest = of_channel.clone().max_by_key(|s| s.received.len());
+            for subscriber in of_channel {
+                let all = &longest.expect("at least this one").received;
+                let tail = &all[all.len() - subscriber.received.len()..];
+                assert_eq!(subscriber.received, tail, "seed {seed}: {channel}");
+            }
+        }
+        let keys: Vec<u32> = process.subscribers.keys().copied().collect();
+        keys.into_iter().for_each(|key| drop(process.unsubscribe(key)));
+        process.settle();
+        let left: usize = process.hubs.iter().map(Hub::subscriptions).sum();
+        assert_eq!(left, 0, "seed {seed}");
+        // Histories without subscribers end after their age.
+        process.now = process.now.after(Span::from_secs(3600));
+        process.hubs.iter_mut().for_each(|hub| hub.sweep(&process.settings, process.now));
+        let owned: usize = process.hubs.iter().map(Hub::channels_owned).sum();
+        assert_eq!(owned, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn publishers_are_refused_while_a_worker_does_not_keep_up() {
+    let mut process = Process::new(2, 1, "");
+    let (one, other) = match process.hubs[0].owner("plain") {
+        0 => (0, 1),
+        _ => (1, 0),
+    };
+    process.subscribe(one, "plain", None);
+    process.subscribe(other, "plain", None);
+    process.settle();
+    let is_refused =
+        |reply: &Option<Reply>| matches!(reply, Some(Reply::Failed(Error::TooManyRequests)));
+    let mut accepted = 0;
+    while !is_refused(&process.publish(one, "plain")) {
+        accepted += 1;
+        assert!(accepted < 100_000, "no limit");
+    }
+    process.settle();
+    assert!(!is_refused(&process.publish(one, "plain")), "the worker has caught up");
+    process.settle();
+    for subscriber in process.subscribers.values() {
+        assert_eq!(subscriber.received.len(), accepted + 1);
+    }
+}
+
+#[test]
+fn history_of_the_process_is_bounded_by_memory() {
+    let text = "history = 100000\nhistory-memory-max = \"1MiB\"\n";
+    let mut process = Process::new(1, 1, text);
+    let data = format!("\"{}\"", "x".repeat(1000));
+    for number in 0..5000 {
+        let channel = format!("c{}", number % 7);
+        let call = Call::Publish(order(&channel, &data));
+        let to = ReplyTo::Caller { key: 0, number: 0 };
+        let reply = process.hubs[0].call(&process.settings, to, call, (Moment::ZERO, number));
+        assert!(matches!(reply, Some(Reply::Published(Some(_)))), "{reply:?}");
+    }
+    let mut kept = 0;
+    for number in 0..7 {
+        let channel: Arc<str> = format!("c{number}").into();
+        let call = Call::History { hub: 0, channel, excerpt: Default::default() };
+        let to = ReplyTo::Caller { key: 0, number: 0 };
+        let reply = process.hubs[0].call(&process.settings, to, call, (Moment::ZERO, 0));
+        let Some(Reply::History { publications, .. }) = reply else { panic!("{reply:?}") };
+        kept += publications.iter().map(|one: &Arc<Publication>| one.cost_bytes()).sum::<usize>();
+        assert!(publications.windows(2).all(|two| two[0].offset() + 1 == two[1].offset()));
+    }
+    assert!((1 << 19..=1 << 20).contains(&kept), "{kept}");
+}
+
+#[test]
+fn flood_of_channel_names_is_refused_when_memory_is_used_up() {
+    let text = "history = 1\nhistory-memory-max = \"1MiB\"\n";
+    let mut process = Process::new(1, 1, text);
+    let mut refused = 0;
+    for number in 0..10_000 {
+        let channel = format!("c{number}");
+        let begun = process.hubs[0].subscribe(
+            &process.settings,
+            (0, &channel),
+            number,
+            None,
+            (Moment::ZERO, 1),
+        );
+        match begun {
+            Ok(subscription) => process.hubs[0].unsubscribe(subscription.place, number),
+            Err(error) => {
+                assert_eq!(error, Error::LimitExceeded);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 1000 && process.hubs[0].subscriptions() == 0);
+    let later = Moment::ZERO.after(Span::from_secs(600));
+    (0..100).for_each(|_| process.hubs[0].sweep(&process.settings, later));
+    assert_eq!(process.hubs[0].channels_owned(), 0);
+}
+
+/// Sends a request to the API of the first worker and returns the body of the response.
+fn request(process: &mut Process, method: &str, body: &str) -> String {
+    let hub = process.settings.get(0).expect("a hub");
+    let (mut exchange, calls) = match Exchange::begin((0, hub), method, body) {
+        Ok(begun) => begun,
+        Err(error) => return format!("{error:?}"),
+    };
+    for (number, call) in calls.into_iter().enumerate() {
+        exchange.expect(process.hubs[0].replies_of(&call));
+        let to = ReplyTo::Caller { key: 9, number: number as u32 };
+        let at = (process.now, process.prng.next_u64());
+        if let Some(reply) = process.hubs[0].call(&process.settings, to, call, at) {
+            exchange.take(number as u32, reply);
+        }
+    }
+    process.settle();
+    for (key, number, reply) in core::mem::take(&mut process.replies) {
+        assert_eq!(key, 9);
+        exchange.take(number, reply);
+    }
+    assert!(exchange.is_complete());
+    let mut out = Vec::new();
+    exchange.encode(&mut out, &Node { name: "n", version: "1" });
+    String::from_utf8(out).expect("text")
+}
+
+#[test]
+fn api_answers_as_centrifugo_does() {
+    for workers in [1, 3] {
+        let mut process =
+            Process::new(workers, 7, "message-max = \"1KiB\"\n[push.p.namespace.h]\nhistory = 3\n");
+        process.subscribe(0, "h:a", None);
+        process.subscribe(workers - 1, "h:a", None);
+        process.subscribe(workers - 1, "plain", None);
+        process.settle();
+        let denied =
+            |code, message| format!(r#"{{"error":{{"code":{code},"message":"{message}"}}}}"#);
+        let long = format!(r#"{{"channel":"a","data":"{}"}}"#, "x".repeat(1024));
+        for (method, body, expected) in [
+            ("publish", r#"{"channel":"plain","data":{"a":1}}"#, r#"{"result":{}}"#.to_owned()),
+            (
+                "publish",
+                r#"{"channel":"plain","b64data":"eyJhIjoxfQ=="}"#,
+                r#"{"result":{}}"#.into(),
+            ),
+            ("publish", r#"{"channel":"plain","b64data":"eA=="}"#, denied(107, "bad request")),
+            ("publish", r#"{"channel":"plain"}"#, denied(107, "bad request")),
+            ("publish", r#"{"channel":"","data":1}"#, denied(107, "bad request")),
+            ("publish", r#"{"channel":"no:a","data":1}"#, denied(102, "unknown channel")),
+            ("publish", &long, denied(106, "limit exceeded")),
+            ("publish", r#"{"channel":"#, "Malformed".into()),
+            ("publish", r#"[]"#, "Malformed".into()),
+            ("nothing", "", denied(104, "method not found")),
+            ("history", r#"{"channel":"plain"}"#, denied(108, "not available")),
+            (
+                "channels",
+                "",
+                r#"{"result":{"channels":{"h:a":{"num_clients":2},"plain":{"num_clients":1}}}}"#
+                    .into(),
+            ),
+            (
+                "channels",
+                r#"{"pattern":"h:*"}"#,
+                r#"{"result":{"channels":{"h:a":{"num_clients":2}}}}"#.into(),
+            ),
+            (
+                "broadcast",
+                r#"{"channels":["plain","no:a"],"data":1}"#,
+                format!(
+                    r#"{{"result":{{"responses":[{{"result":{{}}}},{}]}}}}"#,
+                    denied(102, "unknown channel")
+                ),
+            ),
+            (
+                "batch",
+                r#"{"commands":[{"publish":{"channel":"plain","data":1}},{"nothing":{}}]}"#,
+                format!(
+                    r#"{{"replies":[{{"publish":{{}}}},{}]}}"#,
+                    denied(104, "method not found")
+                ),
+            ),
+        ] {
+            assert_eq!(request(&mut process, method, body), expected, "{method} {body}");
+        }
+        let info = request(&mut process, "info", "{}");
+        assert!(info.contains(r#""num_subs":3,"num_channels":2"#), "{info}");
+        let first =
+            request(&mut process, "publish", r#"{"channel":"h:a","data":"x","tags":{"k":"v"}}"#);
+        let epoch = first.split("\"epoch\":\"").nth(1).map(|rest| &rest[..8]).expect("an epoch");
+        assert_eq!(first, format!(r#"{{"result":{{"offset":1,"epoch":"{epoch}"}}}}"#));
+        let again = r#"{"channel":"h:a","data":2,"idempotency_key":"k"}"#;
+        let second = request(&mut process, "publish", again);
+        assert_eq!(request(&mut process, "publish", again), second, "the same key");
+        let all = request(&mut process, "history", r#"{"channel":"h:a","limit":-1}"#);
+        let publications = r#"{"data":"x","offset":1,"tags":{"k":"v"}},{"data":2,"offset":2}"#;
+        let end = format!(r#""epoch":"{epoch}","offset":2}}}}"#);
+        assert_eq!(all, format!(r#"{{"result":{{"publications":[{publications}],{end}"#));
+        let none = request(&mut process, "history", r#"{"channel":"h:a"}"#);
+        assert_eq!(none, format!(r#"{{"result":{{"publications":[],{end}"#));
+        let removed = request(&mut process, "history_remove", r#"{"channel":"h:a"}"#);
+        assert_eq!(removed, r#"{"result":{}}"#);
+        let after = request(&mut process, "history", r#"{"channel":"h:a","limit":-1}"#);
+        assert_eq!(after, none);
+    }
+}
+
+#[test]
+fn patterns_match_whole_names() {
+    for (pattern, name, expected) in [
+        ("", "a", true),
+        ("*", "a:b", true),
+        ("a*c", "abbc", true),
+        ("a*c", "abbd", false),
+        ("a?c", "abc", true),
+        ("a?c", "ac", false),
+        ("*b*", "abc", true),
+        ("a", "ab", false),
+        ("**", "", true),
+        ("*a*a*a*b", "aaaaaaaaaaaaaaaa", false),
+    ] {
+        assert_eq!(matches_pattern(pattern, name), expected, "{pattern} {name}");
+    }
+}

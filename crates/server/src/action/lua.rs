@@ -1,0 +1,310 @@
+//! The action `lua`: requests that an application answers.
+//! In: a request, its body, what the application's callbacks ordered. Out: calls of callbacks; responses.
+//! Never: asks which protocol the client speaks; runs Lua code while it carries out the effects of a callback.
+//! Limits: a body of `body-max` of the application; those of `tidegate_lua`.
+//! Invariant: each request that a VM keeps has an entry in `Worker::scripted`, and the reverse.
+
+use tidegate_base::Id;
+use tidegate_config::places::Finding;
+use tidegate_gate::path_parameters::path_parameters;
+use tidegate_gate::scheme::Scheme;
+use tidegate_lua::{Effect, Level, Origin, Outbox, Verdict, Vm};
+use tidegate_reactor::{Peer, Reactor};
+use tidegate_wire::message::{BodyLength, Method, RequestHead};
+
+use crate::action::Running;
+use crate::action::intake::Intake;
+use crate::answer::{Answer, Head};
+use crate::carrier::{Progress, Rest};
+use crate::log;
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+/// A request that an application answers.
+pub(crate) struct ScriptedRequest {
+    /// Where the response goes.
+    requester: Requester,
+    /// The index of the application.
+    app: u16,
+    /// The VM's name of the request.
+    handle: tidegate_lua::ExchangeId,
+    /// The progress of the request body.
+    pub(crate) intake: Intake,
+    /// The body has not arrived completely, and no callback has run.
+    expects_body: bool,
+    /// The response has a body.
+    has_body: bool,
+}
+
+impl ScriptedRequest {
+    /// The requester of the response.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
+    /// The index of the application.
+    pub(crate) fn app(&self) -> usize {
+        usize::from(self.app)
+    }
+}
+
+/// Requests.
+impl Worker {
+    /// Hands a request to the application `app`: at once, or when its body is complete.
+    pub(super) fn begin_lua<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        (route, app): (usize, usize),
+        scheme: Scheme,
+    ) {
+        let body_bytes_max = self.apps.settings(app).map_or(0, |app| app.body_bytes_max) as u64;
+        if matches!(head.length, BodyLength::Length(length) if length > body_bytes_max) {
+            let text = "the request body exceeds the application's limit";
+            return self.answer_error(reactor, to, 413, text, true);
+        }
+        let snapshot = self.settings_of(to);
+        let client = self.conns.downstream(to.sock).map(|down| down.peer);
+        let client = match client {
+            Some(Peer::Tcp(address)) => address.ip().to_string(),
+            Some(Peer::Local) | None => String::new(),
+        };
+        let params = path_parameters(&snapshot.route(route).paths, head.path);
+        let (now, seconds) = (reactor.now(), reactor.unix_seconds());
+        if self.apps.vm(app, now, seconds).is_none() {
+            return self.answer_error(reactor, to, 503, "the application is not running", false);
+        }
+        let expects_body = !matches!(head.length, BodyLength::None | BodyLength::Length(0));
+        let request = ScriptedRequest {
+            requester: to,
+            app: app as u16,
+            handle: Id::NONE,
+            intake: Intake::NONE,
+            expects_body,
+            has_body: !matches!(head.method, Method::Head),
+        };
+        let full = "the proxy is handling too many requests";
+        let Ok(id) = self.scripted.insert(request) else {
+            return self.answer_error(reactor, to, 503, full, true);
+        };
+        let is_https = scheme == Scheme::Https;
+        let origin = Origin { tag: tag_of(id), client: &client, is_https, params: &params };
+        let handle = self.apps.present(app).and_then(|vm| vm.open_request(head, &origin));
+        let (Some(handle), Some(request)) = (handle, self.scripted.get_mut(id)) else {
+            self.scripted.remove(id);
+            return self.answer_error(reactor, to, 503, full, true);
+        };
+        request.handle = handle;
+        if !expects_body {
+            return self.run_request(reactor, id);
+        }
+        self.set_running(to, Running::Lua(id));
+        if head.expect_continue {
+            // RFC 9110 section 10.1.1: a recipient that wants the body must request it with 100.
+            self.send_continue(reactor, to);
+        }
+    }
+
+    /// Takes bytes of the request body. Calls the application once the body is complete.
+    pub(super) fn feed_lua<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ScriptedRequest>,
+        data: &[u8],
+        is_end: bool,
+    ) {
+        let Some(request) = self.scripted.get_mut(id) else { return };
+        let (app, handle, to) = (request.app(), request.handle, request.requester);
+        if !request.expects_body {
+            return;
+        }
+        let body_bytes_max = self.apps.settings(app).map_or(0, |app| app.body_bytes_max);
+        let bytes = self.apps.present(app).map_or(0, |vm| vm.add_body(handle, data));
+        if bytes > body_bytes_max {
+            self.forget_scripted(id);
+            let text = "the request body exceeds the application's limit";
+            return self.answer_error(reactor, to, 413, text, true);
+        }
+        if is_end {
+            self.run_request(reactor, id);
+        }
+    }
+
+    /// Whether the application waits for the rest of the request body.
+    pub(super) fn lua_expects_body(&self, id: Id<ScriptedRequest>) -> bool {
+        self.scripted.get(id).is_some_and(|request| request.expects_body)
+    }
+
+    /// Runs `on_request`.
+    fn run_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
+        let Some(request) = self.scripted.get_mut(id) else { return };
+        request.expects_body = false;
+        let (app, handle) = (request.app(), request.handle);
+        let verdict = self.call_app(reactor, app, "on_request", |vm| vm.request(handle));
+        if let Some(request) = self.scripted.find(id) {
+            // The callback has failed, or the application is gone.
+            let to = request.requester;
+            debug_assert!(verdict != Some(Verdict::Done), "on_request completes its response");
+            self.fail_scripted(reactor, id, to);
+        }
+    }
+
+    /// Answers a request whose callback has failed.
+    fn fail_scripted<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ScriptedRequest>,
+        to: Requester,
+    ) {
+        self.forget_scripted(id);
+        match self.progress(to) {
+            Progress::Expected => {
+                self.answer_error(reactor, to, 500, "the application failed", false);
+            }
+            Progress::Begun | Progress::Ended => self.cut_response(reactor, to),
+        }
+    }
+
+    /// Gives back everything that a request holds here and in its VM.
+    pub(super) fn forget_scripted(&mut self, id: Id<ScriptedRequest>) {
+        if let Some(request) = self.scripted.remove(id)
+            && let Some(vm) = self.apps.present(request.app())
+        {
+            vm.close_request(request.handle);
+        }
+    }
+}
+
+/// Begin and end of applications.
+impl Worker {
+    /// Runs `on_start` of every application.
+    ///
+    /// # Errors
+    /// The applications whose `on_start` failed.
+    pub fn start_apps<R: Reactor>(&mut self, reactor: &mut R) -> Result<(), Vec<Finding>> {
+        let mut findings = Vec::new();
+        for app in 0..self.apps.len() {
+            let verdict = self.call_app(reactor, app, "on_start", Vm::start);
+            if let Some(Verdict::Failed(failure)) = verdict {
+                findings.extend(self.apps.finding(app, format!("on_start: {}", failure.message)));
+            }
+        }
+        if findings.is_empty() { Ok(()) } else { Err(findings) }
+    }
+
+    /// Runs `on_stop` of every application, after everything else has ended.
+    pub fn stop_apps<R: Reactor>(&mut self, reactor: &mut R) {
+        for app in 0..self.apps.len() {
+            self.call_app(reactor, app, "on_stop", Vm::stop);
+        }
+    }
+}
+
+/// Callbacks and their effects.
+impl Worker {
+    /// Runs a callback of an application and carries out what it ordered. `None` if the application pauses.
+    fn call_app<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        app: usize,
+        what: &str,
+        call: impl FnOnce(&mut Vm) -> Verdict,
+    ) -> Option<Verdict> {
+        let (now, seconds) = (reactor.now(), reactor.unix_seconds());
+        let verdict = call(self.apps.vm(app, now, seconds)?);
+        self.accounts.counters.lua_callbacks.add(1);
+        let outbox = self.apps.take_outbox(app);
+        self.carry_out(reactor, app, &outbox);
+        self.apps.put_outbox(outbox);
+        if let Verdict::Failed(failure) = &verdict {
+            self.accounts.counters.lua_failures.add(1);
+            self.accounts.counters.lua_excesses.add(u64::from(failure.is_excess()));
+        }
+        if self.apps.note(app, what, &verdict, now) {
+            self.accounts.counters.lua_restarts.add(1);
+            self.abandon_app(reactor, app);
+        }
+        Some(verdict)
+    }
+
+    /// The VM of an application is gone: its requests get an error.
+    fn abandon_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
+        let of_app = |(id, request): (Id<ScriptedRequest>, &ScriptedRequest)| {
+            (request.app() == app).then_some((id, request.requester))
+        };
+        let requests: Vec<_> = self.scripted.iter().filter_map(of_app).collect();
+        for (id, to) in requests {
+            self.fail_scripted(reactor, id, to);
+        }
+    }
+
+    /// Carries out what a callback ordered, in order.
+    fn carry_out<R: Reactor>(&mut self, reactor: &mut R, app: usize, outbox: &Outbox) {
+        for effect in &outbox.effects {
+            match effect {
+                Effect::Answer { tag, status, fields, body } => {
+                    let Some(to) = self.requester_of(*tag) else { continue };
+                    self.forget_scripted(id_of(*tag));
+                    let (fields, body) = (outbox.get(fields), outbox.get(body));
+                    let answer = Answer::Scripted { status: *status, fields, body };
+                    self.answer(reactor, to, &answer, false);
+                }
+                Effect::Begin { tag, status, fields } => {
+                    let Some(to) = self.requester_of(*tag) else { continue };
+                    self.set_running(to, Running::Lua(id_of(*tag)));
+                    let head = Head::Scripted { status: *status, fields: outbox.get(fields) };
+                    self.begin_response(reactor, to, &head, Rest::Discarded);
+                }
+                Effect::Data { tag, body, is_end } => {
+                    self.send_scripted(reactor, *tag, outbox.get(body), *is_end);
+                }
+                Effect::Log { level, text } => {
+                    let text = String::from_utf8_lossy(outbox.get(text));
+                    let name = self.apps.name(app);
+                    for line in text.lines() {
+                        match level {
+                            Level::Error => log::error(format_args!("lua {name}: {line}")),
+                            Level::Warning => log::warning(format_args!("lua {name}: {line}")),
+                            Level::Info => log::info(format_args!("lua {name}: {line}")),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a piece of a response body.
+    fn send_scripted<R: Reactor>(&mut self, reactor: &mut R, tag: u64, data: &[u8], is_end: bool) {
+        let id = id_of(tag);
+        let Some(request) = self.scripted.find(id) else { return };
+        let to = request.requester;
+        let data = if request.has_body { data } else { b"" };
+        match is_end {
+            false => {
+                if !data.is_empty() {
+                    self.send_data(reactor, to, data);
+                }
+            }
+            true => {
+                self.forget_scripted(id);
+                self.end_response(reactor, to, data, b"");
+                self.release_requester(reactor, to);
+            }
+        }
+    }
+
+    /// The requester of the request with this tag, unless the request has ended.
+    fn requester_of(&self, tag: u64) -> Option<Requester> {
+        self.scripted.find(id_of(tag)).map(|request| request.requester)
+    }
+}
+
+/// The name by which a VM addresses a request.
+fn tag_of(id: Id<ScriptedRequest>) -> u64 {
+    u64::from(id.generation) << 32 | u64::from(id.index)
+}
+
+fn id_of(tag: u64) -> Id<ScriptedRequest> {
+    Id::new(tag as u32, (tag >> 32) as u32)
+}

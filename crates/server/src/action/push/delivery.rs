@@ -1,0 +1,205 @@
+//! Publications on their way to the subscribers of this worker.
+//! In: the hub's deliveries, subscribers that read again. Out: messages; queues for subscribers that do not read.
+//! Never: delivers for so long that other connections wait.
+//! Limits: `DELIVERIES_PER_TURN_MAX`; `queue-max` and `queue-messages-max` of the hub for each subscriber.
+//! Invariant: a subscriber with a queue is held by its carrier, so its queue continues when its output has drained.
+
+use std::sync::Arc;
+
+use tidegate_base::Id;
+use tidegate_push::publication::{Form, Publication};
+use tidegate_push::queue::Queued;
+use tidegate_reactor::Reactor;
+use tidegate_wire::websocket::{Close, CloseCode};
+
+use crate::action::push::{Key, Kind, PushSession};
+use crate::action::service::Service;
+use crate::action::websocket::WebSocket;
+use crate::worker::Worker;
+
+/// The most messages that a worker delivers before it looks at its other connections again. Each takes a few
+/// microseconds, most of them in the kernel.
+const DELIVERIES_PER_TURN_MAX: usize = 64;
+
+/// The close code for a client that does not read: Centrifugo's "slow".
+const SLOW: u16 = 3008;
+
+impl Worker {
+    /// Continues deliveries after a turn.
+    pub(crate) fn continue_deliveries<R: Reactor>(&mut self, reactor: &mut R) {
+        let mut keys = core::mem::take(&mut self.push.keys);
+        let mut left = DELIVERIES_PER_TURN_MAX;
+        while left > 0 && self.push.is_delivering() {
+            let Some(publication) = self.push.hub.deliver(left, &mut keys) else { break };
+            // A slice without subscribers has looked at places, too.
+            left -= keys.len().clamp(1, left);
+            for key in keys.drain(..) {
+                self.deliver_to(reactor, key, &publication);
+            }
+        }
+        self.push.keys = keys;
+        self.settle(reactor);
+    }
+
+    /// Sends a publication to a subscriber, or lets it wait if the subscriber does not read.
+    pub(super) fn deliver_to<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        key: Key,
+        publication: &Arc<Publication>,
+    ) {
+        match key {
+            Key::Raw(id) => {
+                let id = Id::new(id.index, id.generation);
+                // An earlier delivery of the slice may have ended the connection.
+                let Some(socket) = self.websockets.find(id) else { return };
+                let to = socket.requester();
+                if self.is_client_held(to) {
+                    return self.enqueue_publication(reactor, key, publication);
+                }
+                self.accounts.counters.push_deliveries.add(1);
+                self.send_frame(reactor, id, publication.frame(Form::Raw));
+                self.is_websocket_held(reactor, id);
+            }
+            Key::Session(id) => {
+                let id: Id<PushSession> = Id::new(id.index, id.generation);
+                let Some(session) = self.sessions.find(id) else { return };
+                let to = session.requester;
+                match &session.kind {
+                    Kind::Events { .. } => {
+                        if self.is_client_held(to) {
+                            return self.enqueue_publication(reactor, key, publication);
+                        }
+                        self.accounts.counters.push_deliveries.add(1);
+                        self.send_event(reactor, to, publication);
+                        if self.is_client_blocked(reactor, to) {
+                            self.hold_client(reactor, to);
+                        }
+                    }
+                    Kind::Poll { .. } => {
+                        self.accounts.counters.push_deliveries.add(1);
+                        self.answer_poll(reactor, id, core::slice::from_ref(publication), false);
+                    }
+                    Kind::Request { .. } | Kind::Exchange(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Keeps a publication for a subscriber that does not read, as the hub's policy states.
+    fn enqueue_publication<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        key: Key,
+        publication: &Arc<Publication>,
+    ) {
+        let hubs = Arc::clone(&self.push.settings);
+        let Some(hub) = hubs.get(publication.hub) else { return };
+        let queue = self.push.queues.entry(key).or_default();
+        let outcome = queue.push(Arc::clone(publication), &hub.queue);
+        let counters = &self.accounts.counters;
+        match outcome {
+            Queued::Waits => counters.push_queued.add(1),
+            Queued::DroppedOlder(count) => {
+                counters.push_queued.add(1);
+                counters.push_dropped.add(count.into());
+            }
+            Queued::Dropped => counters.push_dropped.add(1),
+            Queued::Overflow => {
+                counters.push_slow_closes.add(1);
+                self.disconnect_slow(reactor, key);
+            }
+        }
+    }
+
+    /// Ends a subscriber that is too slow.
+    fn disconnect_slow<R: Reactor>(&mut self, reactor: &mut R, key: Key) {
+        self.forget_queue(key);
+        match key {
+            Key::Raw(id) => {
+                let id: Id<WebSocket> = Id::new(id.index, id.generation);
+                self.leave_raw(id);
+                let code = CloseCode::new(SLOW).unwrap_or(CloseCode::GOING_AWAY);
+                self.close_websocket(reactor, id, Close { code, reason: "slow" });
+            }
+            Key::Session(id) => {
+                let id: Id<PushSession> = Id::new(id.index, id.generation);
+                if let Some(session) = self.sessions.find(id) {
+                    let to = session.requester;
+                    self.abandon_client(reactor, to);
+                }
+            }
+        }
+    }
+
+    /// Sends what waited for a subscriber that reads again.
+    pub(in crate::action) fn resume_raw<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
+        let key = Key::of_raw(id);
+        while let Some(queue) = self.push.queues.get_mut(&key) {
+            let next = queue.pop();
+            if queue.is_empty() {
+                self.push.queues.remove(&key);
+            }
+            let Some(publication) = next else { break };
+            self.accounts.counters.push_deliveries.add(1);
+            self.send_frame(reactor, id, publication.frame(Form::Raw));
+            if self.is_websocket_held(reactor, id) {
+                break;
+            }
+        }
+    }
+
+    /// Sends what waited for a session whose client reads again.
+    pub(in crate::action) fn resume_session<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+    ) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let to = session.requester;
+        if !matches!(session.kind, Kind::Events { .. }) {
+            return;
+        }
+        let key = Key::of_session(id);
+        self.arm_heartbeat(reactor, id);
+        while let Some(queue) = self.push.queues.get_mut(&key) {
+            let next = queue.pop();
+            if queue.is_empty() {
+                self.push.queues.remove(&key);
+            }
+            let Some(publication) = next else { break };
+            self.accounts.counters.push_deliveries.add(1);
+            self.send_event(reactor, to, &publication);
+            if self.is_client_blocked(reactor, to) {
+                self.hold_client(reactor, to);
+                break;
+            }
+        }
+    }
+
+    /// Ends the subscription of a client in raw mode whose connection goes on.
+    fn leave_raw(&mut self, id: Id<WebSocket>) {
+        let Some(socket) = self.websockets.get_mut(id) else { return };
+        if let Service::Raw(place) = &mut socket.service
+            && let Some(place) = place.take()
+        {
+            self.push.hub.unsubscribe(place, Key::of_raw(id));
+            self.accounts.counters.push_subscriptions_now.sub(1);
+        }
+    }
+
+    /// The hub has ended the subscription of a client in raw mode.
+    pub(super) fn forget_raw_place(&mut self, id: Id<WebSocket>) {
+        if let Some(socket) = self.websockets.find_mut(id)
+            && let Service::Raw(place) = &mut socket.service
+            && place.take().is_some()
+        {
+            self.accounts.counters.push_subscriptions_now.sub(1);
+        }
+    }
+
+    /// Drops what waits for a subscriber.
+    pub(super) fn forget_queue(&mut self, key: Key) {
+        self.push.queues.remove(&key);
+    }
+}

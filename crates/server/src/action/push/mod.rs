@@ -1,0 +1,331 @@
+//! The action `push`: connects clients with a hub.
+//!
+//! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls
+//! - `api.rs`: requests of the application to the server API
+//! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
+//! - `post.rs`: mail between the workers
+//!
+//! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
+//! Never: decides who gets a publication (`tidegate_push` does).
+//! Limits: `DELIVERIES_PER_TURN_MAX`; the hub's settings.
+//! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
+
+mod api;
+mod delivery;
+mod post;
+mod subscribe;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidegate_base::{Id, Moment};
+use tidegate_config::model::{PathPattern, PushRoute};
+use tidegate_push::api::Exchange;
+use tidegate_push::hub::{Hub, Instance};
+use tidegate_push::local::Place;
+use tidegate_push::position::Position;
+use tidegate_push::queue::Queue;
+use tidegate_push::settings::Hubs;
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::RequestHead;
+
+use crate::action::intake::Intake;
+use crate::action::websocket::WebSocket;
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+pub use post::{PUSH_MAILS_MAX, PushMail, PushPost};
+
+/// What the push hubs of a worker hold.
+pub(crate) struct PushState {
+    /// The settings of the hubs, which stay as they were at the start of the worker.
+    settings: Arc<Hubs>,
+    /// Channels and subscribers.
+    hub: Hub<Key>,
+    /// The messages that wait for clients that do not read. Never contains an empty queue.
+    queues: BTreeMap<Key, Queue>,
+    /// Scratch space for the subscribers of a slice. Empty between two slices.
+    keys: Vec<Key>,
+    /// The exchange of mail with other workers; `None` if this is the only worker.
+    post: Option<PushPost>,
+    /// When the next sweep is due. `NEVER` if there is no hub.
+    sweep_at: Moment,
+}
+
+/// What receives publications or replies of a hub.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Key {
+    /// A WebSocket connection in raw mode.
+    Raw(Id<RawKey>),
+    /// A session.
+    Session(Id<SessionKey>),
+}
+
+/// Stands for a WebSocket connection in a [`Key`], which other threads pass on.
+pub enum RawKey {}
+/// Stands for a session in a [`Key`].
+pub enum SessionKey {}
+
+impl Key {
+    fn of_raw(id: Id<WebSocket>) -> Self {
+        Self::Raw(Id::new(id.index, id.generation))
+    }
+
+    fn of_session(id: Id<PushSession>) -> Self {
+        Self::Session(Id::new(id.index, id.generation))
+    }
+
+    const fn rank(self) -> (u8, u32, u32) {
+        match self {
+            Self::Raw(id) => (0, id.index, id.generation),
+            Self::Session(id) => (1, id.index, id.generation),
+        }
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A request to a hub, other than one over WebSocket.
+pub(crate) struct PushSession {
+    /// The requester. It exists as long as the session, and its carrier refers to the session.
+    requester: Requester,
+    /// Index of the hub.
+    hub: u16,
+    /// How much of the request body has arrived.
+    pub(crate) intake: Intake,
+    /// What the request is for.
+    kind: Kind,
+}
+
+/// What a request to a hub is for.
+enum Kind {
+    /// A request to the API whose body arrives.
+    Request { method: Box<str>, body: Vec<u8> },
+    /// A request to the API that waits for replies.
+    Exchange(Box<Exchange>),
+    /// A stream of events. `place` is `None` until the subscription exists.
+    Events { place: Option<Place> },
+    /// A long poll.
+    Poll { place: Option<Place>, position: Option<Position>, origin: Option<Box<str>> },
+}
+
+impl PushState {
+    /// The state of worker `own` of `workers`.
+    pub(crate) fn new(settings: Arc<Hubs>, own: u16, workers: u16) -> Self {
+        let sweep_at = if settings.is_empty() { Moment::NEVER } else { Moment::ZERO };
+        Self {
+            hub: Hub::new(&settings, own, workers),
+            settings,
+            queues: BTreeMap::new(),
+            keys: Vec::new(),
+            post: None,
+            sweep_at,
+        }
+    }
+
+    /// Whether publications are being delivered, so that the next turn must not wait.
+    pub(crate) fn is_delivering(&self) -> bool {
+        self.hub.is_delivering()
+    }
+
+    /// The number of subscriptions.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.hub.subscriptions()
+    }
+
+    /// The number of clients for which messages wait.
+    pub(crate) fn queues(&self) -> usize {
+        self.queues.len()
+    }
+}
+
+impl PushSession {
+    /// The requester of the session.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
+    /// Whether the session is subscribed to a channel.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.place().is_some()
+    }
+
+    fn place(&self) -> Option<Place> {
+        match &self.kind {
+            Kind::Events { place } | Kind::Poll { place, .. } => *place,
+            Kind::Request { .. } | Kind::Exchange(_) => None,
+        }
+    }
+}
+
+/// Requests and events of their requesters.
+impl Worker {
+    /// Begins a request on a push route.
+    pub(super) fn begin_push<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        route: usize,
+        push: &PushRoute,
+    ) {
+        let snapshot = self.settings_of(to);
+        // The channels of a hub outlive the generation of settings that the route belongs to.
+        let name = snapshot.config.push.get(push.hub).map_or("", |hub| &hub.name);
+        let Some(hub) = self.push.settings.find(name) else {
+            let text = "this hub begins to exist when the process is started again";
+            return self.answer_error(reactor, to, 503, text, false);
+        };
+        if let Some(channel) = &push.channel {
+            return self.begin_subscription(reactor, to, head, (route, hub), channel);
+        }
+        let rest = rest_of_path(&snapshot.route(route).paths, head.path);
+        if let Some(channel) = rest.strip_prefix("subscribe/") {
+            match decode_percent(channel) {
+                Some(channel) => {
+                    self.begin_subscription(reactor, to, head, (route, hub), &channel);
+                }
+                None => self.answer_error(reactor, to, 400, "the channel is not text", false),
+            }
+        } else if let Some(method) = rest.strip_prefix("api/") {
+            self.begin_api(reactor, to, head, hub, method);
+        } else {
+            let text =
+                "this hub serves subscribe/CHANNEL and api/METHOD below the path of its route";
+            self.answer_error(reactor, to, 404, text, false);
+        }
+    }
+
+    /// Stores a session and makes it the action of its requester.
+    fn insert_session<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        hub: u16,
+        kind: Kind,
+    ) -> Option<Id<PushSession>> {
+        let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
+        let Ok(id) = self.sessions.insert(session) else {
+            let text = "the proxy is handling too many requests";
+            self.answer_error(reactor, to, 503, text, true);
+            return None;
+        };
+        self.set_running(to, super::Running::Push(id));
+        Some(id)
+    }
+
+    /// Whether the session waits for the request body.
+    pub(super) fn session_expects_body(&self, id: Id<PushSession>) -> bool {
+        self.sessions.get(id).is_some_and(|session| matches!(session.kind, Kind::Request { .. }))
+    }
+
+    /// The deadline of a session has passed.
+    pub(super) fn session_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.get(id) else { return };
+        match &session.kind {
+            Kind::Events { .. } => self.send_heartbeat(reactor, id),
+            Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
+            Kind::Request { .. } | Kind::Exchange(_) => {}
+        }
+    }
+
+    /// The client has ended its direction of the connection: a client that waits for events has left.
+    pub(super) fn session_half_closed<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let to = session.requester;
+        match &session.kind {
+            Kind::Events { .. } | Kind::Poll { .. } => self.abandon_client(reactor, to),
+            Kind::Request { .. } | Kind::Exchange(_) => {}
+        }
+    }
+
+    /// Gives back everything that a session holds.
+    pub(super) fn forget_session(&mut self, id: Id<PushSession>) {
+        let Some(session) = self.sessions.remove(id) else { return };
+        let key = Key::of_session(id);
+        if let Some(place) = session.place() {
+            self.push.hub.unsubscribe(place, key);
+            self.accounts.counters.push_subscriptions_now.sub(1);
+        }
+        self.forget_queue(key);
+        if let Kind::Request { body, .. } = session.kind {
+            self.buffers.put(body);
+        }
+    }
+
+    /// The time, and random bits.
+    fn instance<R: Reactor>(&mut self, reactor: &R) -> Instance {
+        (reactor.now(), self.prng.next_u64())
+    }
+}
+
+/// The part of the path that the patterns of its route leave open.
+fn rest_of_path<'p>(patterns: &[PathPattern], path: &'p str) -> &'p str {
+    let after = |pattern: &PathPattern| match pattern {
+        PathPattern::Below(prefix) => path.strip_prefix(prefix.as_str()),
+        PathPattern::Exact(_) | PathPattern::Segments { .. } => None,
+    };
+    match patterns {
+        [] => path.strip_prefix('/').unwrap_or_default(),
+        patterns => patterns.iter().find_map(after).unwrap_or_default(),
+    }
+}
+
+/// Decodes the percent-encoding of a path; `None` if the result is not text.
+fn decode_percent(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let (digits, after) = rest.split_at_checked(2)?;
+        let digits = core::str::from_utf8(digits).ok().filter(|d| !d.starts_with('+'))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_encoding_is_decoded_or_rejected() {
+        for (text, expected) in [
+            ("news", Some("news")),
+            ("chat%3Aroom%2d1", Some("chat:room-1")),
+            ("%", None),
+            ("%4", None),
+            ("%+4", None),
+            ("%zz", None),
+            ("%ff", None),
+        ] {
+            assert_eq!(decode_percent(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn rest_of_a_path_begins_after_the_pattern() {
+        let below = [PathPattern::Below("/live/".to_owned())];
+        assert_eq!(rest_of_path(&below, "/live/api/info"), "api/info");
+        assert_eq!(rest_of_path(&below, "/live"), "");
+        assert_eq!(rest_of_path(&[], "/api/info"), "api/info");
+    }
+}

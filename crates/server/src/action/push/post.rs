@@ -1,0 +1,149 @@
+//! Mail about channels between the workers of a process.
+//! In: messages in the worker's mailbox; mail of the hub. Out: messages to the mailboxes of other workers; replies.
+//! Never: waits for another worker; changes the order of mail to a worker.
+//! Limits: `PUSH_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn. If a mailbox is
+//! full, the hub keeps the message, and it is sent again after `RETRY_SPAN`.
+
+use tidegate_base::limits::MAILS_PER_TURN_MAX;
+use tidegate_base::{Id, Moment, Span};
+use tidegate_push::hub::{Event, Hub};
+use tidegate_push::mail::Mail;
+use tidegate_reactor::{Mailbox, Reactor, Sender};
+use tidegate_wire::websocket::{Close, CloseCode};
+
+use crate::action::push::{Key, PushSession};
+use crate::action::websocket::WebSocket;
+use crate::timers::WorkerTimer;
+use crate::worker::Worker;
+
+/// The most messages about channels that a worker's mailbox holds.
+pub const PUSH_MAILS_MAX: usize = 4096;
+/// How long a worker waits before it sends a message again that a full mailbox refused.
+const RETRY_SPAN: Span = Span::from_millis(1);
+/// How often a worker drops what is too old.
+const SWEEP_EVERY: Span = Span::from_secs(1);
+
+/// A message about channels.
+pub type PushMail = Mail<Key>;
+
+/// A worker's mailbox for messages about channels, and the senders to the mailboxes of all workers.
+pub struct PushPost {
+    /// The worker's index in `workers`.
+    pub own: usize,
+    /// The worker's mailbox, which wakes the worker's reactor.
+    pub mailbox: Mailbox<PushMail>,
+    /// The mailboxes of all workers, including this worker's own.
+    pub workers: Vec<Sender<PushMail>>,
+}
+
+impl Worker {
+    /// Makes the worker one of several that share the channels of their hubs. Called once, before the first turn.
+    pub fn join_hubs(&mut self, post: PushPost) {
+        let (own, workers) = (post.own as u16, post.workers.len() as u16);
+        self.push.hub = Hub::new(&self.push.settings, own, workers);
+        self.push.post = Some(post);
+    }
+
+    /// Whether a message about channels waits in the worker's mailbox.
+    #[must_use]
+    pub fn has_push_mail(&self) -> bool {
+        self.push.post.as_ref().is_some_and(|post| !post.mailbox.is_empty())
+    }
+
+    /// Whether the worker exchanges messages about channels.
+    #[must_use]
+    pub fn shares_hubs(&self) -> bool {
+        self.push.post.is_some()
+    }
+
+    /// Takes messages about channels. Called when the worker was woken, and while it delivers publications.
+    pub(crate) fn receive_push_mail<R: Reactor>(&mut self, reactor: &mut R) {
+        for _ in 0..MAILS_PER_TURN_MAX {
+            // Deliveries make room; `finish_push` comes back.
+            if !self.push.hub.can_receive() {
+                return;
+            }
+            let Some(post) = &self.push.post else { return };
+            let Some(mail) = post.mailbox.take() else { return };
+            let at = self.instance(reactor);
+            let event = self.push.hub.receive(&self.push.settings, mail, at);
+            if let Some(event) = event {
+                self.handle_hub_event(reactor, event);
+            }
+        }
+        if let Some(post) = &self.push.post
+            && !post.mailbox.is_empty()
+        {
+            post.mailbox.ring_again();
+        }
+    }
+
+    fn handle_hub_event<R: Reactor>(&mut self, reactor: &mut R, event: Event<Key>) {
+        match event {
+            // A client in raw mode gets no confirmation.
+            Event::Subscribed(Key::Raw(_), _) | Event::Replied(Key::Raw(_), ..) => {}
+            Event::Subscribed(Key::Session(id), reply) => {
+                let id: Id<PushSession> = Id::new(id.index, id.generation);
+                if self.sessions.find(id).is_some() {
+                    self.confirm_session(reactor, id, &reply);
+                }
+            }
+            Event::Refused(Key::Raw(id), _) => {
+                let id: Id<WebSocket> = Id::new(id.index, id.generation);
+                self.forget_raw_place(id);
+                if self.websockets.find(id).is_some() {
+                    let code = CloseCode::TRY_AGAIN_LATER;
+                    self.close_websocket(reactor, id, Close { code, reason: "limit exceeded" });
+                }
+            }
+            Event::Refused(Key::Session(id), _) => {
+                let id: Id<PushSession> = Id::new(id.index, id.generation);
+                if self.sessions.find(id).is_some() {
+                    self.refuse_session(reactor, id);
+                }
+            }
+            Event::Replied(Key::Session(id), number, reply) => {
+                let id: Id<PushSession> = Id::new(id.index, id.generation);
+                if self.sessions.find(id).is_some() {
+                    self.take_reply(reactor, id, number, reply);
+                }
+            }
+        }
+    }
+
+    /// Does what a turn leaves for the hubs: deliveries, mail, the sweep.
+    pub(crate) fn finish_push<R: Reactor>(&mut self, reactor: &mut R) {
+        if self.push.is_delivering() {
+            self.continue_deliveries(reactor);
+            if self.has_push_mail() {
+                self.receive_push_mail(reactor);
+                self.settle(reactor);
+            }
+        }
+        if self.push.hub.has_mail() {
+            self.send_push_mail(reactor);
+        }
+        if reactor.now() >= self.push.sweep_at {
+            self.push.sweep_at = reactor.now().after(SWEEP_EVERY);
+            self.push.hub.sweep(&self.push.settings, reactor.now());
+        }
+    }
+
+    /// Sends the mail of the hub.
+    pub(crate) fn send_push_mail<R: Reactor>(&mut self, reactor: &mut R) {
+        let Some(post) = &self.push.post else { return };
+        let mut is_full = false;
+        for (worker, sender) in post.workers.iter().enumerate() {
+            let worker = worker as u16;
+            while let Some(mail) = self.push.hub.take_mail(worker) {
+                if let Err(mail) = sender.send(mail) {
+                    self.push.hub.keep_mail(worker, mail);
+                    is_full = true;
+                    break;
+                }
+            }
+        }
+        let at = if is_full { reactor.now().after(RETRY_SPAN) } else { Moment::NEVER };
+        WorkerTimer::Push.set(reactor, at);
+    }
+}

@@ -1,0 +1,325 @@
+//! Subscriptions by URL: over WebSocket (raw mode), as a stream of events, or by long polls.
+//! In: requests that name a channel. Out: sessions, and WebSocket connections of `Service::Raw`.
+//! Never: subscribes a client that the namespace does not allow, or a page that `origins` does not allow.
+
+use std::sync::Arc;
+
+use tidegate_base::{Id, Span};
+use tidegate_push::events;
+use tidegate_push::local::Place;
+use tidegate_push::mail::Subscribed;
+use tidegate_push::poll;
+use tidegate_push::position::Since;
+use tidegate_push::publication::{Form, Publication};
+use tidegate_push::settings::{Client, Error};
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::{Method, RequestHead};
+use tidegate_wire::websocket::{Close, CloseCode};
+
+use crate::action::push::{Key, Kind, PushSession};
+use crate::action::service::Service;
+use crate::action::websocket::WebSocket;
+use crate::answer::{Answer, Head};
+use crate::carrier::Rest;
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Subscribes a client to `channel`, in the way that its request asks for.
+    pub(super) fn begin_subscription<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        (route, hub): (usize, u16),
+        channel: &str,
+    ) {
+        let snapshot = self.settings_of(to);
+        let hubs = Arc::clone(&self.push.settings);
+        let Some(settings) = hubs.get(hub) else {
+            self.note_absent(to.sock);
+            return self.answer_error(reactor, to, 500, "this hub does not exist", false);
+        };
+        let origin = head.find_named("origin");
+        let endpoint = snapshot.websockets.get(snapshot.websockets.of_route(route));
+        if !endpoint.policy.origins.allows(origin, head.host) {
+            let text = "pages of this origin may not subscribe";
+            return self.answer_error(reactor, to, 403, text, false);
+        }
+        let origin = origin.and_then(|origin| core::str::from_utf8(origin).ok());
+        if matches!(head.method, Method::Options) {
+            let headers = head.find_named("access-control-request-headers").unwrap_or_default();
+            return self.answer(reactor, to, &Answer::Preflight { origin, headers }, false);
+        }
+        if let Err(error) = settings.may_subscribe(channel, Client { user: "" }) {
+            self.accounts.counters.push_refusals.add(1);
+            let (status, text) = refusal(error);
+            return self.answer_error(reactor, to, status, text, false);
+        }
+        if head.upgrade || head.find_named("sec-websocket-key").is_some() {
+            return self.begin_raw(reactor, to, head, (route, hub), channel);
+        }
+        if !matches!(head.method, Method::Get) {
+            return self.answer_error(reactor, to, 405, "subscribe with GET", false);
+        }
+        if self.stopping {
+            return self.answer_error(reactor, to, 503, "the server is stopping", true);
+        }
+        let since = stated_position(head);
+        if accepts_events(head) {
+            self.begin_events(reactor, to, (hub, channel), origin, since);
+        } else {
+            self.begin_poll(reactor, to, (hub, channel), origin, since);
+        }
+    }
+
+    fn begin_raw<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        (route, hub): (usize, u16),
+        channel: &str,
+    ) {
+        let service = Service::Raw(None);
+        let Some(id) = self.open_websocket(reactor, to, head, route, service) else { return };
+        let key = Key::of_raw(id);
+        match self.subscribe(reactor, (hub, channel), key, None) {
+            Ok((place, _)) => self.set_service(id, Service::Raw(Some(place))),
+            Err(_) => {
+                let code = CloseCode::TRY_AGAIN_LATER;
+                self.close_websocket(reactor, id, Close { code, reason: "limit exceeded" });
+            }
+        }
+    }
+
+    /// The connection of a client in raw mode has ended.
+    pub(in crate::action) fn end_raw(&mut self, id: Id<WebSocket>, place: Option<Place>) {
+        let key = Key::of_raw(id);
+        if let Some(place) = place {
+            self.push.hub.unsubscribe(place, key);
+            self.accounts.counters.push_subscriptions_now.sub(1);
+        }
+        self.forget_queue(key);
+    }
+
+    fn begin_events<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        (hub, channel): (u16, &str),
+        origin: Option<&str>,
+        since: Option<Since>,
+    ) {
+        let kind = Kind::Events { place: None };
+        let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
+        match self.subscribe(reactor, (hub, channel), Key::of_session(id), since) {
+            Ok((place, reply)) => {
+                self.set_place(id, place);
+                self.begin_response(reactor, to, &Head::Events { origin }, Rest::Unwanted);
+                let retry = self.push.settings.get(hub).map_or(Span::ZERO, |hub| hub.push.retry);
+                let spread = self.prng.below((retry.as_millis() as u64 / 2).max(1));
+                let mut start = self.buffers.take();
+                events::encode_start(&mut start, retry.as_millis() as u64 + spread);
+                self.send_data(reactor, to, &start);
+                self.buffers.put(start);
+                self.arm_heartbeat(reactor, id);
+                if let Some(reply) = reply {
+                    self.confirm_session(reactor, id, &reply);
+                }
+            }
+            Err(error) => {
+                self.forget_session(id);
+                let (status, text) = refusal(error);
+                self.answer_error(reactor, to, status, text, false);
+            }
+        }
+    }
+
+    fn begin_poll<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        (hub, channel): (u16, &str),
+        origin: Option<&str>,
+        since: Option<Since>,
+    ) {
+        let kind = Kind::Poll { place: None, position: None, origin: origin.map(Into::into) };
+        let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
+        match self.subscribe(reactor, (hub, channel), Key::of_session(id), since) {
+            Ok((place, reply)) => {
+                self.set_place(id, place);
+                let timeout = self.push.settings.get(hub).map(|hub| hub.push.poll_timeout);
+                let at = reactor.now().after(timeout.unwrap_or(Span::ZERO));
+                self.set_action_deadline(reactor, to, at);
+                if let Some(reply) = reply {
+                    self.confirm_session(reactor, id, &reply);
+                }
+            }
+            Err(error) => {
+                self.forget_session(id);
+                let (status, text) = refusal(error);
+                self.answer_error(reactor, to, status, text, false);
+            }
+        }
+    }
+
+    /// Subscribes to a channel; the reply is `None` if the owner of the channel is another worker.
+    fn subscribe<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        channel: (u16, &str),
+        key: Key,
+        since: Option<Since>,
+    ) -> Result<(Place, Option<Subscribed>), Error> {
+        let at = self.instance(reactor);
+        let hubs = &self.push.settings;
+        let subscription = self.push.hub.subscribe(hubs, channel, key, since, at)?;
+        self.accounts.counters.push_subscriptions.add(1);
+        self.accounts.counters.push_subscriptions_now.add(1);
+        Ok((subscription.place, subscription.reply))
+    }
+
+    fn set_place(&mut self, id: Id<PushSession>, new: Place) {
+        match self.sessions.get_mut(id).map(|session| &mut session.kind) {
+            Some(Kind::Events { place } | Kind::Poll { place, .. }) => *place = Some(new),
+            Some(Kind::Request { .. } | Kind::Exchange(_)) | None => {}
+        }
+    }
+
+    /// The subscription of a session is confirmed: the client gets what it missed.
+    pub(super) fn confirm_session<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        reply: &Subscribed,
+    ) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        let to = session.requester;
+        let is_lost = reply.recovered.as_ref().is_some_and(|recovered| !recovered.is_whole);
+        let missed = reply.recovered.as_ref().map_or(&[][..], |found| &found.publications);
+        match &mut session.kind {
+            Kind::Events { .. } => {
+                let mut out = self.buffers.take();
+                if is_lost {
+                    events::encode_lost(&mut out);
+                }
+                match &reply.position {
+                    Some(position) if missed.is_empty() => {
+                        events::encode_position(&mut out, position);
+                    }
+                    Some(_) | None => {}
+                }
+                self.send_data(reactor, to, &out);
+                self.buffers.put(out);
+                for publication in missed {
+                    self.deliver_to(reactor, Key::of_session(id), publication);
+                }
+            }
+            Kind::Poll { position, .. } => {
+                *position = reply.position;
+                if is_lost || !missed.is_empty() {
+                    self.answer_poll(reactor, id, missed, is_lost);
+                }
+            }
+            Kind::Request { .. } | Kind::Exchange(_) => {}
+        }
+    }
+
+    /// The subscription of a session has failed after its begin.
+    pub(super) fn refuse_session<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let to = session.requester;
+        match &session.kind {
+            Kind::Poll { .. } => {
+                self.forget_session(id);
+                self.answer_error(reactor, to, 503, "limit exceeded", false);
+            }
+            Kind::Events { .. } => self.abandon_client(reactor, to),
+            Kind::Request { .. } | Kind::Exchange(_) => {}
+        }
+    }
+
+    /// Responds to a long poll and ends its subscription.
+    pub(super) fn answer_poll<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        publications: &[Arc<Publication>],
+        is_lost: bool,
+    ) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        let to = session.requester;
+        let Kind::Poll { position, origin, .. } = &mut session.kind else { return };
+        let last = publications.last().and_then(|publication| publication.position);
+        let (position, origin) = (last.or(*position), origin.take());
+        let mut body = self.buffers.take();
+        poll::encode(&mut body, publications, position, is_lost);
+        self.forget_session(id);
+        let answer = Answer::Json { status: 200, body: &body, origin: origin.as_deref() };
+        self.answer(reactor, to, &answer, false);
+        self.buffers.put(body);
+    }
+
+    /// Sends a publication over a stream of events.
+    pub(super) fn send_event<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        publication: &Publication,
+    ) {
+        self.send_data(reactor, to, publication.frame(Form::Event));
+    }
+
+    /// Sends a comment, so that the stream of events stays alive.
+    pub(super) fn send_heartbeat<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let to = session.requester;
+        self.send_data(reactor, to, events::HEARTBEAT);
+        self.arm_heartbeat(reactor, id);
+    }
+
+    pub(super) fn arm_heartbeat<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let (to, hub) = (session.requester, session.hub);
+        let every = self.push.settings.get(hub).and_then(|hub| hub.push.heartbeat);
+        if let Some(every) = every {
+            self.set_action_deadline(reactor, to, reactor.now().after(every));
+        }
+    }
+}
+
+/// The position that a request states: in Last-Event-ID, or in the query, which pages use for their first request.
+fn stated_position(head: &RequestHead<'_>) -> Option<Since> {
+    let of_field = head.find_named("last-event-id").and_then(|id| core::str::from_utf8(id).ok());
+    let pairs = head.query.unwrap_or_default().split('&');
+    let of_query = pairs.filter_map(|pair| pair.split_once('=')).find_map(|(name, value)| {
+        matches!(name, "since" | "last-event-id" | "lastEventId").then_some(value)
+    });
+    let text = of_field.or(of_query)?;
+    Since::parse_id(&super::decode_percent(text)?)
+}
+
+/// Whether the client asks for a stream of events.
+fn accepts_events(head: &RequestHead<'_>) -> bool {
+    let accept = head.find_named("accept").unwrap_or_default();
+    let kinds = accept.split(|byte| matches!(byte, b',' | b';'));
+    kinds.map(<[u8]>::trim_ascii).any(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// The status and text for a subscription that is refused.
+fn refusal(error: Error) -> (u16, &'static str) {
+    match error {
+        Error::UnknownChannel => (404, "the channel's namespace does not exist"),
+        Error::PermissionDenied => {
+            (403, "clients without a token may not subscribe to this channel")
+        }
+        Error::BadRequest => (400, "a channel's name is visible ASCII characters, within a limit"),
+        Error::LimitExceeded | Error::TooManyRequests => (503, "limit exceeded"),
+        Error::Internal
+        | Error::MethodNotFound
+        | Error::AlreadySubscribed
+        | Error::NotAvailable
+        | Error::UnrecoverablePosition => (500, "the subscription failed"),
+    }
+}

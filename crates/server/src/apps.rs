@@ -1,0 +1,369 @@
+//! Lua applications: their files, and the VM of each on one worker.
+//! In: the configuration, the folders of the scripts. Out: VMs; what is wrong with a script.
+//! Never: reads a script while it serves, except for a module that a script requires for the first time: the script
+//! itself is read at start, so all workers run the same text.
+//! Limits: `FILE_BYTES_MAX` bytes of a script or module; `EXCESSES_MAX` exceeded budgets in a row until a VM is replaced;
+//! `PAUSE_MIN` to `PAUSE_MAX` until then.
+//! Invariant: an application without a VM answers nothing until its pause is over.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_base::{Moment, Span};
+use tidegate_config::model::{Config, LuaApp, LuaSetting};
+use tidegate_config::places::{Finding, Owner};
+use tidegate_config::report::Kind;
+use tidegate_lua::{Bounds, Budget, Facts, Failure, Outbox, Script, Verdict, Vm};
+
+use crate::log;
+
+/// Bytes of a script or a module.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Exceeded budgets in a row, without a callback between them that ended well, until the VM is replaced.
+const EXCESSES_MAX: u32 = 16;
+/// How long an application whose VM has failed answers nothing. Doubled with each failure in a row.
+const PAUSE_MIN: Span = Span::from_secs(1);
+const PAUSE_MAX: Span = Span::from_secs(60);
+/// Lines of a Lua error that are logged.
+const TRACE_LINES_MAX: usize = 20;
+
+/// How the budgets of callbacks are measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meter {
+    /// By the CPU time of the worker, as configured.
+    Time,
+    /// By this number of instructions, which is the same in every run.
+    Instructions(u64),
+}
+
+/// The scripts of all applications, by their index in the configuration.
+pub type Scripts = Arc<[Script]>;
+
+/// The modules of an application that do not come from files; for tests.
+type Find = Rc<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, String>>;
+
+/// Reads the scripts of all applications.
+///
+/// # Errors
+/// The scripts that cannot be read.
+pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut scripts = Vec::new();
+    for (index, app) in config.lua.iter().enumerate() {
+        match read_file(Path::new(&app.script)) {
+            Ok(text) => scripts.push(Script { file: app.script.clone(), text }),
+            Err(what) => findings.push(finding(index, app, what)),
+        }
+    }
+    if findings.is_empty() { Ok(scripts.into()) } else { Err(findings) }
+}
+
+/// Loads every script once, as `tidegate check` does. Returns what is wrong.
+#[must_use]
+pub fn check(config: &Config) -> Vec<Finding> {
+    let scripts = match read(config) {
+        Ok(scripts) => scripts,
+        Err(findings) => return findings,
+    };
+    let fails = |(index, app)| {
+        let failure = load(app, &scripts[index], Meter::Time, (0, 1), 0).err()?;
+        Some(finding(index, app, failure.message))
+    };
+    config.lua.iter().enumerate().filter_map(fails).collect()
+}
+
+fn finding(index: usize, app: &LuaApp, what: String) -> Finding {
+    Finding { kind: Kind::Script, owner: Owner::Lua(index), subject: app.script.clone(), what }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    let file = fs::File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text);
+    read.map_err(|error| format!("cannot be read: {error}"))?;
+    match text.len() as u64 > FILE_BYTES_MAX {
+        true => Err(format!("is larger than {FILE_BYTES_MAX} bytes")),
+        false => Ok(text),
+    }
+}
+
+/// Finds modules in the folder of a script: `a.b` is `a/b.lua` or `a/b/init.lua`.
+fn modules_in(folder: PathBuf) -> Find {
+    Rc::new(move |name| {
+        let is_plain = |part: &str| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+            !part.is_empty() && part.bytes().all(fits)
+        };
+        if !name.split('.').all(is_plain) {
+            return Err("a module's name consists of letters, digits, '_', '-' and '.'".to_owned());
+        }
+        let path = folder.join(name.replace('.', "/"));
+        for file in [path.with_extension("lua"), path.join("init.lua")] {
+            if file.is_file() {
+                let text = read_file(&file).map_err(|what| format!("{} {what}", file.display()))?;
+                return Ok(Some((file.display().to_string(), text)));
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// Creates a VM and loads a script. `place`: the number of the worker, and of all workers.
+fn load(
+    app: &LuaApp,
+    script: &Script,
+    meter: Meter,
+    place: (u32, u32),
+    seed: u64,
+) -> Result<Vm, Failure> {
+    let budget = |span| match meter {
+        Meter::Time => Budget::Time(span),
+        Meter::Instructions(count) => Budget::Instructions(count),
+    };
+    let bounds = Bounds {
+        budget: budget(app.time_max),
+        load_budget: budget(app.start_time_max),
+        memory_bytes_max: app.memory_bytes_max,
+    };
+    let facts = Facts {
+        app: app.name.clone(),
+        worker: place.0,
+        workers: place.1,
+        settings: settings_as_json(app),
+        seed,
+    };
+    let folder = Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf();
+    let find = modules_in(folder);
+    Vm::load(script, &bounds, facts, Box::new(move |name| find(name)))
+}
+
+fn settings_as_json(app: &LuaApp) -> Vec<u8> {
+    let quoted = |text: &str| {
+        let mut out = String::from("\"");
+        for character in text.chars() {
+            match character {
+                '"' | '\\' => out.extend(['\\', character]),
+                control if control < ' ' => out.push_str(&format!("\\u{:04x}", control as u32)),
+                other => out.push(other),
+            }
+        }
+        out + "\""
+    };
+    let members = app.settings.iter().map(|(name, value)| {
+        let value = match value {
+            LuaSetting::Text(text) => quoted(text),
+            LuaSetting::Number(number) => number.to_string(),
+            LuaSetting::Flag(is) => is.to_string(),
+        };
+        format!("{}:{value}", quoted(name))
+    });
+    format!("{{{}}}", members.collect::<Vec<_>>().join(",")).into_bytes()
+}
+
+/// One application on one worker.
+struct App {
+    /// `None` while the application pauses after failures.
+    vm: Option<Vm>,
+    /// Exceeded budgets since a callback ended well.
+    excesses: u32,
+    /// When the application may begin again.
+    resumes_at: Moment,
+    /// The pause after the next failure.
+    pause: Span,
+}
+
+/// The applications of a worker, by their index in the configuration.
+#[derive(Default)]
+pub(crate) struct Apps {
+    apps: Vec<App>,
+    /// What a new VM needs.
+    origin: Option<Source>,
+    /// Scratch space for effects; empty between two callbacks.
+    outbox: Outbox,
+    /// The time of day at a moment of the reactor's clock, so that scripts see parts of a second.
+    anchor: Option<(Moment, u64)>,
+}
+
+/// What the VMs of a worker are created from.
+struct Source {
+    config: Vec<LuaApp>,
+    scripts: Scripts,
+    meter: Meter,
+    place: (u32, u32),
+    seed: u64,
+}
+
+impl Apps {
+    /// Creates the VMs of a worker.
+    ///
+    /// # Errors
+    /// What is wrong with the scripts.
+    pub(crate) fn load(
+        config: &Config,
+        scripts: &Scripts,
+        meter: Meter,
+        place: (u32, u32),
+        seed: u64,
+    ) -> Result<Self, Vec<Finding>> {
+        let (mut apps, mut findings) = (Vec::new(), Vec::new());
+        for (index, (app, script)) in config.lua.iter().zip(scripts.iter()).enumerate() {
+            match load(app, script, meter, place, seed) {
+                Ok(vm) => apps.push(App::new(vm)),
+                Err(failure) => findings.push(finding(index, app, failure.message)),
+            }
+        }
+        if !findings.is_empty() {
+            return Err(findings);
+        }
+        let config = config.lua.clone();
+        let origin = Some(Source { config, scripts: Arc::clone(scripts), meter, place, seed });
+        Ok(Self { apps, origin, outbox: Outbox::default(), anchor: None })
+    }
+
+    /// The number of applications.
+    pub(crate) fn len(&self) -> usize {
+        self.apps.len()
+    }
+
+    /// The VM of an application, with the present time; `None` while the application pauses.
+    pub(crate) fn vm(&mut self, app: usize, now: Moment, unix_seconds: u64) -> Option<&mut Vm> {
+        self.replace(app, now);
+        let time = self.time(now, unix_seconds);
+        let vm = self.apps.get_mut(app)?.vm.as_mut()?;
+        vm.set_time(now, time);
+        Some(vm)
+    }
+
+    /// The VM of an application, to give something back to it.
+    pub(crate) fn present(&mut self, app: usize) -> Option<&mut Vm> {
+        self.apps.get_mut(app)?.vm.as_mut()
+    }
+
+    /// Begins an application again after its pause.
+    fn replace(&mut self, index: usize, now: Moment) {
+        let (Some(app), Some(source)) = (self.apps.get_mut(index), &self.origin) else { return };
+        if app.vm.is_some() || now < app.resumes_at {
+            return;
+        }
+        let (config, script) = (&source.config[index], &source.scripts[index]);
+        match load(config, script, source.meter, source.place, source.seed) {
+            Ok(vm) => {
+                log::info(format_args!("lua {}: the application begins again", config.name));
+                app.vm = Some(vm);
+                app.excesses = 0;
+            }
+            Err(failure) => {
+                report(&config.name, "loading the script again", &failure);
+                app.resumes_at = now.after(app.pause);
+                app.pause = (app.pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+
+    /// Seconds since 1970.
+    fn time(&mut self, now: Moment, unix_seconds: u64) -> f64 {
+        let (at, seconds) = *self.anchor.get_or_insert((now, unix_seconds));
+        let time = seconds as f64 + now.since(at).as_nanos() as f64 / 1e9;
+        if (time - unix_seconds as f64).abs() < 2.0 {
+            return time;
+        }
+        // The time of day was set.
+        self.anchor = Some((now, unix_seconds));
+        unix_seconds as f64
+    }
+
+    /// Notes how a callback ended, and logs a failure. Returns whether the VM is gone: everything that it held has to be
+    /// given up.
+    pub(crate) fn note(
+        &mut self,
+        index: usize,
+        what: &str,
+        verdict: &Verdict,
+        now: Moment,
+    ) -> bool {
+        let (Some(app), Some(source)) = (self.apps.get_mut(index), &self.origin) else {
+            return false;
+        };
+        let config = &source.config[index];
+        let failure = match verdict {
+            Verdict::Done => {
+                app.excesses = 0;
+                app.pause = PAUSE_MIN;
+                return false;
+            }
+            Verdict::Failed(failure) => failure,
+        };
+        report(&config.name, what, failure);
+        if !failure.is_excess() {
+            return false;
+        }
+        app.excesses += 1;
+        let used = app.vm.as_ref().map_or(0, Vm::used_bytes);
+        if app.excesses < EXCESSES_MAX && used <= config.memory_bytes_max {
+            return false;
+        }
+        log::error(format_args!(
+            "lua {}: the application is stopped for {} ms: {} exceeded budgets in a row, {used} bytes held",
+            config.name,
+            app.pause.as_millis(),
+            app.excesses,
+        ));
+        app.vm = None;
+        app.resumes_at = now.after(app.pause);
+        app.pause = (app.pause * 2).min(PAUSE_MAX);
+        true
+    }
+
+    /// The name of an application.
+    pub(crate) fn name(&self, app: usize) -> &str {
+        let source = self.origin.as_ref();
+        source.and_then(|source| source.config.get(app)).map_or("", |app| &app.name)
+    }
+
+    /// What is wrong with an application, for a message at its place in the configuration.
+    pub(crate) fn finding(&self, app: usize, what: String) -> Option<Finding> {
+        Some(finding(app, self.settings(app)?, what))
+    }
+
+    /// The settings of an application.
+    pub(crate) fn settings(&self, app: usize) -> Option<&LuaApp> {
+        self.origin.as_ref()?.config.get(app)
+    }
+
+    /// Takes the effects of the last callback; give the outbox back with `put_outbox`.
+    pub(crate) fn take_outbox(&mut self, app: usize) -> Outbox {
+        let mut outbox = core::mem::take(&mut self.outbox);
+        if let Some(vm) = self.present(app) {
+            vm.take_outbox(&mut outbox);
+        }
+        outbox
+    }
+
+    /// Keeps the memory of an outbox.
+    pub(crate) fn put_outbox(&mut self, mut outbox: Outbox) {
+        outbox.clear();
+        self.outbox = outbox;
+    }
+
+    /// The number of requests that the VMs keep.
+    pub(crate) fn requests(&self) -> usize {
+        self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::requests).sum()
+    }
+}
+
+impl App {
+    fn new(vm: Vm) -> Self {
+        Self { vm: Some(vm), excesses: 0, resumes_at: Moment::ZERO, pause: PAUSE_MIN }
+    }
+}
+
+/// Logs a Lua error: the message and the traceback, a line each.
+pub(crate) fn report(app: &str, what: &str, failure: &Failure) {
+    log::error(format_args!("lua {app}: {what}: {}", failure.message));
+    for line in failure.trace.lines().take(TRACE_LINES_MAX) {
+        log::error(format_args!("lua {app}:   {}", line.trim()));
+    }
+}

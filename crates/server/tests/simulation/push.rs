@@ -1,0 +1,496 @@
+//! Push hubs of several workers: subscribers by URL that come, go, are slow or come back; requests to the API.
+//! In: seeds of their own. Out: what each test's name states.
+//! Limits: the turns that each test states.
+//! Invariant: after a run the workers hold nothing.
+
+use std::collections::BTreeMap;
+
+use tidegate_base::{Prng, Span};
+use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor};
+use tidegate_wire::websocket::{
+    Decoder, FrameRules, Incoming, Limits, Role, encode_close_reply, encode_pong,
+};
+
+use crate::peer::harness::Harness;
+
+const KEY: &str = "0123456789abcdef";
+const SETTINGS: &str =
+    "subscribe = \"anyone\"\n[push.p.namespace.h]\nsubscribe = \"anyone\"\nhistory = 50\n";
+
+/// The workers of a process.
+struct Process {
+    net: SimNet,
+    workers: Vec<Harness<SimReactor>>,
+}
+
+impl Process {
+    fn new(workers: usize, seed: u64, mails: usize, settings: &str) -> Self {
+        let file = format!(
+            "[[listener]]\nbind = \"10.0.0.1:80\"\ntimeouts = {{ head = \"1h\", body = \"1h\" }}\n\
+             [[route]]\npath = \"/time\"\npush = {{ hub = \"p\", channel = \"time\" }}\n\
+             [[route]]\npath = \"/push/*\"\npush = \"p\"\n[push.p]\napi-keys = [\"{KEY}\"]\n{settings}"
+        );
+        let config = match tidegate_config::parse(&file, "the test") {
+            Ok(config) => config,
+            Err(errors) => panic!("{errors}"),
+        };
+        let net = SimNet::new(seed, Faults::none());
+        let worker = |at| Harness::simulated(&net, &config, 512, at);
+        let mut workers: Vec<_> = (0..workers as u64).map(worker).collect();
+        if workers.len() > 1 {
+            Harness::join_hubs(&mut workers, mails);
+        }
+        Self { net, workers }
+    }
+
+    fn dial(&self) -> SimPeer {
+        self.net.dial(&self.workers[0].bound[0]).expect("the workers listen")
+    }
+
+    fn turn(&mut self) {
+        self.workers.iter_mut().for_each(Harness::turn);
+        self.net.advance_by(Span::from_micros(100));
+    }
+
+    fn turns(&mut self, count: usize) {
+        (0..count).for_each(|_| self.turn());
+    }
+
+    /// The sum of a counter.
+    fn sum(&self, name: &str) -> u64 {
+        let all = self.workers.iter().flat_map(|worker| worker.accounts.counters.all());
+        all.filter(|(known, _)| *known == name).map(|(_, value)| value).sum()
+    }
+
+    /// Sends a request and returns its response.
+    fn exchange(&mut self, request: &str) -> String {
+        let client = self.dial();
+        self.turns(4);
+        assert_eq!(client.send(request.as_bytes()), request.len());
+        let mut response = Vec::new();
+        for _ in 0..1000 {
+            self.turn();
+            response.extend(client.receive());
+            let text = String::from_utf8_lossy(&response);
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+                let length = length.map_or(0, |length| length.parse().expect("a number"));
+                if body.len() >= length {
+                    client.reset();
+                    self.turns(4);
+                    return text.into_owned();
+                }
+            }
+        }
+        panic!("no response to {request}: {}", String::from_utf8_lossy(&response));
+    }
+
+    fn api(&mut self, method: &str, body: &str) -> String {
+        let length = body.len();
+        let response = self.exchange(&format!(
+            "POST /push/api/{method} HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        let (head, body) = response.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{response}");
+        body.to_owned()
+    }
+
+    /// Ends all clients and checks that nothing is left.
+    fn finish(mut self, clients: Vec<Client>) {
+        drop(clients);
+        self.turns(200);
+        for worker in &self.workers {
+            assert_eq!(worker.find_leak(), None);
+        }
+    }
+}
+
+/// A client that is subscribed by URL.
+struct Client {
+    peer: SimPeer,
+    is_websocket: bool,
+    is_open: bool,
+    input: Vec<u8>,
+    decoder: Decoder,
+    message: Vec<u8>,
+    /// The data of the messages.
+    received: Vec<String>,
+    /// The id of the last event.
+    last_id: Option<String>,
+    /// The server has told that messages are lost.
+    is_lost: bool,
+    /// The code of the Close frame.
+    closed: Option<u16>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.peer.reset();
+    }
+}
+
+impl Client {
+    fn raw(process: &Process, path: &str) -> Self {
+        Self::new(
+            process,
+            true,
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            ),
+        )
+    }
+
+    fn events(process: &Process, path: &str, last_id: Option<&str>) -> Self {
+        let id = last_id.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
+        Self::new(
+            process,
+            false,
+            format!("GET {path} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n{id}\r\n"),
+        )
+    }
+
+    fn new(process: &Process, is_websocket: bool, request: String) -> Self {
+        let peer = process.dial();
+        assert_eq!(peer.send(request.as_bytes()), request.len());
+        Self {
+            peer,
+            is_websocket,
+            is_open: false,
+            input: Vec::new(),
+            decoder: Decoder::new(FrameRules { role: Role::Client, allows_deflate: false }),
+            message: Vec::new(),
+            received: Vec::new(),
+            last_id: None,
+            is_lost: false,
+            closed: None,
+        }
+    }
+
+    fn read(&mut self) {
+        self.input.extend(self.peer.receive());
+        if !self.is_open {
+            let text = String::from_utf8_lossy(&self.input);
+            let Some(end) = text.find("\r\n\r\n") else { return };
+            let status = if self.is_websocket { "HTTP/1.1 101 " } else { "HTTP/1.1 200 " };
+            assert!(text.starts_with(status), "{text}");
+            self.input.drain(..end + 4);
+            self.is_open = true;
+        }
+        if self.is_websocket { self.read_frames() } else { self.read_events() }
+    }
+
+    fn read_frames(&mut self) {
+        let mut input = core::mem::take(&mut self.input);
+        let (mut rest, limits) = (&mut input[..], Limits::default());
+        let mut out = Vec::new();
+        while !rest.is_empty() {
+            let decoded = self.decoder.decode_message(rest, &limits, &mut self.message, None);
+            let step = decoded.expect("the worker keeps to the protocol");
+            let consumed = step.consumed;
+            match step.incoming {
+                None | Some(Incoming::Pong(_)) => {}
+                Some(Incoming::Message(message)) => {
+                    let text = core::str::from_utf8(message.bytes()).expect("text");
+                    self.received.push(text.to_owned());
+                }
+                Some(Incoming::Ping(payload)) => {
+                    encode_pong(&mut out, payload, Some([1, 2, 3, 4])).expect("it fits");
+                }
+                Some(Incoming::Close(close)) => {
+                    self.closed = close.map(|close| close.code.get());
+                    encode_close_reply(&mut out, close, Some([0; 4]));
+                }
+            }
+            rest = &mut rest[consumed..];
+        }
+        self.peer.send(&out);
+    }
+
+    /// Reads whole chunks, each of which is one or more events.
+    fn read_events(&mut self) {
+        loop {
+            let text = String::from_utf8_lossy(&self.input).into_owned();
+            let Some((size, rest)) = text.split_once("\r\n") else { return };
+            let size = usize::from_str_radix(size, 16).expect("a size");
+            if rest.len() < size + 2 {
+                return;
+            }
+            let (events, used) = (&rest[..size], text.len() - rest.len() + size + 2);
+            for event in events.split_terminator("\n\n") {
+                let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
+                if let Some(id) = field("id: ") {
+                    self.last_id = Some(id.to_owned());
+                }
+                match (field("event: "), field("data: ")) {
+                    (Some("lost"), _) => self.is_lost = true,
+                    (_, Some(data)) => self.received.push(data.to_owned()),
+                    _ => assert!(
+                        event.starts_with("retry: ")
+                            || event.starts_with(':')
+                            || field("id: ").is_some()
+                    ),
+                }
+            }
+            self.input.drain(..used);
+        }
+    }
+}
+
+fn numbers(count: u64) -> Vec<String> {
+    (1..=count).map(|number| number.to_string()).collect()
+}
+
+#[test]
+fn every_subscriber_gets_every_message_in_order() {
+    for workers in [1, 2, 5] {
+        let mut process = Process::new(workers, 3, 2, SETTINGS);
+        let mut clients: Vec<Client> = (0..40)
+            .map(|number| match number % 4 {
+                0 => Client::raw(&process, "/time"),
+                1 => Client::raw(&process, "/push/subscribe/time"),
+                2 => Client::events(&process, "/push/subscribe/h%3Anews", None),
+                _ => Client::events(&process, "/time", None),
+            })
+            .collect();
+        process.turns(100);
+        for number in 1..=30 {
+            let body = format!("{{\"channels\":[\"time\",\"h:news\"],\"data\":{number}}}");
+            let response = process.api("broadcast", &body);
+            assert!(response.contains(&format!("\"offset\":{number},")), "{response}");
+        }
+        process.turns(100);
+        for client in &mut clients {
+            client.read();
+            assert_eq!(client.received, numbers(30));
+        }
+        assert_eq!(process.sum("push_deliveries"), 30 * 40);
+        let channels = process.api("channels", "");
+        assert_eq!(
+            channels,
+            "{\"result\":{\"channels\":{\"h:news\":{\"num_clients\":10},\"time\":{\"num_clients\":30}}}}"
+        );
+        process.finish(clients);
+    }
+}
+
+#[test]
+fn a_stream_that_comes_back_gets_what_it_missed_or_is_told_that_it_is_lost() {
+    for workers in [1, 3] {
+        let mut process = Process::new(workers, 5, 100, SETTINGS);
+        let path = "/push/subscribe/h:a";
+        let mut first = Client::events(&process, path, None);
+        process.turns(20);
+        process.api("publish", "{\"channel\":\"h:a\",\"data\":1}");
+        process.turns(20);
+        first.read();
+        assert_eq!(first.received, numbers(1));
+        let id = first.last_id.clone().expect("an id");
+        drop(first);
+        for number in 2..=5 {
+            process.api("publish", &format!("{{\"channel\":\"h:a\",\"data\":{number}}}"));
+        }
+        let mut again = Client::events(&process, path, Some(&id));
+        process.turns(20);
+        process.api("publish", "{\"channel\":\"h:a\",\"data\":6}");
+        process.turns(20);
+        again.read();
+        assert_eq!((again.received.clone(), again.is_lost), (numbers(6)[1..].to_vec(), false));
+        for number in 7..=100 {
+            process.api("publish", &format!("{{\"channel\":\"h:a\",\"data\":{number}}}"));
+        }
+        let mut late = Client::events(&process, path, Some(&id));
+        process.turns(20);
+        late.read();
+        assert!(late.is_lost && late.received.is_empty());
+        assert!(late.last_id.as_ref().is_some_and(|id| id.ends_with(":100")), "{:?}", late.last_id);
+        process.finish(vec![again, late]);
+    }
+}
+
+#[test]
+fn long_polls_wait_for_a_message_and_go_on_after_it() {
+    let mut process = Process::new(2, 9, 100, SETTINGS);
+    let poll = |since: &str| format!("GET /push/subscribe/h:a{since} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let client = process.dial();
+    client.send(poll("").as_bytes());
+    process.turns(50);
+    assert!(client.receive().is_empty(), "it waits");
+    process.api("publish", "{\"channel\":\"h:a\",\"data\":{\"a\":\"b\"}}");
+    process.turns(50);
+    let response = String::from_utf8(client.receive()).expect("text");
+    let (_, body) = response.split_once("\r\n\r\n").expect("a response");
+    assert!(
+        body.starts_with("{\"publications\":[{\"data\":{\"a\":\"b\"},\"offset\":1}],\"since\":\""),
+        "{body}"
+    );
+    let since = body.split('"').rev().nth(1).expect("a position").to_owned();
+    process.api("publish", "{\"channel\":\"h:a\",\"data\":2}");
+    let next = process.exchange(&poll(&format!("?since={since}")));
+    assert!(next.contains("{\"publications\":[{\"data\":2,\"offset\":2}]"), "{next}");
+    let lost = process.exchange(&poll("?since=aaaaaaaa:1"));
+    assert!(lost.contains("{\"lost\":true,\"publications\":[],"), "{lost}");
+    // Without a message, the response comes at the end of the timeout.
+    client.send(poll("").as_bytes());
+    process.turns(20);
+    process.net.advance_by(Span::from_secs(26));
+    process.turns(20);
+    let response = String::from_utf8(client.receive()).expect("text");
+    assert!(response.contains("{\"publications\":[],\"since\":"), "{response}");
+    client.reset();
+    process.finish(Vec::new());
+}
+
+#[test]
+fn nobody_subscribes_or_publishes_without_the_right_to() {
+    let mut process = Process::new(1, 1, 1, "[push.p.namespace.open]\nsubscribe = \"anyone\"\n");
+    let get = |path: &str, fields: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let post = |fields: &str| {
+        format!("POST /push/api/info HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n{fields}\r\n{{}}")
+    };
+    let events = "Accept: text/event-stream\r\n";
+    for (request, status) in [
+        (get("/time", ""), 403),
+        (get("/time", events), 403),
+        (get("/time", "Connection: Upgrade\r\nUpgrade: websocket\r\n"), 403),
+        (get("/push/subscribe/%20", ""), 400),
+        (get("/push/subscribe/%zz", ""), 400),
+        (get("/push/subscribe/no:a", ""), 404),
+        (get("/push/", ""), 404),
+        (get("/push/api/info", ""), 401),
+        (get("/push/subscribe/open:a", "Origin: http://evil.example\r\n"), 403),
+        (get("/push/subscribe/open:a", "Upgrade: websocket\r\nConnection: Upgrade\r\n"), 426),
+        (post(""), 401),
+        (post("X-API-Key: 0123456789abcde\r\n"), 401),
+        (post("Authorization: apikey 0123456789abcdef\r\n"), 200),
+        (post("X-API-Key: 0123456789abcdef\r\n"), 200),
+        (
+            "PUT /push/subscribe/open:a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+                .to_owned(),
+            405,
+        ),
+    ] {
+        let response = process.exchange(&request);
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {response}");
+    }
+    let preflight = process.exchange(
+        "OPTIONS /push/subscribe/open:a HTTP/1.1\r\nHost: a.example\r\nOrigin: http://a.example\r\n\
+         Access-Control-Request-Headers: last-event-id\r\n\r\n",
+    );
+    assert!(preflight.starts_with("HTTP/1.1 204 "), "{preflight}");
+    assert!(preflight.contains("Access-Control-Allow-Origin: http://a.example\r\n"), "{preflight}");
+    process.finish(Vec::new());
+}
+
+#[test]
+fn clients_that_do_not_read_are_bounded_as_the_policy_states() {
+    let data = "x".repeat(4000);
+    for (policy, closes) in [("disconnect", true), ("drop-oldest", false), ("drop-newest", false)] {
+        let settings = format!("queue-messages-max = 5\nslow = \"{policy}\"\n{SETTINGS}");
+        let mut process = Process::new(2, 11, 100, &settings);
+        let mut clients =
+            vec![Client::raw(&process, "/time"), Client::events(&process, "/time", None)];
+        let mut quick = Client::raw(&process, "/time");
+        process.turns(50);
+        for number in 0..300 {
+            process
+                .api("publish", &format!("{{\"channel\":\"time\",\"data\":\"{number} {data}\"}}"));
+            quick.read();
+        }
+        process.turns(50);
+        quick.read();
+        assert_eq!(quick.received.len(), 300, "{policy}: a client that reads gets everything");
+        for worker in &mut process.workers {
+            let (_, output) = worker.worker.held_bytes_max(&worker.reactor);
+            assert!(output < 64 * 1024, "{policy}: {output} bytes");
+        }
+        assert_eq!(process.sum("push_slow_closes"), if closes { 2 } else { 0 }, "{policy}");
+        assert_eq!(process.sum("push_dropped") > 0, !closes, "{policy}");
+        for _ in 0..200 {
+            process.turn();
+            clients.iter_mut().for_each(Client::read);
+        }
+        for client in &clients {
+            let found: Vec<u64> = client
+                .received
+                .iter()
+                .map(|text| text.trim_matches('"').split(' ').next().map(str::parse))
+                .map(|number| number.expect("a number").expect("a number"))
+                .collect();
+            assert!(found.windows(2).all(|two| two[0] < two[1]), "{policy}: {found:?}");
+            if policy == "drop-oldest" {
+                assert_eq!(found.last(), Some(&299), "the newest message");
+            }
+        }
+        assert_eq!(clients[0].closed, closes.then_some(3008), "{policy}");
+        clients.push(quick);
+        process.finish(clients);
+    }
+}
+
+/// Clients come, go, come back and are slow while messages are published.
+#[test]
+fn random_clients_lose_nothing_that_they_are_not_told_of() {
+    for seed in 0..60 {
+        let mut prng = Prng::new(seed);
+        let workers = 1 + prng.below(4) as usize;
+        let mut process = Process::new(workers, seed, 1 + prng.below(4) as usize, SETTINGS);
+        let publisher = process.dial();
+        let mut clients: BTreeMap<u64, Client> = BTreeMap::new();
+        let (mut published, mut answered, mut next) = (0, Vec::new(), 0);
+        for _ in 0..600 {
+            match prng.below(12) {
+                0 | 1 => {
+                    next += 1;
+                    clients.insert(next, Client::events(&process, "/push/subscribe/h:a", None));
+                }
+                2 => {
+                    next += 1;
+                    clients.insert(next, Client::raw(&process, "/push/subscribe/h:a"));
+                }
+                3 => {
+                    let at = prng.below(next + 1);
+                    if let Some(mut client) = clients.remove(&at) {
+                        client.read();
+                        if let Some(id) = client.last_id.clone().filter(|_| client.is_open) {
+                            let mut again =
+                                Client::events(&process, "/push/subscribe/h:a", Some(&id));
+                            again.received = core::mem::take(&mut client.received);
+                            clients.insert(at, again);
+                        }
+                    }
+                }
+                4..=6 => {
+                    published += 1;
+                    let body = format!("{{\"channel\":\"h:a\",\"data\":{published}}}");
+                    let length = body.len();
+                    publisher.send(format!(
+                        "POST /push/api/publish HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\nContent-Length: {length}\r\n\r\n{body}"
+                    ).as_bytes());
+                }
+                7 => {
+                    let at = prng.below(next + 1);
+                    clients.get_mut(&at).into_iter().for_each(Client::read);
+                }
+                _ => process.turn(),
+            }
+            answered.extend(publisher.receive());
+        }
+        process.turns(300);
+        answered.extend(publisher.receive());
+        let text = String::from_utf8_lossy(&answered);
+        assert_eq!(text.matches("\"offset\":").count(), published, "seed {seed}: {text}");
+        for client in clients.values_mut() {
+            client.read();
+            let found: Vec<u64> =
+                client.received.iter().map(|text| text.parse().expect("a number")).collect();
+            let is_whole = found.windows(2).all(|two| two[0] + 1 == two[1]);
+            assert!(is_whole || client.is_lost, "seed {seed}: {found:?}");
+            assert!(
+                client.is_lost || found.is_empty() || found.last() == Some(&(published as u64))
+            );
+        }
+        publisher.reset();
+        process.finish(clients.into_values().collect());
+    }
+}
