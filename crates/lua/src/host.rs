@@ -12,6 +12,10 @@ use tidegate_wire::message::RequestHead;
 
 /// Requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
+/// WebSocket clients that a VM serves at once.
+const CLIENTS_MAX: usize = 1 << 24;
+/// Bytes of the reason in a Close frame (RFC 6455 section 5.5).
+const CLOSE_REASON_BYTES_MAX: usize = 123;
 /// Bytes of the header fields of one response.
 const FIELDS_BYTES_MAX: usize = 16 * 1024;
 /// Bytes that one callback may send.
@@ -84,6 +88,24 @@ pub enum Effect {
         body: Range<usize>,
         /// The response is complete.
         is_end: bool,
+    },
+    /// A message for a WebSocket client.
+    Send {
+        /// The server's name of the client.
+        tag: u64,
+        /// It is text, not binary.
+        is_text: bool,
+        /// The message.
+        data: Range<usize>,
+    },
+    /// The end of a WebSocket connection.
+    Close {
+        /// The server's name of the client.
+        tag: u64,
+        /// The code of the Close frame.
+        code: u16,
+        /// The reason in it.
+        reason: Range<usize>,
     },
     /// A line for the log.
     Log {
@@ -226,6 +248,18 @@ pub struct Facts {
 /// A function that finds the source of a module: its file name and text.
 pub type FindModule = Box<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, String>>;
 
+/// Names a WebSocket client of a VM.
+pub type ClientId = Id<Client>;
+
+/// A WebSocket client.
+#[derive(Debug)]
+pub struct Client {
+    /// The server's name of the client.
+    tag: u64,
+    /// Messages are still delivered.
+    is_open: bool,
+}
+
 /// An operation that a coroutine waits for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Wait {
@@ -239,6 +273,7 @@ pub(crate) struct Host {
     pub(crate) find_module: FindModule,
     pub(crate) outbox: Outbox,
     pub(crate) exchanges: Slab<Exchange>,
+    pub(crate) clients: Slab<Client>,
     /// Seconds since 1970.
     pub(crate) unix_seconds: f64,
     /// Nanoseconds of the server's clock.
@@ -260,6 +295,7 @@ impl Host {
             find_module,
             outbox: Outbox::default(),
             exchanges: Slab::new(EXCHANGES_MAX),
+            clients: Slab::new(CLIENTS_MAX),
             unix_seconds: 0.0,
             now_nanos: 0,
             wait: Wait::Nothing,
@@ -438,6 +474,69 @@ impl Host {
     /// Whether the response of an exchange is complete, or the exchange is gone.
     pub(crate) fn has_ended(&self, id: ExchangeId) -> bool {
         self.exchanges.get(id).is_none_or(|exchange| exchange.response == Response::Ended)
+    }
+}
+
+/// WebSocket clients.
+impl Host {
+    /// Takes over a client.
+    pub(crate) fn open_client(&mut self, tag: u64) -> Option<ClientId> {
+        self.clients.insert(Client { tag, is_open: true }).ok()
+    }
+
+    /// The server's name of a client whose connection is open.
+    pub(crate) fn client(&self, id: ClientId) -> Result<u64, &'static str> {
+        match self.clients.get(id) {
+            Some(client) if client.is_open => Ok(client.tag),
+            _ => Err("the connection is closed"),
+        }
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(
+        &mut self,
+        id: ClientId,
+        data: &[u8],
+        is_text: bool,
+    ) -> Result<(), &'static str> {
+        let tag = self.client(id)?;
+        if is_text && core::str::from_utf8(data).is_err() {
+            return Err("a text message must be UTF-8; send it as \"binary\"");
+        }
+        if self.outbox.bytes.len() + data.len() > OUTPUT_BYTES_MAX {
+            return Err("a callback may send up to 16 MiB");
+        }
+        let data = self.outbox.push(data);
+        self.outbox.effects.push(Effect::Send { tag, is_text, data });
+        Ok(())
+    }
+
+    /// Ends a connection.
+    pub(crate) fn close_connection(
+        &mut self,
+        id: ClientId,
+        code: u32,
+        reason: &[u8],
+    ) -> Result<(), &'static str> {
+        let tag = self.client(id)?;
+        // RFC 6455 section 7.4: codes that an endpoint may send.
+        if !matches!(code, 1000 | 1001 | 1003 | 1007..=1014 | 3000..=4999) {
+            return Err("the code must be 1000, 1001, 1003, 1007 to 1014 or 3000 to 4999");
+        }
+        if reason.len() > CLOSE_REASON_BYTES_MAX || core::str::from_utf8(reason).is_err() {
+            return Err("the reason must be UTF-8 of up to 123 bytes");
+        }
+        self.note_closed(id);
+        let reason = self.outbox.push(reason);
+        self.outbox.effects.push(Effect::Close { tag, code: code as u16, reason });
+        Ok(())
+    }
+
+    /// No more messages are delivered to a client.
+    pub(crate) fn note_closed(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.is_open = false;
+        }
     }
 }
 

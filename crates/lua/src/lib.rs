@@ -16,7 +16,7 @@ mod vm;
 
 pub use engine::{Budget, Excess, Failure};
 pub use host::{
-    EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX, Origin, Outbox,
-    fields_of,
+    ClientId, EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX,
+    Origin, Outbox, fields_of,
 };
 pub use vm::{Bounds, Handler, Script, Verdict, Vm};

@@ -4,11 +4,11 @@
 //! Limits: the budget of each callback, the memory of the VM.
 //! Invariant: a VM remains usable after any failure of a script.
 
-use tidegate_base::Moment;
+use tidegate_base::{Id, Moment};
 use tidegate_wire::message::RequestHead;
 
 use crate::engine::{Argument, Budget, Engine, Entry, Excess, Failure, Turn};
-use crate::host::{ExchangeId, Facts, FindModule, Host, Origin, Outbox};
+use crate::host::{ClientId, ExchangeId, Facts, FindModule, Host, Origin, Outbox};
 
 /// The source of an application.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +39,12 @@ pub enum Handler {
     Stop,
     /// `on_request`
     Request,
+    /// `on_open`
+    Open,
+    /// `on_message`
+    Message,
+    /// `on_close`
+    Close,
 }
 
 /// How a callback ended.
@@ -56,10 +62,11 @@ pub struct Vm {
 }
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 4] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 5] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
+    (c"=tidegate", include_bytes!("prelude/clients.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];
 
@@ -142,9 +149,7 @@ impl Vm {
 
     /// Runs `on_request` for a request whose body is complete.
     pub fn request(&mut self, id: ExchangeId) -> Verdict {
-        let arguments =
-            [Argument::Number(f64::from(id.index)), Argument::Number(f64::from(id.generation))];
-        self.run(Entry::Request, &arguments)
+        self.run(Entry::Request, &numbers(id))
     }
 
     /// Forgets a request: its response is complete, or its client has left.
@@ -156,6 +161,39 @@ impl Vm {
     #[must_use]
     pub fn requests(&self) -> usize {
         self.engine.peek().exchanges.len()
+    }
+
+    /// Takes over a WebSocket client. `None` if the VM serves too many.
+    pub fn open_client(&mut self, tag: u64) -> Option<ClientId> {
+        self.engine.host().open_client(tag)
+    }
+
+    /// Runs `on_open` for a client and the request that opened its connection.
+    pub fn opened(&mut self, client: ClientId, request: ExchangeId) -> Verdict {
+        let ([a, b], [c, d]) = (numbers(client), numbers(request));
+        self.run(Entry::Open, &[a, b, c, d])
+    }
+
+    /// Runs `on_message`.
+    pub fn message(&mut self, client: ClientId, data: &[u8], is_text: bool) -> Verdict {
+        let [index, _] = numbers(client);
+        self.run(Entry::Message, &[index, Argument::Bytes(data), Argument::Boolean(is_text)])
+    }
+
+    /// Runs `on_close` and forgets the client.
+    pub fn closed(&mut self, client: ClientId, code: u16, reason: &str) -> Verdict {
+        self.engine.host().note_closed(client);
+        let [index, _] = numbers(client);
+        let code = Argument::Number(f64::from(code));
+        let verdict = self.run(Entry::Close, &[index, code, Argument::Bytes(reason.as_bytes())]);
+        self.engine.host().clients.remove(client);
+        verdict
+    }
+
+    /// The number of WebSocket clients.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.engine.peek().clients.len()
     }
 
     /// Exchanges an empty outbox for the one with the effects since the last call.
@@ -181,6 +219,11 @@ impl Vm {
             Turn::Failed(failure) => Verdict::Failed(failure),
         }
     }
+}
+
+/// An id as arguments.
+fn numbers<T: ?Sized>(id: Id<T>) -> [Argument<'static>; 2] {
+    [Argument::Number(f64::from(id.index)), Argument::Number(f64::from(id.generation))]
 }
 
 impl Failure {

@@ -12,6 +12,20 @@ fn root() -> &'static Path {
 }
 
 #[test]
+fn example_applications_load() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(root().join("apps")).expect("the folder exists") {
+        let path = entry.expect("it is readable").path();
+        let text = std::fs::read_to_string(&path).expect("it is a text");
+        if let Err(failure) = App::try_load(&text, &TIMED) {
+            panic!("{}: {failure}", path.display());
+        }
+        count += 1;
+    }
+    assert!(count >= 1, "no applications");
+}
+
+#[test]
 fn scripts_of_the_documentation_load() {
     let text = std::fs::read_to_string(root().join("docs/lua.md")).expect("the page exists");
     let blocks: Vec<&str> = text

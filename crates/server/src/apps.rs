@@ -348,6 +348,11 @@ impl Apps {
         self.outbox = outbox;
     }
 
+    /// The number of WebSocket clients that the VMs keep.
+    pub(crate) fn clients(&self) -> usize {
+        self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::clients).sum()
+    }
+
     /// The number of requests that the VMs keep.
     pub(crate) fn requests(&self) -> usize {
         self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::requests).sum()
@@ -365,5 +370,61 @@ pub(crate) fn report(app: &str, what: &str, failure: &Failure) {
     log::error(format_args!("lua {app}: {what}: {}", failure.message));
     for line in failure.trace.lines().take(TRACE_LINES_MAX) {
         log::error(format_args!("lua {app}:   {}", line.trim()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A configuration with one application whose script is `text`, in a folder of its own.
+    fn config(name: &str, text: &str) -> Config {
+        let folder =
+            std::env::temp_dir().join(format!("tidegate-apps-{name}-{}", std::process::id()));
+        fs::create_dir_all(folder.join("lib")).expect("the folder can be created");
+        let script = folder.join("app.lua");
+        fs::write(&script, text).expect("the script can be written");
+        fs::write(folder.join("lib/greet.lua"), "return 'hi'").expect("the module can be written");
+        let script = script.display();
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = \"{script}\"\n\
+             memory-max = \"1MiB\"\n"
+        );
+        tidegate_config::parse(&text, "the test").expect("it is valid")
+    }
+
+    #[test]
+    fn wrong_script_is_found_with_file_line_and_message() {
+        let sound = "assert(require('lib.greet') == 'hi') return { on_request = function() end }";
+        assert_eq!(check(&config("sound", sound)), []);
+        let findings = check(&config("syntax", "local x =\nreturn {"));
+        let [finding] = &findings[..] else { panic!("{findings:?}") };
+        assert!(finding.what.contains("app.lua:2: "), "{finding:?}");
+        assert_eq!((finding.kind, finding.owner), (Kind::Script, Owner::Lua(0)));
+        for (name, text) in [("escape", "require('..app')"), ("missing", "require('lib.none')")] {
+            assert_eq!(check(&config(name, text)).len(), 1, "{text}");
+        }
+        let mut absent = config("absent", "");
+        absent.lua[0].script = "/nonexistent/app.lua".to_owned();
+        assert!(check(&absent)[0].what.contains("cannot be read"));
+    }
+
+    #[test]
+    fn application_that_keeps_exceeding_its_budget_pauses_and_begins_again() {
+        let config = config(
+            "excess",
+            "local n = 0 return { on_start = function() while true do n = n + 1 end end }",
+        );
+        let scripts = read(&config).expect("it is readable");
+        let loaded = Apps::load(&config, &scripts, Meter::Instructions(10_000), (0, 1), 1);
+        let mut apps = loaded.expect("it loads");
+        let mut now = Moment::ZERO.after(Span::from_secs(1));
+        for round in 1..=EXCESSES_MAX {
+            let verdict = apps.vm(0, now, 100).expect("it runs").start();
+            assert_eq!(apps.note(0, "on_start", &verdict, now), round == EXCESSES_MAX);
+        }
+        assert!(apps.vm(0, now, 100).is_none(), "it pauses");
+        now = now.after(PAUSE_MIN);
+        assert!(apps.vm(0, now, 101).is_some(), "it begins again");
     }
 }

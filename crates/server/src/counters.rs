@@ -126,6 +126,8 @@ counters! {
         lua_failures,
         /// Callbacks of Lua applications that exceeded their time or memory.
         lua_excesses,
+        /// WebSocket clients of Lua applications that were closed because they did not read.
+        lua_slow_clients,
         /// VMs of Lua applications that were given up after exceeded budgets.
         lua_restarts,
         /// PROXY headers decoded.

@@ -134,7 +134,8 @@ impl Worker {
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }
-            if !self.serve_waiting(reactor) {
+            let has_ended = self.end_lua_clients(reactor);
+            if !self.serve_waiting(reactor) && !has_ended {
                 break;
             }
         }

@@ -43,6 +43,7 @@ impl Worker {
             || self.synthetics.has_missed()
             || self.scripted.has_missed()
             || self.websockets.has_missed()
+            || self.lua_clients.has_missed()
             || self.sessions.has_missed()
     }
 
@@ -60,6 +61,9 @@ impl Worker {
         for id in self.scripted.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Lua(id));
+        }
+        for _ in self.lua_clients.take_missed() {
+            self.accounts.counters.bugs.add(1);
         }
         for id in self.websockets.take_missed() {
             self.accounts.counters.bugs.add(1);
@@ -239,6 +243,12 @@ impl Worker {
             assert_eq!(running, Some(Running::Lua(id)), "the requester of an application");
         }
         assert_eq!(self.scripted.len(), self.apps.requests(), "requests that VMs keep");
+        let mut in_vms = 0;
+        for (id, client) in self.lua_clients.iter() {
+            assert!(self.websockets.find(client.websocket()).is_some(), "the connection of {id:?}");
+            in_vms += usize::from(client.is_in_vm());
+        }
+        assert_eq!(in_vms, self.apps.clients(), "clients that VMs keep");
     }
 
     /// Each stream is listed by its connection. The action that it names exists and names the stream.

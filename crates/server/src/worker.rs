@@ -30,6 +30,7 @@ use tidegate_wire::tls::TlsSession;
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
+use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
@@ -90,6 +91,10 @@ pub struct Worker {
     pub(crate) scripted: Live<ScriptedRequest>,
     /// The Lua applications.
     pub(crate) apps: Apps,
+    /// The WebSocket connections that Lua applications serve.
+    pub(crate) lua_clients: Live<LuaClient>,
+    /// Those of them that have ended and whose `on_close` has not run. Empty between two completions.
+    pub(crate) lua_ended: Vec<tidegate_base::Id<LuaClient>>,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// Scratch space for a list of the streams of one connection.
@@ -240,6 +245,8 @@ pub struct Leftovers {
     pub scripted: usize,
     /// Requests that VMs keep.
     pub in_vms: usize,
+    /// WebSocket connections that Lua applications serve.
+    pub lua_clients: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// WebSocket connections that an action serves.
@@ -303,6 +310,8 @@ impl Worker {
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
             apps: Apps::default(),
+            lua_clients: Live::new(limits.exchanges_max),
+            lua_ended: Vec::new(),
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
@@ -520,6 +529,7 @@ impl Worker {
             synthetics: self.synthetics.len(),
             scripted: self.scripted.len(),
             in_vms: self.apps.requests(),
+            lua_clients: self.lua_clients.len() + self.apps.clients(),
             streams: self.streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),

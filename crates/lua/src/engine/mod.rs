@@ -72,6 +72,7 @@ pub struct Failure {
 /// A value that a coroutine gets when it begins or continues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument<'a> {
+    Boolean(bool),
     Number(f64),
     Bytes(&'a [u8]),
 }
@@ -98,10 +99,24 @@ pub(crate) enum Entry {
     Stop,
     /// Runs `on_request`.
     Request,
+    /// Runs `on_open`.
+    Open,
+    /// Runs `on_message`.
+    Message,
+    /// Runs `on_close`.
+    Close,
 }
 
 impl Entry {
-    const ALL: [Self; 4] = [Self::Load, Self::Start, Self::Stop, Self::Request];
+    const ALL: [Self; 7] = [
+        Self::Load,
+        Self::Start,
+        Self::Stop,
+        Self::Request,
+        Self::Open,
+        Self::Message,
+        Self::Close,
+    ];
 
     const fn name(self) -> &'static CStr {
         match self {
@@ -109,6 +124,9 @@ impl Entry {
             Self::Start => c"start",
             Self::Stop => c"stop",
             Self::Request => c"request",
+            Self::Open => c"open",
+            Self::Message => c"message",
+            Self::Close => c"close",
         }
     }
 }
@@ -391,6 +409,7 @@ unsafe fn push(l: *mut ffi::lua_State, argument: Argument<'_>) {
     // SAFETY: the caller guarantees the state; LuaJIT copies the bytes.
     unsafe {
         match argument {
+            Argument::Boolean(is) => ffi::lua_pushboolean(l, c_int::from(is)),
             Argument::Number(number) => ffi::lua_pushnumber(l, number),
             Argument::Bytes(bytes) => ffi::lua_pushlstring_(l, bytes.as_ptr().cast(), bytes.len()),
         }

@@ -12,7 +12,7 @@ use tidegate_base::Id;
 use super::call::Call;
 use super::json;
 use crate::encoding;
-use crate::host::{ExchangeId, Level, Part};
+use crate::host::{ClientId, ExchangeId, Level, Part};
 use crate::pattern::{self, Capture};
 
 /// Bytes of source in one chunk.
@@ -32,6 +32,9 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"now", now),
     (c"elapsed", elapsed),
     (c"memory", memory),
+    (c"send", send),
+    (c"close", close),
+    (c"is_open", is_open),
     (c"part", part),
     (c"field", field),
     (c"fields", fields),
@@ -53,6 +56,11 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"unescape", unescape),
     (c"escape", escape),
 ];
+
+/// The client that the arguments 1 and 2 name.
+fn client(call: Call) -> ClientId {
+    Id::new(call.id(1), call.id(2))
+}
 
 /// Declares native functions: each gets the call and returns the number of its results.
 macro_rules! natives {
@@ -232,6 +240,24 @@ natives! {
     /// () -> bytes that the VM holds.
     fn memory(call) {
         call.push_number(call.guard().used_bytes() as f64);
+        1
+    }
+
+    /// (index, generation, data, is text)
+    fn send(call) {
+        let Some(data) = call.bytes(3) else { return call.fail("the data must be a string") };
+        call.done(call.host().send(client(call), data, call.is_true(4)))
+    }
+
+    /// (index, generation, code, reason)
+    fn close(call) {
+        let Some(reason) = call.bytes(4) else { return call.fail("the reason must be a string") };
+        call.done(call.host().close_connection(client(call), call.id(3), reason))
+    }
+
+    /// (index, generation) -> whether messages are delivered.
+    fn is_open(call) {
+        call.push_boolean(call.host().client(client(call)).is_ok());
         1
     }
 

@@ -6,8 +6,8 @@ local new_request, new_response = P.new_request, P.new_response
 local has_ended, finish = native.has_ended, native.finish
 
 -- The handlers of the script, and the number of each.
-local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2 }
-local NAMES = "on_request, on_start, on_stop"
+local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5 }
+local NAMES = "on_request, on_open, on_message, on_close, on_start, on_stop"
 local handlers = {}
 local entries = {}
 
@@ -42,6 +42,24 @@ function entries.request(index, generation)
   local request, response = new_request(index, generation), new_response(index, generation)
   handlers.on_request(request, response)
   if not has_ended(index, generation) then finish(index, generation) end
+end
+
+local clients, new_client = P.clients, P.new_client
+
+function entries.open(index, generation, request_index, request_generation)
+  local client = new_client(index, generation)
+  if handlers.on_open then handlers.on_open(client, new_request(request_index, request_generation)) end
+end
+
+function entries.message(index, data, is_text)
+  local client = clients[index]
+  if client and handlers.on_message then handlers.on_message(client, data, is_text and "text" or "binary") end
+end
+
+function entries.close(index, code, reason)
+  local client = clients[index]
+  clients[index] = nil
+  if client and handlers.on_close then handlers.on_close(client, code, reason) end
 end
 
 return entries

@@ -31,6 +31,8 @@ pub struct App {
     pub log: Vec<String>,
     /// The head of the last response: status and fields.
     pub head: (u16, Vec<(String, String)>),
+    /// What WebSocket clients got: tag, kind and data.
+    pub sent: Vec<String>,
 }
 
 impl App {
@@ -60,7 +62,7 @@ impl App {
             Ok(found.map(|(module, text)| (format!("{module}.lua"), text.as_bytes().to_vec())))
         };
         let vm = Vm::load(&script, bounds, facts, Box::new(find_module))?;
-        Ok(Self { vm, log: Vec::new(), head: (0, Vec::new()) })
+        Ok(Self { vm, log: Vec::new(), head: (0, Vec::new()), sent: Vec::new() })
     }
 
     /// Sends `GET target`. Returns the status and body, if there was a complete response.
@@ -107,6 +109,15 @@ impl App {
                 Effect::Data { body, is_end, .. } => {
                     text.push_str(&String::from_utf8_lossy(outbox.get(body)));
                     complete |= is_end;
+                }
+                Effect::Send { tag, is_text, data } => {
+                    let data = String::from_utf8_lossy(outbox.get(data)).into_owned();
+                    let kind = if *is_text { "text" } else { "binary" };
+                    self.sent.push(format!("{tag} {kind} {data}"));
+                }
+                Effect::Close { tag, code, reason } => {
+                    let reason = String::from_utf8_lossy(outbox.get(reason)).into_owned();
+                    self.sent.push(format!("{tag} close {code} {reason}"));
                 }
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text)).into_owned();

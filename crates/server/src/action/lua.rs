@@ -8,12 +8,14 @@ use tidegate_base::Id;
 use tidegate_config::places::Finding;
 use tidegate_gate::path_parameters::path_parameters;
 use tidegate_gate::scheme::Scheme;
-use tidegate_lua::{Effect, Level, Origin, Outbox, Verdict, Vm};
+use tidegate_lua::{Effect, Handler, Level, Origin, Outbox, Verdict, Vm};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::Running;
 use crate::action::intake::Intake;
+use crate::action::lua_socket::LuaClient;
+use crate::action::websocket::Outlet;
 use crate::answer::{Answer, Head};
 use crate::carrier::{Progress, Rest};
 use crate::log;
@@ -59,21 +61,19 @@ impl Worker {
         (route, app): (usize, usize),
         scheme: Scheme,
     ) {
+        let (now, seconds) = (reactor.now(), reactor.unix_seconds());
+        let Some(vm) = self.apps.vm(app, now, seconds) else {
+            return self.answer_error(reactor, to, 503, "the application is not running", false);
+        };
+        let serves_sockets = vm.has(Handler::Message) || vm.has(Handler::Open);
+        let is_https = scheme == Scheme::Https;
+        if serves_sockets && (head.upgrade || !vm.has(Handler::Request)) {
+            return self.begin_lua_socket(reactor, to, head, (route, app), is_https);
+        }
         let body_bytes_max = self.apps.settings(app).map_or(0, |app| app.body_bytes_max) as u64;
         if matches!(head.length, BodyLength::Length(length) if length > body_bytes_max) {
             let text = "the request body exceeds the application's limit";
             return self.answer_error(reactor, to, 413, text, true);
-        }
-        let snapshot = self.settings_of(to);
-        let client = self.conns.downstream(to.sock).map(|down| down.peer);
-        let client = match client {
-            Some(Peer::Tcp(address)) => address.ip().to_string(),
-            Some(Peer::Local) | None => String::new(),
-        };
-        let params = path_parameters(&snapshot.route(route).paths, head.path);
-        let (now, seconds) = (reactor.now(), reactor.unix_seconds());
-        if self.apps.vm(app, now, seconds).is_none() {
-            return self.answer_error(reactor, to, 503, "the application is not running", false);
         }
         let expects_body = !matches!(head.length, BodyLength::None | BodyLength::Length(0));
         let request = ScriptedRequest {
@@ -88,9 +88,7 @@ impl Worker {
         let Ok(id) = self.scripted.insert(request) else {
             return self.answer_error(reactor, to, 503, full, true);
         };
-        let is_https = scheme == Scheme::Https;
-        let origin = Origin { tag: tag_of(id), client: &client, is_https, params: &params };
-        let handle = self.apps.present(app).and_then(|vm| vm.open_request(head, &origin));
+        let handle = self.open_in_vm(to, head, (route, app), is_https, tag_of(id));
         let (Some(handle), Some(request)) = (handle, self.scripted.get_mut(id)) else {
             self.scripted.remove(id);
             return self.answer_error(reactor, to, 503, full, true);
@@ -104,6 +102,25 @@ impl Worker {
             // RFC 9110 section 10.1.1: a recipient that wants the body must request it with 100.
             self.send_continue(reactor, to);
         }
+    }
+
+    /// Hands the head of a request to the VM of `app`.
+    pub(super) fn open_in_vm(
+        &mut self,
+        to: Requester,
+        head: &RequestHead<'_>,
+        (route, app): (usize, usize),
+        is_https: bool,
+        tag: u64,
+    ) -> Option<tidegate_lua::ExchangeId> {
+        let snapshot = self.settings_of(to);
+        let client = match self.conns.downstream(to.sock)?.peer {
+            Peer::Tcp(address) => address.ip().to_string(),
+            Peer::Local => String::new(),
+        };
+        let params = path_parameters(&snapshot.route(route).paths, head.path);
+        let origin = Origin { tag, client: &client, is_https, params: &params };
+        self.apps.present(app)?.open_request(head, &origin)
     }
 
     /// Takes bytes of the request body. Calls the application once the body is complete.
@@ -141,7 +158,7 @@ impl Worker {
         let Some(request) = self.scripted.get_mut(id) else { return };
         request.expects_body = false;
         let (app, handle) = (request.app(), request.handle);
-        let verdict = self.call_app(reactor, app, "on_request", |vm| vm.request(handle));
+        let verdict = self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle));
         if let Some(request) = self.scripted.find(id) {
             // The callback has failed, or the application is gone.
             let to = request.requester;
@@ -185,7 +202,7 @@ impl Worker {
     pub fn start_apps<R: Reactor>(&mut self, reactor: &mut R) -> Result<(), Vec<Finding>> {
         let mut findings = Vec::new();
         for app in 0..self.apps.len() {
-            let verdict = self.call_app(reactor, app, "on_start", Vm::start);
+            let verdict = self.call_app(reactor, app, "on_start", None, Vm::start);
             if let Some(Verdict::Failed(failure)) = verdict {
                 findings.extend(self.apps.finding(app, format!("on_start: {}", failure.message)));
             }
@@ -196,26 +213,28 @@ impl Worker {
     /// Runs `on_stop` of every application, after everything else has ended.
     pub fn stop_apps<R: Reactor>(&mut self, reactor: &mut R) {
         for app in 0..self.apps.len() {
-            self.call_app(reactor, app, "on_stop", Vm::stop);
+            self.call_app(reactor, app, "on_stop", None, Vm::stop);
         }
     }
 }
 
 /// Callbacks and their effects.
 impl Worker {
-    /// Runs a callback of an application and carries out what it ordered. `None` if the application pauses.
-    fn call_app<R: Reactor>(
+    /// Runs a callback of an application and carries out what it ordered. `None` if the application pauses. `reply`:
+    /// the WebSocket client whose message is being handled, and its outlet.
+    pub(super) fn call_app<R: Reactor>(
         &mut self,
         reactor: &mut R,
         app: usize,
         what: &str,
+        reply: Option<(Id<LuaClient>, &mut Outlet<'_>)>,
         call: impl FnOnce(&mut Vm) -> Verdict,
     ) -> Option<Verdict> {
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
         let verdict = call(self.apps.vm(app, now, seconds)?);
         self.accounts.counters.lua_callbacks.add(1);
         let outbox = self.apps.take_outbox(app);
-        self.carry_out(reactor, app, &outbox);
+        self.carry_out(reactor, app, &outbox, reply);
         self.apps.put_outbox(outbox);
         if let Verdict::Failed(failure) = &verdict {
             self.accounts.counters.lua_failures.add(1);
@@ -237,10 +256,17 @@ impl Worker {
         for (id, to) in requests {
             self.fail_scripted(reactor, id, to);
         }
+        self.abandon_lua_clients(reactor, app);
     }
 
     /// Carries out what a callback ordered, in order.
-    fn carry_out<R: Reactor>(&mut self, reactor: &mut R, app: usize, outbox: &Outbox) {
+    fn carry_out<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        app: usize,
+        outbox: &Outbox,
+        mut reply: Option<(Id<LuaClient>, &mut Outlet<'_>)>,
+    ) {
         for effect in &outbox.effects {
             match effect {
                 Effect::Answer { tag, status, fields, body } => {
@@ -258,6 +284,13 @@ impl Worker {
                 }
                 Effect::Data { tag, body, is_end } => {
                     self.send_scripted(reactor, *tag, outbox.get(body), *is_end);
+                }
+                Effect::Send { tag, is_text, data } => {
+                    let message = (*is_text, outbox.get(data));
+                    self.send_lua_message(reactor, *tag, message, reply.as_mut());
+                }
+                Effect::Close { tag, code, reason } => {
+                    self.close_by_lua(reactor, *tag, *code, outbox.get(reason));
                 }
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text));

@@ -10,8 +10,9 @@
 use tidegate_base::Id;
 use tidegate_push::local::Place;
 use tidegate_reactor::Reactor;
-use tidegate_wire::websocket::Message;
+use tidegate_wire::websocket::{Close, Message};
 
+use crate::action::lua_socket::LuaClient;
 use crate::action::websocket::{Outlet, WebSocket};
 use crate::worker::Worker;
 
@@ -20,6 +21,8 @@ use crate::worker::Worker;
 pub(crate) enum Service {
     /// Each message is sent back.
     Echo,
+    /// A Lua application.
+    Lua(Id<LuaClient>),
     /// The client gets the messages of a channel, where it has this place; `None` if it is not subscribed.
     Raw(Option<Place>),
 }
@@ -36,6 +39,7 @@ impl Worker {
     ) {
         match service {
             Service::Echo => self.echo_message(reactor, outlet, message),
+            Service::Lua(client) => self.lua_message(reactor, client, outlet, message),
             // Clients in raw mode only receive.
             Service::Raw(_) => {}
         }
@@ -49,8 +53,16 @@ impl Worker {
         service: Service,
     ) {
         match service {
-            Service::Echo => {}
+            Service::Echo | Service::Lua(_) => {}
             Service::Raw(_) => self.resume_raw(reactor, id),
+        }
+    }
+
+    /// The client has sent its Close frame. The end of the connection follows.
+    pub(super) fn note_service_close(&mut self, service: Service, close: Option<Close<'_>>) {
+        match service {
+            Service::Echo | Service::Raw(_) => {}
+            Service::Lua(client) => self.note_lua_close(client, close),
         }
     }
 
@@ -58,6 +70,7 @@ impl Worker {
     pub(super) fn end_service(&mut self, id: Id<WebSocket>, service: Service) {
         match service {
             Service::Echo => {}
+            Service::Lua(client) => self.lua_ended.push(client),
             Service::Raw(place) => self.end_raw(id, place),
         }
     }

@@ -161,6 +161,13 @@ pub(super) struct Outlet<'c> {
     compressor: Option<&'c mut Compressor>,
 }
 
+impl Outlet<'_> {
+    /// The outlet for one of several messages.
+    pub(super) fn reborrow(&mut self) -> Outlet<'_> {
+        Outlet { to: self.to, compressor: self.compressor.as_deref_mut() }
+    }
+}
+
 /// How far the frames of a read were handled, and why no further.
 enum Outcome {
     /// All of them were handled.
@@ -401,6 +408,7 @@ impl Worker {
                     });
                 }
                 Some(Incoming::Close(close)) => {
+                    self.note_service_close(service, close);
                     if !is_closing {
                         self.encode_switched(reactor, to, |out| {
                             encode_close_reply(out, close, None);
@@ -457,7 +465,6 @@ impl Worker {
 impl Worker {
     /// Sends a message that does not respond to one of the client. Does nothing after a Close frame. The action
     /// pauses its source while `is_websocket_held`.
-    #[expect(dead_code, reason = "for actions that send by themselves")]
     pub(super) fn notify_websocket<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -651,6 +658,11 @@ impl Worker {
 }
 
 impl WebSocket {
+    /// Whether this side has sent its Close frame.
+    pub(super) fn is_closing(&self) -> bool {
+        self.state == State::Closing
+    }
+
     /// The requester of the connection.
     pub(crate) fn requester(&self) -> Requester {
         self.requester
